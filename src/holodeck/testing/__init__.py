@@ -1,4 +1,4 @@
-"""Public fakes: a model that follows a script, an MCP server that misbehaves as told, stand-ins for commands."""
+"""Public fakes for tests: a scripted model, an MCP server with a chosen fault, stand-ins for npx, uvx and docker."""
 
 from holodeck.testing.mcp.commands import Transport, stand_in, stand_in_calls
 from holodeck.testing.mcp.faults import Era, Fault

@@ -1,4 +1,4 @@
-"""`python -m holodeck.testing.faulty --mode NAME`: the misbehaving server on standard input and output."""
+"""`python -m holodeck.testing.faulty --mode NAME`: the faulty MCP server as a process, on stdio or on a port."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holodeck.testing.mcp.stdio_server import STDOUT, read_input_lines, serve_st
 
 
 def main() -> int:
-    """Serve one client, and misbehave as told."""
+    """Serve with the fault that the options choose, and return the exit code."""
     options = _build_parser().parse_args()
     fault = Fault(options.mode)
     append_pid(options.pid_file, os.getpid())
@@ -31,7 +31,7 @@ def main() -> int:
     journal = Journal(options.journal) if options.journal else None
     if journal is not None:
         journal.write("start", argv=sys.argv[1:])
-    plan = FaultSchedule(
+    schedule = FaultSchedule(
         fault,
         era=options.era,
         on=options.on,
@@ -40,12 +40,12 @@ def main() -> int:
         times=options.times,
         count_strikes=(lambda: len(journal.events("fault"))) if journal is not None else None,
     )
-    struck = plan.strike_at_start()
-    if struck is not None and journal is not None:
-        journal.write("fault", fault=str(struck))
-    run_start_fault(struck, options.pid_file, journal)
-    conversation = ServerSession(era=options.era, version=options.protocol_version, ttl_ms=options.ttl_ms)
-    asyncio.run(serve_stdio(conversation, plan, journal))
+    start_fault = schedule.strike_at_start()
+    if start_fault is not None and journal is not None:
+        journal.write("fault", fault=str(start_fault))
+    run_start_fault(start_fault, options.pid_file, journal)
+    session = ServerSession(era=options.era, version=options.protocol_version, ttl_ms=options.ttl_ms)
+    asyncio.run(serve_stdio(session, schedule, journal))
     if journal is not None:
         journal.write("end", code=0)
     return 0
@@ -66,7 +66,8 @@ async def _serve_network(options: argparse.Namespace) -> None:
     )
     async with server:
         write_all(STDOUT, server.url.encode() + b"\n")
-        async for _ in read_input_lines():  # until the test that started it has gone
+        # Standard input ends when the test that started this process ends.
+        async for _ in read_input_lines():
             pass
 
 
@@ -81,15 +82,19 @@ def _build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--mode", choices=[fault.value for fault in Fault], default="normal", metavar="NAME")
     parser.add_argument("--era", choices=get_args(Era), default="legacy")
     parser.add_argument("--on", help="the request it happens on: tools/call, tools/call:echo, handshake, *")
-    parser.add_argument("--after", type=int, default=0, help="so many of those are answered well first")
-    parser.add_argument("--every", type=int, help="then each so-manieth is struck")
-    parser.add_argument("--times", type=int, help="at most so often; with --journal, counted over restarts")
+    parser.add_argument(
+        "--after", type=int, default=0, help="number of those requests that are answered correctly first"
+    )
+    parser.add_argument("--every", type=int, help="then the fault strikes every N-th one")
+    parser.add_argument("--times", type=int, help="largest number of strikes; with --journal, counted over restarts")
     parser.add_argument("--protocol-version", help="the newest version of a legacy server")
-    parser.add_argument("--ttl-ms", type=int, default=0, help="how long a modern client may keep a list")
-    parser.add_argument("--pid-file", type=Path, help="gets the id of every process, one per line")
-    parser.add_argument("--journal", type=Path, help="gets a line for every start, message, fault and end")
+    parser.add_argument("--ttl-ms", type=int, default=0, help="milliseconds for which a modern client may cache a list")
+    parser.add_argument("--pid-file", type=Path, help="file to which the id of every process is appended, one per line")
+    parser.add_argument(
+        "--journal", type=Path, help="file to which a line is appended for every start, message, fault and end"
+    )
     parser.add_argument("--transport", choices=get_args(Transport), help="serve this instead of stdio; prints its URL")
-    parser.add_argument("--port", type=int, default=0, help="the port for that; without it, a free one")
+    parser.add_argument("--port", type=int, default=0, help="port for --transport (default: a free one)")
     parser.add_argument("--wrapped", action="store_true", help="run behind a parent, as under npx")
     parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
     return parser

@@ -53,7 +53,9 @@ class _RunOptions:
 @click.option("--events", "as_events", is_flag=True, help="Print each event as a JSON line, as it happens.")
 @click.option("--image", "images", multiple=True, type=click.Path(path_type=Path), help="Attach an image (repeatable).")
 @click.option("--max-turns", type=click.IntRange(1, MAX_MAX_TURNS), help="How many times the model may be asked.")
-@click.option("--durable", is_flag=True, help="Store each step, so that `holodeck runs resume` can continue.")
+@click.option(
+    "--durable", is_flag=True, help="Store each step: `holodeck runs resume` continues after Ctrl-C or a crash."
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print only the answer and errors.")
 def command(
     words: tuple[str, ...],

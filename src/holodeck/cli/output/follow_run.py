@@ -36,7 +36,7 @@ class Follower:
     """Shows the events of one run.
 
     A terminal gets all text of the model as it streams. A file or a pipe gets the answer alone, at the end: until the
-    model calls a tool, text before the call cannot be told from an answer.
+    model calls a tool, text before the call cannot be distinguished from an answer.
     """
 
     def __init__(self, agent: Agent, terminal: Terminal, *, writes_answer: bool = True) -> None:

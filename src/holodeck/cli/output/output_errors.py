@@ -60,7 +60,7 @@ class _CheckedFile(io.FileIO):
             self.discard_output()
             raise
         except OSError as error:
-            raise OutputError(error.strerror, self) from None
+            raise OutputError(str(error.strerror), self) from None
 
     def discard_output(self) -> None:
         # Closing the stream writes what is left in its buffer once more, and Python 3.13 reports that failure.

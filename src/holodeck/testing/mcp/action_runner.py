@@ -1,4 +1,9 @@
-"""Performs actions on a transport: the one place where a decision of the protocol becomes something that happens."""
+"""Execution of actions on a transport, and the connection that does so for transports with one channel per client.
+
+`ActionRunner` is shared by all connections of a server: streams that listen to pushed notifications, open questions to
+clients, and slow calls that can be released. `DuplexConnection` is one client over stdio, SSE or WebSocket: each of its
+requests runs in a task, which a cancellation of the client or `close` cancels.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol, assert_never
 
+from holodeck.lib.tasks import TaskSet
 from holodeck.testing.mcp.actions import (
     Action,
     Ask,
@@ -23,30 +29,33 @@ from holodeck.testing.mcp.actions import (
     Stderr,
     Wait,
 )
-from holodeck.testing.mcp.protocol import notification_of
+from holodeck.testing.mcp.faults import Fault
+from holodeck.testing.mcp.protocol import ServerSession, notification_of
 
 _STDERR_LINE = b"x" * 99 + b"\n"
+# Seconds for cancelled requests of a connection to end: they only wait and send.
+_CLOSE_TIMEOUT = 5.0
 
 
 class MessageWriter(Protocol):
-    """Where the messages about one request go."""
+    """Sends the messages about one request."""
 
     async def send_message(self, message: Message) -> None:
         """Send a message."""
 
     async def send_raw(self, data: bytes, *, ended: bool) -> None:
-        """Send bytes as if they were a message; without its end if it has not ended."""
+        """Send bytes in place of a message; if not `ended`, without the end of the line, frame or event."""
 
     async def write_stderr(self, data: bytes) -> None:
-        """Write to stderr, where there is one."""
+        """Write to stderr, if the transport has one."""
 
     async def die(self, code: int, stderr: str) -> None:
-        """End the process or cut the connection. May or may not return."""
+        """End the process or close the connection abruptly. May not return."""
 
 
 @dataclass(frozen=True, eq=False)
 class Listener:
-    """A stream that gets what is pushed; all of it, or what a modern client has subscribed to."""
+    """A stream that receives pushed notifications: all, or the `methods` that a modern client subscribed to."""
 
     writer: MessageWriter
     methods: frozenset[str] | None = None
@@ -54,7 +63,7 @@ class Listener:
 
 
 class ActionRunner:
-    """What all connections to one server share: who listens, who waits, which questions are open."""
+    """Performs actions. Owns what all connections to one server share: listeners, pauses and open questions."""
 
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
@@ -64,7 +73,7 @@ class ActionRunner:
         self._changed = asyncio.Event()
 
     async def run(self, actions: Sequence[Action], writer: MessageWriter) -> None:
-        """Do these things in order."""
+        """Perform the actions in order."""
         for action in actions:
             await self._run_action(action, writer)
 
@@ -94,7 +103,7 @@ class ActionRunner:
                 assert_never(action)
 
     async def push(self, push: Push) -> int:
-        """Send a notification to every stream that wants it, and say how many those are."""
+        """Send a notification to each listener for its method, and return their number."""
         reached = 0
         for listener in list(self.listeners):
             if listener.methods is not None and push.method not in listener.methods:
@@ -103,7 +112,8 @@ class ActionRunner:
             try:
                 for _ in range(push.times):
                     await listener.writer.send_message(message)
-            except ConnectionError:  # its client has just gone
+            # The client has just disconnected.
+            except ConnectionError:
                 self.remove_listener(listener)
                 continue
             reached += 1
@@ -115,24 +125,24 @@ class ActionRunner:
         self._release_event = asyncio.Event()
 
     def receive_answer(self, message: Message) -> None:
-        """Take a client's answer to a question."""
-        waiting = self._pending_answers.get(str(message.get("id")))
-        if waiting is not None and not waiting.done():
-            waiting.set_result(message)
+        """Pass a client's answer to the question that waits for it."""
+        answer = self._pending_answers.get(str(message.get("id")))
+        if answer is not None and not answer.done():
+            answer.set_result(message)
 
     def add_listener(self, listener: Listener) -> None:
-        """Let a stream listen, and wake whoever waits for that."""
+        """Add a listener, and wake `wait_listeners`."""
         self.listeners.append(listener)
         self._changed.set()
         self._changed = asyncio.Event()
 
     def remove_listener(self, listener: Listener) -> None:
-        """Let a stream listen no longer."""
+        """Remove a listener, if it is there."""
         if listener in self.listeners:
             self.listeners.remove(listener)
 
     async def wait_listeners(self, streams: int) -> None:
-        """Wait until so many streams listen."""
+        """Wait until this many streams listen."""
         while len(self.listeners) < streams:
             await self._changed.wait()
 
@@ -152,10 +162,56 @@ class ActionRunner:
 
     async def _ask_client(self, question: Message, writer: MessageWriter) -> Message:
         number = f"ask-{next(self._questions)}"
-        waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._pending_answers[number] = waiting
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._pending_answers[number] = answer
         try:
             await writer.send_message({**question, "id": number})
-            return await waiting
+            return await answer
         finally:
             del self._pending_answers[number]
+
+
+class DuplexConnection:
+    """One client on a channel that carries both directions. Each request runs in a task until `close`."""
+
+    def __init__(self, session: ServerSession, action_runner: ActionRunner, writer: MessageWriter) -> None:
+        self._session = session
+        self._action_runner = action_runner
+        self._writer = writer
+        self._tasks = TaskSet()
+        self._request_ids: dict[asyncio.Task[None], int | str | None] = {}
+        self._listener: Listener | None = None
+
+    def receive(self, message: Message, fault: Fault | None) -> None:
+        """Handle a request, a notification, or an answer to a question. `fault` is the one that strikes it."""
+        method = message.get("method")
+        if method is None:
+            self._action_runner.receive_answer(message)
+            return
+        if method == "notifications/cancelled":
+            self._cancel_request((message.get("params") or {}).get("requestId"))
+        if "id" not in message:
+            return
+        if method == "initialize" and self._listener is None:
+            self._listener = Listener(self._writer)
+            self._action_runner.add_listener(self._listener)
+        actions = self._session.actions_for(message, fault)
+        task = self._tasks.start(self._action_runner.run(actions, self._writer))
+        self._request_ids[task] = message["id"]
+        task.add_done_callback(self._on_task_done)
+
+    async def close(self) -> None:
+        """Remove the listener, cancel the requests under way and wait for them."""
+        if self._listener is not None:
+            self._action_runner.remove_listener(self._listener)
+        await self._tasks.close(_CLOSE_TIMEOUT)
+
+    def _cancel_request(self, request_id: int | str | None) -> None:
+        for task, task_request_id in list(self._request_ids.items()):
+            if task_request_id == request_id:
+                task.cancel()
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._request_ids.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, OSError):
+            raise error

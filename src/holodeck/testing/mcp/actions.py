@@ -1,4 +1,4 @@
-"""What the server does about one message, as plain values: the protocol decides, a transport performs."""
+"""Actions of the server in reply to a message, as values: `protocol` decides on them, `action_runner` performs them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 Message: TypeAlias = dict[str, Any]
-"""A JSON-RPC message. Its values are whatever JSON holds, also where that is wrong."""
+"""A JSON-RPC message, which may be invalid on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Bytes in place of a message. `ended` says whether the line, frame or event is finished."""
+    """Bytes in place of a message. `ended`: whether the line, frame or event is complete."""
 
     data: bytes
     ended: bool = True
@@ -35,7 +35,7 @@ class Raw:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """A notification to whoever listens, some number of times."""
+    """A notification to all listening streams, `times` times."""
 
     method: str
     times: int = 1
@@ -43,7 +43,7 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request to the client (legacy); `then` says what follows its answer."""
+    """A request to the client (legacy era); `then` returns the actions that follow its answer."""
 
     message: Message
     then: Callable[[Message], Sequence[Action]]
@@ -51,7 +51,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A pause that ends early when the server is told to release its slow calls."""
+    """A pause, which `Release` ends early."""
 
     seconds: float
 
@@ -63,19 +63,19 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Nothing more, and the request stays open."""
+    """No further action; the request stays open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stderr:
-    """This many bytes on stderr."""
+    """Writes this many bytes to stderr."""
 
     size: int
 
 
 @dataclass(frozen=True, slots=True)
 class Die:
-    """The end of the process with this exit code, or of the connection where there is no process."""
+    """Ends the process with this exit code; over a network, the connection."""
 
     code: int = 1
     stderr: str = ""
@@ -83,7 +83,7 @@ class Die:
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """From now on what is pushed also goes to this request's stream, with its id (modern)."""
+    """Subscribes the stream of this request to pushed notifications, marked with its id (modern era)."""
 
     subscription: int | str
     wanted: frozenset[str]
@@ -93,12 +93,12 @@ Action: TypeAlias = Reply | Notify | Raw | Push | Ask | Wait | Release | Stay | 
 
 
 def encode(message: Message) -> bytes:
-    """Return the message in one line, in ASCII, without its line end."""
+    """Return the message as one line of ASCII, without a line end."""
     return json.dumps(message, separators=(",", ":")).encode("ascii")
 
 
 def build_notification(method: str, **params: Any) -> Message:
-    """Return a notification; without parameters the key is left out, as servers do."""
+    """Return a notification; without parameters the key `params` is omitted, as servers do."""
     message: Message = {"jsonrpc": "2.0", "method": method}
     if params:
         message["params"] = params

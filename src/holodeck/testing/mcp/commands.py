@@ -1,4 +1,7 @@
-"""Stand-ins for npx, uvx and docker, so that a test can start its own server through a command that is allowed."""
+"""Commands that start servers in tests: stand-ins for npx, uvx and docker, and the command of the faulty server.
+
+A stand-in is an executable of an allowed name that starts the server of a test instead of a package.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,9 @@ def stand_in(
 ) -> dict[str, str]:
     """Write an executable of this name that starts `command`, and return the PATH under which it is found first.
 
-    Its own arguments do not reach the command; `stand_in_calls` tells what they were. By default it becomes the
-    command, with its process id, signals and exit code. With `replaces_itself=False` it stays as the parent, as
-    the real npx does. A `docker` starts the command for `run` only, and does nothing for `rm`, `stop` and `kill`.
+    Its own arguments do not reach the command; `stand_in_calls` returns them. By default it becomes the command,
+    with its process id, signals and exit code. With `replaces_itself=False` it stays as the parent, as the real npx
+    does. A `docker` starts the command for `run` only, and does nothing for `rm`, `stop` and `kill`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / name
@@ -59,35 +62,35 @@ Transport: TypeAlias = Literal["http", "sse", "websocket"]
 
 
 class CommandOptions(TypedDict, total=False):
-    """What can be said about a server process; all of it may be left out."""
+    """Options of a server process; all are optional."""
 
     era: Era
     on: str | None
     """The request that the fault strikes, as in `FaultSchedule`."""
     after: int
-    """So many of those requests are answered well first."""
+    """Number of those requests that are answered correctly first."""
     every: int | None
-    """Then each so-manieth is struck."""
+    """Then the fault strikes every N-th one."""
     times: int | None
-    """At most so often; with a journal, counted over restarts."""
+    """Largest number of strikes; with a journal, counted over restarts."""
     protocol_version: str | None
     """The newest version that a legacy server speaks."""
     ttl_ms: int
-    """For how long a modern client may keep a list."""
+    """Milliseconds for which a modern client may cache a list."""
     pid_file: Path | None
-    """Gets the id of every process of the server, one per line, the one that was started first."""
+    """File for the id of every process of the server, one per line; the first is the one that was started."""
     journal: Path | None
-    """Gets a line for every start, message, fault and end (stdio): read it with `Journal`."""
+    """File for a line about every start, message, fault and end (stdio); read it with `Journal`."""
     wrapped: bool
-    """Puts a parent in front, as under npx."""
+    """Runs the server as the child of a wrapper process, as npx does."""
     transport: Transport | None
     """Serves a network transport instead of stdio: prints its URL as the first line, ends when its input does."""
     port: int
-    """The port for that; absent, a free one."""
+    """The port for `transport`; a free one if absent."""
 
 
 def faulty_command(mode: Fault | str, options: CommandOptions) -> list[str]:
-    """Return the command and its arguments."""
+    """Return the command that starts the faulty server, with its arguments."""
     command = [sys.executable, "-m", "holodeck.testing.faulty", "--mode", Fault(mode).value]
     for name, value in options.items():
         flag = f"--{name.replace('_', '-')}"

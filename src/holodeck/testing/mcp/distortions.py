@@ -1,4 +1,4 @@
-"""What a fault makes of the right answer: each is a pure function from actions to actions."""
+"""Faults in messages: pure functions from the actions of a correct answer to those of the fault."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PARSE_ERROR = -32700
 
 
 def distort(fault: Fault, actions: list[Action]) -> list[Action]:
-    """Return what the server does instead; the same where the fault is none of messages."""
+    """Return the actions under the fault; unchanged if it is not a fault in messages."""
     distortion = _DISTORTIONS.get(fault)
     return distortion(actions) if distortion else actions
 
@@ -52,8 +52,8 @@ def _each_reply(change: Callable[[Message], Action]) -> Distortion:
     return lambda good: [change(action.message) if isinstance(action, Reply) else action for action in good]
 
 
-def _replace_result(made: object) -> Distortion:
-    return _each_reply(lambda message: Reply({"jsonrpc": "2.0", "id": message["id"], "result": made}))
+def _replace_result(result: object) -> Distortion:
+    return _each_reply(lambda message: Reply({"jsonrpc": "2.0", "id": message["id"], "result": result}))
 
 
 def _extend_result(**more: object) -> Distortion:
@@ -71,12 +71,12 @@ def _fill_hole(filling: bytes, *, quoted: bool) -> Distortion:
     hole = _HOLE.encode() if not quoted else json.dumps(_HOLE).encode()
 
     def change(message: Message) -> bytes:
-        made = (
+        result = (
             tool_result(text_block(f"a {_HOLE}"))
             if not quoted
             else tool_result(text_block("deep"), structuredContent=_HOLE)
         )
-        return encode({"jsonrpc": "2.0", "id": message["id"], "result": made}).replace(hole, filling)
+        return encode({"jsonrpc": "2.0", "id": message["id"], "result": result}).replace(hole, filling)
 
     return _replace_with_bytes(change)
 
@@ -94,9 +94,8 @@ def _half_answer(good: list[Action]) -> list[Action]:
 
 
 def _huge_answer(good: list[Action]) -> list[Action]:
-    return _replace_result(tool_result(text_block("x" * HUGE_BYTES)))(
-        good
-    )  # made only when it is wanted: 50 MB is no constant
+    # Built on demand: 50 MB are too much for a constant.
+    return _replace_result(tool_result(text_block("x" * HUGE_BYTES)))(good)
 
 
 def _reply_with_wrong_id(message: Message) -> Action:
@@ -114,12 +113,12 @@ def _error_reply(message: Message) -> Action:
 
 
 def _reply_with_unknown_version(message: Message) -> Action:
-    given = message.get("result", {})
-    if "supportedVersions" in given:
+    result = message.get("result", {})
+    if "supportedVersions" in result:
         data = {"supported": ["2999-01-01"], "requested": "2026-07-28"}
         error = {"code": -32022, "message": "Unsupported protocol version", "data": data}
         return Reply({"jsonrpc": "2.0", "id": message["id"], "error": error})
-    return Reply({**message, "result": {**given, "protocolVersion": "1999-01-01"}})
+    return Reply({**message, "result": {**result, "protocolVersion": "1999-01-01"}})
 
 
 _GARBAGE = (

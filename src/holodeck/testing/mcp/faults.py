@@ -1,4 +1,4 @@
-"""Every way in which the server can misbehave: its name, the request on which it does, and what then happens."""
+"""The faults of the server, their sizes and durations, and the schedule that decides which requests they strike."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANY = "*"
 HANDSHAKE = "handshake"
 """The trigger that matches `initialize` in the legacy era and `server/discover` in the modern one."""
 START = "start"
-"""The trigger of a fault that happens before any request, when a process starts."""
+"""The trigger of a fault that happens when a process starts, before any request."""
 
 _CALL = "tools/call"
 _LIST = "tools/list"
@@ -24,7 +24,7 @@ _PROBE = "server/discover"
 
 
 class Fault(StrEnum):
-    """What the server does wrong. Each has the request it happens `on` and an `explanation`."""
+    """A way to misbehave, with the request that it happens `on` and an `explanation`."""
 
     on: str
     explanation: str
@@ -42,12 +42,12 @@ class Fault(StrEnum):
     DIES_AT_START = "dies-at-start", START, "Writes the reason to stderr and exits with code 1."
     DIES_AT_START_SILENTLY = "dies-at-start-silently", START, "Exits with code 3 and says nothing."
     DIES_AFTER_INIT = "dies-after-init", HANDSHAKE, "Answers the handshake, then exits with code 1."
-    DIES_MID_CALL = "dies-mid-call", _CALL, "Is gone in the middle of a call; over a network, cuts the connection."
+    DIES_MID_CALL = "dies-mid-call", _CALL, "Dies in the middle of a call; over a network, cuts the connection."
     CRASH_LOOP = "crash-loop", _CALL, "Dies on every third call (choose another with `every`)."
     EXITS_ON_DISCOVER = "exits-on-discover", _PROBE, "Exits because it expected an initialize request."
-    SILENT_ON_DISCOVER = "silent-on-discover", _PROBE, "Never answers the probe, and all else."
+    SILENT_ON_DISCOVER = "silent-on-discover", _PROBE, "Answers everything except the probe."
     HANGS_AT_START = "hangs-at-start", ANY, "Reads everything and never answers anything."
-    LATE = "late", _CALL, "Answers two seconds late, or when it is told to release its slow calls."
+    LATE = "late", _CALL, "Answers two seconds late, or when its slow calls are released."
     HANGS = "hangs", _CALL, "Never answers a call."
     IGNORES_TERM = "ignores-term", START, "Goes on after SIGTERM and after its input has ended."
     IGNORES_EOF = "ignores-eof", START, "Goes on after its input has ended, and ends at SIGTERM."
@@ -58,7 +58,7 @@ class Fault(StrEnum):
 
     # Messages that are wrong on the wire
     ANSWERS_TWICE = "answers-twice", _CALL, "Sends the same answer twice."
-    WRONG_ID = "wrong-id", _CALL, "Answers a request that nobody made."
+    WRONG_ID = "wrong-id", _CALL, "Answers a request that was never made."
     ERROR_ID_NULL = "error-id-null", _CALL, "Answers with an error that names no request."
     GARBAGE = "garbage", _CALL, "Prints lines that are not JSON before its answer."
     INVALID_UTF8 = "invalid-utf8", _CALL, "Has one byte in its answer that is not UTF-8."
@@ -68,14 +68,14 @@ class Fault(StrEnum):
     BATCH = "batch", _CALL, "Wraps its answer in a JSON array."
     UNFINISHED = "unfinished", _CALL, "Sends half of its answer and then nothing more."
     HUGE_LINE = "huge-line", _CALL, "Answers with 50 MB in one message."
-    UNASKED = "unasked", _CALL, "Sends a request of its own that nobody knows, and a notice likewise, then answers."
+    UNASKED = "unasked", _CALL, "Sends an unknown request and an unknown notification of its own, then answers."
     FLOOD = "flood", _CALL, "Sends 10,000 tools/list_changed notices before its answer."
     PROTOCOL_ERROR = "protocol-error", _CALL, "Answers with a JSON-RPC error."
     UNKNOWN_VERSION = "unknown-version", HANDSHAKE, "Speaks only a protocol version of its own."
 
     # Lists
-    LOOPING_CURSOR = "looping-cursor", _LIST, "Says that there is a next page, for ever the same one."
-    ENDLESS_PAGES = "endless-pages", _LIST, "Says that there is a next page, for ever a new one."
+    LOOPING_CURSOR = "looping-cursor", _LIST, "Says that there is a next page, always the same one."
+    ENDLESS_PAGES = "endless-pages", _LIST, "Says that there is a next page, always a new one."
     THOUSAND_PAGES = "thousand-pages", _LIST, "Lists its tools on 1,000 pages of one tool."
     THOUSAND_TOOLS = "thousand-tools", _LIST, "Has 1,000 tools, on pages of 100."
     TEN_THOUSAND_TOOLS = "ten-thousand-tools", _LIST, "Has 10,000 tools, on pages of 100."
@@ -84,7 +84,7 @@ class Fault(StrEnum):
     BAD_HEADER_ANNOTATION = "bad-header-annotation", _LIST, "Has tools with invalid x-mcp-header annotations."
 
     # Results
-    UNKNOWN_CONTENT = "unknown-content", _CALL, "Answers with a content block of a kind that nobody knows."
+    UNKNOWN_CONTENT = "unknown-content", _CALL, "Answers with a content block of an unknown kind."
     EMPTY_CONTENT = "empty-content", _CALL, "Answers with an empty list of content."
     MISSING_CONTENT = "missing-content", _CALL, "Answers with a result that has no content."
     NULL_CONTENT = "null-content", _CALL, "Answers with content null."
@@ -94,8 +94,8 @@ class Fault(StrEnum):
     SLOW_SCHEMA_REGEX = "slow-schema-regex", _LIST, "An output schema with a pattern that takes ages to match."
     SLOW_SCHEMA_REF = "slow-schema-ref", _LIST, "An output schema whose references double 40 times."
     INVALID_SCHEMA = "invalid-schema", _LIST, "An output schema that is not a schema."
-    REMOTE_REF = "remote-ref", _LIST, "An output schema that refers to a URL, which nobody may fetch."
-    UNKNOWN_RESULT_TYPE = "unknown-result-type", _CALL, "A resultType that nobody knows (modern)."
+    REMOTE_REF = "remote-ref", _LIST, "An output schema that refers to a URL, which must not be fetched."
+    UNKNOWN_RESULT_TYPE = "unknown-result-type", _CALL, "An unknown resultType (modern)."
     ENDLESS_INPUT = "endless-input", _CALL, "Asks for input again after every answer (modern)."
 
     # HTTP
@@ -128,35 +128,50 @@ class Fault(StrEnum):
 
 
 ONCE = frozenset({Fault.SESSION_EXPIRES_400, Fault.SESSION_EXPIRES_404, Fault.HEADER_MISMATCH})
-"""Faults that strike one time unless told otherwise, because trying again is the cure."""
+"""Faults that strike once unless `times` is set, because a client recovers from them by trying again."""
 
-
-HUGE_BYTES = 50_000_000  # what breaks a reader that joins and splits its buffer again with every chunk
-BIG_EVENT_BYTES = 3 * 1024 * 1024  # over the 1 MiB at which common SSE readers give up
-NESTING = 2_000  # deeper than any JSON parser's own limit, yet a small message
-FLOOD = 10_000  # notifications in one burst
-PAGES = 1_000  # of a list that does end
-TOOLS_PER_PAGE = 100  # what servers in the field use
+# Bytes of a huge message: they break a reader that joins and splits its buffer again with every chunk.
+HUGE_BYTES = 50_000_000
+# Bytes of a big SSE event: over the 1 MiB at which common readers give up.
+BIG_EVENT_BYTES = 3 * 1024 * 1024
+# Lists inside each other: deeper than the limit of any JSON parser, yet a small message.
+NESTING = 2_000
+# Notifications in one burst.
+FLOOD = 10_000
+# Pages of a long list that does end.
+PAGES = 1_000
+# Tools on a page: as many as real servers send.
+TOOLS_PER_PAGE = 100
 MANY_TOOLS = 1_000
 VERY_MANY_TOOLS = 10_000
-CRASH_EVERY = 3  # two calls work, the third kills: short enough for a test, long enough to see recovery
-CHILD_SECONDS = 600  # nothing this server leaves behind outlives ten minutes, even where a test fails
-RETRY_AFTER_SECONDS = 7  # an odd number, so that a test sees whether it came from here
-TRICKLE_SECONDS = 0.05  # between two bytes: slow enough to never end, quick enough to be seen
-LATE_SECONDS = 2.0  # longer than the time limits of a test, shorter than its patience
-WAIT_SECONDS = 20.0  # the longest a test waits for an event, on a machine with much else to do
-POLL_SECONDS = 0.01  # between two looks at a journal file
-REF_DOUBLINGS = 40  # 2**40 visits: no checker ends this by being quick
-REGEX_CHARS = 40  # likewise for a pattern with nested repetition
-MAX_MESSAGE_BYTES = 256 * 1024 * 1024  # what the server reads in one message
+# Every N-th call kills the server: soon enough for a test, late enough to see it recover.
+CRASH_EVERY = 3
+# Seconds after which processes that the server leaves behind end, even if a test fails.
+CHILD_SECONDS = 600
+# Seconds in Retry-After: an unusual number, so that a test can tell where it came from.
+RETRY_AFTER_SECONDS = 7
+# Seconds between two bytes: slow enough that the body does not end during a test, fast enough to be seen.
+TRICKLE_SECONDS = 0.05
+# Seconds of a late answer: longer than the timeouts that tests set, short enough to wait for.
+LATE_SECONDS = 2.0
+# Seconds that a test waits for an event, at most, on a busy machine.
+WAIT_SECONDS = 20.0
+# Seconds between two reads of a journal file.
+POLL_SECONDS = 0.01
+# 2**40 visits: no schema checker is fast enough to finish them.
+REF_DOUBLINGS = 40
+# Characters for which a pattern with nested repetition never finishes either.
+REGEX_CHARS = 40
+# Bytes of the largest message that the server reads.
+MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 
 
 class FaultSchedule:
-    """Counts the requests that match and says for each whether the fault strikes.
+    """Counts matching requests and decides for each whether the fault strikes it.
 
     `on` is a method (`tools/call`), a method and a tool or prompt (`tools/call:echo`), `*` for every request,
-    or `handshake`; without it, the fault's own. The first `after` matching requests are served well, then every
-    `every`-th one is struck, at most `times` times.
+    or `handshake`; without it, the fault's own. The first `after` matching requests are answered correctly, then the
+    fault strikes every `every`-th one, at most `times` times. `count_strikes` counts those of earlier processes, too.
     """
 
     def __init__(
@@ -199,7 +214,7 @@ class FaultSchedule:
         return self.strike(str(message["method"]), params.get("name") if isinstance(params, dict) else None)
 
     def strike_at_start(self) -> Fault | None:
-        """Return the fault if it is one of those that strike before any request."""
+        """Return the fault if it strikes when the process starts."""
         return self.strike(START) if self._on == START else None
 
     def _matches(self, method: str, name: str | None) -> bool:
@@ -207,5 +222,5 @@ class FaultSchedule:
             return method != START
         if self._on == HANDSHAKE:
             return method == ("initialize" if self._era == "legacy" else "server/discover")
-        wanted_method, _, wanted_name = self._on.partition(":")
-        return method == wanted_method and wanted_name in ("", name)
+        on_method, _, on_name = self._on.partition(":")
+        return method == on_method and on_name in ("", name)

@@ -1,4 +1,4 @@
-"""Streamable HTTP in both eras: one endpoint, with sessions and a stream to listen to in the legacy one."""
+"""Streamable HTTP transport in both eras: one endpoint; the legacy era adds sessions and a stream for notifications."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from aiohttp import web
 from holodeck.testing.mcp.action_runner import Listener
 from holodeck.testing.mcp.actions import Action, Message
 from holodeck.testing.mcp.faults import Fault
-from holodeck.testing.mcp.http_faults import (
+from holodeck.testing.mcp.http_response import (
     HEADER_MISMATCH,
     NO_SESSION,
+    HTTPMessageWriter,
     error_response,
     find_fault_response,
     send_half_answer,
     send_trickle,
 )
-from holodeck.testing.mcp.http_response import HTTPMessageWriter
 from holodeck.testing.mcp.journal import ABANDONED, Received, to_received
 from holodeck.testing.mcp.protocol import META, ServerSession
 from holodeck.testing.mcp.server_state import NOT_FOUND, ServerState
@@ -29,52 +29,6 @@ from holodeck.testing.mcp.tools import list_tool_entries
 
 _NAME_PARAMS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _ENCODED, _END = "=?base64?", "?="
-
-
-def find_header_mismatch(headers: Mapping[str, str], message: Message) -> str | None:
-    """Return what is wrong with the headers of a request, or None."""
-    method, params = str(message.get("method")), message.get("params") or {}
-    expected = {
-        "MCP-Protocol-Version": (params.get("_meta") or {}).get(f"{META}protocolVersion"),
-        "Mcp-Method": method,
-        **_expected_headers(method, params),
-    }
-    for name, value in expected.items():
-        if _decode_header(headers.get(name)) != value:
-            return f"Header mismatch: {name} is {headers.get(name)!r}, the body says {value!r}"
-    return None
-
-
-def _expected_headers(method: str, params: Message) -> dict[str, str | None]:
-    mirrored: dict[str, str | None] = {}
-    if method in _NAME_PARAMS:
-        mirrored["Mcp-Name"] = params.get(_NAME_PARAMS[method])
-    if method == "tools/call":
-        for name, header in _header_annotations(str(params.get("name"))).items():
-            value = (params.get("arguments") or {}).get(name)
-            mirrored[f"Mcp-Param-{header}"] = None if value is None else str(value)
-    return mirrored
-
-
-def _header_annotations(tool: str) -> dict[str, str]:
-    schemas = [each["inputSchema"]["properties"] for each in list_tool_entries("modern") if each["name"] == tool]
-    return {
-        name: schema["x-mcp-header"]
-        for properties in schemas
-        for name, schema in properties.items()
-        if "x-mcp-header" in schema
-    }
-
-
-def _decode_header(value: str | None) -> str | None:
-    if value is None or not (value.startswith(_ENCODED) and value.endswith(_END)):
-        return value
-    try:
-        return base64.b64decode(value[len(_ENCODED) : -len(_END)], validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
-        return None
-
-
 _SESSION = "Mcp-Session-Id"
 _BAD_REQUEST = 400
 _METHOD_NOT_ALLOWED = 405
@@ -83,14 +37,14 @@ _EXPIRED = {Fault.SESSION_EXPIRES_400: _BAD_REQUEST, Fault.SESSION_EXPIRES_404: 
 
 
 class HttpServer:
-    """Answers the requests to one endpoint."""
+    """Handles the requests to the endpoint."""
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
         self._sessions_of_streams: dict[asyncio.Event, str] = {}
 
     async def serve(self, request: web.BaseRequest, headers: dict[str, str]) -> web.StreamResponse:
-        """Answer a POST; in the legacy era also GET and DELETE."""
+        """Respond to a POST; in the legacy era also to GET and DELETE."""
         if request.method == "POST":
             return await self._answer_post(request, headers)
         self._state.received_log.add(Received(method=request.method, headers=headers, http_method=request.method))
@@ -105,7 +59,7 @@ class HttpServer:
         return await self._serve_stream(request, session)
 
     def drop_session(self, session: str) -> None:
-        """Forget a session, and end its streams."""
+        """Delete a session, and end its streams."""
         self._state.sessions.pop(session, None)
         for end, owner in self._sessions_of_streams.items():
             if owner == session:
@@ -167,14 +121,14 @@ class HttpServer:
             return await self._record_if_abandoned(send_trickle(request, always_sse=self._state.always_sse), message)
         in_http = fault in (Fault.CUT_STREAM, Fault.STREAM_ENDS)
         actions = server_session.actions_for(message, None if in_http else fault)
-        outlet = HTTPMessageWriter(
+        writer = HTTPMessageWriter(
             request,
             always_sse=self._state.always_sse or fault in (Fault.BIG_EVENT, Fault.STREAM_ENDS),
             content_type="application/octet-stream" if fault is Fault.WRONG_CONTENT_TYPE else None,
             headers=headers,
             modern=self._state.era == "modern",
         )
-        return await self._record_if_abandoned(self._send_actions(outlet, actions, fault), message)
+        return await self._record_if_abandoned(self._send_actions(writer, actions, fault), message)
 
     async def _send_actions(
         self, writer: HTTPMessageWriter, actions: list[Action], fault: Fault | None
@@ -196,13 +150,13 @@ class HttpServer:
             raise
 
     async def _serve_stream(self, request: web.BaseRequest, session: str) -> web.StreamResponse:
-        outlet = HTTPMessageWriter(request, always_sse=True)
-        owed = self._state.resumable.pop(request.headers.get("Last-Event-ID", ""), None)
-        if owed is not None:
-            await self._state.action_runner.run(owed, outlet)
-            return await outlet.finish()
-        await outlet.open_stream()
-        listener, end = Listener(outlet), asyncio.Event()
+        writer = HTTPMessageWriter(request, always_sse=True)
+        unsent = self._state.resumable.pop(request.headers.get("Last-Event-ID", ""), None)
+        if unsent is not None:
+            await self._state.action_runner.run(unsent, writer)
+            return await writer.finish()
+        await writer.open_stream()
+        listener, end = Listener(writer), asyncio.Event()
         self._sessions_of_streams[end] = session
         self._state.action_runner.add_listener(listener)
         try:
@@ -210,10 +164,54 @@ class HttpServer:
         finally:
             self._state.action_runner.remove_listener(listener)
             del self._sessions_of_streams[end]
-        return await outlet.finish()
+        return await writer.finish()
 
     def _unknown_session_response(self, session: str) -> web.Response:
         if not session:
             return error_response(_BAD_REQUEST, None, NO_SESSION, "Bad Request: Missing session ID")
         why = "Session not found" if self._state.stale_status == NOT_FOUND else "No valid session ID provided"
         return error_response(self._state.stale_status, None, NO_SESSION, why)
+
+
+def find_header_mismatch(headers: Mapping[str, str], message: Message) -> str | None:
+    """Return why the headers of a modern request do not match its body; None if they do."""
+    method, params = str(message.get("method")), message.get("params") or {}
+    expected = {
+        "MCP-Protocol-Version": (params.get("_meta") or {}).get(f"{META}protocolVersion"),
+        "Mcp-Method": method,
+        **_expected_headers(method, params),
+    }
+    for name, value in expected.items():
+        if _decode_header(headers.get(name)) != value:
+            return f"Header mismatch: {name} is {headers.get(name)!r}, the body says {value!r}"
+    return None
+
+
+def _expected_headers(method: str, params: Message) -> dict[str, str | None]:
+    expected: dict[str, str | None] = {}
+    if method in _NAME_PARAMS:
+        expected["Mcp-Name"] = params.get(_NAME_PARAMS[method])
+    if method == "tools/call":
+        for name, header in _header_annotations(str(params.get("name"))).items():
+            value = (params.get("arguments") or {}).get(name)
+            expected[f"Mcp-Param-{header}"] = None if value is None else str(value)
+    return expected
+
+
+def _header_annotations(tool: str) -> dict[str, str]:
+    schemas = [each["inputSchema"]["properties"] for each in list_tool_entries("modern") if each["name"] == tool]
+    return {
+        name: schema["x-mcp-header"]
+        for properties in schemas
+        for name, schema in properties.items()
+        if "x-mcp-header" in schema
+    }
+
+
+def _decode_header(value: str | None) -> str | None:
+    if value is None or not (value.startswith(_ENCODED) and value.endswith(_END)):
+        return value
+    try:
+        return base64.b64decode(value[len(_ENCODED) : -len(_END)], validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None

@@ -1,4 +1,4 @@
-"""What a server has received: kept in memory, or in a file that outlives the process, and waited for either way."""
+"""Records of what a server has received: in memory, or in a file that survives the process. Tests can wait on both."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from holodeck.testing.mcp.actions import Message
 from holodeck.testing.mcp.faults import POLL_SECONDS, WAIT_SECONDS
 
 ABANDONED = "(abandoned)"
-"""The method under which a response stream that the client closed is recorded."""
+"""The method that is recorded when a client closes a response stream before its answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Received:
-    """One message from a client."""
+    """One message of a client."""
 
     method: str
-    """The JSON-RPC method; empty for an answer to a question of the server's."""
+    """The JSON-RPC method; empty for an answer to a request of the server."""
     params: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     """HTTP headers with names in lower case; empty over stdio."""
@@ -32,13 +32,13 @@ class Received:
 
     @property
     def name(self) -> str | None:
-        """The tool or prompt that is asked for."""
+        """The tool or prompt of the request."""
         name = self.params.get("name")
         return name if isinstance(name, str) else None
 
 
 def to_received(message: Message, headers: Mapping[str, str] | None = None, http_method: str = "") -> Received:
-    """Make a record of a message."""
+    """Return the record of a message."""
     params = message.get("params")
     return Received(
         method=str(message.get("method", "")),
@@ -50,20 +50,20 @@ def to_received(message: Message, headers: Mapping[str, str] | None = None, http
 
 
 class ReceivedLog:
-    """Everything received so far, in order, in memory."""
+    """All messages received so far, in order, in memory."""
 
     def __init__(self) -> None:
         self.all: list[Received] = []
         self._changed = asyncio.Event()
 
     def add(self, one: Received) -> None:
-        """Keep it, and wake whoever waits for it."""
+        """Append a message, and wake `wait_matching`."""
         self.all.append(one)
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def wait_matching(self, matches: Callable[[Received], bool], count: int, within: float) -> list[Received]:
-        """Return the first `count` that match, as soon as there are so many."""
+        """Wait for `count` matching messages and return them. Raises `TimeoutError` after `within` seconds."""
         try:
             async with asyncio.timeout(within):
                 while sum(map(matches, self.all)) < count:
@@ -74,13 +74,13 @@ class ReceivedLog:
 
 
 class Journal:
-    """The same in a file: a stdio server writes it with `--journal`, a test reads it here."""
+    """Journal file of a stdio server, which writes it with `--journal`; a test reads it here."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def write(self, event: str, **fields: Any) -> None:
-        """Add one line in one write, so that processes can share the file."""
+        """Append one line in a single write, so that processes can share the file."""
         line = json.dumps({"event": event, "pid": os.getpid(), **fields}) + "\n"
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
@@ -91,8 +91,8 @@ class Journal:
     def events(self, event: str) -> list[dict[str, Any]]:
         """Return the lines of one kind: `start`, `message`, `fault` or `end`."""
         lines = self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
-        made = [json.loads(line) for line in lines]
-        return [each for each in made if each["event"] == event]
+        entries = [json.loads(line) for line in lines]
+        return [entry for entry in entries if entry["event"] == event]
 
     @property
     def pids(self) -> list[int]:
@@ -101,11 +101,14 @@ class Journal:
 
     @property
     def requests(self) -> list[Received]:
-        """Everything received so far, in order."""
+        """All messages received so far, in order."""
         return [to_received(each["message"]) for each in self.events("message")]
 
     async def received(self, method: str, *, count: int = 1, within: float = WAIT_SECONDS) -> list[Received]:
-        """Wait until the method was received `count` times, and return those; `start` waits for starts."""
+        """Wait until the method was received `count` times and return those messages; `start` waits for starts.
+
+        Raises `TimeoutError` after `within` seconds.
+        """
         try:
             async with asyncio.timeout(within):
                 while True:
@@ -119,5 +122,5 @@ class Journal:
             raise TimeoutError(_timeout_message(within, self.requests)) from None
 
 
-def _timeout_message(seconds: float, got: list[Received]) -> str:
-    return f"Waited {seconds:g} s in vain. Received so far: {[one.method for one in got]}"
+def _timeout_message(seconds: float, messages: list[Received]) -> str:
+    return f"Timed out after {seconds:g} s. Received so far: {[message.method for message in messages]}"

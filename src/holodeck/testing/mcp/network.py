@@ -1,4 +1,8 @@
-"""The faces of one network server on one port: streamable HTTP, legacy SSE, WebSocket, and the traps beside them."""
+"""Network side of the faulty server: the router of its transports, and the port that it listens on.
+
+Streamable HTTP, legacy SSE and WebSocket share one port. Other paths are traps: a request to one is recorded, because a
+correct client never makes it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from holodeck.testing.mcp.faults import Fault
-from holodeck.testing.mcp.http_faults import ELSEWHERE, MOVED
+from holodeck.testing.mcp.http_response import ELSEWHERE, MOVED
 from holodeck.testing.mcp.http_server import HttpServer
 from holodeck.testing.mcp.journal import Received
 from holodeck.testing.mcp.server_state import ServerState
@@ -21,10 +25,13 @@ SSE_PATH = "/sse"
 WEBSOCKET_PATH = "/ws"
 SCHEMA_PATH = "/schema.json"
 _UNAUTHORIZED = 401
+_LOOPBACK = "127.0.0.1"
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class TransportRouter:
-    """Sends each request to the face that it is for."""
+    """Passes each request to its transport."""
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
@@ -33,7 +40,7 @@ class TransportRouter:
         self._websocket = WebSocketServer(state)
 
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one HTTP request."""
+        """Respond to one HTTP request."""
         headers = {name.lower(): value for name, value in request.headers.items()}
         if self._state.schedule.fault is Fault.REQUIRES_TOKEN and not self._has_token(headers):
             self._state.received_log.add(Received(method="(unauthorized)", headers=headers, http_method=request.method))
@@ -55,19 +62,15 @@ class TransportRouter:
         return headers.get("authorization") == f"Bearer {self._state.token}"
 
     def _record_trap(self, request: web.BaseRequest, headers: dict[str, str]) -> web.Response:
-        """Record what nobody should have asked for: a redirect that was followed, a schema that was fetched."""
+        """Record a request that no client should make: a redirect that was followed, a schema that was fetched."""
         traps = {ELSEWHERE: "(elsewhere)", SCHEMA_PATH: "(schema)"}
         method = traps.get(request.path, f"(unknown path {request.path})")
         self._state.received_log.add(Received(method=method, headers=headers, http_method=request.method))
         return web.Response(status=404, text="Not Found")
 
 
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-_LOOPBACK = "127.0.0.1"
-
-
 class ReservedPort:
-    """Refuses connections until it is opened, and again after it is closed."""
+    """A loopback port that refuses connections until `open` and after `close`, and stays reserved until `release`."""
 
     def __init__(self, handler: Handler, number: int = 0) -> None:
         self._handler = handler
@@ -89,7 +92,7 @@ class ReservedPort:
         self._listener = await asyncio.get_running_loop().create_server(self._server, sock=self._socket)
 
     async def close(self) -> None:
-        """Cut every connection and refuse new ones, at once, as the end of a process does."""
+        """Abort all connections and refuse new ones, as the end of a process does."""
         if self._listener is None or self._server is None:
             return
         self._listener.close()
@@ -101,12 +104,13 @@ class ReservedPort:
         self._socket = self._bind_socket(self.number)
 
     async def release(self) -> None:
-        """Give the port back."""
+        """Close, and free the port."""
         await self.close()
         self._socket.close()
 
     def _bind_socket(self, number: int) -> socket.socket:
         bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((_LOOPBACK, number))  # bound and not listening: the kernel refuses, and gives it to nobody else
+        # Bound but not listening: the kernel refuses connections, and assigns the port to no other process.
+        bound.bind((_LOOPBACK, number))
         return bound

@@ -1,4 +1,4 @@
-"""What a misbehaving process does before it serves: dies, keeps helpers, ignores signals, hides behind a wrapper."""
+"""Faults of a server process at its start: early exits, child processes, ignored signals, a wrapper. And pid files."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _SILENT_CODE = 3
 
 
 def append_pid(pid_file: Path | None, pid: int) -> None:
-    """Add a process of this server's to the file, one per line; the first is the one that was started."""
+    """Append the id of a process of this server; the first in the file is the one that was started."""
     if pid_file is not None:
         with pid_file.open("a") as file:
             file.write(f"{pid}\n")
 
 
 def read_pids(pid_file: Path) -> list[int]:
-    """Return the processes that a server has noted."""
+    """Return the process ids that a server has written to its pid file."""
     return [int(line) for line in pid_file.read_text().split()]
 
 
 def run_start_fault(fault: Fault | None, pid_file: Path | None, journal: Journal | None) -> None:
-    """Do what the fault does before any request. May not return."""
+    """Perform a fault that happens before any request. May not return."""
     match fault:
         case Fault.DIES_AT_START:
             exit_now(1, _MISSING_KEY, journal)
@@ -45,7 +45,7 @@ def run_start_fault(fault: Fault | None, pid_file: Path | None, journal: Journal
 
 
 def run_wrapped(argv: list[str]) -> int:
-    """Be the parent of the real server, as npx and uvx are: same pipes, same group, its exit code."""
+    """Run the real server as a child and return its exit code. Pipes and process group are shared, as under npx."""
     child = subprocess.Popen(argv)
     try:
         return child.wait()
@@ -54,15 +54,16 @@ def run_wrapped(argv: list[str]) -> int:
 
 
 def wrapped_argv() -> list[str]:
-    """Return the command of the real server behind this wrapper: ours, marked as the inner one."""
+    """Return the command of the real server: that of this process, with `--inner`."""
     return [sys.executable, "-m", "holodeck.testing.faulty", *sys.argv[1:], "--inner"]
 
 
 def _start_helper(*, holds_pipe: bool) -> int:
-    elsewhere = None if holds_pipe else subprocess.DEVNULL
-    waits = f"import time; time.sleep({CHILD_SECONDS})"
+    output = None if holds_pipe else subprocess.DEVNULL
+    code = f"import time; time.sleep({CHILD_SECONDS})"
     helper = subprocess.Popen(
-        [sys.executable, "-S", "-c", waits], stdin=subprocess.DEVNULL, stdout=elsewhere, stderr=elsewhere
+        [sys.executable, "-S", "-c", code], stdin=subprocess.DEVNULL, stdout=output, stderr=output
     )
-    helper.returncode = 0  # it is left behind on purpose: nobody waits for it
+    # It outlives this process on purpose: without this, Popen warns that it was not waited for.
+    helper.returncode = 0
     return helper.pid

@@ -1,4 +1,4 @@
-"""The server's side of the protocol in both eras: a message in, actions out, nothing performed."""
+"""The server side of MCP in both eras: a function from a message to actions, without I/O."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ _TOPICS = {
 
 @dataclass(kw_only=True)
 class ServerSession:
-    """One client's view of the server: a connection or a session; in the modern era there is one for all."""
+    """State of one connection or session; in the stateless modern era there is one for all clients."""
 
     era: Era
     version: str | None = None
     """The newest version that a legacy server speaks."""
     ttl_ms: int = 0
-    """For how long a modern client may keep a list."""
+    """Milliseconds for which a modern client may cache a list."""
     added_tools: list[str] = field(default_factory=list)
-    """The tools that were added while the server ran; several conversations may share the list."""
+    """Names of tools added while the server runs; sessions may share the list."""
     is_initialized: bool = False
     client_capabilities: Message = field(default_factory=dict)
     schema_url: str = REMOTE_SCHEMA_URL
-    """Where the schema is that nobody may fetch."""
+    """URL of the schema that a client must not fetch."""
     _list_fault: Fault | None = None
 
     def actions_for(self, message: Message, fault: Fault | None = None) -> list[Action]:
-        """Return what the server does about a request or a notification, distorted by the fault."""
+        """Return the actions for a request, changed by the fault; none for a notification or an answer."""
         if "method" not in message or "id" not in message:
             return []
         try:
@@ -113,10 +113,10 @@ class ServerSession:
 
     def _initialize(self, request: int | str, params: Message) -> list[Action]:
         known = LEGACY_VERSIONS[: LEGACY_VERSIONS.index(self.version) + 1] if self.version else LEGACY_VERSIONS
-        asked = params.get("protocolVersion")
+        requested = params.get("protocolVersion")
         self.is_initialized, self.client_capabilities = True, params.get("capabilities") or {}
         result = {
-            "protocolVersion": asked if asked in known else known[-1],
+            "protocolVersion": requested if requested in known else known[-1],
             "capabilities": server_capabilities(),
             "serverInfo": SERVER_INFO,
             "instructions": INSTRUCTIONS,
@@ -132,14 +132,14 @@ class ServerSession:
         return [self._reply(request, result, cacheable=True)]
 
     def _listen(self, request: int | str, params: Message) -> list[Action]:
-        asked = params.get("notifications") or {}
-        honoured = {topic: True for topic in _TOPICS if asked.get(topic)}
+        requested = params.get("notifications") or {}
+        granted = {topic: True for topic in _TOPICS if requested.get(topic)}
         ack = build_notification(
             "notifications/subscriptions/acknowledged",
-            notifications=honoured,
+            notifications=granted,
             _meta={f"{META}subscriptionId": request},
         )
-        return [Notify(ack), Listen(request, frozenset(_TOPICS[topic] for topic in honoured))]
+        return [Notify(ack), Listen(request, frozenset(_TOPICS[topic] for topic in granted))]
 
     def _list_tools(self, request: int | str, params: Message) -> list[Action]:
         own = list_tool_entries(self.era, self.added_tools)
@@ -154,10 +154,10 @@ class ServerSession:
 
     def _get_prompt(self, request: int | str, params: Message) -> list[Action]:
         name = str(params.get("name"))
-        said = prompt_text(name, params.get("arguments") or {})
-        if said is None:
+        text = prompt_text(name, params.get("arguments") or {})
+        if text is None:
             raise CallRefused(INVALID_PARAMS, f"Unknown prompt or missing argument: {name}")
-        content = {"role": "user", "content": {"type": "text", "text": said}}
+        content = {"role": "user", "content": {"type": "text", "text": text}}
         return [self._reply(request, {"description": name, "messages": [content]})]
 
     def _call_tool(self, request: int | str, params: Message) -> list[Action]:
@@ -167,8 +167,8 @@ class ServerSession:
         ):
             raise CallRefused(INVALID_PARAMS, f"Unknown tool: {name}")
         if name == "structured" and self._list_fault is Fault.SLOW_SCHEMA_REGEX:
-            hard: dict[str, Any] = {"content": [], "structuredContent": {"total": "a" * REGEX_CHARS}}
-            return [self._reply(request, hard)]
+            slow_result: dict[str, Any] = {"content": [], "structuredContent": {"total": "a" * REGEX_CHARS}}
+            return [self._reply(request, slow_result)]
         if name == "grow":
             self.added_tools.append(f"grown_{len(self.added_tools) + 1}")
         call = ToolCall(
@@ -184,7 +184,7 @@ class ServerSession:
 
 
 def error_reply(request: int | str | None, code: int, message: str) -> Reply:
-    """Return an error answer; for an unsupported version with the versions that are."""
+    """Return a JSON-RPC error; for an unsupported version with the supported ones."""
     details: Message = {"code": code, "message": message}
     if code == UNSUPPORTED_VERSION:
         details["data"] = {"supported": [MODERN_VERSION], "requested": "unknown"}
@@ -192,7 +192,7 @@ def error_reply(request: int | str | None, code: int, message: str) -> Reply:
 
 
 def notification_of(push: Push, subscription: int | str | None = None) -> Message:
-    """Return the notification of a push, marked with the subscription where there is one."""
+    """Return the notification of a push, marked with the id of the subscription, if any."""
     if subscription is None:
         return build_notification(push.method)
     return build_notification(push.method, _meta={f"{META}subscriptionId": subscription})

@@ -1,4 +1,4 @@
-"""`FaultyMCPServer`: the misbehaving MCP server that tests start, steer and question."""
+"""`FaultyMCPServer`: an MCP server with a chosen fault, which tests start, control and inspect."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _PATHS: dict[Transport, tuple[str, str]] = {
 
 
 class FaultyMCPServer:
-    """An MCP server that misbehaves in one chosen way, in this process, on a free loopback port or the one given.
+    """An MCP server with one chosen fault, in this process, on a loopback port: a free one, or `port`.
 
     ```python
     async with FaultyMCPServer("http-429", era="modern", on="tools/call", times=1) as server:
         plugin = ...  # connect to server.url
         await server.received("tools/call")
     ```
-    `on`, `after`, `every` and `times` say when the fault strikes, as in `FaultSchedule`. All transports are served at
-    once; `transport` chooses the one that `url` names. With `sse=True` every answer over streamable HTTP is a stream.
+    `on`, `after`, `every` and `times` decide when the fault strikes, as in `FaultSchedule`. All transports are served;
+    `transport` chooses the one of `url`. With `sse=True` every answer over streamable HTTP is a stream of events.
     With `down=True` connections are refused until `come_up()`. For a server that is a process, see `command`.
     """
 
@@ -64,7 +64,7 @@ class FaultyMCPServer:
         self._wanted_port = port
 
     async def __aenter__(self) -> Self:
-        # Imported here because the stdio form, which starts a process each time, needs no web server.
+        # Imported here because the stdio server, a new process for each test, needs no web server.
         from holodeck.testing.mcp.network import ReservedPort, TransportRouter
         from holodeck.testing.mcp.server_state import ServerState
 
@@ -88,31 +88,31 @@ class FaultyMCPServer:
     ) -> None:
         await self._port.release()
 
-    # Where it is
+    # Addresses
 
     @property
     def url(self) -> str:
-        """The address for the transport that was chosen."""
+        """The URL for the chosen transport."""
         return self.url_for(self._transport)
 
     def url_for(self, transport: Transport) -> str:
-        """Return the address for a transport; all of them are served."""
+        """Return the URL for a transport; all are served."""
         scheme, path = _PATHS[transport]
         return f"{scheme}://127.0.0.1:{self.port}{path}"
 
     @property
     def port(self) -> int:
-        """The port, which stays the same while the server is down."""
+        """The port, which is the same while the server is down."""
         return self._port.number
 
-    # What it has received
+    # Received messages
 
     @property
     def requests(self) -> list[Received]:
-        """Everything received so far, in order: method, params, headers.
+        """All messages received so far, in order: method, params, headers.
 
-        A GET or DELETE has that as its method. Also recorded: `ABANDONED` when a client closed a stream before it
-        had its answer; `(unauthorized)`; `(elsewhere)` when a client followed the redirect to another origin;
+        A GET or DELETE has that as its method. Also recorded: `ABANDONED` when a client closed a stream before its
+        answer; `(unauthorized)`; `(elsewhere)` when a client followed the redirect to another origin;
         `(schema)` when a client fetched a schema by reference.
         """
         return list(self._state.received_log.all)
@@ -124,16 +124,19 @@ class FaultyMCPServer:
     async def received(
         self, method: str, *, name: str | None = None, count: int = 1, within: float = WAIT_SECONDS
     ) -> list[Received]:
-        """Wait until a method (for a tool or prompt of this name) was received `count` times, and return those."""
+        """Wait until a method (for a tool or prompt of this name) was received `count` times; return those messages.
+
+        Raises `TimeoutError` after `within` seconds.
+        """
         return await self._state.received_log.wait_matching(
             lambda one: one.method == method and name in (None, one.name), count, within
         )
 
-    # What it does from now on
+    # Control
 
     @property
     def mode(self) -> Fault:
-        """The fault. Setting it starts a new plan, with the fault's own trigger."""
+        """The fault. Setting it starts a new schedule, with the fault's own trigger."""
         return self._schedule.fault
 
     @mode.setter
@@ -164,17 +167,17 @@ class FaultyMCPServer:
 
     @property
     def sessions(self) -> Sequence[str]:
-        """The ids of the sessions that are open (legacy streamable HTTP)."""
+        """The ids of the open sessions (legacy streamable HTTP)."""
         return list(self._state.sessions)
 
     def drop_sessions(self, *, status: Literal[400, 404] = 404) -> None:
-        """Forget every session, as a restart does: the next request on one is answered with the status."""
+        """Delete all sessions, as a restart does: the next request of one is answered with `status`."""
         self._state.stale_status = status
         for session in self.sessions:
             self._router.http.drop_session(session)
 
     async def go_down(self) -> None:
-        """Cut every connection and refuse new ones. Sessions are forgotten."""
+        """Abort all connections, refuse new ones, and delete all sessions."""
         self.drop_sessions()
         await self._port.close()
 
@@ -183,21 +186,21 @@ class FaultyMCPServer:
         await self._port.open()
 
     def release(self) -> None:
-        """Let every slow call under way answer now."""
+        """Let all slow calls under way answer now."""
         self._state.action_runner.release()
 
     async def push(self, method: str, *, times: int = 1) -> int:
-        """Send a notification to every client that listens, and return how many streams that were."""
+        """Send a notification to all listening streams, and return their number."""
         return await self._state.action_runner.push(Push(method, times))
 
     async def grow(self) -> str:
-        """Add a tool, tell who listens, and return its name."""
+        """Add a tool, notify the listening streams, and return its name."""
         self._state.added_tools.append(f"grown_{len(self._state.added_tools) + 1}")
         await self.push("notifications/tools/list_changed")
         return self._state.added_tools[-1]
 
     async def listening(self, streams: int = 1, *, within: float = WAIT_SECONDS) -> None:
-        """Wait until so many streams are open for what is pushed."""
+        """Wait until this many streams listen to pushed notifications. Raises `TimeoutError` after `within` seconds."""
         async with asyncio.timeout(within):
             await self._state.action_runner.wait_listeners(streams)
 
@@ -205,8 +208,5 @@ class FaultyMCPServer:
 
     @classmethod
     def command(cls, mode: Fault | str = Fault.NORMAL, **options: Unpack[CommandOptions]) -> list[str]:
-        """Return the command that starts the server as a process, on standard input and output.
-
-        `CommandOptions` tells what can be said about it. With `transport` it serves that over the network.
-        """
+        """Return the command that starts the server as a process on stdio; with `transport`, on a network port."""
         return faulty_command(mode, options)

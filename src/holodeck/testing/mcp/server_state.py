@@ -1,4 +1,4 @@
-"""What one network server knows: its plan, its sessions, who listens, and everything it has received."""
+"""State of one network server: its fault schedule, sessions, action runner and received messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOT_FOUND = 404
 
 @dataclass(kw_only=True)
 class ServerState:
-    """Shared by the HTTP, SSE and WebSocket faces of one server."""
+    """Shared by the HTTP, SSE and WebSocket transports of one server."""
 
     era: Era
     schedule: FaultSchedule
@@ -28,19 +28,19 @@ class ServerState:
     always_sse: bool = False
     schema_url: str = REMOTE_SCHEMA_URL
     stale_status: int = NOT_FOUND
-    """The status for a session that the server does not know."""
+    """The HTTP status for an unknown session."""
     received_log: ReceivedLog = field(default_factory=ReceivedLog)
     action_runner: ActionRunner = field(default_factory=ActionRunner)
     added_tools: list[str] = field(default_factory=list)
     sessions: dict[str, ServerSession] = field(default_factory=dict)
     resumable: dict[str, Sequence[Action]] = field(default_factory=dict)
-    """What a broken stream still owed, by the last event id of that stream."""
+    """Unsent actions of a stream that ended early, by the last event id of the stream."""
 
     def __post_init__(self) -> None:
         self.stateless = self.new_session()
 
     def new_session(self) -> ServerSession:
-        """Return a new conversation; all of them offer the same tools."""
+        """Return a new session; all offer the same tools."""
         return ServerSession(
             era=self.era,
             version=self.version,
@@ -50,13 +50,13 @@ class ServerState:
         )
 
     def open_session(self) -> str:
-        """Return the id of a new session."""
+        """Store a new session and return its id."""
         session = uuid.uuid4().hex
         self.sessions[session] = self.new_session()
         return session
 
     def store_unsent(self, actions: Sequence[Action]) -> str:
-        """Keep what a stream will not deliver, and return the event id under which it can be asked for."""
+        """Store what a stream does not deliver, and return the event id with which a client can resume it."""
         event = f"event-{len(self.resumable) + 1}"
         self.resumable[event] = actions
         return event

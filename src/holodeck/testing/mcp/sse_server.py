@@ -1,4 +1,4 @@
-"""The legacy HTTP+SSE transport: a stream of events, and an address to post to that its first event names."""
+"""Legacy HTTP+SSE transport: a stream of events, whose first event names the URL to which a client posts."""
 
 from __future__ import annotations
 
@@ -8,48 +8,47 @@ import uuid
 
 from aiohttp import web
 
+from holodeck.testing.mcp.action_runner import DuplexConnection
 from holodeck.testing.mcp.faults import Fault
-from holodeck.testing.mcp.http_faults import find_fault_response
-from holodeck.testing.mcp.http_response import HTTPMessageWriter
+from holodeck.testing.mcp.http_response import HTTPMessageWriter, find_fault_response
 from holodeck.testing.mcp.journal import ABANDONED, Received, to_received
 from holodeck.testing.mcp.server_state import NOT_FOUND, ServerState
-from holodeck.testing.mcp.stdio_server import DuplexConnection
 
 MESSAGES = "/messages"
 _ACCEPTED = 202
 
 
 class SSEServer:
-    """Answers the GET that opens a stream and the POSTs that belong to it."""
+    """Handles the GET that opens a stream, and the POSTs that belong to it."""
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
         self._connections: dict[str, DuplexConnection] = {}
 
     async def open_stream(self, request: web.BaseRequest, headers: dict[str, str]) -> web.StreamResponse:
-        """Open a stream and keep it until one side closes it."""
+        """Serve a stream until one side closes it."""
         self._state.received_log.add(Received(method="GET", headers=headers, http_method="GET"))
-        struck = self._state.schedule.strike("GET")
-        if struck is not None and (answer := find_fault_response(struck, request)) is not None:
+        fault = self._state.schedule.strike("GET")
+        if fault is not None and (answer := find_fault_response(fault, request)) is not None:
             return answer
-        outlet = HTTPMessageWriter(request, always_sse=True)
-        await outlet.open_stream()
+        writer = HTTPMessageWriter(request, always_sse=True)
+        await writer.open_stream()
         session = uuid.uuid4().hex
         connection = self._connections[session] = DuplexConnection(
-            self._state.new_session(), self._state.action_runner, outlet
+            self._state.new_session(), self._state.action_runner, writer
         )
         try:
             if self._state.schedule.fault is not Fault.NO_ENDPOINT:
-                await outlet.send_event(f"event: endpoint\ndata: {MESSAGES}?session_id={session}\n\n")
+                await writer.send_event(f"event: endpoint\ndata: {MESSAGES}?session_id={session}\n\n")
             await asyncio.Event().wait()
         finally:
             del self._connections[session]
             self._state.received_log.add(Received(method=ABANDONED, params={"session": session}))
             await connection.close()
-        return await outlet.finish()
+        return await writer.finish()
 
     async def receive_message(self, request: web.BaseRequest, headers: dict[str, str]) -> web.StreamResponse:
-        """Take a message; its answer goes to the stream."""
+        """Receive a message; its answer goes to the stream."""
         connection = self._connections.get(request.query.get("session_id", ""))
         message = json.loads(await request.content.read())
         self._state.received_log.add(to_received(message, headers, "POST"))

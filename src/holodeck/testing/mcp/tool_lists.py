@@ -1,4 +1,4 @@
-"""Lists of tools that are too long, endless or partly wrong, and schemas that nobody can check."""
+"""Faulty lists of tools: too long, endless or partly invalid, or with output schemas that cannot be checked."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from holodeck.testing.mcp.faults import MANY_TOOLS, PAGES, REF_DOUBLINGS, TOOLS_
 from holodeck.testing.mcp.tools import tool_entry
 
 Page = Callable[[list[Message], str | None], Message]
-"""Makes one page out of the normal tools and the cursor that was asked for."""
+"""Builds one page from the normal tools and the requested cursor."""
 
 REMOTE_SCHEMA_URL = "http://127.0.0.1:9/schema.json"
-"""Where `remote-ref` points; nothing listens there. The HTTP form refers to itself, so that a fetch is recorded."""
+"""Where `remote-ref` points over stdio; nothing listens there. A network server refers to itself, to record a fetch."""
 
 
 def _paged_list(count: int, size: int) -> Page:
     def page(tools: list[Message], cursor: str | None) -> Message:
         first = int(cursor or 0)
         last = min(first + size, count)
-        made = [
+        page_tools = [
             (
                 tools[number]
                 if number < len(tools)
@@ -27,7 +27,7 @@ def _paged_list(count: int, size: int) -> Page:
             )
             for number in range(first, last)
         ]
-        return {"tools": made, "nextCursor": str(last)} if last < count else {"tools": made}
+        return {"tools": page_tools, "nextCursor": str(last)} if last < count else {"tools": page_tools}
 
     return page
 
@@ -61,9 +61,8 @@ def _duplicates_page(tools: list[Message], cursor: str | None) -> Message:
 
 def _bad_annotations_page(tools: list[Message], cursor: str | None) -> Message:
     def tool_with(name: str, *annotations: Message) -> Message:
-        return tool_entry(
-            name, "Has a bad annotation.", {f"p{number}": given for number, given in enumerate(annotations)}
-        )
+        properties = {f"p{number}": annotation for number, annotation in enumerate(annotations)}
+        return tool_entry(name, "Has a bad annotation.", properties)
 
     nested = {"type": "array", "items": {"type": "string", "x-mcp-header": "Deep"}}
     twice = {"type": "string", "x-mcp-header": "Same"}
@@ -78,7 +77,7 @@ def _bad_annotations_page(tools: list[Message], cursor: str | None) -> Message:
 
 
 def doubling_schema() -> Message:
-    """Return a schema that visits its last definition 2**40 times for any value."""
+    """Return a schema whose check visits its last definition 2**40 times for any value."""
     definitions: Message = {"d0": {"not": {"type": "null"}}}
     for number in range(1, REF_DOUBLINGS + 1):
         below = {"$ref": f"#/$defs/d{number - 1}"}
@@ -94,7 +93,7 @@ SCHEMAS: dict[Fault, Message] = {
     Fault.SLOW_SCHEMA_REF: doubling_schema(),
     Fault.INVALID_SCHEMA: {"type": "object", "properties": {"total": {"type": "no such type", "minimum": "low"}}},
 }
-"""The output schema that the tool `structured` gets."""
+"""The output schema of the tool `structured` under each fault."""
 
 
 def _with_schema(schema: Message) -> Page:
@@ -105,7 +104,7 @@ def _with_schema(schema: Message) -> Page:
 
 
 def remote_schema_list(url: str) -> Page:
-    """Return the list whose output schema is to be had only from a URL."""
+    """Return the list whose output schema refers to `url`."""
     return _with_schema({"type": "object", "$ref": url})
 
 
@@ -120,4 +119,4 @@ LISTS: dict[Fault, Page] = {
     Fault.BAD_HEADER_ANNOTATION: _bad_annotations_page,
     **{fault: _with_schema(schema) for fault, schema in SCHEMAS.items()},
 }
-"""What `tools/list` answers under each fault of lists."""
+"""The pages of `tools/list` under each fault of lists."""

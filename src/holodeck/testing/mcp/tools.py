@@ -1,4 +1,4 @@
-"""What each normal tool does, as actions: `answer_call` is a pure function of the call."""
+"""The normal tools and prompts of the server: their entries in lists, and the actions with which tools answer."""
 
 from __future__ import annotations
 
@@ -16,6 +16,22 @@ WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA="
 """A WAV without samples, in base64."""
 BLOB = "AAECAwT/"
 """The bytes 0, 1, 2, 3, 4, 255, in base64."""
+
+LEGACY_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+MODERN_VERSION = "2026-07-28"
+SERVER_INFO = {"name": "faulty", "version": "1.0"}
+INSTRUCTIONS = "A server for tests. It may misbehave."
+
+_NUMBER = {"type": "number"}
+_STRING = {"type": "string"}
+_INTEGER = {"type": "integer"}
+_BOOLEAN = {"type": "boolean"}
+
+INVALID_PARAMS = -32602
+TOOL_BROKE = -32050
+"""An error code of this server, outside those that the protocol reserves."""
+_REQUEST_STATE = "faulty-state/1 +=\u00e9"
+_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 
 
 def text_block(value: str) -> Message:
@@ -48,19 +64,13 @@ BLOCKS: dict[str, list[Message]] = {
     "resource_link": [RESOURCE_LINK],
     "many_blocks": [text_block("first"), IMAGE, AUDIO, RESOURCE_TEXT, RESOURCE_BLOB, RESOURCE_LINK, text_block("last")],
 }
-"""The tools whose answer is the same every time."""
+"""The results of tools that always answer the same."""
 
 
 def tool_result(*blocks: Message, **more: Any) -> Message:
-    """Return a tool's result with these blocks."""
+    """Return a tool result with these blocks."""
     return {"content": list(blocks), **more}
 
-
-INVALID_PARAMS = -32602
-TOOL_BROKE = -32050
-"""A code of this server's own, outside those that the protocol reserves."""
-_REQUEST_STATE = "faulty-state/1 +=\u00e9"
-_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 
 QUESTIONS: dict[str, tuple[str, str, Message]] = {
     "ask_sampling": (
@@ -79,7 +89,7 @@ QUESTIONS: dict[str, tuple[str, str, Message]] = {
     ),
     "ask_roots": ("roots", "roots/list", {}),
 }
-"""For each tool that asks: the capability it needs, the method and the parameters of its question."""
+"""For each tool that asks the client: the required capability, and the method and parameters of the request."""
 
 
 class CallRefused(Exception):  # noqa: N818 - it becomes an error answer, it is none
@@ -92,7 +102,7 @@ class CallRefused(Exception):  # noqa: N818 - it becomes an error answer, it is 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCall:
-    """One `tools/call`, with what a tool may need to answer it."""
+    """One `tools/call`, with what a tool needs to answer it."""
 
     id: int | str
     name: str
@@ -102,11 +112,11 @@ class ToolCall:
     client: Message
     """The client's capabilities."""
     reply: Callable[[Message], Reply]
-    """Makes the answer of a result."""
+    """Wraps a result in the answer to this call."""
 
 
 def answer_call(call: ToolCall) -> list[Action]:
-    """Return what the tool does. Raises `CallRefused` where a JSON-RPC error is the answer."""
+    """Return the actions of the tool, without I/O. Raises `CallRefused` if the answer is a JSON-RPC error."""
     match call.name:
         case name if name in BLOCKS:
             return [call.reply(tool_result(*BLOCKS[name]))]
@@ -127,28 +137,28 @@ def answer_call(call: ToolCall) -> list[Action]:
 
 
 def _plain_result(call: ToolCall) -> Message:
-    given = call.arguments
+    arguments = call.arguments
     match call.name:
         case "add":
-            return _add_result(given)
+            return _add_result(arguments)
         case "structured":
-            blocks = [text_block('{"total":3}')] if given.get("text", True) else []
+            blocks = [text_block('{"total":3}')] if arguments.get("text", True) else []
             return tool_result(*blocks, structuredContent={"total": 3})
         case "big":
-            return tool_result(text_block("x" * int(given.get("bytes", 0))))
+            return tool_result(text_block("x" * int(arguments.get("bytes", 0))))
         case "fail":
-            return tool_result(text_block(str(given.get("message", "It did not work."))), isError=True)
+            return tool_result(text_block(str(arguments.get("message", "It did not work."))), isError=True)
         case "regional":
-            return tool_result(text_block(f"{given.get('region')}: {given.get('text', '')}"))
+            return tool_result(text_block(f"{arguments.get('region')}: {arguments.get('text', '')}"))
         case _:
-            return tool_result(text_block(str(given.get("text", call.name))))
+            return tool_result(text_block(str(arguments.get("text", call.name))))
 
 
-def _add_result(given: dict[str, Any]) -> Message:
-    numbers: Iterable[Any] = (given.get("a"), given.get("b"))
+def _add_result(arguments: dict[str, Any]) -> Message:
+    numbers: Iterable[Any] = (arguments.get("a"), arguments.get("b"))
     if not all(isinstance(number, int | float) for number in numbers):
         return tool_result(text_block("Give two numbers, a and b."), isError=True)
-    return tool_result(text_block(str(given["a"] + given["b"])))
+    return tool_result(text_block(str(arguments["a"] + arguments["b"])))
 
 
 def _slow_actions(call: ToolCall) -> list[Action]:
@@ -166,11 +176,11 @@ def _slow_actions(call: ToolCall) -> list[Action]:
 
 def _log_actions(call: ToolCall) -> list[Action]:
     level = str(call.arguments.get("level", "info"))
-    said = str(call.arguments.get("text", f"a {level} message"))
+    text = str(call.arguments.get("text", f"a {level} message"))
     answer = call.reply(tool_result(text_block("logged")))
     if call.era == "modern" and _LOG_LEVEL not in call.params.get("_meta", {}):
         return [answer]
-    return [Notify(build_notification("notifications/message", level=level, logger="faulty", data=said)), answer]
+    return [Notify(build_notification("notifications/message", level=level, logger="faulty", data=text)), answer]
 
 
 def _ask_actions(call: ToolCall) -> list[Action]:
@@ -181,8 +191,8 @@ def _ask_actions(call: ToolCall) -> list[Action]:
         return [call.reply(_input_required_result(call, method, params))]
 
     def reply_with_answer(answer: Message) -> list[Action]:
-        said = answer["result"] if "result" in answer else {"error": answer.get("error")}
-        return [call.reply(tool_result(text_block(json.dumps(said))))]
+        content = answer["result"] if "result" in answer else {"error": answer.get("error")}
+        return [call.reply(tool_result(text_block(json.dumps(content))))]
 
     question: Message = {"jsonrpc": "2.0", "id": f"ask-{call.id}", "method": method}
     return [Ask({**question, "params": params} if params else question, reply_with_answer)]
@@ -201,21 +211,10 @@ def _input_required_result(call: ToolCall, method: str, params: Message) -> Mess
     return tool_result(text_block(json.dumps(answers.get("answer"))))
 
 
-LEGACY_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-MODERN_VERSION = "2026-07-28"
-SERVER_INFO = {"name": "faulty", "version": "1.0"}
-INSTRUCTIONS = "A server for tests. It may misbehave."
-
-_NUMBER = {"type": "number"}
-_STRING = {"type": "string"}
-_INTEGER = {"type": "integer"}
-_BOOLEAN = {"type": "boolean"}
-
-
 def tool_entry(
     name: str, description: str, properties: Message | None = None, required: tuple[str, ...] = ()
 ) -> Message:
-    """Return a tool as it stands in a list."""
+    """Return a tool as an entry of a list."""
     schema: Message = {"type": "object", "properties": properties or {}}
     if required:
         schema["required"] = list(required)
@@ -223,9 +222,9 @@ def tool_entry(
 
 
 def _structured_tool() -> Message:
-    made = tool_entry("structured", "A total as structured content, with or without text.", {"text": _BOOLEAN})
-    made["outputSchema"] = {"type": "object", "properties": {"total": _INTEGER}, "required": ["total"]}
-    return made
+    tool = tool_entry("structured", "A total as structured content, with or without text.", {"text": _BOOLEAN})
+    tool["outputSchema"] = {"type": "object", "properties": {"total": _INTEGER}, "required": ["total"]}
+    return tool
 
 
 def _regional_tool() -> Message:
@@ -266,18 +265,18 @@ _GREET = {"name": "greet", "description": "Says hello."}
 
 
 def list_tool_entries(era: Era, added_tools: Sequence[str] = ()) -> list[Message]:
-    """Return the tools of an era, and those that the tool `grow` has added so far."""
+    """Return the tools of an era and the added ones, as entries of a list."""
     own = [*_TOOLS, _regional_tool()] if era == "modern" else [*_TOOLS]
     return own + [tool_entry(name, "Was added while the server ran.") for name in added_tools]
 
 
 def list_prompt_entries() -> list[Message]:
-    """Return the prompts as they stand in a list."""
+    """Return the prompts as entries of a list."""
     return [_REVIEW, _GREET]
 
 
 def prompt_text(name: str, arguments: dict[str, Any]) -> str | None:
-    """Return the text of a prompt, or nothing where the prompt or its argument is missing."""
+    """Return the text of a prompt; None if the prompt or its argument is missing."""
     if name == "greet":
         return "Say hello to the user."
     if name == "review" and isinstance(arguments.get("code"), str):
@@ -286,5 +285,5 @@ def prompt_text(name: str, arguments: dict[str, Any]) -> str | None:
 
 
 def server_capabilities() -> Message:
-    """Return what the server says it can do."""
+    """Return the capabilities of the server."""
     return {"tools": {"listChanged": True}, "prompts": {"listChanged": True}, "logging": {}}

@@ -1,4 +1,4 @@
-"""How a scripted turn is written in each dialect: the events of its stream, as the real services send them."""
+"""Encoding of a scripted turn in each dialect: the events of its stream, as the real services send them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Event = dict[str, Any]
 
 
 class Writer(Protocol):
-    """One answer, being written."""
+    """Encodes the steps of one answer as events of a dialect. One instance per answer."""
 
     def start(self) -> list[Event]: ...
     def say(self, step: Say) -> list[Event]: ...
@@ -23,16 +23,16 @@ class Writer(Protocol):
     def error(self, step: ErrorEvent) -> list[Event]: ...
     def end(self, finish: FinishReason | None, usage: Usage | None) -> list[Event]: ...
     def encode_event(self, event: Event) -> str:
-        """The lines of an event, each with its end."""
+        """Return the lines of an event, each with its line end."""
         ...
 
     def end_of_stream(self) -> str:
-        """What stands after the last event."""
+        """Return what follows the last event."""
         ...
 
 
 class ChatWriter:
-    """Chat Completions."""
+    """Writer for Chat Completions."""
 
     def __init__(self, model: str, chunk: int | None) -> None:
         self._model, self._chunk = model, chunk
@@ -42,17 +42,15 @@ class ChatWriter:
         return [self._choice({"role": "assistant", "content": ""})]
 
     def say(self, step: Say) -> list[Event]:
-        return [self._choice({"content": piece}) for piece in split_text(step.text, self._chunk)]
+        return [self._choice({"content": part}) for part in split_text(step.text, self._chunk)]
 
     def think(self, step: Think) -> list[Event]:
-        return [self._choice({"reasoning_content": piece}) for piece in split_text(step.text, self._chunk)]
+        return [self._choice({"reasoning_content": part}) for part in split_text(step.text, self._chunk)]
 
     def call(self, step: Call) -> list[Event]:
         index, self._calls = self._calls, self._calls + 1
         head: Event = {"id": step.call_id, "type": "function", "function": {"name": step.name, "arguments": ""}}
-        fragments: list[Event] = [
-            {"function": {"arguments": piece}} for piece in split_text(step.arguments, self._chunk)
-        ]
+        fragments: list[Event] = [{"function": {"arguments": part}} for part in split_text(step.arguments, self._chunk)]
         return [self._choice({"tool_calls": [{"index": index, **part}]}) for part in (head, *fragments)]
 
     def error(self, step: ErrorEvent) -> list[Event]:
@@ -62,14 +60,14 @@ class ChatWriter:
         reason = finish or ("tool_calls" if self._calls else "stop")
         events = [self._event(choices=[{"index": 0, "delta": {}, "finish_reason": reason}])]
         if usage is not None:
-            counted = {
+            counts = {
                 "prompt_tokens": usage.input_tokens,
                 "completion_tokens": usage.output_tokens,
                 "total_tokens": usage.total_tokens,
                 "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
                 "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
             }
-            events.append(self._event(choices=[], usage=counted))
+            events.append(self._event(choices=[], usage=counts))
         return events
 
     def encode_event(self, event: Event) -> str:
@@ -87,7 +85,7 @@ class ChatWriter:
 
 
 class ResponsesWriter:
-    """The Responses API."""
+    """Writer for the Responses API."""
 
     def __init__(self, model: str, chunk: int | None) -> None:
         self._model, self._chunk = model, chunk
@@ -103,38 +101,39 @@ class ResponsesWriter:
     def say(self, step: Say) -> list[Event]:
         part: Event = {"type": "output_text", "text": step.text, "annotations": [], "logprobs": []}
         item = self._add_item("message", "msg", role="assistant", content=[part])
-        place = {"item_id": item["id"], "content_index": 0}
+        position = {"item_id": item["id"], "content_index": 0}
         return self._wrap_in_item_events(
             item,
             {**item, "content": []},
             [
-                self._item_event("response.content_part.added", **place, part={**part, "text": ""}),
+                self._item_event("response.content_part.added", **position, part={**part, "text": ""}),
                 *(
-                    self._item_event("response.output_text.delta", **place, delta=p)
-                    for p in split_text(step.text, self._chunk)
+                    self._item_event("response.output_text.delta", **position, delta=part)
+                    for part in split_text(step.text, self._chunk)
                 ),
-                self._item_event("response.output_text.done", **place, text=step.text),
-                self._item_event("response.content_part.done", **place, part=part),
+                self._item_event("response.output_text.done", **position, text=step.text),
+                self._item_event("response.content_part.done", **position, part=part),
             ],
         )
 
     def think(self, step: Think) -> list[Event]:
         content = [{"type": "reasoning_text", "text": step.text}]
         item = self._add_item("reasoning", "rs", summary=[], content=content, **step.opaque)
-        place = {"item_id": item["id"], "content_index": 0}
+        position = {"item_id": item["id"], "content_index": 0}
         deltas = [
-            self._item_event("response.reasoning_text.delta", **place, delta=p)
-            for p in split_text(step.text, self._chunk)
+            self._item_event("response.reasoning_text.delta", **position, delta=part)
+            for part in split_text(step.text, self._chunk)
         ]
         return self._wrap_in_item_events(item, {**item, "content": []}, deltas)
 
     def call(self, step: Call) -> list[Event]:
         item = self._add_item("function_call", "fc", call_id=step.call_id, name=step.name, arguments=step.arguments)
-        kind, place = "response.function_call_arguments", {"item_id": item["id"]}
+        kind, position = "response.function_call_arguments", {"item_id": item["id"]}
         deltas = [
-            self._item_event(f"{kind}.delta", **place, delta=piece) for piece in split_text(step.arguments, self._chunk)
+            self._item_event(f"{kind}.delta", **position, delta=part)
+            for part in split_text(step.arguments, self._chunk)
         ]
-        done = self._item_event(f"{kind}.done", **place, arguments=step.arguments)
+        done = self._item_event(f"{kind}.done", **position, arguments=step.arguments)
         return self._wrap_in_item_events(item, {**item, "arguments": ""}, [*deltas, done])
 
     def error(self, step: ErrorEvent) -> list[Event]:
@@ -189,7 +188,7 @@ class ResponsesWriter:
 
 
 class AnthropicWriter:
-    """Anthropic Messages."""
+    """Writer for Anthropic Messages."""
 
     def __init__(self, model: str, chunk: int | None) -> None:
         self._model, self._chunk = model, chunk
@@ -205,13 +204,15 @@ class AnthropicWriter:
         ]
 
     def say(self, step: Say) -> list[Event]:
-        deltas = [{"type": "text_delta", "text": piece} for piece in split_text(step.text, self._chunk)]
+        deltas = [{"type": "text_delta", "text": part} for part in split_text(step.text, self._chunk)]
         return self._block_events({"type": "text", "text": ""}, deltas)
 
     def think(self, step: Think) -> list[Event]:
         if "data" in step.opaque:
             return self._block_events({"type": "redacted_thinking", **step.opaque}, [])
-        deltas: list[Event] = [{"type": "thinking_delta", "thinking": p} for p in split_text(step.text, self._chunk)]
+        deltas: list[Event] = [
+            {"type": "thinking_delta", "thinking": part} for part in split_text(step.text, self._chunk)
+        ]
         if "signature" in step.opaque:
             deltas.append({"type": "signature_delta", **step.opaque})
         return self._block_events({"type": "thinking", "thinking": "", "signature": ""}, deltas)
@@ -219,7 +220,8 @@ class AnthropicWriter:
     def call(self, step: Call) -> list[Event]:
         self._calls += 1
         deltas = [
-            {"type": "input_json_delta", "partial_json": p} for p in ("", *split_text(step.arguments, self._chunk))
+            {"type": "input_json_delta", "partial_json": part}
+            for part in ("", *split_text(step.arguments, self._chunk))
         ]
         return self._block_events({"type": "tool_use", "id": step.call_id, "name": step.name, "input": {}}, deltas)
 
@@ -229,9 +231,9 @@ class AnthropicWriter:
     def end(self, finish: FinishReason | None, usage: Usage | None) -> list[Event]:
         names = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"}
         reason = names[finish or ("tool_calls" if self._calls else "stop")]
-        counted: Event = {"output_tokens": 1}
+        counts: Event = {"output_tokens": 1}
         if usage is not None:
-            counted = {
+            counts = {
                 "input_tokens": usage.input_tokens - usage.cached_tokens,
                 "cache_read_input_tokens": usage.cached_tokens,
                 "cache_creation_input_tokens": 0,
@@ -239,7 +241,7 @@ class AnthropicWriter:
                 "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
             }
         delta = {"stop_reason": reason, "stop_sequence": None}
-        return [{"type": "message_delta", "delta": delta, "usage": counted}, {"type": "message_stop"}]
+        return [{"type": "message_delta", "delta": delta, "usage": counts}, {"type": "message_stop"}]
 
     def encode_event(self, event: Event) -> str:
         return _encode_named_event(event)

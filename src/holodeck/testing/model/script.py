@@ -1,4 +1,4 @@
-"""What a scripted model does in a turn, step by step: `say("hi")`, `call("add", a=1)`, and every way to fail."""
+"""Steps of a scripted model: `say("hi")`, `call("add", a=1)`, and the ways to fail. A turn is a list of them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from holodeck.models.model_io import FinishReason, ModelEvent
 
 @dataclass(frozen=True, kw_only=True)
 class Say:
-    """Part of the answer."""
+    """Text of the answer."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A tool call. Without an id it gets the next of `call_1`, `call_2`, ..."""
+    """A tool call. Without an id, it has the next of `call_1`, `call_2`, ..."""
 
     name: str
     arguments: str
@@ -32,7 +32,7 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Think:
-    """Thinking aloud, and what must be handed back unchanged with it."""
+    """Reasoning text, and the opaque data that a client must send back unchanged."""
 
     text: str
     opaque: Mapping[str, Any] = field(default_factory=dict)
@@ -40,28 +40,28 @@ class Think:
 
 @dataclass(frozen=True, kw_only=True)
 class Finish:
-    """Why the turn ends, when it is not the natural reason."""
+    """The finish reason of the turn, instead of the one that its steps imply."""
 
     reason: FinishReason
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spend:
-    """What the turn costs."""
+    """The token usage of the turn."""
 
     usage: Usage
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fail:
-    """The turn fails here. Over HTTP: with the status of the error."""
+    """The turn fails here. As the first step over HTTP: a response with the status of the error."""
 
     error: ModelError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wait:
-    """Nothing more until the event is set. `reached` tells that the model waits."""
+    """A pause until `until` is set. `reached` is set when the model waits."""
 
     until: asyncio.Event
     reached: asyncio.Event = field(default_factory=asyncio.Event)
@@ -69,14 +69,14 @@ class Wait:
 
 @dataclass(frozen=True, kw_only=True)
 class Raw:
-    """Exactly these: model events in process; over HTTP, objects (one event each), or bytes as they are."""
+    """Exactly these events: model events in process; over HTTP, objects (one event each) or unchanged bytes."""
 
     events: tuple[ModelEvent | dict[str, Any] | bytes, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """An HTTP answer instead of a stream (HTTP only)."""
+    """An HTTP response instead of a stream (HTTP only). Must be the first step."""
 
     code: int
     body: bytes
@@ -85,7 +85,7 @@ class Status:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """The stream ends here: the connection is dropped, or, when it is `clean`, just nothing follows (HTTP only)."""
+    """The stream ends here: the connection is closed, or, if `clean`, the body ends normally (HTTP only)."""
 
     clean: bool
 
@@ -118,7 +118,7 @@ def call_raw(name: str, arguments: str, *, call_id: str = "") -> Step:
 
 
 def think(text: str, **opaque: Any) -> Step:
-    """Think aloud."""
+    """Send reasoning text; `opaque` are fields that must be sent back unchanged."""
     return Think(text=text, opaque=opaque)
 
 
@@ -128,7 +128,7 @@ def finish(reason: FinishReason) -> Step:
 
 
 def spend(input_tokens: int, output_tokens: int, *, cached: int = 0, reasoning: int = 0) -> Step:
-    """Let the turn cost this much."""
+    """Report this token usage for the turn."""
     usage = Usage(
         input_tokens=input_tokens, output_tokens=output_tokens, cached_tokens=cached, reasoning_tokens=reasoning
     )
@@ -141,17 +141,17 @@ def fail(error: ModelError | str) -> Step:
 
 
 def wait(until: asyncio.Event) -> Wait:
-    """Stall until the event is set."""
+    """Pause until the event is set."""
     return Wait(until=until)
 
 
 def raw(*events: ModelEvent | dict[str, Any] | bytes) -> Step:
-    """Send exactly this."""
+    """Send exactly these events."""
     return Raw(events=events)
 
 
 def status(code: int, body: Any = None, *, retry_after: str | None = None, **headers: str) -> Step:
-    """Answer with an HTTP status; `body` is bytes, or something that becomes JSON."""
+    """Answer with an HTTP status; `body` is bytes, or a value that is encoded as JSON."""
     if body is None:
         body = {"error": {"message": f"scripted status {code}", "type": "scripted"}}
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -161,13 +161,13 @@ def status(code: int, body: Any = None, *, retry_after: str | None = None, **hea
 
 
 def page(code: int = 200) -> Step:
-    """Answer with a web page, as a proxy or a wrong path does."""
+    """Answer with an HTML page, as a proxy or a wrong path does."""
     body = b"<!DOCTYPE html><title>Welcome</title><p>It works!"
     return Status(code=code, body=body, headers={"content-type": "text/html"})
 
 
 def cut(*, clean: bool = False) -> Step:
-    """End the stream in the middle."""
+    """End the stream before the answer is complete."""
     return Cut(clean=clean)
 
 
@@ -177,12 +177,12 @@ def error_event(message: str, code: str = "server_error") -> Step:
 
 
 def steps_of(turn: Turn) -> list[Step]:
-    """The steps of a turn that may be a single one."""
+    """Return the steps of a turn, which may be a single step."""
     return list(turn) if isinstance(turn, Sequence) else [turn]
 
 
 def split_text(text: str, size: int | None) -> list[str]:
-    """The text in pieces of this many characters."""
+    """Split a text into parts of `size` characters; None: one part. Never empty."""
     if not size:
         return [text]
     return [text[start : start + size] for start in range(0, len(text), size)] or [""]

@@ -1,4 +1,4 @@
-"""A model that answers by a script and remembers what it was asked: in process, or as a server in each dialect."""
+"""Scripted model: plays prepared turns and records its requests, in process or as an HTTP server in each dialect."""
 
 from __future__ import annotations
 
@@ -37,17 +37,20 @@ if TYPE_CHECKING:
     from holodeck.testing.model.scripted_server import DialectName, ScriptedServer, Writing
 
 Script = Callable[[Any], Turn]
-"""Gets the request (over HTTP: what was received) and returns the turn."""
+"""Takes the request (over HTTP: a `Received`) and returns the turn."""
 
 
 class ScriptedModel:
-    """A `ModelProvider`. `ScriptedModel(say("hi"), [call("add", a=1), call("sub", b=2)], chunk=4)`."""
+    """A `ModelProvider` with one turn per request: `ScriptedModel(say("hi"), [call("add", a=1), say("ok")], chunk=4)`.
+
+    A request after the last turn fails with `ModelError`.
+    """
 
     def __init__(self, *turns: Turn | Script, name: str = "scripted", chunk: int | None = None) -> None:
-        """One function instead of turns decides each turn from its request. `chunk`: characters in a delta."""
+        """A single function instead of turns builds each turn from its request. `chunk`: characters per delta."""
         self.name = name
         self.requests: list[ModelRequest] = []
-        """Every request that was made in process, in order."""
+        """All requests made in process, in order."""
         self.is_closed = False
         self.chunk = chunk
         self._turns = turns
@@ -68,7 +71,7 @@ class ScriptedModel:
     async def serve(
         self, dialect: DialectName = "chat", *, writing: Writing = "events", newline: str = "\n"
     ) -> AsyncIterator[ScriptedServer]:
-        """The same script over HTTP on loopback: `server.url` is the endpoint, `server.received` what was sent."""
+        """Serve the script over HTTP on loopback: `server.url` is the endpoint, `server.received` the requests."""
         from holodeck.testing.model.scripted_server import ScriptedServer
 
         server = ScriptedServer(self, dialect, writing=writing, newline=newline)
@@ -79,7 +82,7 @@ class ScriptedModel:
             await server.stop()
 
     def next_turn(self, request: Any) -> list[Step]:
-        """The steps of the next turn."""
+        """Return the steps of the next turn. Raises `ModelError` if there is none."""
         self._request_count += 1
         if len(self._turns) == 1 and callable(self._turns[0]):
             return steps_of(self._turns[0](request))
@@ -91,12 +94,12 @@ class ScriptedModel:
         return steps_of(turn(request) if callable(turn) else turn)
 
     def next_id(self) -> str:
-        """An id for a call whose step has none."""
+        """Return an id for a call whose step has none."""
         return f"call_{next(self._ids)}"
 
 
 class _TurnPlayer:
-    """One turn, in process."""
+    """Plays one turn in process."""
 
     def __init__(self, model: ScriptedModel, steps: list[Step]) -> None:
         self._model = model
@@ -121,10 +124,10 @@ class _TurnPlayer:
         match step:
             case Say(text=text):
                 self._items.append(text_message("assistant", text))
-                return [TextDelta(text=piece) for piece in split_text(text, self._model.chunk)]
+                return [TextDelta(text=part) for part in split_text(text, self._model.chunk)]
             case Think(text=text, opaque=opaque):
                 self._items.append(Reasoning(text=text, opaque=opaque))
-                return [ReasoningDelta(text=piece) for piece in split_text(text, self._model.chunk)]
+                return [ReasoningDelta(text=part) for part in split_text(text, self._model.chunk)]
             case Call():
                 return self._call_events(step)
             case Raw(events=events):
@@ -147,7 +150,7 @@ class _TurnPlayer:
         self._items.append(FunctionCall(call_id=call_id, name=step.name, arguments=step.arguments))
         first, *others = split_text(step.arguments, self._model.chunk)
         head = CallDelta(index=index, call_id=call_id, name=step.name, arguments=first)
-        return [head, *(CallDelta(index=index, arguments=piece) for piece in others)]
+        return [head, *(CallDelta(index=index, arguments=part) for part in others)]
 
     def _final_answer(self) -> ModelAnswer:
         has_calls = any(isinstance(item, FunctionCall) for item in self._items)

@@ -1,4 +1,4 @@
-"""A scripted model as an HTTP server: it keeps what it received byte for byte, and misbehaves exactly as told."""
+"""HTTP server for a scripted model. It records requests byte for byte and streams the steps of each turn."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 DialectName = Literal["chat", "responses", "anthropic"]
 Writing = Literal["events", "bytes", "whole"]
-"""How the stream is written: an event, a byte, or everything at a time."""
+"""Size of a write to the stream: an event, a byte, or the whole answer."""
 
 _WRITERS: dict[DialectName, type[ChatWriter] | type[ResponsesWriter] | type[AnthropicWriter]] = {
     "chat": ChatWriter,
@@ -44,12 +44,13 @@ _WRITERS: dict[DialectName, type[ChatWriter] | type[ResponsesWriter] | type[Anth
     "anthropic": AnthropicWriter,
 }
 _PATHS: dict[DialectName, str] = {"chat": "/chat/completions", "responses": "/responses", "anthropic": "/messages"}
+# Bytes of a request body: a long conversation is larger than the default of aiohttp, 1 MiB.
 _MAX_BODY_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Received:
-    """One request, as it came."""
+    """One request, unchanged."""
 
     path: str
     query: Mapping[str, str]
@@ -63,14 +64,14 @@ class Received:
 
 
 class ScriptedServer:
-    """A server on loopback. Made by `ScriptedModel.serve()`."""
+    """HTTP server on a free loopback port. Created by `ScriptedModel.serve()`."""
 
     def __init__(self, model: ScriptedModel, dialect: DialectName, *, writing: Writing, newline: str) -> None:
         self.received: list[Received] = []
         self.connections: set[Any] = set()
-        """Where requests came from: one entry for each connection."""
+        """Peer addresses of the requests: one entry for each connection."""
         self.left = asyncio.Event()
-        """A client went away before its answer was complete."""
+        """Set when a client has disconnected before its answer was complete."""
         self._model = model
         self._dialect = dialect
         self._writing = writing
@@ -80,7 +81,7 @@ class ScriptedServer:
 
     @property
     def url(self) -> str:
-        """What an agent file has as its `endpoint`."""
+        """The `endpoint` for an agent file."""
         return f"http://127.0.0.1:{self._port}" + ("" if self._dialect == "anthropic" else "/v1")
 
     async def start(self) -> None:
@@ -131,7 +132,7 @@ class ScriptedServer:
 
 
 class _AnswerStream:
-    """One answer on its way."""
+    """Streams one answer."""
 
     def __init__(self, writer: Writer, request: web.Request, writing: Writing, newline: str) -> None:
         self._writer = writer
@@ -144,7 +145,8 @@ class _AnswerStream:
         self._usage: Usage | None = None
 
     async def play(self, steps: list[Step]) -> web.StreamResponse:
-        with suppress(ConnectionResetError):  # whoever asked is gone
+        # The client has disconnected.
+        with suppress(ConnectionResetError):
             await self._play_steps(steps)
         return self._response
 
@@ -207,9 +209,9 @@ class _AnswerStream:
             await self._response.write(data)
 
     async def _flush(self) -> None:
-        held, self._deferred = b"".join(self._deferred), []
-        if held:
-            await self._response.write(held)
+        data, self._deferred = b"".join(self._deferred), []
+        if data:
+            await self._response.write(data)
 
 
 def _with_id(step: Step, model: ScriptedModel) -> Step:
