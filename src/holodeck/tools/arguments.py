@@ -1,4 +1,7 @@
-"""Arguments of a tool call: from the text that a model wrote to values that fit, or words about what is wrong."""
+"""Parses the arguments of a tool call from the model's text, and checks them against the input schema of the tool.
+
+Both raise `BadArgumentsError`, whose text is sent to the model so that it can correct the call.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,16 @@ from holodeck.lib.json.schema import SchemaError
 from holodeck.lib.json.schema_worker import SchemaChecker, UncheckedError
 from holodeck.lib.limits import MAX_SHOWN_CHARS
 
-_MAX_PROBLEM_CHARS = 200  # of each: five of them are a paragraph for the model
+# Characters of each problem in an error text for the model: five problems make a paragraph.
+_MAX_PROBLEM_CHARS = 200
 
 
 class BadArgumentsError(ValueError):
-    """The arguments cannot be used; the message tells the model why."""
+    """The arguments cannot be used. The text is for the model."""
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """The arguments as a mapping. Nothing at all means none."""
+    """Parse the arguments. Empty text and `null` mean no arguments. Raises `BadArgumentsError`."""
     if not text.strip():
         return {}
     try:
@@ -35,15 +39,16 @@ def parse_arguments(text: str) -> dict[str, Any]:
 
 
 class ArgumentChecker:
-    """Checks arguments against the input schemas of tools. Belongs to an agent or a gateway, which closes it."""
+    """Checks arguments against the input schemas of tools. Owned and closed by an agent or a gateway."""
 
     def __init__(self) -> None:
         self._checker = SchemaChecker()
 
     async def check_arguments(self, tool: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-        """Raise `BadArgumentsError` with the first things that do not fit.
+        """Raise `BadArgumentsError` with the first violations of the schema.
 
-        A check that cannot be made, or not in time, is logged and stops no call: what runs the tool checks as well.
+        A check that is impossible or takes too long is logged and does not fail the call: the executor of the tool
+        validates its arguments as well.
         """
         try:
             violations = await self._checker.find_violations(schema, arguments)
@@ -55,5 +60,5 @@ class ArgumentChecker:
             raise BadArgumentsError("The arguments do not fit the tool: " + "; ".join(problems))
 
     async def close(self) -> None:
-        """End the checking process, if one was needed."""
+        """End the schema worker process, if one was started."""
         await self._checker.close()

@@ -1,4 +1,7 @@
-"""What the loop knows of tools: it asks who can execute a call, and gets a result. A failure is a result, too."""
+"""The interface between the engine and tools: `ToolCall` in, `ToolResult` out, through a `ToolExecutor`.
+
+Nothing here depends on how a tool is run. A failed call is a `ToolResult` with `is_error`, never an exception.
+"""
 
 from __future__ import annotations
 
@@ -14,32 +17,32 @@ NOT_APPROVED = "The person did not approve this call; it was not run."
 
 
 class ToolKind(StrEnum):
-    """Who executes a tool."""
+    """The component that executes a tool."""
 
     FUNCTION = "function"
-    """Code of the project, or the client that sent the request."""
+    """A Python function of the project, or a function of the client that sent the request."""
     MCP = "mcp"
     BUILTIN = "builtin"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCall:
-    """A call to execute: its arguments are parsed, its name is the one that the model was offered."""
+    """A call to execute, with parsed arguments. `name` is the name that the model was offered."""
 
     call_id: str
     name: str
     arguments: Mapping[str, Any]
     key: str = ""
-    """The same for every attempt at this call, so that a server can tell a repetition from a second call."""
+    """Idempotency key: equal for every attempt at this call, so that a server can recognise a repetition."""
     is_approved: bool = False
-    """A person was asked and said yes."""
+    """True when a person has approved this call."""
     on_progress: Callable[[str], None] | None = None
-    """Hears how a long call is getting on."""
+    """Called with one line of text for each progress report of the tool."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolResult:
-    """What a call came to, in words or pictures that the model can act on."""
+    """The outcome of a call, as content blocks for the model."""
 
     call_id: str
     content: tuple[ContentBlock, ...]
@@ -48,24 +51,26 @@ class ToolResult:
 
     @classmethod
     def failure(cls, call_id: str, reason: str, **metadata: Any) -> ToolResult:
-        """An error in words for the model."""
+        """Build an error result whose text tells the model the reason."""
         return cls(call_id=call_id, content=(TextContent(text=reason),), is_error=True, metadata=metadata)
 
 
 class ToolExecutor(Protocol):
-    """Executes calls to some tools. Only cancellation leaves `execute` as an exception.
+    """Executes calls of a set of tools. Only cancellation leaves `execute` as an exception.
 
-    One that has tools which may be run twice without harm also has `may_repeat(name) -> bool`. One that asks a person
-    also has `ask_person(call) -> bool | None`, for those who want to know before they execute. One whose names can
-    change their meaning also has `target_of(name)`: equal values mean the same tool. One that can lack tools also has
-    `missing_servers() -> Sequence[MissingServer]`.
+    Optional methods, looked up by name:
+
+    - `may_repeat(name) -> bool`: the tool may be run twice without harm.
+    - `ask_person(call) -> bool | None`: ask for a person's approval before `execute`; None when none is needed.
+    - `target_of(name)`: identifies the tool behind a name that can change its meaning; equal values, same tool.
+    - `missing_servers() -> Sequence[MissingServer]`: servers whose tools are not on offer.
     """
 
     @property
     def kind(self) -> ToolKind: ...
 
     async def specs(self) -> Sequence[ToolSpec]:
-        """The tools on offer now. One that is unavailable is missing here, not an exception."""
+        """Return the tools on offer now. An unavailable tool is absent; it does not raise."""
         ...
 
     def can_execute(self, name: str) -> bool: ...

@@ -1,4 +1,8 @@
-"""Python functions of the agent's project as tools: found by file and name, run beside the loop, never in it."""
+"""Python functions of the agent's project as tools.
+
+A function is found by file and name. A coroutine function runs on the event loop; any other runs in a thread of its
+own, so that it cannot block the loop. Whatever the function raises becomes the result of the call.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +28,9 @@ from holodeck.models.tool import FunctionTool
 from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
 
 _CONTENT_TYPES = (TextContent, ImageContent, AudioContent, BinaryContent)
+# Raised by code of the project, these fail the call or the import only. SystemExit is among them because scripts
+# call `sys.exit`.
 _PROJECT_ERRORS = (Exception, SystemExit)
-"""What code of the project may raise without ending more than its call: scripts like to exit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +41,7 @@ class _LoadedFunction:
 
 
 class FunctionExecutor:
-    """Runs the functions. Their files are imported when the first one is offered, unless somebody did so before."""
+    """Executes functions of the project. Their files are imported by `import_files`, or on first use."""
 
     def __init__(self, tools: Sequence[FunctionTool], folder: Path) -> None:
         self._tools = tuple(tools)
@@ -49,9 +54,9 @@ class FunctionExecutor:
         return ToolKind.FUNCTION
 
     def import_files(self) -> None:
-        """Import the files now, as long as nobody has to wait for it: a large library takes seconds.
+        """Import the files now, before the first request: importing a large library takes seconds.
 
-        Raises `ExecutionError`, and from then on whoever wants a function hears the same.
+        Raises `ExecutionError`; every later use of the executor then raises the same error.
         """
         try:
             self._load()
@@ -60,7 +65,7 @@ class FunctionExecutor:
             raise
 
     async def specs(self) -> Sequence[ToolSpec]:
-        """The functions as tools. Raises `ExecutionError` for a file of the project that cannot be imported."""
+        """Return the functions as tools. Raises `ExecutionError` when a file of the project cannot be imported."""
         return tuple(item.spec for item in self._load().values())
 
     def can_execute(self, name: str) -> bool:
@@ -75,7 +80,7 @@ class FunctionExecutor:
         try:
             async with clock:
                 value = await _call_function(item.function, call.arguments)
-        except _PROJECT_ERRORS as error:  # the project's own code: whatever it raises is the result of the call
+        except _PROJECT_ERRORS as error:
             if clock.expired():
                 reason = f"The function '{call.name}' took longer than {limit} seconds."
             else:
@@ -110,8 +115,9 @@ def _import_file(path: Path) -> ModuleType:
         raise ExecutionError(f"{path.name} cannot be imported: it is not a Python file.")
     module = importlib.util.module_from_spec(spec)
     folder = str(path.parent)
+    # The files of a project may import each other.
     if folder not in sys.path:
-        sys.path.insert(0, folder)  # so that the project's files may import each other
+        sys.path.insert(0, folder)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -145,21 +151,23 @@ async def _call_function(function: Callable[..., Any], arguments: Mapping[str, A
         value, failure = None, None
         try:
             value = context.run(function, **arguments)
-        except BaseException as error:  # it is raised again where the function is waited for
-            is_plain = isinstance(error, _PROJECT_ERRORS) and not isinstance(
-                error, StopIteration
-            )  # which no future takes
+        except BaseException as error:
+            # A future does not accept StopIteration as its exception.
+            is_plain = isinstance(error, _PROJECT_ERRORS) and not isinstance(error, StopIteration)
             failure = error if is_plain else RuntimeError(type(error).__name__)
-        with suppress(RuntimeError):  # the loop has gone: nobody waits any more
+        # RuntimeError: the loop is closed, and no task awaits the future.
+        with suppress(RuntimeError):
             loop.call_soon_threadsafe(_resolve_future, future, value, failure)
 
-    # A thread of its own: one that never comes back takes nobody's place, and does not keep the process from its end.
+    # A daemon thread per call, not a pool: a function that never returns takes no worker from other calls and does
+    # not delay the exit of the process.
     threading.Thread(target=run_function, name="function", daemon=True).start()
     return await future
 
 
 def _resolve_future(future: asyncio.Future[Any], value: Any, failure: BaseException | None) -> None:
-    if future.done():  # given up
+    # The caller was cancelled or ran out of time.
+    if future.done():
         return
     if failure is None:
         future.set_result(value)
@@ -168,7 +176,7 @@ def _resolve_future(future: asyncio.Future[Any], value: Any, failure: BaseExcept
 
 
 def _replace_surrogates(text: str) -> str:
-    """The text without halves of characters, as names of files have them, which cannot be sent or kept."""
+    """Replace lone surrogates, as names of files can contain them: they cannot be encoded as UTF-8."""
     return text.encode(errors="replace").decode()
 
 

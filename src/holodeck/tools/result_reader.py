@@ -1,4 +1,8 @@
-"""Large results are shown to a model in part; the rest stays here, and `read_result` reads on."""
+"""Stores the full text of results that were cut for the model, and the `read_result` tool that reads from them.
+
+A `ResultReader` belongs to the `Toolbox` of one run. It stores at most `MAX_STORED_RESULTS` texts, the oldest being
+deleted first, within a byte budget that it shares; `close` deletes all of them.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,12 @@ from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.model_io import ToolSpec
 from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
 
-# About 6,000 tokens: what a model is shown of one result; the rest is there to read.
+# Characters of one result that are sent to the model: about 6,000 tokens. The rest is read with `read_result`.
 MODEL_RESULT_CHARS = 24_000
-# Results that a run keeps for reading on; the oldest go first.
+# Cut results that one run stores for reading; when there are more, the oldest is deleted.
 MAX_STORED_RESULTS = 64
-
+# Lines that one call of `read_result` returns when it does not say how many.
+_DEFAULT_LINES = 200
 
 READ_RESULT = "read_result"
 _READ_RESULT_SPEC = ToolSpec(
@@ -33,14 +38,16 @@ _READ_RESULT_SPEC = ToolSpec(
         "required": ["id"],
     },
 )
-_DEFAULT_LINES = 200
 
 
 class ResultReader:
-    """Keeps what was cut and executes the tool that reads it, which is offered once there is something to read."""
+    """Cuts long results, stores their full text, and executes `read_result`, offered while a text is stored."""
 
     def __init__(self, *, limit: int = MODEL_RESULT_CHARS, budget: ByteBudget | None = None) -> None:
-        """`budget`: for what is kept until `close`. What does not fit is cut all the same, and cannot be read on."""
+        """`limit`: characters of one result that stay uncut. `budget`: holds the stored texts until `close`.
+
+        A text that does not fit into the budget is cut as well, but the rest of it cannot be read.
+        """
         self._limit = limit
         self._budget = budget or ByteBudget()
         self._stored_texts: OrderedDict[str, str] = OrderedDict()
@@ -50,19 +57,9 @@ class ResultReader:
         return ToolKind.BUILTIN
 
     def close(self) -> None:
-        """Keep nothing any more: the run has ended. May be called twice."""
+        """Delete every stored text and release its bytes. May be called twice."""
         while self._stored_texts:
             self._delete(next(iter(self._stored_texts)))
-
-    def _store(self, key: str, text: str) -> None:
-        self._budget.acquire(len(text))
-        self._delete(key)  # there are models that give one id to several calls
-        self._stored_texts[key] = text
-        while len(self._stored_texts) > MAX_STORED_RESULTS:
-            self._delete(next(iter(self._stored_texts)))
-
-    def _delete(self, key: str) -> None:
-        self._budget.release(len(self._stored_texts.pop(key, "")))
 
     async def specs(self) -> Sequence[ToolSpec]:
         return (_READ_RESULT_SPEC,) if self._stored_texts else ()
@@ -75,11 +72,11 @@ class ResultReader:
         return name == READ_RESULT
 
     def shorten_result(self, result: ToolResult) -> ToolResult:
-        """The result with its long texts cut and kept for reading on, under its call's id."""
+        """Return the result with its long texts cut. Their full text is stored under the id of the call."""
         if sum(len(block.text) for block in result.content if isinstance(block, TextContent)) <= self._limit:
             return result
         texts = [block for block in result.content if isinstance(block, TextContent) and len(block.text) > self._limit]
-        keys = {id(block): result.call_id + (f".{place}" if place else "") for place, block in enumerate(texts)}
+        keys = {id(block): result.call_id + (f".{index}" if index else "") for index, block in enumerate(texts)}
         return replace(
             result, content=tuple(self._shorten_block(block, keys.get(id(block))) for block in result.content)
         )
@@ -90,6 +87,17 @@ class ResultReader:
             known = ", ".join(self._stored_texts) or "none"
             return ToolResult.failure(call.call_id, f"There is no kept result of this id. Kept: {known}.")
         return ToolResult(call_id=call.call_id, content=(TextContent(text=self._build_excerpt(text, call)),))
+
+    def _store(self, key: str, text: str) -> None:
+        self._budget.acquire(len(text))
+        # Some models give one id to several calls.
+        self._delete(key)
+        self._stored_texts[key] = text
+        while len(self._stored_texts) > MAX_STORED_RESULTS:
+            self._delete(next(iter(self._stored_texts)))
+
+    def _delete(self, key: str) -> None:
+        self._budget.release(len(self._stored_texts.pop(key, "")))
 
     def _build_excerpt(self, text: str, call: ToolCall) -> str:
         start_char = call.arguments.get("start_char")

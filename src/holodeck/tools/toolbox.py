@@ -1,4 +1,8 @@
-"""All tools of a run under one roof: merged, named once, and routed to whoever executes them."""
+"""The tools of one run: collected from its executors, named once, and routed to the executor of each call.
+
+A `Toolbox` is built for one run and closed at its end. It owns the `ResultReader` of the run; the executors and the
+`ArgumentChecker` are shared with other runs and belong to an agent or a gateway.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +24,10 @@ _NAME_REASSIGNED = (
 
 
 class Toolbox:
-    """The client's own functions first, then each executor in order: the first that has a name keeps it.
+    """The client's own functions, then the tools of each executor in order; the first tool of a name wins.
 
-    A name means one tool for as long as this exists, which is one run. When the servers' lists change so that it
-    would mean another one, it is offered no more, and a call of it is answered with an error and not executed.
+    A name means one tool for the whole run. When the lists of the servers change so that a name would mean another
+    tool, the name is no longer offered, and a call of it returns an error and is not executed.
     """
 
     def __init__(
@@ -35,10 +39,10 @@ class Toolbox:
         reader: ResultReader | None = None,
         needs_approval: Callable[[FunctionCall], bool] | None = None,
     ) -> None:
-        """`needs_approval` says which calls wait for a person: a turn with one of them ends the run before anything is
-        run.
+        """`checker` is shared with other runs and closed by its owner.
 
-        `checker` is shared with other runs, and closed by its owner.
+        `needs_approval` selects the calls that wait for a person's approval: a turn with such a call ends the run
+        before any call of that turn is executed.
         """
         self._checker = checker
         self._needs_approval = needs_approval
@@ -48,15 +52,16 @@ class Toolbox:
         self._routes: dict[str, ToolExecutor] = {}
         self._specs: dict[str, ToolSpec] = dict(self._client_functions)
         self._targets: dict[str, object] = {}
-        """What each name meant when it was first offered."""
+        """By name, the target of the tool when the name was first offered."""
         self.missing: dict[str, MissingServer] = {}
-        """Servers that were not available at some time since this was made, by name."""
+        """By name, the servers that were unavailable at any time during the run."""
 
     async def collect_specs(self) -> tuple[ToolSpec, ...]:
-        """What the model may be offered now. An executor that has nothing to offer is not an error."""
+        """Return the tools that the model may be offered now, and route their names. An executor may offer none."""
         specs: dict[str, ToolSpec] = dict(self._client_functions)
         routes: dict[str, ToolExecutor] = {}
-        for executor in self._executors:  # one after the other: only servers take time, and they are one executor
+        # Sequential: only MCP servers take time to list, and all of them are behind one executor.
+        for executor in self._executors:
             for spec in await executor.specs():
                 if spec.name in specs:
                     if spec.name not in routes or routes[spec.name] is not executor:
@@ -73,12 +78,12 @@ class Toolbox:
         return tuple(specs.values())
 
     def close(self) -> None:
-        """Let go of what was kept for this run. May be called twice."""
+        """Delete the results stored for this run. May be called twice."""
         if self._reader is not None:
             self._reader.close()
 
     def update_missing(self) -> None:
-        """Add the servers that are not available now to `missing`."""
+        """Add the servers that are unavailable now to `missing`."""
         for executor in self._executors:
             for server in getattr(executor, "missing_servers", tuple)():
                 self.missing.setdefault(server.name, server)
@@ -88,7 +93,7 @@ class Toolbox:
         return name in self._client_functions
 
     def needs_approval(self, call: FunctionCall) -> bool:
-        """True for a call that a person must approve first."""
+        """True for a call that needs a person's approval before it is executed."""
         return self._needs_approval is not None and self._needs_approval(call)
 
     def find_spec(self, name: str) -> ToolSpec | None:
@@ -100,8 +105,8 @@ class Toolbox:
 
     def may_repeat(self, name: str) -> bool:
         """True for a tool that may be run twice without harm."""
-        asked = getattr(self._find_executor(name), "may_repeat", None)
-        return asked is not None and bool(asked(name))
+        may_repeat = getattr(self._find_executor(name), "may_repeat", None)
+        return may_repeat is not None and bool(may_repeat(name))
 
     async def check_arguments(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Raise `BadArgumentsError` when the arguments do not fit the tool's input schema."""
@@ -110,12 +115,12 @@ class Toolbox:
             await self._checker.check_arguments(name, spec.parameters, arguments)
 
     async def ask_person(self, call: ToolCall) -> bool | None:
-        """Whether a person lets this call run. None: nobody needs to be asked before it is executed."""
+        """Ask for a person's approval of this call and return the decision. None: the call needs no approval."""
         ask = getattr(self._find_executor(call.name), "ask_person", None)
         return None if ask is None else await ask(call)
 
     async def execute(self, call: ToolCall) -> ToolResult:
-        """Execute a call where it belongs. Only cancellation is raised."""
+        """Execute a call with the executor of its tool. Every failure is a result; only cancellation is raised."""
         executor = self._find_executor(call.name)
         if executor is not None:
             return await executor.execute(call)
@@ -124,13 +129,13 @@ class Toolbox:
         return ToolResult.failure(call.call_id, f"There is no tool '{call.name}'.")
 
     def shorten_result(self, name: str, result: ToolResult) -> ToolResult:
-        """A result as the model gets it: of a long one the beginning, and how to read on."""
+        """Return the result as the model gets it: a long one is cut, with a note on how to read the rest."""
         if self._reader is None or self._find_executor(name) is self._reader:
             return result
         return self._reader.shorten_result(result)
 
     def _find_executor(self, name: str) -> ToolExecutor | None:
-        """None also for a name that means another tool now than when it was offered."""
+        """Return None also for a name whose target is not the one that was first offered."""
         executor = self._routes.get(name) or next((each for each in self._executors if each.can_execute(name)), None)
         if executor is None or self._targets.get(name, target := _target_of(executor, name)) != target:
             return None

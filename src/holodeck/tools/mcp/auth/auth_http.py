@@ -1,4 +1,8 @@
-"""The only way auth reaches the network: https or loopback, no redirects, bounded, and no secret in its errors."""
+"""HTTP client for authorization servers, and the only network access of `auth`.
+
+URLs must be https or loopback; redirects are not followed; size and time of a response are bounded; errors contain no
+secret. A public MCP server cannot make the client dial private addresses.
+"""
 
 from __future__ import annotations
 
@@ -22,22 +26,22 @@ from holodeck.lib.system.fd_shortage import SHORTAGE_TEXT, is_file_shortage
 from holodeck.models.url import is_loopback, url_problem
 from holodeck.tools.mcp.auth.provider import auth_error
 
-# Metadata documents and token answers are a few KiB.
+# Bytes of one response of an authorization server. Metadata documents and token responses have a few KiB.
 MAX_AUTH_BODY_BYTES = 256 * KIB
-# Seconds for one exchange with an authorization server.
+# Seconds for one request to an authorization server, with its response.
 AUTH_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuthResponse:
-    """What an authorization server said."""
+    """A response of an authorization server."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = field(default=b"", repr=False)
 
     def json(self) -> dict[str, Any] | None:
-        """The JSON object of the body, or None when it is anything else."""
+        """Return the JSON object in the body, or None when the body is anything else."""
         try:
             value = orjson.loads(self.body)
         except orjson.JSONDecodeError:
@@ -46,7 +50,7 @@ class AuthResponse:
 
 
 class AuthHTTP(Protocol):
-    """How auth sends one request."""
+    """Sends one request to an authorization server. Raises MCPConnectionError."""
 
     async def __call__(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
@@ -54,7 +58,7 @@ class AuthHTTP(Protocol):
 
 
 class AuthHTTPClient:
-    """One request per call, in a client of its own: they are rare, and nothing of one may show in the next."""
+    """Sends each request with a new aiohttp client: requests are rare, and no state may pass between them."""
 
     def __init__(
         self,
@@ -65,10 +69,10 @@ class AuthHTTPClient:
         server_url: str = "",
         issuer: str | None = None,
     ) -> None:
-        """`server_url`: the MCP server that names the other URLs; absent, the operator has named all of them.
+        """`server_url`: the MCP server whose metadata names the URLs; empty when the operator configured all of them.
 
-        A public server does not lead us to private addresses: only its own host, the pinned `issuer` and hosts of
-        `allow_insecure_hosts` may have one.
+        If that server has a public address, private addresses are dialled only for its own host, the pinned `issuer`
+        and the hosts of `allow_insecure_hosts`.
         """
         self._server = server
         self._insecure = tuple(allow_insecure_hosts)
@@ -95,38 +99,45 @@ class AuthHTTPClient:
             if is_file_shortage(error):
                 text = f"{display_url(url)} was not asked: {SHORTAGE_TEXT}. Try again in a moment."
                 raise auth_error(self._server, text, url=display_url(url), shortage=True) from error
-            # Their texts hold host and port, never headers or body.
+            # The texts of these errors contain host and port, never headers or body.
             text = f"{display_url(url)} cannot be reached: {_cause_of(error)}."
         raise auth_error(self._server, text, url=display_url(url))
 
     async def _send(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> AuthResponse:
-        way = aiohttp_client.find_proxy_route(url)
-        dialling = await self._choose_ip_policy(url)
-        if dialling is not None and way.proxy and not _may_be_public(url):
-            raise aiohttp_client.RefusedAddressError  # the proxy would dial it, unseen by us
+        route = aiohttp_client.find_proxy_route(url)
+        ip_policy = await self._choose_ip_policy(url)
+        # A proxy dials by itself, where the IP policy cannot check the address.
+        if ip_policy is not None and route.proxy and not _may_be_public(url):
+            raise aiohttp_client.RefusedAddressError
         async with (
-            aiohttp_client.create_http_client(connect_timeout=self._timeout, ip_policy=dialling) as client,
+            aiohttp_client.create_http_client(connect_timeout=self._timeout, ip_policy=ip_policy) as client,
             client.request(
-                method, url, headers={**headers, **way.headers}, data=body or None, allow_redirects=False, **way.options
+                method,
+                url,
+                headers={**headers, **route.headers},
+                data=body or None,
+                allow_redirects=False,
+                **route.options,
             ) as response,
         ):
             content = await aiohttp_client.read_body(response, MAX_AUTH_BODY_BYTES)
             return AuthResponse(status=response.status, headers=dict(response.headers), body=content)
 
     async def _choose_ip_policy(self, url: str) -> IPPolicy | None:
-        """Which addresses may be dialled for a URL; None for all of them."""
+        """Return the policy for the addresses that may be dialled for a URL; None allows all."""
         if not self._server_url or _hostname(url) in self._trusted:
             return None
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(_hostname(self._server_url), None, type=socket.SOCK_STREAM)
+        # Behind a proxy, names of other networks cannot be resolved here.
         except OSError:
-            return IPPolicy()  # behind a proxy, names of other networks are not known here
+            return IPPolicy()
         return IPPolicy() if all(is_public(str(address[0])) for *_, address in found) else None
 
 
 def display_url(url: str) -> str:
-    """A URL for messages."""
+    """Return a URL as messages show it: its origin only."""
     return shown_origin(url)
 
 
@@ -135,7 +146,7 @@ def _hostname(url: str) -> str:
 
 
 def _may_be_public(url: str) -> bool:
-    """False for an address that is not public, and for names of this machine."""
+    """False for a private address and for names of this machine."""
     host = _hostname(url)
     try:
         ipaddress.ip_address(host)

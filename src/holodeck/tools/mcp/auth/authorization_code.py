@@ -1,4 +1,10 @@
-"""A person's tokens: kept between runs, renewed in silence, and a login only where somebody is there to log in."""
+"""Provider for the OAuth authorization code grant: tokens of a person, stored between runs.
+
+The stored record is loaded before the first request. A token is refreshed shortly before it expires. A refused token
+is refreshed once, and then replaced by a new login if a login page can be shown; otherwise the error names the login
+command. Renewals run one at a time in this process (`SharedRenewal`) and, through the lock of the token store, one at
+a time among the processes of the user.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +30,10 @@ _PING = b'{"jsonrpc":"2.0","id":0,"method":"ping"}'
 
 
 class AuthorizationCode:
-    """The provider. `show` brings the login page to a person; without it a missing token is an error that says so."""
+    """Provider that uses and renews the tokens of a login.
+
+    `show` opens the login page for a person; without it a missing token raises an error that names the login command.
+    """
 
     def __init__(
         self,
@@ -68,8 +77,9 @@ class AuthorizationCode:
             return True
         if refusal.status == FORBIDDEN and error != "insufficient_scope":
             return False
+        # Another call has renewed the token in the meantime.
         if self._token is not None and not self._has_current_token(refusal):
-            return True  # another call has renewed it meanwhile
+            return True
         if refusal.status == FORBIDDEN:
             self._require_new_scope(refusal)
             return await self._renew(refusal, refresh=False)
@@ -82,21 +92,19 @@ class AuthorizationCode:
 
     @property
     def is_logged_in(self) -> bool:
-        """Whether there is a token, as far as is known after the first request."""
+        """True when there is a token. Before the first request, which loads the stored one, always false."""
         return self._token is not None
 
     async def login(self) -> None:
-        """Log in now, whatever is stored."""
+        """Log in now, even if a token is stored. Raises MCPError."""
         await self._load()
         self._requested_scopes.clear()
         await self._renew(await self._request_challenge(), refresh=False)
 
     async def logout(self) -> None:
-        """Forget the tokens and the registration on this machine."""
+        """Delete the tokens and the client registration from memory and from the token store."""
         self._use_record({})
         await self._store.delete(self._key)
-
-    # The token.
 
     async def _load_stored(self) -> None:
         self._use_record(await self._store.load(self._key) or {})
@@ -115,7 +123,7 @@ class AuthorizationCode:
         if isinstance(tokens, dict) and isinstance(value, str) and value:
             lifetime, issued_at = read_lifetime(tokens.get("expires_in")), float(record.get("issued_at") or 0)
             self._token = build_token(value, issued_at=issued_at, lifetime=lifetime, scope=tokens.get("scope"))
-            # Without the metadata nobody knows where the refresh token may be shown.
+            # The metadata names the one authorization server that the refresh token may be sent to.
             self._is_refreshable = bool(tokens.get("refresh_token") and record.get("server_metadata"))
 
     def _build_headers(self, token: Token, method: str, url: str) -> dict[str, str]:
@@ -128,7 +136,7 @@ class AuthorizationCode:
         return self._token is not None and sent == self._token.value.reveal()
 
     async def _refresh(self, old: Token) -> Token | None:
-        """A fresh token; the old one while it still works; else none, so that the server asks for a login."""
+        """Return a fresh token, or the old one while it is valid, or None: then the server answers 401."""
         try:
             await self._renew(None, refresh=True)
         except MCPError:
@@ -145,8 +153,6 @@ class AuthorizationCode:
                 self._login.server, f"it needs {needs}, which a new login did not give (403).", status=FORBIDDEN
             )
         self._requested_scopes.add(wanted)
-
-    # Renewal: one at a time here, and one at a time among the processes of this user.
 
     async def _run_renewal(self, refusal: AuthRefusal | None, *, refresh: bool) -> bool:
         if not refresh and self._show is None:
@@ -173,7 +179,7 @@ class AuthorizationCode:
         return self._token is not None and self._token.is_fresh(self._clock())
 
     async def _run_flow(self, refusal: AuthRefusal | None) -> bool:
-        """A login for a refusal, else a refresh. True when there is a new token, which is then stored."""
+        """Log in if there is a refusal, else refresh. True when a new token was obtained and stored."""
         record = dict(self._record)
         async with self._listen_for_redirect(record, is_needed=refusal is not None) as redirect:
             flow = LoginFlow(
@@ -184,7 +190,7 @@ class AuthorizationCode:
             elif not await flow.refresh():
                 return False
         if self._proof is not None:
-            # Another process of this user can use the token only with the key that it is bound to.
+            # Another process of the user can use the token only with the key that it is bound to.
             record[_PROOF_KEY] = self._proof.key.export() if self._proof.is_bound else None
         self._use_record(record)
         self._is_loaded = True
@@ -195,7 +201,7 @@ class AuthorizationCode:
         try:
             await self._store.save(self._key, content)
         except OSError as error:
-            # It works for this run; the next one will ask again.
+            # The token is usable in this process; the next one needs a new login.
             log.warning("mcp.login_not_stored", server=self._login.server, reason=error.strerror)
 
     @asynccontextmanager
@@ -205,7 +211,7 @@ class AuthorizationCode:
         if not is_needed or self._show is None:
             yield None
             return
-        # Authorization servers compare the redirect with the registered one, often to the port.
+        # Authorization servers compare the redirect URI with the registered one, many of them including the port.
         port = self._port or _registered_port(record)
         listener = LoopbackRedirect(self._login.server, port=port)
         async with contextlib.AsyncExitStack() as stack:
@@ -219,13 +225,16 @@ class AuthorizationCode:
             yield redirect
 
     async def _request_challenge(self) -> AuthRefusal:
-        """What the server says to a stranger; its well-known places are asked when it says nothing."""
+        """Return the server's refusal of a request without credentials.
+
+        Without a 401 answer the challenge is empty, and the flow reads the metadata at its well-known URLs.
+        """
         headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
         with contextlib.suppress(MCPError):
             answer = await self._http("POST", self._login.url, headers=headers, body=_PING)
             if answer.status == UNAUTHORIZED:
-                asks = next((value for name, value in answer.headers.items() if name.lower() == "www-authenticate"), "")
-                return AuthRefusal(status=UNAUTHORIZED, url=self._login.url, www_authenticate=asks)
+                names = (value for name, value in answer.headers.items() if name.lower() == "www-authenticate")
+                return AuthRefusal(status=UNAUTHORIZED, url=self._login.url, www_authenticate=next(names, ""))
         return AuthRefusal(status=UNAUTHORIZED, url=self._login.url)
 
 

@@ -1,4 +1,4 @@
-"""How a client proves itself at a token endpoint: a secret in header or form, a signature, or its name alone."""
+"""Client authentication at a token endpoint: a secret in header or form, a signed assertion, or the client id alone."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from holodeck.lib.system.files import read_regular_file
 from holodeck.lib.types import Clock, wall_clock
 from holodeck.tools.mcp.auth.provider import auth_error
 
-# Seconds that a signed client assertion is good for; authorization servers refuse long ones.
+# Seconds for which a signed client assertion is valid; authorization servers refuse long ones.
 ASSERTION_LIFETIME = 300.0
-
 
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
@@ -27,17 +26,17 @@ Headers = dict[str, str]
 
 
 class ClientIdentity(Protocol):
-    """Adds its proof to a token request."""
+    """Authenticates a client by adding to the form or the headers of a token request."""
 
     async def sign(self, form: Form, headers: Headers, *, audience: str) -> None: ...
 
     def secrets(self) -> Iterable[Secret]:
-        """What must not be quoted back in an error."""
+        """Return the values that must be masked in errors."""
         ...
 
 
 class PublicClient:
-    """A name and no secret."""
+    """A client id without a secret."""
 
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id
@@ -50,7 +49,7 @@ class PublicClient:
 
 
 class SecretInHeader:
-    """`client_secret_basic`: both parts are form-encoded first, as RFC 6749 2.3.1 asks."""
+    """`client_secret_basic`: both parts are form-encoded first (RFC 6749 section 2.3.1)."""
 
     def __init__(self, client_id: str, secret: Secret) -> None:
         self._client_id = client_id
@@ -83,7 +82,7 @@ class SecretInForm:
 
 
 class SignedAssertion:
-    """`private_key_jwt`: the key stays here, a short-lived signature for one audience is sent."""
+    """`private_key_jwt`: sends a short-lived signature for one audience, never the key."""
 
     def __init__(
         self, client_id: str, key: Path | Secret, *, algorithm: str, server: str, clock: Clock = wall_clock
@@ -97,7 +96,7 @@ class SignedAssertion:
     async def sign(self, form: Form, headers: Headers, *, audience: str) -> None:
         form["client_id"] = self._client_id
         form["client_assertion_type"] = ASSERTION_TYPE
-        # Reading the file at each renewal lets an operator rotate the key without a restart.
+        # The key file is read at each renewal, so that an operator can rotate the key without a restart.
         form["client_assertion"] = await asyncio.to_thread(self._assertion, audience)
 
     def secrets(self) -> Iterable[Secret]:

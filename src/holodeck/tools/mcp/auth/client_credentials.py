@@ -1,4 +1,7 @@
-"""OAuth client credentials: only the pinned token endpoint or issuer sees the secret, whatever the MCP server says."""
+"""OAuth client credentials grant. The secret is sent only to the configured token endpoint or issuer.
+
+Nothing that the MCP server publishes can change where the secret goes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ ChooseIdentity = Callable[[AuthorizationServer], ClientIdentity]
 
 
 class TokenEndpoint:
-    """Where tokens come from: pinned by its URL, or looked up once at a pinned issuer."""
+    """A token endpoint, configured by its URL or discovered once from the metadata of a configured issuer."""
 
     def __init__(self, *, server: str, http: AuthHTTP, token_url: str | None = None, issuer: str | None = None) -> None:
         if not token_url and not issuer:
@@ -36,23 +39,23 @@ class TokenEndpoint:
     async def request_token(
         self, form: Mapping[str, str], identity: ClientIdentity, *, clock: Clock, secrets: Iterable[Secret] = ()
     ) -> Token:
-        """One token request. `secrets` are in the form, and must not be quoted back in an error."""
-        place = await self.locate()
+        """Send one token request. `secrets` in the form are masked in errors. Raises MCPConnectionError."""
+        server = await self.locate()
         content = dict(form)
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
-        await identity.sign(content, headers, audience=place.issuer)
-        answer = await self._http("POST", place.token_endpoint, headers=headers, body=urlencode(content).encode())
+        await identity.sign(content, headers, audience=server.issuer)
+        answer = await self._http("POST", server.token_endpoint, headers=headers, body=urlencode(content).encode())
         return read_token(
             answer,
             server=self._server,
-            endpoint=place.token_endpoint,
+            endpoint=server.token_endpoint,
             now=clock(),
             secrets=(*identity.secrets(), *secrets),
         )
 
 
 class ClientCredentials:
-    """The grant: the client asks in its own name."""
+    """The client credentials grant: the client obtains a token for itself."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Tokens that are worth nothing to a thief (DPoP, RFC 9449): each request is signed anew with a key that stays here."""
+"""DPoP (RFC 9449): tokens bound to a key, so that a stolen token is useless. Each request carries its own signature."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 class ProofKey:
-    """A key pair for one client, and the nonces that servers want to see in its proofs."""
+    """The key pair of one client, and the latest nonce of each server for its proofs."""
 
     def __init__(self, *, clock: Clock = wall_clock) -> None:
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -32,7 +32,7 @@ class ProofKey:
         self._nonces: dict[str, str] = {}
 
     def export(self) -> dict[str, str]:
-        """The private key, for a store that keeps it beside the token that is bound to it."""
+        """Return the private key as a JWK, to be stored with the token that is bound to it."""
         return dict(self._algorithm.to_jwk(self._key, as_dict=True))
 
     def restore(self, exported: Mapping[str, str]) -> None:
@@ -44,7 +44,7 @@ class ProofKey:
         self._public = self._algorithm.to_jwk(key.public_key(), as_dict=True)
 
     def build_proof(self, method: str, url: str, *, token: str | None = None) -> str:
-        """A signature for one request, good for no other."""
+        """Return the proof for one request, a JWT that is valid for no other request."""
         import jwt
 
         claims: dict[str, Any] = {
@@ -61,7 +61,7 @@ class ProofKey:
         return jwt.encode(claims, self._key, algorithm="ES256", headers={"typ": "dpop+jwt", "jwk": self._public})
 
     def store_nonce(self, url: str, headers: Mapping[str, str]) -> bool:
-        """Keep the nonce of an answer; true when it is a new one."""
+        """Store the nonce of a response. True when it is a new one."""
         nonce = next((value for name, value in headers.items() if name.lower() == "dpop-nonce"), None)
         if not nonce or self._nonces.get(_origin(url)) == nonce:
             return False
@@ -70,7 +70,7 @@ class ProofKey:
 
 
 class DPoPHTTP:
-    """Adds a proof to token requests, and asks once more when the server wants its nonce in it.
+    """HTTP client that adds a proof to token requests, and repeats one once when the server demands its nonce.
 
     Tokens that were issued through it are presented with `build_headers`, and refusals of them go through
     `store_nonce`.
@@ -80,7 +80,7 @@ class DPoPHTTP:
         self._http = http
         self.key = key
         self.is_bound = False
-        """Whether the last token was bound to the key; a server may ignore proofs and issue a plain one."""
+        """True when the last token was bound to the key. A server may ignore the proof and issue a bearer token."""
 
     async def __call__(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
@@ -96,19 +96,19 @@ class DPoPHTTP:
         if "access_token" not in content:
             return answer
         self.is_bound = str(content.get("token_type", "")).lower() == "dpop"
-        # The flow above knows bearer tokens only; how the token is presented is decided here.
+        # The grants accept bearer tokens only; `build_headers` decides how the token is presented.
         return AuthResponse(
             status=answer.status, headers=answer.headers, body=orjson.dumps({**content, "token_type": "Bearer"})
         )
 
     def build_headers(self, token: str, method: str, url: str) -> dict[str, str]:
-        """The headers that present a token to the MCP server."""
+        """Return the headers that present a token to the MCP server."""
         if not self.is_bound:
             return {"Authorization": f"Bearer {token}"}
         return {"Authorization": f"DPoP {token}", "DPoP": self.key.build_proof(method, url, token=token)}
 
     def store_nonce(self, refusal: AuthRefusal) -> bool:
-        """Keep the nonce of a refusal; true when a proof with it is all that was missing."""
+        """Store the nonce of a refusal. True when the server demanded it, so that the request may be repeated."""
         is_new = self.key.store_nonce(refusal.url, refusal.headers)
         return is_new and challenge_parameter(refusal.www_authenticate, "error") == NONCE_WANTED
 
@@ -126,6 +126,6 @@ def _origin(url: str) -> str:
 
 
 def _target_uri(url: str) -> str:
-    """RFC 9449 4.2: without query and fragment."""
+    """The URL without query and fragment (RFC 9449 section 4.2)."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))

@@ -1,4 +1,7 @@
-"""From the `auth` of a definition to the provider that does it; a definition that would leak a secret is refused."""
+"""Builds the auth provider of a server from its definition.
+
+A definition that would send a secret to a URL that the MCP server names is refused with `MCPConfigError`.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +44,11 @@ def build_auth_provider(
     use_logins: bool = False,
     clock: Clock = wall_clock,
 ) -> MCPAuthProvider:
-    """The provider for a server: what its `auth` says, over what its `headers` say.
+    """Build the provider of a server from its `auth`; its headers override the static `headers` of the definition.
 
-    `show` brings a login page to a person; without it nobody is asked to log in. With `use_logins` a server whose
-    file has no `auth` is shown the login that this user made for it, if any: for a person's own commands only,
-    never for a server that somebody else has named.
+    `show` opens a login page for a person; without it no login is started. With `use_logins` the stored login of this
+    user, if any, is sent to a server whose definition has no `auth`: for commands of the user only, never for a server
+    that another party has named. Raises `MCPConfigError`.
     """
     _require_valid_auth(tool)
     fixed = StaticHeaders(tool.headers) if tool.headers else NoAuth()
@@ -68,9 +71,9 @@ def build_auth_provider(
 def build_login_provider(
     tool: MCPTool, *, show: ShowLoginPage | None, store: TokenStore | None = None, clock: Clock = wall_clock
 ) -> AuthorizationCode:
-    """The provider that a person logs in with: `await login_provider(tool, show=...).login()`.
+    """Build the provider for a login: `await build_login_provider(tool, show=...).login()`.
 
-    A server whose file says nothing about auth may be logged in to as well: OAuth finds out the rest.
+    The definition needs no `auth`: the metadata that the server publishes has the rest. Raises `MCPConfigError`.
     """
     auth = tool.auth or OAuthAuthorizationCode(type="oauth_authorization_code")
     if not isinstance(auth, OAuthAuthorizationCode):
@@ -102,7 +105,7 @@ def build_login_provider(
 
 
 def find_auth_problems(tool: MCPTool) -> Iterator[Problem]:
-    """Why the `auth` of this definition cannot be used. Nothing is read, and nothing is asked."""
+    """Yield the reasons why the `auth` of this definition cannot be used. Reads no file and sends no request."""
     auth, pinned = tool.auth, {}
     if isinstance(auth, OAuthAuthorizationCode):
         pinned = {"issuer": auth.issuer}
@@ -124,7 +127,7 @@ def find_auth_problems(tool: MCPTool) -> Iterator[Problem]:
 
 
 class LayeredAuth:
-    """Fixed headers under those of a provider; a refusal is the provider's to mend."""
+    """Static headers, overridden by those of a provider. Refusals go to the provider."""
 
     def __init__(self, fixed: MCPAuthProvider, provider: MCPAuthProvider) -> None:
         self._fixed = fixed
@@ -141,7 +144,7 @@ class LayeredAuth:
 
 
 class StoredLoginAuth:
-    """A login of this user: shown and renewed, but a server that never had one is not asked about it."""
+    """The stored login of this user, if there is one: sent and renewed. Without one, a refusal starts no login."""
 
     def __init__(self, provider: AuthorizationCode) -> None:
         self._provider = provider
@@ -156,9 +159,9 @@ class StoredLoginAuth:
 def _build_client_credentials(
     tool: MCPTool, auth: OAuthClientCredentials, *, base_dir: Path, clock: Clock
 ) -> TokenGrantAuth:
-    door = AuthHTTPClient(tool.name, allow_insecure_hosts=tool.allow_insecure_hosts)
-    proof = DPoPHTTP(door, ProofKey(clock=clock)) if auth.dpop else None
-    endpoint = TokenEndpoint(server=tool.name, http=proof or door, token_url=auth.token_url, issuer=auth.issuer)
+    http = AuthHTTPClient(tool.name, allow_insecure_hosts=tool.allow_insecure_hosts)
+    proof = DPoPHTTP(http, ProofKey(clock=clock)) if auth.dpop else None
+    endpoint = TokenEndpoint(server=tool.name, http=proof or http, token_url=auth.token_url, issuer=auth.issuer)
     identity = _choose_identity(tool, auth, base_dir=base_dir, clock=clock)
     grant: Grant = ClientCredentials(endpoint, identity, scopes=auth.scopes, resource=auth.resource, clock=clock)
     if auth.assertion_file:
@@ -170,7 +173,7 @@ def _build_client_credentials(
 def _choose_identity(
     tool: MCPTool, auth: OAuthClientCredentials, *, base_dir: Path, clock: Clock
 ) -> Callable[[AuthorizationServer], ClientIdentity]:
-    """How the client will prove itself, which may depend on what the authorization server accepts."""
+    """Choose how the client authenticates; without `auth_method` that depends on what the server accepts."""
     secret, key = auth.client_secret, auth.private_key_file
     if key and _is_signing(auth):
         signed = SignedAssertion(
@@ -178,7 +181,7 @@ def _choose_identity(
         )
         return lambda _: signed
     if secret is None:
-        # Its assertion speaks for it: `find_auth_problems` has refused a definition that has nothing at all.
+        # The assertion authenticates it: `find_auth_problems` has refused a definition without any credentials.
         public = PublicClient(auth.client_id)
         return lambda _: public
     in_header, in_form = SecretInHeader(auth.client_id, secret), SecretInForm(auth.client_id, secret)
@@ -207,5 +210,5 @@ def _auth_problem(tool: MCPTool, message: str, fix: str = "") -> Problem:
 
 
 def _to_http_url(url: str) -> str:
-    """OAuth knows a WebSocket server by its http address."""
+    """OAuth identifies a WebSocket server by its http(s) URL."""
     return f"http{url[2:]}" if url.startswith(("ws://", "wss://")) else url

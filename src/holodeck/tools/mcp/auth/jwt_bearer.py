@@ -1,4 +1,4 @@
-"""Tokens for a workload whose platform vouches for it with a JWT (RFC 7523), such as a Kubernetes service account."""
+"""JWT bearer grant (RFC 7523) for a workload whose platform issues it a JWT, such as a Kubernetes service account."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from holodeck.tools.mcp.auth.token import Token
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 AssertionSource = Callable[[], Awaitable[Secret]]
-"""Gives the JWT to present; called at each renewal, since a platform rotates it."""
+"""Returns the JWT to present. Called at each renewal, since a platform rotates it."""
 
 
 class AssertionFile:
-    """The JWT in a file that the platform writes."""
+    """Reads the JWT from a file that the platform writes. Raises MCPConnectionError."""
 
     def __init__(self, path: Path, *, server: str) -> None:
         self._path = path
@@ -37,7 +37,7 @@ class AssertionFile:
 
 
 class JwtBearer:
-    """The grant: a JWT that the authorization server trusts. A refusal is final: no second way is tried."""
+    """Exchanges a JWT that the authorization server trusts for a token. No other grant is tried after a refusal."""
 
     def __init__(
         self,

@@ -1,4 +1,8 @@
-"""The loopback address that a browser is sent back to: it takes the one answer that has our state, and is gone."""
+"""HTTP listener on the loopback interface that receives the redirect at the end of a login.
+
+`LoopbackRedirect` listens while its `async with` block runs. It accepts the first request with the expected `state`
+and answers all others with an error page. Each connection is a task of the listener, cancelled when the block ends.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,17 @@ from types import TracebackType
 from urllib.parse import parse_qs, urlsplit
 
 from holodeck.lib.limits import KIB
+from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.auth.provider import auth_error
 
-# Seconds for a person to find the browser window, log in and agree.
+# Seconds for a person to find the browser window, log in and consent.
 LOGIN_TIMEOUT = 300.0
-# The one GET that a browser sends back to us.
+# Bytes of the head of one request: a single GET with the authorization code in its query.
 MAX_REDIRECT_REQUEST_BYTES = 16 * KIB
-# Seconds for a connection to the loopback redirect to say what it wants.
+# Seconds for a connection to send the head of its request.
 REDIRECT_REQUEST_TIMEOUT = 10.0
-# Seconds for the "you can close this window" page to leave before the listener goes.
+# Seconds for the "you can close this window" page to reach the browser before connections are cancelled.
 REDIRECT_LINGER = 0.5
-
 
 PATH = "/callback"
 _PAGE = (
@@ -33,7 +37,7 @@ _UNEXPECTED = _PAGE.format(title="Not for HoloDeck", text="This answer does not 
 
 @dataclass(frozen=True, kw_only=True)
 class RedirectResult:
-    """What the authorization server sent by way of the browser."""
+    """The parameters of the redirect, sent by the authorization server through the browser."""
 
     code: str = ""
     state: str = ""
@@ -53,17 +57,18 @@ class LoopbackRedirect:
         self._listener: asyncio.Server | None = None
         self._arrived = asyncio.Event()
         self._result = RedirectResult()
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections = TaskSet()
 
     @property
     def uri(self) -> str:
         return f"http://127.0.0.1:{self._port}{PATH}"
 
     def expect_state(self, state: str) -> None:
-        """Answers with another state are somebody else's, and are turned away."""
+        """Accept only a redirect with this state. Before the first call none is accepted."""
         self._state = state
 
     async def wait_result(self) -> RedirectResult:
+        """Wait for the redirect. Raises MCPConnectionError after `timeout` seconds."""
         try:
             async with asyncio.timeout(self._timeout):
                 await self._arrived.wait()
@@ -92,16 +97,12 @@ class LoopbackRedirect:
     ) -> None:
         if self._listener is not None:
             self._listener.close()
-        if self._connections:
-            # The page is on its way to the person; a browser's spare connection would stay open for much longer.
-            _, idle = await asyncio.wait(self._connections, timeout=REDIRECT_LINGER)
-            for visit in idle:
-                visit.cancel()
+        # The last page may still be on its way; a spare connection of the browser would stay open for much longer.
+        await self._connections.wait(REDIRECT_LINGER)
+        self._connections.cancel()
 
     def _accept_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        visit = asyncio.create_task(self._serve(reader, writer))
-        self._connections.add(visit)
-        visit.add_done_callback(self._connections.discard)
+        self._connections.start(self._serve(reader, writer))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -109,8 +110,9 @@ class LoopbackRedirect:
                 head = await reader.readuntil(b"\r\n\r\n")
                 writer.write(self._answer_request(head))
                 await writer.drain()
+        # A port scan, a preconnect or an aborted request: the redirect itself may still come.
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # a port scan, a preconnect, a browser that changed its mind: the real answer may still come
+            pass
         finally:
             writer.close()
 

@@ -1,11 +1,11 @@
-"""The OAuth authorization code grant for one MCP server: from its refusal to a token, and from a token to the next.
+"""The OAuth authorization code grant for one MCP server.
 
 `LoginFlow.log_in` takes the steps of the MCP authorization specification in order: resource metadata, authorization
-server metadata, a client (the file's, the URL of its metadata, or a registered one), the person's browser, the code
-exchange with PKCE. `LoginFlow.refresh` exchanges the refresh token. Both work on one `Record`, plain data that the
-caller stores when the flow has succeeded; its keys are `tokens`, `issued_at`, `client`, `server_metadata`,
-`resource_metadata` and `auth_server_url`. The network is reached through `Door` alone. Every failure is an
-`MCPConnectionError` in which no secret appears.
+server metadata, a client (configured, named by the URL of its metadata, or registered), the login page in a browser,
+the code exchange with PKCE. `LoginFlow.refresh` exchanges the refresh token. Both work on one `LoginRecord`, plain data
+that the caller stores when the flow has succeeded; its keys are `tokens`, `issued_at`, `client`, `server_metadata`,
+`resource_metadata` and `auth_server_url`. All requests go through `AuthHTTP`. Every failure is an `MCPConnectionError`
+that contains no secret.
 """
 
 from __future__ import annotations
@@ -40,17 +40,18 @@ from holodeck.tools.mcp.auth.token import ISSUED, read_token
 from holodeck.tools.mcp.auth.token_store import LoginRecord
 
 ShowLoginPage = Callable[[str], Awaitable[None]]
-"""Brings the address of the login page to the person: opens a browser, or prints it."""
+"""Takes the URL of the login page to the person: opens a browser, or prints it."""
 
 _FORBIDDEN = 403
 _OFFLINE = "offline_access"
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
-_VERIFIER_BYTES = 64  # 86 characters; RFC 7636 takes 43 to 128
+# Random bytes of a PKCE verifier: 86 characters in base64; RFC 7636 allows 43 to 128.
+_VERIFIER_BYTES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class Login:
-    """Which server a person logs in to, as which client."""
+    """The server to log in to, and the client to log in as."""
 
     server: str
     url: str
@@ -58,13 +59,13 @@ class Login:
     client_secret: Secret | None = None
     client_metadata_url: str | None = None
     issuer: str | None = None
-    """Pins the authorization server: another one that the MCP server names is refused."""
+    """Pins the authorization server: a different one named by the MCP server is refused."""
     scopes: tuple[str, ...] = ()
     allow_insecure_hosts: tuple[str, ...] = ()
 
 
 class LoginFlow:
-    """One flow. `record` is what is known before; the flow writes into it what it learns."""
+    """One login or refresh. `record` is the stored state; the flow writes its results into it."""
 
     def __init__(
         self,
@@ -94,12 +95,12 @@ class LoginFlow:
         content = answer.json()
         if answer.status not in ISSUED or content is None or not isinstance(content.get("access_token"), str):
             return False
-        # RFC 6749 6: what the answer leaves out stays as it was.
+        # RFC 6749 section 6: fields that the answer omits are unchanged.
         self._store_tokens({"refresh_token": token, "scope": tokens.get("scope"), **content})
         return True
 
     async def log_in(self, refusal: AuthRefusal) -> None:
-        """Have a person log in. `refusal` is what the MCP server answered: 401, or 403 when it wants more scopes."""
+        """Run a login in a browser. `refusal` is the MCP server's answer: 401, or 403 when it requires more scopes."""
         if self._show is None or self._redirect is None:
             raise login_needed_error(self._login.server)
         is_wider = refusal.status == _FORBIDDEN
@@ -117,7 +118,8 @@ class LoginFlow:
             "code_verifier": verifier,
         }
         answer, identity = await self._request_token(server, client, form)
-        read_token(  # raises for everything that is no token
+        # Called for its checks: raises when the answer has no usable token.
+        read_token(
             answer,
             server=self._login.server,
             endpoint=server.token_endpoint,
@@ -126,10 +128,8 @@ class LoginFlow:
         )
         self._store_tokens({"scope": scope, **(answer.json() or {})})
 
-    # Who guards the server.
-
     async def _discover(self, refusal: AuthRefusal) -> AuthorizationServer:
-        """Find the authorization server of the MCP server, and forget what belongs to another one."""
+        """Find the authorization server of the MCP server, and delete the stored client of a different one."""
         name, url = self._login.server, self._login.url
         named = challenge_parameter(refusal.www_authenticate, "resource_metadata")
         published = await find_resource_metadata(named, url, server=name, http=self._http)
@@ -170,7 +170,7 @@ class LoginFlow:
         return pinned
 
     def _delete_foreign_client(self, issuer: str) -> None:
-        """A registration is shown only to the authorization server that made it."""
+        """Delete a registration at another issuer, with its tokens: it is sent only to the server that issued it."""
         client = self._record.get("client") or {}
         made_by = client.get("issuer")
         if made_by is None or client.get("client_id") == self._login.client_metadata_url:
@@ -189,7 +189,7 @@ class LoginFlow:
         return ProtectedResource.parse(self._record.get("resource_metadata") or {})
 
     def _choose_scope(self, refusal: AuthRefusal, server: AuthorizationServer, *, is_wider: bool) -> str | None:
-        """What to ask for: what the challenge and the file name, else all that is published, else nothing."""
+        """Choose the scopes: those of the challenge and the definition, else all published ones, else none."""
         resource = self._stored_resource()
         wanted = (*challenge_parameter(refusal.www_authenticate, "scope").split(), *self._login.scopes)
         published = (resource.scopes if resource else None) or server.scopes or ()
@@ -201,10 +201,8 @@ class LoginFlow:
             scopes.append(_OFFLINE)
         return " ".join(dict.fromkeys(scopes)) or None
 
-    # Which client we are.
-
     def _find_client(self) -> dict[str, Any] | None:
-        """The client of the file, or else the one that was registered."""
+        """Return the configured client, or the registered one, or None."""
         if self._login.client_id:
             secret = self._login.client_secret
             return {"client_id": self._login.client_id, "client_secret": secret.reveal() if secret else None}
@@ -223,7 +221,7 @@ class LoginFlow:
     async def _post_registration(
         self, server: AuthorizationServer, scope: str | None, redirect_uri: str
     ) -> dict[str, Any]:
-        """Register at the authorization server (RFC 7591) and check that what it gave can be used."""
+        """Register at the authorization server (RFC 7591) and check that the registration is usable."""
         endpoint = server.registration_endpoint
         if endpoint is None:
             text = f"the authorization server {display_url(server.issuer)} registers no clients. Give 'client_id'."
@@ -261,7 +259,7 @@ class LoginFlow:
         redirect: LoopbackRedirect,
         show: ShowLoginPage,
     ) -> str:
-        """The authorization code that a person's login gave."""
+        """Show the login page, wait for the redirect, and return its authorization code."""
         state = secrets.token_urlsafe()
         digest = hashlib.sha256(verifier.encode()).digest()
         query = {
@@ -273,7 +271,7 @@ class LoginFlow:
             "code_challenge_method": "S256",
             **self._resource_parameter(),
             **({"scope": scope} if scope else {}),
-            # OpenID Connect wants the person asked again before it gives offline access.
+            # OpenID Connect requires renewed consent for offline access.
             **({"prompt": "consent"} if _OFFLINE in (scope or "").split() else {}),
         }
         page = self._require_login_page(server)
@@ -281,8 +279,8 @@ class LoginFlow:
         await show(f"{page}{'&' if urlsplit(page).query else '?'}{urlencode(query)}")
         arrival = await redirect.wait_result()
         if arrival.error:
-            said = _printable(": ".join(word for word in (arrival.error, arrival.description) if word))
-            raise auth_error(self._login.server, f"the authorization server gave no permission ({said}).")
+            reason = _printable(": ".join(text for text in (arrival.error, arrival.description) if text))
+            raise auth_error(self._login.server, f"the authorization server gave no permission ({reason}).")
         if arrival.iss != server.issuer and (arrival.iss is not None or server.has_iss_parameter):
             text = f"the answer of the login does not come from the issuer {display_url(server.issuer)}."
             raise auth_error(self._login.server, text)
@@ -302,8 +300,6 @@ class LoginFlow:
             raise auth_error(self._login.server, f"{display_url(server.issuer)} does not know PKCE with S256.")
         return page
 
-    # Tokens.
-
     async def _request_token(
         self, server: AuthorizationServer, client: dict[str, Any], form: dict[str, str]
     ) -> tuple[AuthResponse, ClientIdentity]:
@@ -315,13 +311,13 @@ class LoginFlow:
         return await self._http("POST", server.token_endpoint, headers=headers, body=body), identity
 
     def _resource_parameter(self) -> dict[str, str]:
-        """RFC 8707: the token is for this server alone. A server of 2025-03-26 does not know the parameter."""
+        """Limit the token to this MCP server (RFC 8707). Servers of protocol 2025-03-26 do not know the parameter."""
         resource = self._stored_resource()
         return {"resource": resource.resource} if resource else {}
 
     def _store_tokens(self, content: dict[str, Any]) -> None:
-        kept = ("access_token", "token_type", "expires_in", "scope", "refresh_token")
-        self._record["tokens"] = {key: content[key] for key in kept if content.get(key) is not None}
+        fields = ("access_token", "token_type", "expires_in", "scope", "refresh_token")
+        self._record["tokens"] = {key: content[key] for key in fields if content.get(key) is not None}
         self._record["issued_at"] = self._clock()
 
 
@@ -330,7 +326,7 @@ def login_needed_error(server: str) -> MCPError:
 
 
 def _build_identity(client: dict[str, Any], server: AuthorizationServer) -> ClientIdentity:
-    """How this client proves itself. A method that its registration does not name is chosen by what is accepted."""
+    """Build the client authentication. Without a registered method, one that the server accepts is chosen."""
     client_id, secret = client["client_id"], client.get("client_secret")
     method = client.get("token_endpoint_auth_method")
     if not secret or method == "none":

@@ -1,4 +1,7 @@
-"""What proves to a remote server who we are: headers for every request, and a second chance when they are refused."""
+"""The interface of authentication at MCP servers, and the providers that have nothing to renew.
+
+A provider adds headers to every request of one server, and is asked once more when the server answers 401 or 403.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,10 @@ from typing import Any, Protocol, runtime_checkable
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.secret import Secret
 
+# The statuses after which a transport calls `MCPAuthProvider.refused`.
 REFUSED_STATUSES = (401, 403)
-"""The statuses that a provider is asked about."""
+
+_PARAMETER = r'(?:^|[\s,]){name}\s*=\s*(?:"(?P<quoted>[^"]*)"|(?P<plain>[^\s,"]+))'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,31 +27,31 @@ class AuthRefusal:
     url: str
     method: str = "POST"
     www_authenticate: str = ""
-    """What the server asks for; several such headers are joined with commas."""
+    """The challenge of the server; several headers of this name are joined with commas."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The headers of the answer."""
+    """The headers of the server's response."""
     body: bytes = field(default=b"", repr=False)
     sent: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What `headers()` gave for this request: a provider whose token has changed since then need not renew it again."""
+    """The result of `headers()` for this request: a provider with a newer token need not renew it again."""
     attempt: int = 1
-    """Counted from 1 for each request that the caller wants answered."""
+    """Counts the refusals of one request, from 1."""
 
 
 @runtime_checkable
 class MCPAuthProvider(Protocol):
-    """One per server, shared by all its calls. `headers` never waits when what it has is fresh."""
+    """Credentials for one server, shared by all its calls. `headers` does not wait while the credentials are fresh."""
 
     async def headers(self, method: str = "POST", url: str = "") -> Mapping[str, str]:
-        """What to send with a request. Concurrent callers share one renewal."""
+        """Return the headers to add to a request. Concurrent callers share one renewal. Raises MCPConnectionError."""
         ...
 
     async def refused(self, refusal: AuthRefusal) -> bool:
-        """Whether `headers` now gives something better, so that the request may be sent again."""
+        """Renew the credentials if possible. True when `headers` has changed and the request may be sent again."""
         ...
 
 
 class NoAuth:
-    """Nothing to prove."""
+    """Adds no headers."""
 
     async def headers(self, method: str = "POST", url: str = "") -> Mapping[str, str]:
         return {}
@@ -56,7 +61,7 @@ class NoAuth:
 
 
 class StaticHeaders:
-    """Headers from the file, the same for every request."""
+    """The `headers` of the definition, the same for every request."""
 
     def __init__(self, headers: Mapping[str, Secret]) -> None:
         self._headers = dict(headers)
@@ -69,7 +74,7 @@ class StaticHeaders:
 
 
 class StaticBearer:
-    """A token that somebody made for us."""
+    """A configured bearer token, which cannot be renewed."""
 
     def __init__(self, token: Secret) -> None:
         self._token = token
@@ -86,16 +91,13 @@ def bearer_headers(token: Secret) -> dict[str, str]:
 
 
 def auth_error(server: str, message: str, **details: Any) -> MCPConnectionError:
-    """What went wrong while proving who we are. `message` must hold no secret."""
+    """Build the error of a failed authentication. `message` must contain no secret."""
     return MCPConnectionError(
         f"Server '{server}' (authorize): {message}", server=server, phase="authorize", details=details
     )
 
 
-_PARAMETER = r'(?:^|[\s,]){name}\s*=\s*(?:"(?P<quoted>[^"]*)"|(?P<plain>[^\s,"]+))'
-
-
 def challenge_parameter(challenge: str, name: str) -> str:
-    """The value of a parameter, such as `error`; empty when there is none."""
+    """Return the value of a parameter of a `WWW-Authenticate` challenge, such as `error`; empty when it is absent."""
     found = re.search(_PARAMETER.format(name=re.escape(name)), challenge, re.IGNORECASE)
     return (found["quoted"] or found["plain"] or "") if found else ""

@@ -1,7 +1,7 @@
-"""What protected servers and authorization servers publish about themselves (RFC 9728, RFC 8414).
+"""Metadata of protected resources (RFC 9728) and authorization servers (RFC 8414): discovery, parsing, validation.
 
-A document is believed only about the URL that it was looked up for: the issuer in it must be the issuer that was asked
-for, and the resource in it must contain the MCP server. Everything else raises `MCPConnectionError`.
+A document is accepted only for the URL that it was looked up for: its issuer must be the requested issuer, and its
+resource must be the MCP server or a parent of it. Everything else raises `MCPConnectionError`.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ class AuthorizationServer:
     issuer: str
     token_endpoint: str
     auth_methods: tuple[str, ...] = ("client_secret_basic",)
-    """How clients may authenticate at the token endpoint; the default is the standard's."""
+    """How clients may authenticate at the token endpoint; the default is that of RFC 8414."""
     authorization_endpoint: str | None = None
     registration_endpoint: str | None = None
     scopes: tuple[str, ...] | None = None
     challenge_methods: tuple[str, ...] | None = None
-    """PKCE methods. None: the server does not say."""
+    """PKCE methods. None: not published."""
     can_use_metadata_urls: bool = False
-    """Whether a client may be known by the URL of its own metadata, without being registered."""
+    """True when a client may use the URL of its own metadata as its id, without a registration."""
     has_iss_parameter: bool = False
-    """Whether it promises to send its issuer with every authorization code (RFC 9207)."""
+    """True when the server sends its issuer with every authorization code (RFC 9207)."""
 
     @classmethod
     def parse(cls, content: dict[str, Any]) -> AuthorizationServer | None:
-        """None for a document without an issuer or a token endpoint."""
+        """Return None for a document without an issuer or a token endpoint."""
         issuer, token_endpoint = _text_field(content, "issuer"), _text_field(content, "token_endpoint")
         if issuer is None or token_endpoint is None:
             return None
@@ -67,7 +67,7 @@ class ProtectedResource:
 
     @classmethod
     def parse(cls, content: dict[str, Any]) -> ProtectedResource | None:
-        """None for a document without a resource or an authorization server."""
+        """Return None for a document without a resource or an authorization server."""
         resource, servers = _text_field(content, "resource"), _text_list_field(content, "authorization_servers")
         if resource is None or not servers:
             return None
@@ -77,7 +77,7 @@ class ProtectedResource:
 
 
 async def discover_server(issuer: str, *, server: str, http: AuthHTTP) -> AuthorizationServer:
-    """Ask the well-known places of this issuer, and no other host."""
+    """Read and check the metadata at the well-known URLs of this issuer. No other host is contacted."""
     tried: list[str] = []
     content = await find_server_metadata(issuer, http=http, tried=tried)
     if content is None:
@@ -90,7 +90,7 @@ async def discover_server(issuer: str, *, server: str, http: AuthHTTP) -> Author
 
 
 async def find_server_metadata(issuer: str, *, http: AuthHTTP, tried: list[str]) -> dict[str, Any] | None:
-    """The first JSON object at the well-known places of an issuer; `tried` gets the places that had none."""
+    """Return the first JSON object at the well-known URLs of an issuer. URLs without one are appended to `tried`."""
     for url in well_known_urls(issuer):
         answer = await http("GET", url, headers=_HEADERS)
         content = answer.json() if answer.status == OK else None
@@ -101,14 +101,15 @@ async def find_server_metadata(issuer: str, *, http: AuthHTTP, tried: list[str])
 
 
 async def find_resource_metadata(challenge_url: str, url: str, *, server: str, http: AuthHTTP) -> dict[str, Any] | None:
-    """The metadata of the MCP server at `url`; `challenge_url` is where its challenge says they are, if it says so.
+    """Return the metadata of the MCP server at `url`, or None when it publishes none.
 
-    None when it publishes none. Raises when a place could not answer: that says nothing about whether there are any.
+    `challenge_url`: the URL of the metadata in the server's challenge, or empty. Raises when a URL answers 429 or 5xx
+    and no other one has the metadata: whether there is any is then unknown.
     """
     parts = urlsplit(url)
-    place = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource"
+    root = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource"
     failed = ""
-    for candidate in dict.fromkeys(filter(None, (challenge_url, f"{place}{parts.path.rstrip('/')}", place))):
+    for candidate in dict.fromkeys(filter(None, (challenge_url, f"{root}{parts.path.rstrip('/')}", root))):
         answer = await http("GET", candidate, headers=_HEADERS)
         content = answer.json() if answer.status == OK else None
         found = ProtectedResource.parse(content) if content is not None else None
@@ -126,7 +127,7 @@ async def find_resource_metadata(challenge_url: str, url: str, *, server: str, h
 
 
 def check_server_metadata(content: dict[str, Any], *, issuers: Iterable[str], server: str) -> AuthorizationServer:
-    """The metadata, if they are of one of `issuers`, which are spellings of the one that was asked."""
+    """Parse the metadata. Raises unless its issuer is one of `issuers`, the spellings of the requested one."""
     accepted = tuple(issuers)
     named = _text_field(content, "issuer")
     if named not in accepted:
@@ -142,7 +143,7 @@ def check_server_metadata(content: dict[str, Any], *, issuers: Iterable[str], se
 
 
 def well_known_urls(issuer: str) -> tuple[str, ...]:
-    """RFC 8414 inserts the well-known part before the path, OpenID Connect appends it."""
+    """Return the metadata URLs of an issuer: RFC 8414 inserts the well-known part before the path, OIDC appends it."""
     parts = urlsplit(issuer)
     origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     if not path:
@@ -155,7 +156,7 @@ def well_known_urls(issuer: str) -> tuple[str, ...]:
 
 
 def _is_same_or_below(resource: str, url: str) -> bool:
-    """Whether `url` is the resource or lies below it, on the same origin."""
+    """True when `url` is the resource or below it, on the same origin."""
     outer, inner = urlsplit(resource.lower()), urlsplit(url.lower())
     if (outer.scheme, outer.netloc) != (inner.scheme, inner.netloc):
         return False

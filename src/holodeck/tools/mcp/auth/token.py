@@ -1,4 +1,8 @@
-"""An access token that knows when it grows old, and what a token endpoint's answer means."""
+"""Access tokens: their lifetime, the response of a token endpoint, and the provider that renews them with a grant.
+
+`SharedRenewal` runs one renewal at a time and gives its outcome to all concurrent callers. A renewal is not cancelled
+with its callers; it is bounded by the timeouts of its own requests.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +16,33 @@ from holodeck.lib.errors import MCPError
 from holodeck.lib.limits import MAX_SHOWN_CHARS
 from holodeck.lib.redaction import MASK
 from holodeck.lib.secret import Secret
+from holodeck.lib.tasks import TaskSet
 from holodeck.lib.types import Clock, wall_clock
 from holodeck.tools.mcp.auth.auth_http import AuthResponse, display_url
 from holodeck.tools.mcp.auth.dpop import DPoPHTTP
 from holodeck.tools.mcp.auth.provider import AuthRefusal, auth_error
 
-# Seconds before its expiry a token is renewed: longer than a request and two clocks' difference.
+# Seconds before its expiry that a token is renewed: longer than a request takes and than two clocks differ.
 TOKEN_LEEWAY = 60.0
-# ... but at most this part of a short token's life, or it would never be fresh.
+# The leeway is at most this share of the lifetime; otherwise a short-lived token would never be fresh.
 TOKEN_LEEWAY_SHARE = 0.25
-
-
+# The statuses of a token response that contains a token.
 ISSUED = (200, 201)
+UNAUTHORIZED = 401
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Token:
-    """What a server accepts as proof, for a while."""
+    """An access token and its lifetime."""
 
     value: Secret
     expires_at: float | None = None
-    """By the wall clock. None: until a server refuses it."""
+    """Wall-clock time. None: valid until a server refuses it."""
     renew_at: float | None = None
-    """A little before `expires_at`."""
+    """`expires_at` minus the leeway."""
     scope: str | None = None
 
     def is_fresh(self, now: float) -> bool:
@@ -65,7 +73,7 @@ def read_token(
     secrets: Iterable[Secret] = (),
     kind: str = "bearer",
 ) -> Token:
-    """The token in an answer, or an error that says what the endpoint did. `secrets` are cut out of its words."""
+    """Return the token of a token response. Raises MCPConnectionError; `secrets` are masked in the endpoint's text."""
     where = f"the token endpoint {display_url(endpoint)}"
     content = answer.json()
     if answer.status not in ISSUED:
@@ -89,7 +97,7 @@ def read_token(
 
 
 def read_lifetime(value: Any) -> float | None:
-    """Seconds, from a number or (as some servers send it) its text. What makes no sense is no promise."""
+    """Parse `expires_in`: seconds, as a number or, from some servers, as text. None when it is no positive number."""
     try:
         seconds = float(value)
     except (TypeError, ValueError):
@@ -100,9 +108,8 @@ def read_lifetime(value: Any) -> float | None:
 def _read_reason(content: dict[str, Any] | None, secrets: Iterable[Secret]) -> str:
     if content is None:
         return ""
-    words = [content[key] for key in ("error", "error_description") if isinstance(content.get(key), str)]
-    text = ": ".join(words)
-    # An endpoint may quote what it was sent.
+    text = ": ".join(content[key] for key in ("error", "error_description") if isinstance(content.get(key), str))
+    # An endpoint may quote parts of the request.
     for secret in secrets:
         if secret:
             text = text.replace(secret.reveal(), MASK)
@@ -110,48 +117,42 @@ def _read_reason(content: dict[str, Any] | None, secrets: Iterable[Secret]) -> s
     return f" ({clean.rstrip('.')})" if clean else ""
 
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
 class SharedRenewal(Generic[P, T]):
-    """Callers that come while a renewal runs get its outcome; the next caller after it starts another."""
+    """Runs `renew` once for all concurrent callers; a call after its end starts it again."""
 
     def __init__(self, renew: Callable[P, Coroutine[Any, Any, T]]) -> None:
         self._renew = renew
         self._running: asyncio.Task[T] | None = None
+        self._tasks = TaskSet()
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         running = self._running
-        # A task of an event loop that is gone will never be done.
+        # A task of a closed event loop will never be done.
         if running is None or running.done() or running.get_loop() is not asyncio.get_running_loop():
-            running = asyncio.create_task(self._renew(*args, **kwargs), name="mcp-auth-renewal")
+            running = self._tasks.start(self._renew(*args, **kwargs), name="mcp-auth-renewal")
             running.add_done_callback(_retrieve_exception)
             self._running = running
-        # The shield lets a caller go while the task works on for the others; the work itself is bounded in time.
+        # A cancelled caller does not cancel the renewal of the others.
         return await asyncio.shield(running)
 
 
 def _retrieve_exception(task: asyncio.Task[Any]) -> None:
-    """When every caller has gone, nobody else looks at the error."""
+    """Mark the exception as retrieved: every caller may have been cancelled, and asyncio would log it at exit."""
     if not task.cancelled():
         task.exception()
 
 
-UNAUTHORIZED = 401
-
-
 class Grant(Protocol):
-    """A way to get a token from an authorization server."""
+    """An OAuth grant: obtains tokens from an authorization server."""
 
     async def obtain(self) -> Token: ...
 
 
 class TokenGrantAuth:
-    """The provider around a grant. Holds no lock: a fresh token is read, and only a renewal is waited for."""
+    """Provider that renews its token with a grant. It takes no lock: a fresh token is read without waiting."""
 
     def __init__(self, server: str, grant: Grant, *, proof: DPoPHTTP | None = None, clock: Clock = wall_clock) -> None:
-        """`proof`: the door that the grant asks through, where its tokens may be bound to a key."""
+        """`proof`: the HTTP client of the grant, if its tokens may be bound to a key (DPoP)."""
         self._server = server
         self._proof = proof
         self._grant = grant
@@ -170,12 +171,14 @@ class TokenGrantAuth:
     async def refused(self, refusal: AuthRefusal) -> bool:
         if self._proof is not None and self._proof.store_nonce(refusal):
             return True
+        # 403: the client is authenticated but not permitted; a new token of the same grant has the same rights.
         if refusal.status != UNAUTHORIZED:
-            return False  # known, but not allowed to: another token of the same grant would say the same
+            return False
         token = self._token
         sent = refusal.sent.get("Authorization", "").partition(" ")[2]
+        # Another call has renewed the token in the meantime.
         if token is not None and sent != token.value.reveal():
-            return True  # another call has renewed it meanwhile
+            return True
         if refusal.attempt > 1:
             raise auth_error(
                 self._server,
@@ -191,8 +194,9 @@ class TokenGrantAuth:
         try:
             return await self._shared_renewal()
         except MCPError:
+            # The leeway has begun, but the old token is still accepted.
             if old is not None and old.is_valid(self._clock()):
-                return old  # not for long, but the call need not fail for it
+                return old
             raise
 
     async def _obtain_token(self) -> Token:

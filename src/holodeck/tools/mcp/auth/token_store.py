@@ -1,4 +1,7 @@
-"""Where a person's tokens stay between runs: the system's keyring, or files that only they can read."""
+"""Stores login records between runs: in the system keyring, or in files that only the user can read.
+
+A record is one JSON object per server and client. `lock` serialises renewals among the processes of the user.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +21,17 @@ import orjson
 
 from holodeck.lib import log
 
-# Seconds to wait for another process that is renewing the same token.
+# Seconds to wait for another process that renews the same token. After that the token is renewed without the lock.
 TOKEN_LOCK_TIMEOUT = 15.0
+# Seconds between two attempts to take the lock.
 TOKEN_LOCK_POLL = 0.05
-
 
 LoginRecord = dict[str, Any]
 _SERVICE = "holodeck-mcp"
 
 
 class TokenStore(Protocol):
-    """One record for each server and client. `lock` is for all processes of this user."""
+    """One record for each server and client. `lock` excludes all other processes of the user."""
 
     async def load(self, key: str) -> LoginRecord | None: ...
 
@@ -40,7 +43,7 @@ class TokenStore(Protocol):
 
 
 class FileTokenStore:
-    """A 0600 file per record in a 0700 folder, replaced whole, so that a reader never sees half of one."""
+    """A 0600 file per record in a 0700 folder. Writes replace the file atomically."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -56,12 +59,13 @@ class FileTokenStore:
 
     @asynccontextmanager
     async def lock(self, key: str) -> AsyncIterator[None]:
-        """Wait for other processes, but not for ever: a token renewed twice is better than a call that hangs."""
+        """Hold the lock, or enter without it after `TOKEN_LOCK_TIMEOUT`: renewing twice is better than hanging."""
         try:
             self._make_folder()
             handle = os.open(self._path(key, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            log.debug("mcp.tokens_not_locked", error=error)  # a read-only home has no second writer either
+            # A home folder that cannot be written to has no second writer either.
+            log.debug("mcp.tokens_not_locked", error=error)
             yield
             return
         try:
@@ -101,16 +105,18 @@ class FileTokenStore:
 
 
 class KeyringTokenStore:
-    """The system's keyring; what it will not take goes to files."""
+    """The system keyring, with files as the fallback for records that it does not accept."""
 
     def __init__(self, keyring: Any, files: FileTokenStore) -> None:
-        self._keyring = keyring  # a module without types, which need not be installed
+        # The `keyring` module: optional, and without type hints.
+        self._keyring = keyring
         self._files = files
 
     async def load(self, key: str) -> LoginRecord | None:
         try:
             content = await asyncio.to_thread(self._keyring.get_password, _SERVICE, _file_name_of(key))
-        except Exception as error:  # every backend has errors of its own
+        # Every backend raises errors of its own.
+        except Exception as error:
             log.debug("mcp.keyring_failed", error=type(error).__name__)
             content = None
         return _parse_record(content.encode()) if content else await self._files.load(key)
@@ -135,14 +141,15 @@ class KeyringTokenStore:
 
 
 def open_token_store(folder: Path | None = None) -> TokenStore:
-    """The best that this machine has."""
+    """Open the keyring if a working backend is installed, else the folder of files."""
     files = FileTokenStore(folder or _tokens_folder())
     try:
         keyring = importlib.import_module("keyring")
-        works = keyring.get_keyring().priority > 0
-    except Exception:  # absent, or installed without a backend that works
+        is_usable = keyring.get_keyring().priority > 0
+    # Not installed, or installed without a working backend.
+    except Exception:
         return files
-    return KeyringTokenStore(keyring, files) if works else files
+    return KeyringTokenStore(keyring, files) if is_usable else files
 
 
 def _tokens_folder() -> Path:
@@ -152,7 +159,7 @@ def _tokens_folder() -> Path:
 
 
 def _file_name_of(key: str) -> str:
-    """A file name that says nothing and holds any URL."""
+    """A hash, so that the name reveals no URL and any key fits."""
     return hashlib.sha256(key.encode()).hexdigest()[:40]
 
 
