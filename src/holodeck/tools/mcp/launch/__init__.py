@@ -1,4 +1,4 @@
-"""What an MCP tool would start, and whether that is the server it names."""
+"""Plans the process that an MCP tool starts, and refuses arguments that would run other code than the named server."""
 
 from holodeck.tools.mcp.launch.denylist import variable_danger
 from holodeck.tools.mcp.launch.plan import (

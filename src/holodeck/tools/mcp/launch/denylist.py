@@ -1,4 +1,8 @@
-"""Variables that make a program load, fetch or start other code than the server's."""
+"""Names that would make a launch run other code than the server.
+
+`variable_danger` knows environment variables that make a program load, fetch or start other code. `find_program` and
+`is_from_package` know programs (shells, interpreters, launchers) that run whatever their arguments contain.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +62,7 @@ _NAMES: Mapping[str, str] = {
         _PROGRAM,
     ),
 }
-# Both launchers have hundreds of settings, and new ones come with each version: what is not listed here is refused.
+# npm and uv have hundreds of settings, and more with each version. Settings that are not listed here are refused.
 _NPM_HARMLESS = frozenset(
     {"yes", "loglevel", "update_notifier", "fund", "audit", "progress", "color", "prefer_offline", "prefer_online"}
     | {"offline", "fetch_retries", "fetch_timeout", "fetch_retry_mintimeout", "fetch_retry_maxtimeout", "maxsockets"}
@@ -90,9 +94,35 @@ _UV_HARMLESS = frozenset(
 )
 _DOCKER_HARMLESS = frozenset({"DOCKER_DEFAULT_PLATFORM", "DOCKER_API_VERSION", "DOCKER_CLI_HINTS"})
 
+_SHELLS = "ash bash busybox cmd csh dash elvish fish ksh mksh nu nushell powershell pwsh rbash sh tcsh toybox xonsh zsh"
+_INTERPRETERS = (
+    "awk bpython bun crystal deno elixir erl esno gawk ghci go graalpy groovy guile ipython irb janet java "
+    "jbang jiti jq jruby julia lua luajit mawk node nodejs ocaml osascript perl php ptpython pypy pypyw python "
+    "pythonw r racket raku rscript ruby scala sed sqlite swift tclsh ts-node ts-node-esm tsx vite-node zx "
+)
+_LAUNCHERS = (
+    "at batch cargo cc chroot command concurrently conda coverage crontab cross-env cross-env-shell curl "
+    "debugpy doas docker dotenv dotenv-cli dotenvx emacs env env-cmd eval exec expect fab find flock gcc gdb "
+    "git hatch honcho invoke ionice kubectl ld lerna make mamba micromamba nc ncat nerdctl nice nodemon nohup "
+    "nox npm npm-run-all npx nsenter nx parallel pdm pip pipenv pipx pixi pkexec pm2 pnpm pnpx podman poetry "
+    "pytest rsync run-p run-s rustc rye scp screen script setarch setsid shx socat source ssh start-stop-daemon "
+    " stdbuf strace su sudo systemd-run tar task taskset time timeout tmux tox turbo unshare uv uvx vi "
+    "vim watch watchexec wget xargs yarn "
+)
+# `mcp run server.py` starts the file, not the package.
+_FILE_RUNNERS = (
+    "celery fastmcp flask gunicorn hypercorn jupyter jupyter-lab marimo mcp nbconvert papermill streamlit uvicorn"
+)
+_SCOPED = frozenset({"@babel/node", "@dotenvx/dotenvx", "@oven/bun", "@swc-node/register", "@tsx/tsx"})
+PROGRAMS = frozenset(f"{_SHELLS} {_INTERPRETERS} {_LAUNCHERS} {_FILE_RUNNERS}".split()) | _SCOPED
+
+_VERSION = re.compile(r"[-_.]?v?\d[\d.]*$")
+# Characters of a word that can connect a command with its package; shorter words ("ai", "db") are in half of all names.
+_MIN_WORD_CHARS = 3
+
 
 def variable_danger(name: str, command: CommandType | None) -> str | None:
-    """What this variable would do to a server started by this command, or None when it only reaches the server."""
+    """Return what this variable would do to a launch by this command, or None when only the server reads it."""
     if not name or "=" in name or "\0" in name:
         return _NO_NAME
     if name in _NAMES:
@@ -110,41 +140,18 @@ def variable_danger(name: str, command: CommandType | None) -> str | None:
 
 
 def _npm_danger(name: str) -> str | None:
-    setting = name.lower()  # npm reads its settings in any case, and `-` as `_`
+    # npm reads its settings in any case, and `-` as `_`.
+    setting = name.lower()
     if setting.startswith("npm_config_"):
         return None if setting.removeprefix("npm_config_").replace("-", "_") in _NPM_HARMLESS else _NPM
+    # npx looks for the server's command in the `bin` folder there.
     if name in {"PREFIX", "DESTDIR"}:
-        return _NPM  # npx looks for the server's command in the `bin` folder there
+        return _NPM
     return _NPM if name.startswith("COREPACK_") else None
 
 
-_SHELLS = "ash bash busybox cmd csh dash elvish fish ksh mksh nu nushell powershell pwsh rbash sh tcsh toybox xonsh zsh"
-_INTERPRETERS = (
-    "awk bpython bun crystal deno elixir erl esno gawk ghci go graalpy groovy guile ipython irb janet java "
-    "jbang jiti jq jruby julia lua luajit mawk node nodejs ocaml osascript perl php ptpython pypy pypyw python "
-    "pythonw r racket raku rscript ruby scala sed sqlite swift tclsh ts-node ts-node-esm tsx vite-node zx "
-)
-_LAUNCHERS = (
-    "at batch cargo cc chroot command concurrently conda coverage crontab cross-env cross-env-shell curl "
-    "debugpy doas docker dotenv dotenv-cli dotenvx emacs env env-cmd eval exec expect fab find flock gcc gdb "
-    "git hatch honcho invoke ionice kubectl ld lerna make mamba micromamba nc ncat nerdctl nice nodemon nohup "
-    "nox npm npm-run-all npx nsenter nx parallel pdm pip pipenv pipx pixi pkexec pm2 pnpm pnpx podman poetry "
-    "pytest rsync run-p run-s rustc rye scp screen script setarch setsid shx socat source ssh start-stop-daemon "
-    " stdbuf strace su sudo systemd-run tar task taskset time timeout tmux tox turbo unshare uv uvx vi "
-    "vim watch watchexec wget xargs yarn "
-)
-_FILE_RUNNERS = (  # `mcp run server.py` starts the file, not the package
-    "celery fastmcp flask gunicorn hypercorn jupyter jupyter-lab marimo mcp nbconvert papermill streamlit uvicorn"
-)
-_SCOPED = frozenset({"@babel/node", "@dotenvx/dotenvx", "@oven/bun", "@swc-node/register", "@tsx/tsx"})
-PROGRAMS = frozenset(f"{_SHELLS} {_INTERPRETERS} {_LAUNCHERS} {_FILE_RUNNERS}".split()) | _SCOPED
-
-_VERSION = re.compile(r"[-_.]?v?\d[\d.]*$")
-_SHORTEST_WORD = 3  # shorter ones ("ai", "db") are in half of all names
-
-
 def find_program(name: str) -> str | None:
-    """The program of our list that this name starts (`python3.12` starts `python`), or None."""
+    """Return the program of `PROGRAMS` that this name starts (`python3.12` starts `python`), or None."""
     known = name.lower().replace("_", "-").removesuffix(".exe")
     for candidate in (known, _VERSION.sub("", known)):
         if candidate in PROGRAMS:
@@ -157,10 +164,10 @@ def describe_danger(known: str) -> str:
 
 
 def is_from_package(command: str, packages: Iterable[str]) -> bool:
-    """Whether a command can be believed to come with one of the packages.
+    """True when the name of a command makes it plausible that one of the packages installs it.
 
-    Both launchers fall back to PATH when it does not, so that `--from anything some-program` starts any program of this
-    machine. A server's command has a word of its package's name, or says `mcp`.
+    npx and uvx fall back to PATH when the package does not, so that `--from anything some-program` would start any
+    program of this machine. The command of a server shares a word with the name of its package, or contains `mcp`.
     """
     name = command.lower()
     if "mcp" in name:
@@ -170,7 +177,7 @@ def is_from_package(command: str, packages: Iterable[str]) -> bool:
 
 
 def _long_words(name: str) -> set[str]:
-    return {word for word in re.findall(r"[a-z0-9]+", name.lower()) if len(word) >= _SHORTEST_WORD}
+    return {word for word in re.findall(r"[a-z0-9]+", name.lower()) if len(word) >= _MIN_WORD_CHARS}
 
 
 def _is_prefix_pair(one: str, other: str) -> bool:

@@ -1,4 +1,8 @@
-"""What `docker` may carry: `run`, an image, and flags that leave the container inside its walls."""
+"""Checks the arguments of `docker`: only `docker run` with an image and flags that keep the container isolated.
+
+A flag passes only if it is known to be harmless. Mounts are judged by their path alone, without looking at the file
+system: folders of the system, whole home folders, keys, start-up files and sockets are refused.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +27,8 @@ _START_UP = frozenset(
     | {".nvm", ".npm", ".pyenv", ".cargo", ".volta", ".bun", ".deno", ".asdf", ".cache", "bin", "go"}
     | {".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshrc", ".zshenv", ".zprofile", ".gitconfig", ".npmrc"}
 )
-_MAY_BE_BELOW = frozenset(
-    {".config", ".local", "library", ".docker", ".cache", "go"}
-)  # `~/.config/gcloud` is what a server needs
+# Folders of a home folder that are refused as a whole but allowed in part: a server may need `~/.config/gcloud`.
+_MAY_BE_BELOW = frozenset({".config", ".local", "library", ".docker", ".cache", "go"})
 _NEVER_BELOW = frozenset(
     {"autostart", "systemd", "launchagents", "launchdaemons", "bin", "run", "cli-plugins", "environment.d", "uv"}
 )
@@ -48,17 +51,18 @@ _OUTSIDE = "would give the container a folder that '..' leads to"
 
 
 def volume_danger(value: str, cwd: str | None) -> str | None:
-    """What `-v value` would do, if it is more than a server may have."""
+    """Return what is wrong with `-v value`, or None when a server may have it."""
     drive = re.match(r"([A-Za-z]:[\\/][^:]*):", value)
     source, _, rest = (drive[1], ":", value[drive.end() :]) if drive else value.partition(":")
+    # Only a path inside the container.
     if not rest:
-        return None  # only a path inside the container
+        return None
     options = rest.split(":")[1:]
     return _source_danger(source, cwd, is_read_only="ro" in ",".join(options).split(","))
 
 
 def mount_danger(value: str, cwd: str | None) -> str | None:
-    """What `--mount value` would do, if it is more than a server may have."""
+    """Return what is wrong with `--mount value`, or None when a server may have it."""
     if '"' in value or "\n" in value or "\r" in value:
         return "has quotes or line breaks, in which a folder of this machine can hide"
     fields = [
@@ -79,31 +83,32 @@ def mount_danger(value: str, cwd: str | None) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _HostFolder:
-    """A folder of this machine, in parts. Lower case: a Mac and Windows do not tell the difference."""
+    """A folder of this machine, as lower-case parts: file systems of macOS and Windows ignore case."""
 
     parts: tuple[str, ...]
     is_below_home: bool = False
-    """The parts are those below a home folder."""
+    """True when the parts are relative to a home folder."""
 
 
 def _source_danger(source: str, cwd: str | None, *, is_read_only: bool) -> str | None:
     text = source.strip().replace("\\", "/").lower()
+    # The name of a volume.
     if not text or not ("/" in text or text.startswith((".", "~", "$", "%")) or _DRIVE.match(text)):
-        return None  # the name of a volume
+        return None
     if ".sock" in text or "/./pipe/" in text:
         return _SOCKET
-    place = _locate_folder(text, (cwd or ".").replace("\\", "/").lower())
-    if place is None:
+    folder = _locate_folder(text, (cwd or ".").replace("\\", "/").lower())
+    if folder is None:
         return _OUTSIDE
-    if place.is_below_home:
-        return _home_danger(place.parts)
-    if is_read_only and "/" + "/".join(place.parts) in _READABLE:
+    if folder.is_below_home:
+        return _home_danger(folder.parts)
+    if is_read_only and "/" + "/".join(folder.parts) in _READABLE:
         return None
-    return _root_danger(place.parts)
+    return _root_danger(folder.parts)
 
 
 def _locate_folder(text: str, cwd: str) -> _HostFolder | None:
-    """None when only the file system could say where it is."""
+    """Return None when only the file system can resolve the path."""
     if not (text.startswith(("/", "~", "$", "%")) or _DRIVE.match(text)):
         text = posixpath.join(cwd, text)
     home, drive = _HOME_NAME.match(text), _DRIVE.match(text)
@@ -113,9 +118,11 @@ def _locate_folder(text: str, cwd: str) -> _HostFolder | None:
         return None
     if home:
         return _HostFolder(parts=parts, is_below_home=True)
+    # Relative to the folder of the agent file.
     if not drive and not text.startswith("/"):
-        return _HostFolder(parts=("agent", *parts))  # below the agent file's folder
-    for alias in (("volumes", "macintosh hd"), ("private",)):  # a Mac's other names for / and for what holds /etc
+        return _HostFolder(parts=("agent", *parts))
+    # Other names on macOS for `/` and for the parent of `/etc`.
+    for alias in (("volumes", "macintosh hd"), ("private",)):
         parts = parts[len(alias) :] if parts[: len(alias)] == alias else parts
     return _relative_to_home(parts)
 
@@ -278,7 +285,7 @@ _TRUE = frozenset({"1", "t", "true"})
 
 
 def find_run_position(args: Sequence[str]) -> int | None:
-    """Where the flags of `docker run` begin, or None when it is another command."""
+    """Return the index of the first flag of `docker run`, or None when the command is a different one."""
     at = _scan_global_options(args).end
     if list(args[at : at + 2]) == ["container", "run"]:
         return at + 2
@@ -286,12 +293,12 @@ def find_run_position(args: Sequence[str]) -> int | None:
 
 
 def scan_run_options(args: Sequence[str], start: int) -> Options:
-    """The flags of `docker run`, which begin at `start`."""
+    """Parse the flags of `docker run`, which begin at `start`."""
     return scan(args, start, switches=_SWITCHES | _REFUSED_SWITCHES.keys(), valued=_VALUED)
 
 
 def check(args: Sequence[str], cwd: str | None) -> list[LaunchFinding]:
-    """Everything before the image that is not known to keep the container inside its walls."""
+    """Return a finding for each argument before the image that is not known to keep the container isolated."""
     found = [
         LaunchFinding(index=option.index, message=f"{quote_flag(option.name)} before 'run' {_OTHER_DAEMON}")
         for option in _scan_global_options(args).found

@@ -1,4 +1,4 @@
-"""Command-line options as `docker` and `uvx` read them: `--flag value`, `--flag=value`, and letters glued together."""
+"""Parses command-line flags as `docker` and `uvx` do: `--flag value`, `--flag=value`, and combined letters (`-it`)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The flags before the first word, and where that word stands (the number of arguments, when there is none)."""
+    """The flags before the first positional argument."""
 
     found: tuple[Option, ...]
     end: int
+    """The index of that argument; the number of arguments when there is none."""
 
     def values(self, *names: str) -> list[str]:
-        """What these flags were given, in order."""
+        """Return the values of these flags, in order."""
         return [option.value or "" for option in self.found if option.name in names]
 
     def has_any(self, *names: str) -> bool:
@@ -34,7 +35,7 @@ class Options:
 
 
 def scan(args: Sequence[str], start: int, *, switches: Collection[str], valued: Collection[str]) -> Options:
-    """Read the flags from `start` to the first word or to `--`. A flag in neither collection is taken as a switch."""
+    """Parse the flags from `start` to the first positional argument or `--`. An unknown flag is read as a switch."""
     found: list[Option] = []
     at = start
     while at < len(args):
@@ -64,8 +65,8 @@ def _scan_long_flag(arg: str, index: int, switches: Collection[str], valued: Col
 
 def _scan_letters(arg: str, index: int, switches: Collection[str], valued: Collection[str]) -> Iterator[Option]:
     letters = arg[1:]
-    for place, letter in enumerate(letters):
-        name, rest = f"-{letter}", letters[place + 1 :]
+    for position, letter in enumerate(letters):
+        name, rest = f"-{letter}", letters[position + 1 :]
         if name in valued:
             yield Option(name=name, value=rest.removeprefix("=") if rest else None, index=index)
             return

@@ -1,8 +1,8 @@
-"""What `npx` may carry: a package of the registry and the arguments of that package.
+"""Checks the arguments of `npx`: a package of the registry, followed by the arguments of that package.
 
-Only exact spellings of harmless flags pass. npx forgives a great deal, and each kindness is a way in: it reads `-call`
-and `---call` as `--call`, takes `-yc` apart, reads `--yes=--call=x` as two flags, and swallows the word after `--no`,
-`--no-<anything>` and even `-yq`, so that the flags meant for the server become its own.
+Only exact spellings of harmless flags pass, because npx accepts many variants: it reads `-call` and `---call` as
+`--call`, splits `-yc`, reads `--yes=--call=x` as two flags, and takes the argument after `--no`, `--no-<anything>` and
+even `-yq` as a value, so that flags meant for the server become flags of npx.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _NOT_REGISTRY = "would run code from a folder, an archive, a URL or a repository
 
 
 def registry_name(spec: str) -> str | None:
-    """The package's name, when npm reads the text as one of the registry, not as a path, an alias or a repository."""
+    """Return the package name if npm reads the text as a registry package, not as a path, an alias or a repository."""
     match = _SPEC.fullmatch(spec)
     if (
         match is None
@@ -79,15 +79,15 @@ def registry_name(spec: str) -> str | None:
 
 
 def check(args: Sequence[str]) -> list[LaunchFinding]:
-    """Everything before the server's own arguments that is not known to be harmless."""
+    """Return a finding for each argument before those of the server that is not known to be harmless."""
     found: list[LaunchFinding] = []
     packages: list[str] = []
     at = 0
     while at < len(args) and args[at].startswith("-") and args[at] != "--":
         flag, equals, value = args[at].partition("=")
         if flag in _PACKAGE_FLAGS:
-            place = at if equals else at + 1
-            spec = value if equals else (args[place] if place < len(args) else "")
+            value_at = at if equals else at + 1
+            spec = value if equals else (args[value_at] if value_at < len(args) else "")
             name = registry_name(spec)
             if name is None:
                 found.append(
@@ -97,7 +97,7 @@ def check(args: Sequence[str]) -> list[LaunchFinding]:
                 )
             else:
                 packages.append(name)
-            at = place + 1
+            at = value_at + 1
         elif flag == "--loglevel" and (value if equals else args[min(at + 1, len(args) - 1)]) in _LOG_LEVELS:
             at += 1 if equals else 2
         elif flag in SWITCHES and (not equals or value == "true"):
@@ -108,8 +108,9 @@ def check(args: Sequence[str]) -> list[LaunchFinding]:
             at += 2 if takes_next else 1
     if at < len(args) and args[at] == "--":
         at += 1
+    # After a refused flag it is uncertain which argument npx reads as the package.
     if found:
-        return found  # what npx takes for the package is no longer certain
+        return found
     return _check_server(args, at, packages)
 
 

@@ -1,4 +1,7 @@
-"""From an MCP tool to what would be started. Pure: nothing is looked up, opened or run."""
+"""Plans the process of an MCP tool, and lists what is refused in it.
+
+Pure functions: nothing is looked up, opened or started.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +34,19 @@ class Launch:
     """A process to start."""
 
     argv: tuple[str, ...]
-    """The command's name first, as it is to be looked up on PATH."""
+    """The first element is the name of the command, to be looked up on PATH."""
     env: Mapping[str, Secret]
     """Variables to add to the child's environment."""
     cwd: str | None
     container: str | None = None
-    """The name of the container to remove when the process has ended, with `docker`."""
+    """With `docker`, the name of the container to remove when the process has ended."""
 
 
 def plan_launch(tool: MCPTool, *, container: str | None = None) -> Launch:
-    """What starts this server. `container` names its container, unless its arguments already do."""
+    """Plan the launch of a server. `container` names its container, unless the arguments already do.
+
+    Raises `MCPConfigError` for a tool that starts no process.
+    """
     if tool.transport is not TransportType.STDIO or tool.command is None:
         raise MCPConfigError("'command' is required for stdio transport")
     env = _build_env(tool)
@@ -52,7 +58,10 @@ def plan_launch(tool: MCPTool, *, container: str | None = None) -> Launch:
 
 
 def find_refusals(tool: MCPTool) -> list[Refusal]:
-    """Everything that could run other code than the server this tool names. Empty when the tool allows it."""
+    """Return everything that could run other code than the server that this tool names.
+
+    Empty for a tool that starts no process and for one with `allow_unsafe_args`.
+    """
     if tool.transport is not TransportType.STDIO or tool.allow_unsafe_args:
         return []
     found = [finding.to_refusal(_key_of(tool, finding.index)) for finding in _find_dangers(tool)]
@@ -66,12 +75,12 @@ def find_refusals(tool: MCPTool) -> list[Refusal]:
 
 
 def describe_launch(launch: Launch) -> str:
-    """The command as one line for a shell. It shows the arguments it was given: plan with `${...}` left in."""
+    """Return the command as one line for a shell, with all arguments: plan with unexpanded `${...}` to hide secrets."""
     return shlex.join(launch.argv)
 
 
 def variable_names(launch: Launch) -> tuple[str, ...]:
-    """The variables that the server is given, without their values."""
+    """Return the names of the variables that are added to the environment of the server."""
     return tuple(sorted(launch.env))
 
 
@@ -108,7 +117,7 @@ def _build_env(tool: MCPTool) -> dict[str, Secret]:
 
 
 def _to_json_value(value: Any) -> Any:
-    """What JSON can say of a value from YAML, which also has dates, sets and infinity."""
+    """Convert a value from YAML, which also has dates, sets and infinity, to one that JSON can express."""
     if isinstance(value, Mapping):
         return {str(key): _to_json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -121,19 +130,24 @@ def _to_json_value(value: Any) -> Any:
 def _add_docker_options(
     args: Sequence[str], env: Mapping[str, Secret], container: str | None
 ) -> tuple[tuple[str, ...], str | None]:
-    """Add what a server in a container needs: an open input, an end, its variables by name, a name to end it by."""
+    """Add the flags that a server in a container needs.
+
+    They keep standard input open, remove the container at its end, pass the variables by name, and name the container
+    so that it can be removed. Returns the arguments and that name.
+    """
     start = docker.find_run_position(args)
     if start is None:
         return tuple(args), None
     options = docker.scan_run_options(args, start)
     added = [] if options.has_any("--rm") else ["--rm"]
     added += [] if options.has_any("-i", "--interactive") else ["-i"]
-    added += [] if options.has_any("--init") else ["--init"]  # without it a signal does not end most servers
+    # Without an init process a signal does not end most servers.
+    added += [] if options.has_any("--init") else ["--init"]
     names = options.values("--name")
     name = names[-1] if names else container
     if name and not names:
         added += ["--name", name]
-    given = {value.partition("=")[0] for value in options.values("-e", "--env")}
+    passed = {value.partition("=")[0] for value in options.values("-e", "--env")}
     for variable in env:
-        added += [] if variable in given else ["-e", variable]
+        added += [] if variable in passed else ["-e", variable]
     return (*args[:start], *added, *args[start:]), name or None

@@ -1,4 +1,4 @@
-"""Why a launch is refused: which argument or variable, what it would do, and how a person may allow it all the same."""
+"""The reason why a launch is refused: the argument or variable, what it would do, and how an operator can allow it."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ from dataclasses import dataclass
 
 OPT_IN = "if you trust it, write 'allow_unsafe_args: true' on this tool"
 
+# As long as the flags of npx, uvx and docker are.
+_FLAG = re.compile(r"(?:--[a-z][a-z-]{0,30}|-[A-Za-z]{1,6})(?=$|=)")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
     """One thing in a tool that could run other code than the server it names."""
 
     key: tuple[str | int, ...]
-    """Where it stands in the tool, such as `("args", 2)` or `("env", "LD_PRELOAD")`."""
+    """Its path in the tool, such as `("args", 2)` or `("env", "LD_PRELOAD")`."""
     message: str
-    """Names the flag or the variable, never a value: a value may have come out of a secret."""
+    """Names the flag or the variable, never a value: a value may be a secret."""
     fix: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchFinding:
-    """A refusal before it is known where the arguments came from."""
+    """A refusal by the index of an argument, before the key that the arguments come from is known."""
 
     index: int | None
-    """Which argument; None when it is what they lack."""
+    """None when an argument is missing."""
     message: str
     advice: str = "Remove it"
 
@@ -33,9 +36,6 @@ class LaunchFinding:
 
 
 def quote_flag(flag: str) -> str:
-    """An unknown flag as a message may show it. What does not look like a flag's name may be a value: not shown."""
+    """Quote an unknown flag for a message. Text that does not look like a flag is not shown: it may be a value."""
     match = _FLAG.match(flag)
     return f"'{match[0]}'" if match else "this argument"
-
-
-_FLAG = re.compile(r"(?:--[a-z][a-z-]{0,30}|-[A-Za-z]{1,6})(?=$|=)")  # as long as the flags of the three commands are

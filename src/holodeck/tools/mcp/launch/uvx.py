@@ -1,4 +1,4 @@
-"""What `uvx` may carry: a package of the index, by name and version, and the arguments of its command."""
+"""Checks the arguments of `uvx`: a package of the index, by name and version, and the arguments of its command."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ _CLAUSE = r"\s*(?:===|[=<>!~]=|<|>)\s*[A-Za-z0-9.*+!_-]+\s*"
 _REQUIREMENT = re.compile(rf"(?P<name>{_NAME}){_EXTRAS}(?:{_CLAUSE}(?:,{_CLAUSE})*)?")
 _TARGET = re.compile(rf"(?P<name>{_NAME}){_EXTRAS}@(?:latest|v?\d[A-Za-z0-9.!+_-]*)")
 _CLAUSE_ONLY = re.compile(_CLAUSE)
-_ITEM = re.compile(r"(?:[^,\[]|\[[^\[\]]*\]|\[)+")  # up to a comma that is not between extras
+# One requirement of a list: up to a comma that is not inside the brackets of extras.
+_ITEM = re.compile(r"(?:[^,\[]|\[[^\[\]]*\]|\[)+")
 _COMMAND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PYTHON = re.compile(
     r"(?:(?:cpython|pypy|graalpy|python|cp|pp)[-@]?)?(?:[=<>!~]=|<|>)?\d[\d.*a-z+]*"
@@ -86,7 +87,7 @@ _NOT_INDEX = "would run code from a folder, an archive, a URL or a repository in
 
 
 def index_name(spec: str) -> str | None:
-    """The package's name, when uvx reads the text as a package of the index: `name[extra]==1.0`, `name@latest`."""
+    """Return the package name if uvx reads the text as a package of the index: `name[extra]==1.0`, `name@latest`."""
     match = _TARGET.fullmatch(spec) or _REQUIREMENT.fullmatch(spec)
     return match["name"] if match and not _ARCHIVE.search(match["name"]) else None
 
@@ -96,7 +97,7 @@ def _from_danger(value: str) -> str | None:
 
 
 def _with_danger(value: str) -> str | None:
-    """A list with commas. Unlike for the tool itself, `name@1.0` is here the folder `1.0`."""
+    """Check a list separated by commas. Unlike in `--from`, `name@1.0` means the folder `1.0` here."""
     for part in _ITEM.findall(value) or [value]:
         match = _REQUIREMENT.fullmatch(part.strip())
         if not _CLAUSE_ONLY.fullmatch(part) and (match is None or _ARCHIVE.search(match["name"])):
@@ -119,11 +120,12 @@ _VALUED = frozenset(_HARMLESS | _REFUSED.keys() | _VALUE_CHECKS.keys())
 
 
 def check(args: Sequence[str]) -> list[LaunchFinding]:
-    """Everything before the server's own arguments that is not known to be harmless."""
+    """Return a finding for each argument before those of the server that is not known to be harmless."""
     options = scan(args, 0, switches=_SWITCHES, valued=_VALUED)
     found = [finding for finding in map(_check_option, options.found) if finding]
+    # An unknown flag may take the next argument as its value, so that the meaning of the rest is unknown.
     if any(not option.is_known for option in options.found):
-        return found  # whether it takes the next argument is not known, and so neither is what follows
+        return found
     return found + _check_server(args, options.end, options.values("--from"))
 
 
@@ -149,8 +151,9 @@ def _check_server(args: Sequence[str], at: int, sources: Sequence[str]) -> list[
     packages = [name for name in map(index_name, sources) if name]
     name = index_name(word)
     if sources:
+        # The finding is that of `--from`.
         if not packages:
-            return []  # said of --from
+            return []
         name = word if _COMMAND.fullmatch(word) else None
         if name is None or (find_program(name) is None and not is_from_package(name, packages)):
             message = "the command does not look like one of the package: uvx would start any program of this machine"
