@@ -1,11 +1,15 @@
-"""All that the protocol knows of a transport: it is opened, carries messages, may be lost, and is closed."""
+"""The interface between the protocol and a transport.
+
+A transport carries JSON-RPC messages to one server. It is built for one connection, opened and closed by the task that
+owns that connection, and not opened again. `failure` is done when no more messages will come.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol
 
 from holodeck.lib.byte_budget import Reservation
 from holodeck.lib.errors import MCPConnectionError, MCPError
@@ -13,11 +17,11 @@ from holodeck.lib.limits import NOTICE_TIMEOUT
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId
 
 OnMessage = Callable[[Message], None]
-"""Takes a notification or a request of the server. Must not block."""
+"""Called with each notification and request of the server. Must not block."""
 
 
 class Delivery:
-    """What happened to one request on its way out, and what only HTTP carries along with it."""
+    """The delivery of one request: options of the transport on its way out, and what is known about its arrival."""
 
     __slots__ = ("headers", "is_open_ended", "may_have_been_sent", "request_id", "reserved")
 
@@ -29,83 +33,62 @@ class Delivery:
         reserved: Reservation | None = None,
     ) -> None:
         self.headers = headers
+        """Additional HTTP headers; other transports ignore them."""
         self.reserved = reserved
-        """Holds the bytes of the answer until its owner has made use of it. None: until the request has returned."""
+        """Reserves the bytes of the answer; released by its owner. None: released when the request returns."""
         self.is_open_ended = is_open_ended
-        """True for a request that is answered when a stream ends, and not before."""
+        """True for a request that is answered only when a stream ends."""
         self.request_id: RequestId | None = None
-        """The number under which it was last sent; the server's own log has the same."""
+        """The JSON-RPC id with which it was last sent; the log of the server has the same id."""
         self.may_have_been_sent = False
-        """True once any byte may have reached the server: from then on the call must not be repeated silently."""
+        """True once any byte may have reached the server: the call must then not be repeated silently."""
 
 
 class Transport(Protocol):
     """A transport to one server. One task opens and closes it; any task may use it in between."""
 
     failure: asyncio.Future[MCPConnectionError]
-    """Done when nothing more will come. Never, for HTTP: there each request stands alone."""
+    """Done when no more messages will come. Streamable HTTP has no connection to lose: there only `fail` sets it."""
 
     async def open(self) -> None:
-        """Start or dial. Raises MCPConnectionError that names the phase."""
+        """Start the process or connect. Raises MCPConnectionError that names the phase."""
 
     def set_protocol_version(self, version: str, *, is_modern: bool) -> None:
-        """The protocol version is agreed from here on."""
+        """Use the negotiated protocol version from now on."""
 
     async def request(self, message: Message, delivery: Delivery) -> Message:
-        """Send a request and wait for its response, a result or an error. Cancelling the wait abandons it."""
+        """Send a request and return its response, a result or an error. Cancelling the wait abandons the response."""
 
     def cancel(self, request_id: RequestId, reason: str) -> None:
-        """Tell the server that nobody waits any more. Does not block; may do nothing."""
+        """Notify the server that the response of a request is no longer needed. Does not block; may do nothing."""
 
     def end_request(self, request_id: RequestId, reason: str) -> None:
-        """The server itself said that this request will not be answered."""
+        """Fail a pending request: the server has announced that it will not answer."""
 
     async def send(self, message: Message) -> None:
-        """Send a notification, or our answer to the server's request."""
+        """Send a notification, or the response to a request of the server."""
 
     def is_stuck(self, since: float) -> bool:
-        """True in the middle of a message of which nothing has come since that time of the loop."""
+        """True in the middle of a message of which no byte has come since this loop time."""
 
     def last_received_at(self) -> float:
-        """The loop's time when anything last came from the server."""
+        """Return the loop time of the latest bytes from the server."""
 
     def stderr_tail(self) -> str:
-        """What a process last wrote to standard error; empty for everything else."""
+        """Return the last lines that the process wrote to standard error; empty for a remote server."""
 
     def fail(self, error: MCPConnectionError) -> None:
-        """Give it up, for this reason; who still waits is told at once."""
+        """Set `failure` to this error and fail every pending request at once."""
 
     async def close(self) -> None:
-        """Bounded; may be called at any time, also before `open` or after a loss.
+        """Release everything, in bounded time. May be called at any time, also before `open` or after a loss.
 
-        Raises MCPError when the server did not take part in its end; everything of ours is gone all the same.
+        Raises MCPError when the server did not shut down cleanly; all resources are released nevertheless.
         """
 
 
-class SideTasks:
-    """The side tasks of one connection."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def send_in_background(self, send: Callable[[Message], Awaitable[None]], message: Message) -> None:
-        """Send a message that nobody waits for. Whether it arrived is not known."""
-        self.start(_send_quietly(send, message))
-
-    async def close(self) -> None:
-        """End them all; one that does not end is not waited for."""
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=NOTICE_TIMEOUT)
-
-
-async def _send_quietly(send: Callable[[Message], Awaitable[None]], message: Message) -> None:
+async def send_quietly(send: Callable[[Message], Awaitable[None]], message: Message) -> None:
+    """Send a message within `NOTICE_TIMEOUT`, ignoring failure: whether it arrives does not matter."""
     with suppress(TimeoutError, MCPError):
         async with asyncio.timeout(NOTICE_TIMEOUT):
             await send(message)

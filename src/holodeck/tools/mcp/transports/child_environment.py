@@ -1,4 +1,8 @@
-"""The environment of a server's process: what programs need here, and the tool's own variables; no key of ours."""
+"""Builds the environment of a server's process.
+
+It inherits the variables that programs need on this machine and adds those of the tool. Other variables, which may
+contain keys of the operator, are not inherited, nor are values with a login in them.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +13,14 @@ from holodeck.lib.secret import Secret
 
 _INHERITED = frozenset(
     {"PATH", "HOME", "LOGNAME", "USER", "SHELL", "TERM", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP", "COLORTERM"}
-    | {"NO_COLOR", "FORCE_COLOR", "DISPLAY", "WAYLAND_DISPLAY"}  # a browser that a server opens needs a screen
+    # A browser that a server opens needs the display.
+    | {"NO_COLOR", "FORCE_COLOR", "DISPLAY", "WAYLAND_DISPLAY"}
     | {"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT"}
     | {"DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY", "DOCKER_TLS"}
     | {"DOCKER_API_VERSION", "DOCKER_DEFAULT_PLATFORM", "DOCKER_CONTENT_TRUST", "DOCKER_CONTENT_TRUST_SERVER"}
+    # `npx` or `uvx` on PATH may be a shim of a version manager, which needs these.
     | {"NVM_DIR", "NVM_BIN", "VOLTA_HOME", "FNM_DIR", "FNM_MULTISHELL_PATH", "ASDF_DIR", "ASDF_DATA_DIR", "PYENV_ROOT"}
-    | {
-        "PYENV_VERSION",
-        "MISE_DATA_DIR",
-        "MISE_CONFIG_DIR",
-        "NIX_PATH",
-        "NIX_SSL_CERT_FILE",
-    }  # what `npx` on PATH may be made of
+    | {"PYENV_VERSION", "MISE_DATA_DIR", "MISE_CONFIG_DIR", "NIX_PATH", "NIX_SSL_CERT_FILE"}
 )
 _INHERITED_ON_WINDOWS = frozenset(
     {"APPDATA", "COMSPEC", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "NUMBER_OF_PROCESSORS", "OS", "PATH", "PATHEXT"}
@@ -34,9 +34,10 @@ _SECRET_MARKS = (
     *("auth", "token", "password", "passwd", "publish", "username", "email", "otp", "_key"),
     *("secret", "credential", "cookie"),
 )
-_SHELL_FUNCTION = "() {"  # an exported function of bash, which a shell below would run
-# A login in the URL of a proxy, an index or a registry, wherever it stands in a list of them; with `ssh://` a name
-# alone is none. A proxy may be written without its scheme.
+# The value of an exported bash function, which a shell in the child would run.
+_SHELL_FUNCTION = "() {"
+# A login in the URL of a proxy, an index or a registry, at any position in a list of URLs. With `ssh://` a user name
+# alone is no login. A proxy may be written without its scheme.
 _LOGIN = re.compile(
     r"(?<![A-Za-z])(?!ssh:)[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#]*@|://[^\s/?#@]*:[^\s/?#]*@|^[^\s/:@]+:[^\s/@]+@"
     r"|[?&][^\s=&]*(?:token|key|secret|password|auth)[^\s=&]*=[^\s&]",
@@ -45,7 +46,7 @@ _LOGIN = re.compile(
 
 
 def child_environment(parent: Mapping[str, str], launch_env: Mapping[str, Secret]) -> dict[str, str]:
-    """The environment to start a server with: the sensible part of ours, then the tool's variables, which win."""
+    """Return the environment of a server: the inherited part of `parent`, overridden by the variables of the tool."""
     child = {
         name: value
         for name, value in parent.items()
@@ -55,7 +56,7 @@ def child_environment(parent: Mapping[str, str], launch_env: Mapping[str, Secret
 
 
 def withheld_variables(parent: Mapping[str, str], launch_env: Mapping[str, Secret]) -> list[str]:
-    """The names of variables that are not handed on because there is a login in them, unless the tool names them."""
+    """Return the names of variables that are not inherited because they contain a login and the tool sets none."""
     return sorted(
         name
         for name, value in parent.items()

@@ -1,4 +1,8 @@
-"""Matches answers to questions where there is one stream in each direction. A call costs a future, not a task."""
+"""Matches responses to requests on transports with one stream of messages in each direction.
+
+A pending request is a future in a table, not a task. A message that cannot be parsed fails only the request that it
+answers, where its id can still be read; every other request goes on.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from holodeck.tools.mcp.transports.base import Delivery, OnMessage
 
 
 class DuplexTransport(ABC):
-    """What stdio, SSE and WebSocket share. A subclass brings bytes in through `receive` and out in `_deliver`."""
+    """Base of stdio, SSE and WebSocket. A subclass passes incoming bytes to `receive` and sends in `_deliver`."""
 
     def __init__(self, errors: ErrorFactory, on_message: OnMessage, budget: ByteBudget) -> None:
         self._budget = budget
@@ -26,13 +30,13 @@ class DuplexTransport(ABC):
         self._on_message = on_message
         self._pending: dict[RequestId, asyncio.Future[Message]] = {}
         self._reservations: dict[RequestId, Reservation] = {}
-        """For the answers that are waited for."""
+        """By request, the reservation for the bytes of its answer."""
         self._open_ended: set[RequestId] = set()
         self._highest_id = 0
         self._received_at = 0.0
         self._pretty = PrettyPrintedAnswer()
         self.discarded_count = 0
-        """Messages that could not be read, or that nobody had asked for."""
+        """Messages that could not be parsed, or that answer no pending request."""
 
     @abstractmethod
     async def open(self) -> None: ...
@@ -42,7 +46,7 @@ class DuplexTransport(ABC):
 
     @abstractmethod
     async def _deliver(self, message: Message, delivery: Delivery) -> None:
-        """Bring the message out, marking `delivery` before the first byte may leave."""
+        """Send the message. Marks `delivery` as sent before the first byte may leave."""
 
     def set_protocol_version(self, version: str, *, is_modern: bool) -> None:
         return
@@ -87,12 +91,12 @@ class DuplexTransport(ABC):
         return ""
 
     def receive(self, raw: bytes | bytearray) -> None:
-        """One message as it came."""
+        """Parse and dispatch one message."""
         self._received_at = self._loop.time()
         try:
-            # On the loop, whatever its size: the parser holds the interpreter, so that in a thread it holds the loop up
-            # just as long. Measured: 50 MB take 0.3 s as one string and 0.6 s as objects, here and there. What bounds
-            # it is 'max_result_bytes'.
+            # On the event loop, whatever the size: the parser holds the GIL, so that in a thread it would block the
+            # loop just as long. Measured in both: 50 MB take 0.3 s as one string and 0.6 s as objects.
+            # 'max_result_bytes' bounds the size.
             message = orjson.loads(raw)
         except orjson.JSONDecodeError:
             self._recover_unreadable(raw)
@@ -100,7 +104,6 @@ class DuplexTransport(ABC):
         self._dispatch(self._errors.mask_message(message, raw), raw)
 
     def fail(self, error: MCPConnectionError) -> None:
-        """Nothing more will come: everybody who waits is told why."""
         if not self.failure.done():
             self.failure.set_result(error)
         for future in self._pending.values():
@@ -115,7 +118,8 @@ class DuplexTransport(ABC):
             if "id" in message and ("result" in message or "error" in message):
                 self._resolve_answer(message, raw)
                 return
-        elif type(message) is list:  # a batch, as 2025-03-26 allowed
+        # A batch, as protocol version 2025-03-26 allows.
+        elif type(message) is list:
             for item in message:
                 self._dispatch(item, raw)
             return
@@ -123,8 +127,9 @@ class DuplexTransport(ABC):
 
     def _resolve_answer(self, message: Message, raw: bytes | bytearray) -> None:
         request_id = message["id"]
+        # Some servers answer request 7 with the id "7".
         if request_id not in self._pending and isinstance(request_id, str) and request_id.isdecimal():
-            request_id = int(request_id)  # some servers answer 7 with "7"
+            request_id = int(request_id)
         future = self._pending.get(request_id) if isinstance(request_id, int | str) else None
         if future is None:
             self._discard_unexpected(message["id"], message, raw)
@@ -138,20 +143,19 @@ class DuplexTransport(ABC):
 
     def _discard_unexpected(self, request_id: object, message: Message, raw: bytes | bytearray) -> None:
         was_ours = isinstance(request_id, int) and 0 < request_id <= self._highest_id
-        calls = [waiting for waiting in self._pending if waiting not in self._open_ended]
+        calls = [pending for pending in self._pending if pending not in self._open_ended]
         if not was_ours and len(calls) == 1:
-            # It can only be meant for the one call that waits, and waiting on would not bring another answer.
-            waiting = calls[0]
-            cause = message.get("error") if request_id is None else f"the answer has id {request_id!r}, not {waiting!r}"
+            # It can only be meant for the one pending call, and no other answer to that call would come.
+            pending = calls[0]
+            cause = message.get("error") if request_id is None else f"the answer has id {request_id!r}, not {pending!r}"
             text = f"the answer does not belong to any request ({self._errors.excerpt(str(cause))})"
-            self._fail_request(waiting, self._errors.protocol("call", text, raw=self._errors.excerpt(raw)))
+            self._fail_request(pending, self._errors.protocol("call", text, raw=self._errors.excerpt(raw)))
         self._discard("nobody waits for this answer", raw)
 
     def _recover_unreadable(self, raw: bytes | bytearray) -> None:
         try:
-            self._dispatch(
-                self._errors.mask_message(decode(raw), raw), raw
-            )  # a byte order mark is the one thing that is forgiven
+            # `decode` accepts a byte order mark, the only deviation from JSON that is tolerated.
+            self._dispatch(self._errors.mask_message(decode(raw), raw), raw)
         except ValueError as error:
             raw = bytes(raw)
             request_id = self._pretty.find_id(raw)
@@ -159,7 +163,7 @@ class DuplexTransport(ABC):
             self.fail_unusable(request_id if request_id is not None else sniff_id(raw), problem, raw)
 
     def fail_unusable(self, request_id: RequestId | None, problem: str, raw: bytes | bytearray) -> None:
-        """A message that cannot be used fails the call that it answers, if that can be told; all others go on."""
+        """Discard a message that cannot be used, and fail the request that it answers, if the id is known."""
         self._discard(problem, raw)
         if request_id is not None:
             excerpt = self._errors.excerpt(raw)

@@ -1,4 +1,7 @@
-"""One HTTP exchange with a server: its headers and credentials, redirects within its origin, and failures in words."""
+"""HTTP client for one MCP server: headers, credentials, redirects within the origin, and errors as MCPError.
+
+Shared by the streamable HTTP and SSE transports. It owns an aiohttp client, which `close` closes.
+"""
 
 from __future__ import annotations
 
@@ -24,19 +27,27 @@ from holodeck.tools.mcp.transports.base import Delivery
 if TYPE_CHECKING:
     from holodeck.tools.mcp.auth.provider import MCPAuthProvider
 
+# Redirects of one request that are followed, all within the origin of the server.
 MAX_REDIRECTS = 3
-
+# Renewals of credentials for one request: for a token, a wider scope and a fresh nonce. More would be a loop.
+_MAX_AUTH_ROUNDS = 3
 
 _UNAUTHORIZED = 401
 _FORBIDDEN = 403
 _NOT_FOUND = 404
 _TOO_MANY = 429
 _FIRST_SERVER_ERROR = 500
-_MAX_AUTH_ROUNDS = 3  # a token, a wider scope, a fresh nonce: more is a loop
+_ADVICE = {
+    _UNAUTHORIZED: ": it wants credentials. Set 'auth' or 'headers', or run 'holodeck mcp login'.",
+    _FORBIDDEN: ": these credentials may not do that.",
+    _NOT_FOUND: ": there is no MCP server at this address. Check 'url'.",
+    405: ": this address does not take MCP messages. Check 'url' and 'transport'.",
+    _TOO_MANY: ": too many requests.",
+}
 
 
 class ServerHTTPClient:
-    """The HTTP side of one server."""
+    """Sends HTTP requests to one server."""
 
     def __init__(
         self,
@@ -48,7 +59,7 @@ class ServerHTTPClient:
         auth: MCPAuthProvider | None = None,
         ip_policy: IPPolicy | None = None,
     ) -> None:
-        """`ip_policy`: which addresses may be dialled. A proxy would dial for us, unseen: then there is none."""
+        """`ip_policy`: the addresses that may be dialled. With a policy no proxy is used: it would dial unchecked."""
         self.url = url
         self.errors = errors
         self._headers = headers
@@ -69,7 +80,10 @@ class ServerHTTPClient:
         body: bytes | None = None,
         delivery: Delivery | None = None,
     ) -> aiohttp.ClientResponse:
-        """Send a request and return the response, whatever its status; the caller releases it."""
+        """Send a request and return the response, whatever its status. The caller releases it.
+
+        After 401 or 403 the auth provider may renew the credentials, and the request is sent again.
+        """
         rounds = 0
         while True:
             proof = await self._auth.headers(method, url) if self._auth is not None else {}
@@ -82,7 +96,7 @@ class ServerHTTPClient:
                 return response
 
     async def read_failure(self, response: aiohttp.ClientResponse, phase: str) -> MCPError:
-        """What a status of 400 and more, or a redirect elsewhere, means for a person."""
+        """Build the error for a response with status 400 or more, or with a redirect to another origin."""
         body = await self._read_excerpt(response)
         status, reason = response.status, response.reason or ""
         details: dict[str, Any] = {
@@ -105,8 +119,17 @@ class ServerHTTPClient:
             text = f"{text.rstrip('.')}. It says: {details['body']}"
         return self.errors.connection("authorize" if status in (_UNAUTHORIZED, _FORBIDDEN) else phase, text, **details)
 
+    async def read_rpc_error(self, response: aiohttp.ClientResponse) -> Message | None:
+        """Return the JSON-RPC error in the body of a failed request, or None when there is none."""
+        try:
+            raw = await self._read_excerpt(response)
+            message = self.errors.mask_message(decode(raw), raw)
+        except ValueError:
+            return None
+        return message if isinstance(mapping(message).get("error"), dict) else None
+
     def connection_error(self, error: Exception, phase: str, delivery: Delivery | None = None) -> MCPConnectionError:
-        """What a failure below HTTP means."""
+        """Build the error for a failure below HTTP: no connection, TLS, a proxy, or a connection that broke."""
         address = shown_origin(self.url)
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             text = f"no connection to {address} within {self._connect_timeout:g} s."
@@ -132,9 +155,9 @@ class ServerHTTPClient:
         if isinstance(error, aiohttp.ClientPayloadError):
             text = "the answer was cut off before its end."
         else:
-            # As text this one has the whole URL in it.
-            said = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
-            text = f"the connection broke before the answer was complete ({said or type(error).__name__})."
+            # The text of a ClientResponseError contains the whole URL, with any secret in it.
+            reason = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+            text = f"the connection broke before the answer was complete ({reason or type(error).__name__})."
         if phase == "call" and (delivery is None or delivery.may_have_been_sent):
             return self.errors.connection(phase, f"{text} {OUTCOME_UNKNOWN}", outcome="unknown")
         return self.errors.connection(phase, text)
@@ -189,40 +212,21 @@ class ServerHTTPClient:
         return True
 
     async def _read_excerpt(self, response: aiohttp.ClientResponse) -> bytes:
-        """The beginning of the body; read once, kept for the second reader."""
-        kept: bytes | None = getattr(response, "_holodeck_excerpt", None)
-        if kept is None:
+        """Return the beginning of the body. It is read once and stored on the response for the next caller."""
+        excerpt: bytes | None = getattr(response, "_holodeck_excerpt", None)
+        if excerpt is None:
             try:
-                kept = await aiohttp_client.read_excerpt(response, MAX_HTTP_ERROR_BYTES)
+                excerpt = await aiohttp_client.read_excerpt(response, MAX_HTTP_ERROR_BYTES)
             except (aiohttp.ClientError, OSError):
-                kept = b""
-            response._holodeck_excerpt = kept  # type: ignore[attr-defined]
-        return kept
-
-    async def read_rpc_error(self, response: aiohttp.ClientResponse) -> Message | None:
-        """The JSON-RPC error that the body of a failed request carries, if it does."""
-        try:
-            raw = await self._read_excerpt(response)
-            message = self.errors.mask_message(decode(raw), raw)
-        except ValueError:
-            return None
-        return message if isinstance(mapping(message).get("error"), dict) else None
-
-
-_ADVICE = {
-    _UNAUTHORIZED: ": it wants credentials. Set 'auth' or 'headers', or run 'holodeck mcp login'.",
-    _FORBIDDEN: ": these credentials may not do that.",
-    _NOT_FOUND: ": there is no MCP server at this address. Check 'url'.",
-    405: ": this address does not take MCP messages. Check 'url' and 'transport'.",
-    _TOO_MANY: ": too many requests.",
-}
+                excerpt = b""
+            response._holodeck_excerpt = excerpt  # type: ignore[attr-defined]
+        return excerpt
 
 
 def _host_and_port(url: str | None) -> str:
-    """Host and port."""
     return urlsplit(url or "").netloc
 
 
 def _wrap_large_body(body: bytes | None) -> bytes | io.BytesIO | None:
-    """A large body is written piece by piece; in one piece it would hold up the loop, and aiohttp warns of that."""
+    """Wrap a large body so that aiohttp writes it in chunks: written at once, it would block the event loop."""
     return io.BytesIO(body) if body is not None and len(body) >= MIB else body

@@ -1,4 +1,8 @@
-"""The headers by which a modern HTTP request can be routed without reading its body."""
+"""HTTP headers that repeat parts of a modern request, so that it can be routed without reading its body.
+
+`Mcp-Method` and `Mcp-Name` come from the message. An input schema can mark arguments with `x-mcp-header`, which are
+repeated in `Mcp-Param-` headers.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ _SENTINEL = re.compile(r"=\?base64\?.*\?=")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _ANNOTATED_TYPES = frozenset({"string", "integer", "boolean"})
 
-# Where a schema has schemas inside it. Data (`default`, `enum`, `const`, `examples`) is not searched.
+# Keywords whose values are schemas. Data (`default`, `enum`, `const`, `examples`) is not searched.
 _SCHEMA_KEYWORDS = (
     "items",
     "contains",
@@ -33,11 +37,11 @@ ArgumentPath = tuple[str, ...]
 
 
 class BadAnnotationError(ValueError):
-    """The schema of a tool asks for a header that must not exist; such a tool is not offered."""
+    """The schema of a tool has an invalid `x-mcp-header`. Such a tool is not offered."""
 
 
 def build_routing_headers(method: str, params: Mapping[str, Any]) -> dict[str, str]:
-    """`Mcp-Method`, and `Mcp-Name` where the request is about something that has a name."""
+    """Return `Mcp-Method`, and `Mcp-Name` for a request that names a tool, a prompt or a resource."""
     headers = {"Mcp-Method": method}
     name = params.get(_NAMED_BY.get(method, ""))
     if isinstance(name, str):
@@ -46,14 +50,14 @@ def build_routing_headers(method: str, params: Mapping[str, Any]) -> dict[str, s
 
 
 def encode_header_value(text: str) -> str:
-    """The text, wrapped if it would not survive as the value of a header."""
+    """Return the text, encoded in base64 if a header cannot carry it unchanged."""
     if not text or (_PLAIN.fullmatch(text) and not _SENTINEL.fullmatch(text)):
         return text
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'surrogatepass')).decode('ascii')}?="
 
 
 def find_argument_headers(schema: Mapping[str, Any]) -> dict[ArgumentPath, str]:
-    """Which arguments are repeated in which headers. Raises BadAnnotationError."""
+    """Return the header of each annotated argument, by its path. Raises BadAnnotationError."""
     found: dict[ArgumentPath, str] = {}
     for path, inner in _iterate_schemas(schema):
         if ANNOTATION not in inner:
@@ -73,7 +77,7 @@ def find_argument_headers(schema: Mapping[str, Any]) -> dict[ArgumentPath, str]:
 
 
 def build_argument_headers(annotations: Mapping[ArgumentPath, str], arguments: Mapping[str, Any]) -> dict[str, str]:
-    """The `Mcp-Param-` headers of one call; an argument that is absent or null has none."""
+    """Return the `Mcp-Param-` headers of one call. An absent or null argument has none."""
     headers: dict[str, str] = {}
     for path, token in annotations.items():
         value: Any = arguments
@@ -87,19 +91,19 @@ def build_argument_headers(annotations: Mapping[ArgumentPath, str], arguments: M
 
 
 def _iterate_schemas(root: Mapping[str, Any]) -> Iterator[tuple[ArgumentPath | None, Mapping[str, Any]]]:
-    """Every schema inside a schema, with its path if it is reached through `properties` alone, else None."""
-    waiting: list[tuple[ArgumentPath | None, Any]] = [((), root)]
-    while waiting:
-        path, schema = waiting.pop()
+    """Yield every schema inside a schema, with its path if it is reached through `properties` alone, else None."""
+    queue: list[tuple[ArgumentPath | None, Any]] = [((), root)]
+    while queue:
+        path, schema = queue.pop()
         if not isinstance(schema, dict):
             continue
         yield path, schema
         for name, inner in mapping(schema.get("properties")).items():
-            waiting.append((None if path is None else (*path, name), inner))
+            queue.append((None if path is None else (*path, name), inner))
         for key in (*_SCHEMA_KEYWORDS, *_CONDITIONS):
-            waiting.append((None, schema.get(key)))
+            queue.append((None, schema.get(key)))
         for key in _SCHEMA_LIST_KEYWORDS:
             several = schema.get(key)
-            waiting.extend((None, inner) for inner in (several if isinstance(several, list) else ()))
+            queue.extend((None, inner) for inner in (several if isinstance(several, list) else ()))
         for key in _SCHEMA_MAP_KEYWORDS:
-            waiting.extend((None, inner) for inner in mapping(schema.get(key)).values())
+            queue.extend((None, inner) for inner in mapping(schema.get(key)).values())

@@ -1,4 +1,8 @@
-"""The HTTP+SSE transport of 2024: one event stream brings every answer, and each request is a POST to where it says."""
+"""The HTTP+SSE transport (protocol 2024-11-05): one event stream carries all responses, each request is a POST.
+
+The first event of the stream names the URL for the requests, which must be on the origin of the server. The end of the
+stream is the loss of the connection.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,13 @@ import aiohttp
 
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError
 from holodeck.lib.errors import MCPConnectionError
+from holodeck.lib.limits import NOTICE_TIMEOUT
 from holodeck.lib.net import aiohttp_client
 from holodeck.lib.net.urls import shown_origin
+from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.errors import OVER_BUDGET
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode
-from holodeck.tools.mcp.transports.base import Delivery, OnMessage, SideTasks
+from holodeck.tools.mcp.transports.base import Delivery, OnMessage, send_quietly
 from holodeck.tools.mcp.transports.duplex import DuplexTransport
 from holodeck.tools.mcp.transports.http_exchange import ServerHTTPClient
 from holodeck.tools.mcp.transports.sse_events import EventStream, EventTooLargeError
@@ -24,7 +30,7 @@ _CONNECTION_ERRORS = (aiohttp.ClientError, OSError)
 
 
 class SSETransport(DuplexTransport):
-    """A server at the URL of an event stream."""
+    """Connects to a server by the URL of its event stream."""
 
     def __init__(
         self,
@@ -44,7 +50,7 @@ class SSETransport(DuplexTransport):
         self._version: str | None = None
         self._endpoint: asyncio.Future[str] = self._loop.create_future()
         self._stream: EventStream | None = None
-        self._side_tasks = SideTasks()
+        self._tasks = TaskSet()
 
     async def open(self) -> None:
         try:
@@ -60,7 +66,7 @@ class SSETransport(DuplexTransport):
             response.close()
             text = f"the answer is {response.content_type}, not an event stream. Is 'transport: http' meant?"
             raise self._errors.protocol("connect", text, content_type=response.content_type)
-        self._side_tasks.start(self._read(response))
+        self._tasks.start(self._read(response))
         either: list[asyncio.Future[Any]] = [self._endpoint, self.failure]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED, timeout=self._connect_timeout)
         if self._endpoint.done():
@@ -71,7 +77,7 @@ class SSETransport(DuplexTransport):
         raise self._errors.timeout("connect", text)
 
     async def close(self) -> None:
-        await self._side_tasks.close()
+        await self._tasks.close(NOTICE_TIMEOUT)
         self.fail(self._errors.connection("close", "the connection was closed"))
         await self._http.close()
 
@@ -82,10 +88,10 @@ class SSETransport(DuplexTransport):
         return self._stream is not None and self._stream.is_stuck(since)
 
     def cancel(self, request_id: RequestId, reason: str) -> None:
-        self._side_tasks.send_in_background(self.send, build_cancellation(request_id, reason))
+        self._tasks.start(send_quietly(self.send, build_cancellation(request_id, reason)))
 
     async def _deliver(self, message: Message, delivery: Delivery) -> None:
-        """POST the message. A refusal fails this call only, and at once."""
+        """POST the message. An error status fails this request only, without waiting for the stream."""
         phase = "call" if message.get("method") == "tools/call" else str(message.get("method", "answer"))
         headers = {"Content-Type": "application/json"}
         if self._version is not None:

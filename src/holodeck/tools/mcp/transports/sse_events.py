@@ -1,4 +1,4 @@
-"""Server-sent events out of a stream of bytes: linear time, a limit for one event, a limit for silence."""
+"""Parser of server-sent events, in linear time, with limits on the size of one event and on the time of silence."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class SSEEvent(NamedTuple):
-    """One event. `kind` is "message" when the server does not say."""
+    """One event. `kind` is "message" when the stream does not name it."""
 
     kind: str
     data: bytes
 
 
 class EventTooLargeError(ValueError):
-    """One event went over the limit; the stream is of no use any more."""
+    """One event is larger than the limit. The stream cannot be read any further."""
 
 
 class EventStream:
@@ -29,7 +29,7 @@ class EventStream:
     def __init__(
         self, response: aiohttp.ClientResponse, *, read_timeout: float, limit: int, budget: ByteBudget
     ) -> None:
-        """`budget`: for what is read and not yet taken by `next`. Its owner closes the stream."""
+        """`budget`: holds the bytes that were read and not yet returned by `next`. The owner closes the stream."""
         self._reserved = Reservation(budget)
         self._content = response.content
         self._read_timeout = read_timeout
@@ -42,10 +42,10 @@ class EventStream:
         self._data: list[bytes] = []
         self.last_id: str | None = None
         self.retry: float | None = None
-        """Seconds, when the server said how long to wait before coming back."""
+        """Seconds to wait before reconnecting, if the server named them."""
 
     def is_stuck(self, since: float) -> bool:
-        """True in the middle of an event of which nothing has come since that time of the loop."""
+        """True in the middle of an event of which no byte has come since this loop time."""
         return bool(self._parts or self._data) and self._received_at < since
 
     @property
@@ -53,7 +53,7 @@ class EventStream:
         return self._parts_size + self._data_size + self._ready_size
 
     async def next(self) -> SSEEvent | None:
-        """The next event, or None at the end. Raises TimeoutError after too long a silence."""
+        """Return the next event, or None at the end. Raises TimeoutError after `read_timeout` seconds of silence."""
         while not self._ready:
             async with asyncio.timeout(self._read_timeout):
                 chunk = await self._content.readany()
@@ -66,18 +66,19 @@ class EventStream:
         return event
 
     def close(self) -> None:
-        """Hold nothing of the budget any more. Does not close the response."""
+        """Release the reserved bytes. Does not close the response."""
         self._reserved.release()
 
     def feed(self, chunk: bytes) -> None:
-        """Take bytes in; complete events become ready. Raises `OverBudgetError` and `EventTooLargeError`."""
+        """Parse bytes; complete events become ready. Raises `OverBudgetError` and `EventTooLargeError`."""
         self._reserved.extend(len(chunk))
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
             self._parts.append(chunk[start:end])
             line = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
             self._parts, self._parts_size = [], 0
-            for part in line.removesuffix(b"\r").split(b"\r"):  # a bare CR ends a line too, and JSON never has one
+            # A bare CR ends a line as well; JSON never contains one.
+            for part in line.removesuffix(b"\r").split(b"\r"):
                 self._feed_line(part)
             start = end + 1
         if start < len(chunk):
@@ -106,7 +107,8 @@ class EventStream:
             self.retry = int(value[:9]) / 1000
 
     def _dispatch(self) -> None:
-        if any(self._data):  # an event without data is only a sign of life, or an id to resume from
+        # An event without data is a keep-alive, or an id to resume from.
+        if any(self._data):
             data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
             self._ready.append(SSEEvent(self._kind or "message", data))
             self._ready_size += len(data)

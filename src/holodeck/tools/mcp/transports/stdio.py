@@ -1,4 +1,9 @@
-"""Talks to a server that is a child process, line by line; its errors tell how the process ended and what it said."""
+"""The stdio transport: the server is a child process, with one message per line on standard input and output.
+
+`open` starts the process, `close` ends it. When the process exits or closes its output, the transport waits up to
+`PROCESS_OUTPUT_GRACE` for the other of the two and for standard error, and then fails with the exit code and the last
+lines of standard error. Requests wait while the process does not read its input.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +20,7 @@ from holodeck.lib.limits import KIB
 from holodeck.lib.line_splitter import LineSplitter
 from holodeck.lib.system.fd_shortage import is_file_shortage
 from holodeck.lib.system.process import Process, spawn_process
+from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode, encode_ascii, sniff_id
 from holodeck.tools.mcp.transports.base import Delivery, OnMessage
@@ -24,22 +30,22 @@ from holodeck.tools.mcp.transports.duplex import DuplexTransport
 if TYPE_CHECKING:
     from holodeck.tools.mcp.launch import Launch
 
-# Between the end of a process and the end of what is still in its pipes.
+# Seconds between the exit of a process and the end of the output that is still in its pipes.
 PROCESS_OUTPUT_GRACE = 0.25
-# In an error; the ring has the rest.
+# Lines of standard error in an error text.
 STDERR_LINES_SHOWN = 8
-
+# Bytes of standard error that these lines are taken from.
+_MAX_STDERR_SHOWN = 4 * KIB
 
 _INSTALL = {
     "npx": "Install Node.js (it brings npx)",
     "uvx": "Install uv (it brings uvx)",
     "docker": "Install Docker",
 }
-_MAX_STDERR_SHOWN = 4 * KIB
 
 
 class StdioTransport(DuplexTransport):
-    """A server started by us."""
+    """Runs a server as a child process."""
 
     def __init__(
         self,
@@ -62,7 +68,8 @@ class StdioTransport(DuplexTransport):
         self._queued: list[bytes] = []
         self._output_ended = asyncio.Event()
         self._spawned = asyncio.Event()
-        self._end_task: asyncio.Task[None] | None = None
+        self._tasks = TaskSet()
+        self._is_end_scheduled = False
         self._is_negotiated = False
         self._splitter = LineSplitter(
             limit=limit,
@@ -97,8 +104,7 @@ class StdioTransport(DuplexTransport):
         self._is_negotiated = True
 
     async def close(self) -> None:
-        if self._end_task is not None:
-            self._end_task.cancel()
+        self._tasks.cancel()
         self.fail(self._errors.connection("close", "the connection was closed"))
         if self._process is not None:
             await self._process.close()
@@ -134,7 +140,8 @@ class StdioTransport(DuplexTransport):
         if len(self._pending) <= 1 and not self._queued:
             self._process.stdin.write(line)
             return
-        self._queued.append(line)  # calls that come together leave together: one system call for all
+        # Concurrent requests are written with one system call, at the next pass of the loop.
+        self._queued.append(line)
         if len(self._queued) == 1:
             self._loop.call_soon(self._flush)
 
@@ -158,16 +165,18 @@ class StdioTransport(DuplexTransport):
             self._discard("there was no room for it", head)
 
     def _schedule_end_report(self) -> None:
-        """The process or its output is over. The other, and the last words, follow a moment later, if at all."""
-        if self._end_task is None and not self.failure.done():
-            self._end_task = self._loop.create_task(self._report_end())
+        """Report the end of the process once; called when the process exits and when its output ends."""
+        if not self._is_end_scheduled and not self.failure.done():
+            self._is_end_scheduled = True
+            self._tasks.start(self._report_end())
 
     def _on_output_end(self) -> None:
         self._output_ended.set()
         self._schedule_end_report()
 
     async def _report_end(self) -> None:
-        await self._spawned.wait()  # it may have ended before we were told that it had begun
+        # The process may exit before `spawn_process` has returned.
+        await self._spawned.wait()
         try:
             async with asyncio.timeout(PROCESS_OUTPUT_GRACE):
                 await self._output_ended.wait()
@@ -175,24 +184,25 @@ class StdioTransport(DuplexTransport):
                     await self._process.exited.wait()
         except TimeoutError:
             pass
-        await asyncio.sleep(0)  # standard error may have ended in the same pass of the loop
+        # Standard error may end in the same pass of the loop.
+        await asyncio.sleep(0)
         if self._process is not None:
             self.fail(self._exit_error(self._process))
 
     def _exit_error(self, process: Process) -> MCPConnectionError:
         code = process.exit_code
         command = self._launch.argv[0]
-        who = "it" if self._is_negotiated else f"'{command}'"
+        subject = "it" if self._is_negotiated else f"'{command}'"
         if code is None:
-            how = f"{who} closed its output"
+            end = f"{subject} closed its output"
         elif code < 0:
-            how = f"{who} was ended by signal {-code}"
+            end = f"{subject} was ended by signal {-code}"
         else:
-            how = f"{who} ended with exit code {code}"
-        words = self.stderr_tail()
-        text = f"{how}." + (f" Its last words:\n{words}" if words else " It wrote nothing to standard error.")
+            end = f"{subject} ended with exit code {code}"
+        stderr = self.stderr_tail()
+        text = f"{end}." + (f" Its last words:\n{stderr}" if stderr else " It wrote nothing to standard error.")
         phase = "run" if self._is_negotiated else "start"
-        return self._errors.connection(phase, text, exit_code=code, stderr=words, command=command)
+        return self._errors.connection(phase, text, exit_code=code, stderr=stderr, command=command)
 
     def _start_error(self, error: Exception) -> MCPConnectionError:
         command = self._launch.argv[0]
@@ -211,7 +221,7 @@ class StdioTransport(DuplexTransport):
 
 
 class _StdinFlow(asyncio.BaseProtocol):
-    """Whether the process still takes its input."""
+    """Flow control of standard input: paused while the process does not read it."""
 
     def __init__(self) -> None:
         self.is_paused = False

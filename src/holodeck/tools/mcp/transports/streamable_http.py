@@ -1,4 +1,9 @@
-"""Streamable HTTP: each request is a POST of its own in the caller's task, so a fault of one is never another's."""
+"""The streamable HTTP transport: each request is a POST in the task of its caller, so that no failure is shared.
+
+The response is JSON or an event stream. A legacy server may have a session, which `close` ends with a DELETE, and a
+stream of its own for notifications, which one background task reads and reopens. A stream that breaks before the answer
+is resumed where a legacy server gave event ids. To a modern server, closing the response is the cancellation.
+"""
 
 from __future__ import annotations
 
@@ -10,40 +15,49 @@ from typing import Any
 import aiohttp
 
 from holodeck.lib import log
+from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, MAX_STREAM_RETRY, NOTICE_TIMEOUT, STREAM_RETRY
 from holodeck.lib.net import aiohttp_client
+from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, decode, encode
 from holodeck.tools.mcp.protocol.versions import META_VERSION
-from holodeck.tools.mcp.transports.base import Delivery, OnMessage, SideTasks
+from holodeck.tools.mcp.transports.base import Delivery, OnMessage, send_quietly
 from holodeck.tools.mcp.transports.http_exchange import ServerHTTPClient
 from holodeck.tools.mcp.transports.http_headers import build_routing_headers
 from holodeck.tools.mcp.transports.sse_events import EventStream, EventTooLargeError
 
-# A server that says 0 and ends every stream would be flooded.
+# Seconds before a stream is opened again, at least: a server may name 0 and end every stream at once.
 MIN_STREAM_RETRY = 0.05
-# Of one broken answer, before its call fails.
+# Times that the stream of one answer is resumed before the call fails.
 STREAM_RESUMES = 3
-STREAM_TAIL_TIMEOUT = (
-    0.05  # for a server to end an event stream after its answer, so that the connection can be used again
-)
-
+# Seconds for a server to end an event stream after its answer, so that the connection can be reused.
+STREAM_TAIL_TIMEOUT = 0.05
 
 CONNECTION_ERRORS = (aiohttp.ClientError, OSError)
 FIRST_ERROR_STATUS = 300
 _FIRST_SERVER_ERROR = 500
+_BAD_REQUEST = 400
+_NOT_FOUND = 404
+# Answers to the end of a session: it is unknown to the server, or clients cannot end sessions.
+_NO_SESSION_TO_END = frozenset({404, 405, 501})
+# Statuses about the caller or its rate: the JSON-RPC error in the body, if any, is not the answer of the request.
+_CALLER_STATUSES = frozenset({401, 403, 429})
+_NO_ANSWER_STATUSES = frozenset({202, 204})
 _ACCEPT_EVENTS = {"Accept": "text/event-stream"}
+_JSON_HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+_PHASES = {"tools/call": "call", "server/discover": "initialize"}
 
 
 @dataclass(kw_only=True)
 class ResponseStreams:
-    """Reads the event streams of one server."""
+    """Reads the event streams of one server: those of answers, and the server's own."""
 
     http: ServerHTTPClient
     headers: Callable[[], dict[str, str]]
-    """What every request of the session carries."""
+    """Returns the headers of every request of the session."""
     on_message: OnMessage
     limit: int
     read_timeout: float
@@ -52,7 +66,7 @@ class ResponseStreams:
     _can_await_end: bool = True
 
     def extract_answer(self, data: bytes, request_id: RequestId | None, phase: str) -> Message | None:
-        """The answer to this request, if it is in there; everything else goes its way."""
+        """Return the answer to this request, or None. Notifications and requests in `data` go to `on_message`."""
         self.last_received_at = asyncio.get_running_loop().time()
         try:
             decoded = self.http.errors.mask_message(decode(data), data)
@@ -79,9 +93,9 @@ class ResponseStreams:
         can_resume: bool,
         reserved: Reservation,
     ) -> Message:
-        """The answer out of an event stream, which a legacy server may continue after a break.
+        """Read the answer from an event stream, resuming the stream after a break if `can_resume`.
 
-        `reserved` holds its bytes.
+        `reserved` holds the bytes of the answer. Raises MCPError.
         """
         last_id: str | None = None
         retry: float | None = None
@@ -109,7 +123,7 @@ class ResponseStreams:
         raise self._stream_error(phase, f"the event stream broke more than {STREAM_RESUMES} times.")
 
     async def listen(self, failure: asyncio.Future[Any]) -> None:
-        """A legacy server's own stream, for what it says unasked; opened again whenever it ends."""
+        """Read a legacy server's own stream of notifications and requests, reopening it until `failure` is done."""
         last_id, failures = "", 0
         while not failure.done():
             headers = {**self.headers(), **_ACCEPT_EVENTS, **({"Last-Event-ID": last_id} if last_id else {})}
@@ -130,8 +144,9 @@ class ResponseStreams:
                             stream.close()
                         last_id, retry = stream.last_id or last_id, stream.retry
                     elif response.status < _FIRST_SERVER_ERROR:
+                        # The server has no such stream, or no longer knows the session.
                         log.debug("mcp.no_stream", server=self.http.errors.server, status=response.status)
-                        return  # it has none, or has forgotten us
+                        return
                     else:
                         failures += 1
             except (MCPError, EventTooLargeError, OverBudgetError, TimeoutError, *CONNECTION_ERRORS) as error:
@@ -163,7 +178,10 @@ class ResponseStreams:
                 return answer
 
     async def _drain(self, response: aiohttp.ClientResponse) -> None:
-        """Most servers end the stream right after the answer: a moment's wait saves the next call a connection."""
+        """Wait shortly for the end of the stream, which most servers send at once: the connection can be reused.
+
+        After one server has not done so, its streams are not waited for again.
+        """
         if response.content.at_eof() or not self._can_await_end:
             return
         try:
@@ -190,22 +208,15 @@ class ResponseStreams:
 
 
 def _retry_pause(retry: float | None, failures: int = 0) -> float:
-    """As long as the server says; never so short that it becomes a flood, nor so long that nobody waits for it."""
-    wanted = STREAM_RETRY * 2 ** min(failures, 5) if retry is None else retry
-    return min(max(wanted, MIN_STREAM_RETRY), MAX_STREAM_RETRY)
-
-
-_BAD_REQUEST = 400
-_NOT_FOUND = 404
-_NO_SESSION_TO_END = frozenset({404, 405, 501})  # it has forgotten the session, or never lets clients end one
-_CALLER_STATUSES = frozenset({401, 403, 429})
-_NO_ANSWER_STATUSES = frozenset({202, 204})
-_JSON_HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
-_PHASES = {"tools/call": "call", "server/discover": "initialize"}
+    """Return the pause that the server named, within bounds, or else one that doubles with each failure."""
+    if retry is None:
+        # `failures + 1`: a stream that ended without an error counts as none, and is reopened after the first pause.
+        return backoff_pause(failures + 1, first=STREAM_RETRY, longest=MAX_STREAM_RETRY)
+    return min(max(retry, MIN_STREAM_RETRY), MAX_STREAM_RETRY)
 
 
 class StreamableHTTPTransport:
-    """A server at a URL."""
+    """Sends requests to a server by its URL."""
 
     def __init__(
         self,
@@ -234,7 +245,7 @@ class StreamableHTTPTransport:
         self._session_id: str | None = None
         self._version: str | None = None
         self._is_modern = False
-        self._side_tasks = SideTasks()
+        self._tasks = TaskSet()
 
     async def open(self) -> None:
         return
@@ -261,12 +272,13 @@ class StreamableHTTPTransport:
             raise self._http.connection_error(error, phase, delivery) from error
         finally:
             returned.release()
+            # Not read to its end: to a modern server, closing the response is the cancellation.
             if response is not None and not response.closed:
-                response.close()  # whatever was not read to its end: to a modern server this is the cancellation
+                response.close()
 
     def cancel(self, request_id: RequestId, reason: str) -> None:
         if not self._is_modern:
-            self._side_tasks.send_in_background(self.send, build_cancellation(request_id, reason))
+            self._tasks.start(send_quietly(self.send, build_cancellation(request_id, reason)))
 
     def end_request(self, request_id: RequestId, reason: str) -> None:
         return
@@ -282,7 +294,7 @@ class StreamableHTTPTransport:
         finally:
             response.release()
         if message.get("method") == "notifications/initialized" and self._session_id is not None:
-            self._side_tasks.start(self._streams.listen(self.failure))
+            self._tasks.start(self._streams.listen(self.failure))
 
     def is_stuck(self, since: float) -> bool:
         return False
@@ -298,7 +310,7 @@ class StreamableHTTPTransport:
         return ""
 
     async def close(self) -> None:
-        await self._side_tasks.close()
+        await self._tasks.close(NOTICE_TIMEOUT)
         try:
             if self._session_id is not None and self._terminate_on_close and not self.failure.done():
                 await self._end_session()

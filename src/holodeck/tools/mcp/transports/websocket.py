@@ -1,4 +1,8 @@
-"""MCP over a WebSocket: subprotocol `mcp`, one JSON-RPC message in each text frame, in both directions."""
+"""The WebSocket transport: subprotocol `mcp`, one JSON-RPC message in each text frame, in both directions.
+
+One task reads the socket; its end is the loss of the connection. Received bytes are counted in the shared budget until
+they are dispatched as a message.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +21,23 @@ from holodeck.lib.net.proxies import find_proxy
 from holodeck.lib.net.tls import tls_context
 from holodeck.lib.net.urls import shown_origin
 from holodeck.lib.secret import Secret
+from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.errors import OVER_BUDGET, ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode
-from holodeck.tools.mcp.transports.base import Delivery, OnMessage, SideTasks
+from holodeck.tools.mcp.transports.base import Delivery, OnMessage, send_quietly
 from holodeck.tools.mcp.transports.duplex import DuplexTransport
 
 if TYPE_CHECKING:
     from holodeck.tools.mcp.auth.provider import MCPAuthProvider
 
-# A peer that does not answer this is gone, even if nothing says so.
+# Seconds between two pings, and for the answer to one: a peer that does not answer is considered lost.
 WEBSOCKET_PING = 20.0
-
 
 _REFUSED_STATUSES = (401, 403)
 
 
 class WebSocketTransport(DuplexTransport):
-    """A server at a WebSocket URL."""
+    """Connects to a server by its WebSocket URL."""
 
     def __init__(
         self,
@@ -54,7 +58,7 @@ class WebSocketTransport(DuplexTransport):
         self._limit = limit
         self._auth = auth
         self._socket: _BudgetedConnection | None = None
-        self._side_tasks = SideTasks()
+        self._tasks = TaskSet()
 
     async def open(self) -> None:
         try:
@@ -70,10 +74,10 @@ class WebSocketTransport(DuplexTransport):
             text = f"{shown_origin(self._url)} does not speak WebSocket: {self._errors.excerpt(str(error))}"
             raise self._errors.connection("connect", text) from error
         self._socket.reserved = Reservation(self._budget)
-        self._side_tasks.start(self._read(self._socket))
+        self._tasks.start(self._read(self._socket))
 
     async def close(self) -> None:
-        await self._side_tasks.close()
+        await self._tasks.close(NOTICE_TIMEOUT)
         self.fail(self._errors.connection("close", "the connection was closed"))
         if self._socket is not None:
             await self._socket.close()
@@ -82,7 +86,7 @@ class WebSocketTransport(DuplexTransport):
         return self._socket is not None and self._socket.is_stuck(since)
 
     def cancel(self, request_id: RequestId, reason: str) -> None:
-        self._side_tasks.send_in_background(self.send, build_cancellation(request_id, reason))
+        self._tasks.start(send_quietly(self.send, build_cancellation(request_id, reason)))
 
     async def _dial(self) -> _BudgetedConnection:
         attempt = 0
@@ -110,7 +114,7 @@ class WebSocketTransport(DuplexTransport):
                 if attempt > 1 or not await self._renew_credentials(error, proof):
                     raise
             else:
-                assert isinstance(socket, _BudgetedConnection)  # noqa: S101 - it is what was asked for
+                assert isinstance(socket, _BudgetedConnection)  # noqa: S101 - made by create_connection
                 return socket
 
     async def _renew_credentials(self, error: InvalidStatus, proof: Mapping[str, str]) -> bool:
@@ -151,13 +155,13 @@ class WebSocketTransport(DuplexTransport):
             self._fail_closed(error)
 
     def _fail_closed(self, error: ConnectionClosed) -> None:
-        reason = error.rcvd or error.sent
-        said = f"{reason.code} {reason.reason}".strip() if reason is not None else "without a reason"
+        close = error.rcvd or error.sent
+        reason = f"{close.code} {close.reason}".strip() if close is not None else "without a reason"
         if self._socket is not None and self._socket.is_over_budget:
             self.fail(self._errors.connection("run", OVER_BUDGET, is_public=True))
             return
-        hint = "; see 'max_result_bytes'" if reason is not None and reason.code == CloseCode.MESSAGE_TOO_BIG else ""
-        self.fail(self._errors.connection("run", f"the WebSocket was closed ({self._errors.excerpt(said)}){hint}."))
+        hint = "; see 'max_result_bytes'" if close is not None and close.code == CloseCode.MESSAGE_TOO_BIG else ""
+        self.fail(self._errors.connection("run", f"the WebSocket was closed ({self._errors.excerpt(reason)}){hint}."))
 
     def _handshake_error(self, error: InvalidStatus) -> MCPConnectionError:
         response = error.response
@@ -174,11 +178,11 @@ class WebSocketTransport(DuplexTransport):
 
 
 class _BudgetedConnection(ClientConnection):
-    """A connection that can tell a frame on its way from one that stopped in the middle."""
+    """A connection that counts its buffered bytes in a budget, and knows when its latest bytes came."""
 
     received_at = 0.0
     reserved: Reservation | None = None
-    """Holds what has come and was not taken as a message. None during the handshake."""
+    """Reserves the bytes that were received and not yet returned as a message. None during the handshake."""
     is_over_budget = False
 
     def data_received(self, data: bytes) -> None:
@@ -191,14 +195,15 @@ class _BudgetedConnection(ClientConnection):
             self.transport.abort()
             return
         super().data_received(data)
-        if self.protocol.current_size is None:  # not in the middle of a message: its frames need no room
+        # In the middle of a message its frames still take memory.
+        if self.protocol.current_size is None:
             self.update_reservation()
 
     def update_reservation(self) -> None:
-        """Hold only what is still to be taken."""
+        """Reserve only the bytes that are still buffered."""
         if self.reserved is not None:
-            waiting = sum(len(frame.data) for frame in self.recv_messages.frames.queue)
-            self.reserved.resize(len(self.protocol.reader.buffer) + waiting)
+            queued = sum(len(frame.data) for frame in self.recv_messages.frames.queue)
+            self.reserved.resize(len(self.protocol.reader.buffer) + queued)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -210,7 +215,7 @@ class _BudgetedConnection(ClientConnection):
 
 
 class _ConnectWithoutRedirects(connect):
-    """A redirect is not followed: it would take our credentials to an address that nobody configured."""
+    """Follows no redirect: it would send the credentials to an address that is not configured."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
