@@ -1,4 +1,7 @@
-"""Turns a server's answer into content that the engine knows; nothing is lost silently or grows over its limit."""
+"""Converts answers of a server to content blocks of the engine: results of tools, and prompts.
+
+Content that is unknown, invalid or over the limit is replaced by a text that says so.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,13 @@ __all__ = [
 ]
 
 EMPTY_ANSWER = "(the tool gave an empty answer)"
-_BYTES_PER_CHAR = 4  # the most that a character takes in UTF-8
+# Bytes of the longest character in UTF-8.
+_BYTES_PER_CHAR = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class MCPToolResult:
-    """How a call went. A failure is a result too: `success` is false and `error` says why."""
+    """The outcome of a call. For a failed one `success` is false and `error` has the reason."""
 
     success: bool
     content: list[ContentBlock] = field(default_factory=list)
@@ -41,11 +45,11 @@ class MCPToolResult:
     structured: Any = None
     """The `structuredContent` of the answer: any JSON value."""
     is_error: bool = False
-    """True when the tool itself said that it failed; its words are in `content`."""
+    """True when the tool reported the failure; its text is in `content`."""
 
     @property
     def text(self) -> str:
-        """All that a model can read of it: the text, then structured content that the text does not already say."""
+        """The result as text for a model, with structured content appended unless the text already contains it."""
         parts = [block.text if isinstance(block, TextContent) else describe_block(block) for block in self.content]
         if self.structured is not None and not _is_in_text(parts, self.structured):
             parts.append(_dump_structured(self.structured))
@@ -54,8 +58,33 @@ class MCPToolResult:
         return str(self.error) if self.error is not None else EMPTY_ANSWER
 
 
+@dataclass(frozen=True, kw_only=True)
+class PromptMessage:
+    """One message of a prompt."""
+
+    role: str
+    content: list[ContentBlock]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(describe_block(block) for block in self.content)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptResult:
+    """The messages of a prompt, with its arguments filled in."""
+
+    messages: list[PromptMessage]
+    description: str | None = None
+
+    @property
+    def text(self) -> str:
+        """All messages as one text."""
+        return "\n\n".join(message.text for message in self.messages)
+
+
 def describe_block(block: ContentBlock) -> str:
-    """One line about content that is not text."""
+    """Return the text of a text block, and one line of description for any other."""
     match block:
         case TextContent():
             return block.text
@@ -68,7 +97,7 @@ def describe_block(block: ContentBlock) -> str:
 
 
 def blocks_of(content: object) -> tuple[list[ContentBlock], list[str]]:
-    """The blocks of an answer and what was odd about them."""
+    """Return the blocks of an answer, and a warning for each irregularity in it."""
     if not isinstance(content, list):
         return [], [] if content is None else ["the content of the answer is not a list"]
     blocks: list[ContentBlock] = []
@@ -81,28 +110,42 @@ def blocks_of(content: object) -> tuple[list[ContentBlock], list[str]]:
     return blocks, warnings
 
 
+def prompt_of(answer: Message) -> PromptResult:
+    """Return the prompt in the answer to `prompts/get`. Entries that are no messages are ignored."""
+    messages: list[PromptMessage] = []
+    listed = answer.get("messages")
+    for item in listed if isinstance(listed, list) else []:
+        content = mapping(item).get("content")
+        blocks, _ = blocks_of(content if isinstance(content, list) else [content])
+        role = mapping(item).get("role")
+        messages.append(PromptMessage(role=role if role in ("user", "assistant") else "user", content=blocks))
+    description = answer.get("description")
+    return PromptResult(messages=messages, description=description if isinstance(description, str) else None)
+
+
 def cut_to_limit(blocks: list[ContentBlock], limit: int) -> tuple[list[ContentBlock], int]:
-    """The blocks within the limit, and their full size when something had to go (else 0)."""
+    """Return the blocks cut to `limit` bytes, and their full size if anything was cut (else 0)."""
+    # Counting characters is cheap, and shows for most answers that no block needs to be encoded.
     if sum(_char_count(block) for block in blocks) * _BYTES_PER_CHAR <= limit:
         return blocks, 0
     sizes = [_byte_count(block) for block in blocks]
     if sum(sizes) <= limit:
         return blocks, 0
-    kept: list[ContentBlock] = []
-    left = limit
+    shortened: list[ContentBlock] = []
+    available = limit
     for block, size in zip(blocks, sizes, strict=True):
-        if size <= left:
-            kept.append(block)
-            left -= size
+        if size <= available:
+            shortened.append(block)
+            available -= size
         elif isinstance(block, TextContent):
-            text = block.text.encode("utf-8", "replace")[:left].decode("utf-8", "ignore")
-            kept.append(
+            text = block.text.encode("utf-8", "replace")[:available].decode("utf-8", "ignore")
+            shortened.append(
                 TextContent(text=f"{text}\n[cut: {size} bytes in all]", uri=block.uri, mime_type=block.mime_type)
             )
-            left = 0
+            available = 0
         else:
-            kept.append(TextContent(text=f"{describe_block(block)} [left out: {size} bytes]"))
-    return kept, sum(sizes)
+            shortened.append(TextContent(text=f"{describe_block(block)} [left out: {size} bytes]"))
+    return shortened, sum(sizes)
 
 
 def _parse_block(item: Mapping[str, Any], warnings: list[str]) -> ContentBlock:
@@ -149,17 +192,18 @@ def _byte_count(block: ContentBlock) -> int:
 
 
 def _is_in_text(parts: list[str], structured: Any) -> bool:
-    """Whether one of the texts is the structured content, written as JSON or, for a single value, plainly."""
-    saying = [structured]
+    """True when one of the texts is the structured content, as JSON or, for a single value, as plain text."""
+    equivalents = [structured]
     if isinstance(structured, dict) and len(structured) == 1:
-        ((key, alone),) = structured.items()
-        if isinstance(alone, str) and alone in parts:
+        ((key, value),) = structured.items()
+        if isinstance(value, str) and value in parts:
             return True
-        if key == "result":  # the name that servers give to a value that is no object
-            saying.append(alone)
+        # Servers wrap a value that is no object in an object with this key.
+        if key == "result":
+            equivalents.append(value)
     for part in parts:
         try:
-            if orjson.loads(part) in saying:
+            if orjson.loads(part) in equivalents:
                 return True
         except orjson.JSONDecodeError:
             continue
@@ -175,41 +219,3 @@ def _dump_structured(value: Any) -> str:
 
 def _text_or_none(value: object) -> str | None:
     return value if isinstance(value, str) else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PromptMessage:
-    """One message of a prompt."""
-
-    role: str
-    content: list[ContentBlock]
-
-    @property
-    def text(self) -> str:
-        return "\n".join(describe_block(block) for block in self.content)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PromptResult:
-    """What a prompt became."""
-
-    messages: list[PromptMessage]
-    description: str | None = None
-
-    @property
-    def text(self) -> str:
-        """All messages as one text."""
-        return "\n\n".join(message.text for message in self.messages)
-
-
-def prompt_of(answer: Message) -> PromptResult:
-    """The prompt in the answer to `prompts/get`; what is not a message is left out."""
-    messages: list[PromptMessage] = []
-    listed = answer.get("messages")
-    for item in listed if isinstance(listed, list) else []:
-        content = mapping(item).get("content")
-        blocks, _ = blocks_of(content if isinstance(content, list) else [content])
-        role = mapping(item).get("role")
-        messages.append(PromptMessage(role=role if role in ("user", "assistant") else "user", content=blocks))
-    description = answer.get("description")
-    return PromptResult(messages=messages, description=description if isinstance(description, str) else None)

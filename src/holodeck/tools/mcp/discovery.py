@@ -1,4 +1,8 @@
-"""Lists what a server offers: every page, every good entry; a bad one is dropped by name and the rest is kept."""
+"""Fetches the tools and prompts of a server: all pages, within limits on their number, size and time.
+
+An unusable entry is rejected by name with a reason, and does not affect the others. Everything that is wrong with a
+list is returned as a warning, so that the caller logs it once and not for each fetch.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +22,13 @@ from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
 from holodeck.tools.mcp.tool_patterns import is_allowed, unmatched_patterns
 from holodeck.tools.mcp.transports.http_headers import BadAnnotationError, find_argument_headers
 
-# A server that still has a next page then is counting, not listing.
+# Pages of one list. A server that still names a next page never ends its list.
 MAX_LIST_PAGES = 1_000
-# Tools or prompts of one server.
+# Tools or prompts of one server; the list is cut after the page that exceeds it.
 MAX_LISTED = 20_000
-# Of all tools of one server: 20,000 with 1.6 KiB each.
+# Bytes of all input schemas of one server: 20,000 tools with 1.6 KiB each.
 MAX_LISTED_SCHEMA_BYTES = 32 * MIB
+# JSON nodes of all input schemas of one server, which bound the time to process them.
 MAX_LISTED_SCHEMA_NODES = 500_000
 
 
@@ -32,16 +37,16 @@ class MCPToolInfo:
     """A tool as its server describes it."""
 
     name: str
-    """The server's own name for it."""
+    """The server's own name of the tool."""
     model_name: str
-    """The name under which a model may know it."""
+    """The name in the form that models accept."""
     title: str | None = None
     description: str | None = None
     input_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
     output_schema: Mapping[str, Any] | None = None
     annotations: Mapping[str, Any] = field(default_factory=dict)
     argument_headers: Mapping[tuple[str, ...], str] = field(default_factory=dict)
-    """Which arguments a modern HTTP request repeats in its headers."""
+    """By path of an argument, the header in which a modern HTTP request repeats it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +69,7 @@ T = TypeVar("T", bound=Named)
 
 @dataclass(frozen=True, kw_only=True)
 class ListWarning:
-    """Something about a list that an operator should know, as a line of the log has it."""
+    """A problem of a list for the operator, as a log event with its fields."""
 
     event: str
     fields: tuple[tuple[str, object], ...]
@@ -72,20 +77,20 @@ class ListWarning:
 
 @dataclass(frozen=True, kw_only=True)
 class FetchedList(Generic[T]):
-    """What one server offered at one moment."""
+    """The list of one server at the time of the fetch."""
 
     items: tuple[T, ...] = ()
     rejected: Mapping[str, str] = field(default_factory=dict)
-    """The entries that were left out, each with the reason."""
+    """By name, why an entry was rejected."""
     unmatched: tuple[str, ...] = ()
-    """A sentence for each pattern of the file that matches nothing on the list."""
+    """A sentence for each pattern of the definition that matches no entry of the list."""
     warnings: tuple[ListWarning, ...] = ()
-    """All that is wrong with the list, the above included."""
+    """All problems of the list, including rejected entries and unmatched patterns."""
     ttl: float | None = None
-    """Seconds for which the server says that this stays true, if it says."""
+    """Seconds for which the list is valid, if the server declares them."""
 
     def log_new_warnings(self, server: str, previous: FetchedList[T]) -> None:
-        """Log the warnings that the list before did not have: a list is fetched again whenever it may have changed."""
+        """Log the warnings that the previous list did not have: lists are fetched again and again."""
         for warning in self.warnings:
             if warning not in previous.warnings:
                 log.warning(warning.event, server=server, **dict(warning.fields))
@@ -96,7 +101,7 @@ class UnusableEntryError(ValueError):
 
 
 async def list_tools(session: Session, tool: MCPTool) -> FetchedList[MCPToolInfo]:
-    """All tools that the server has and the operator allows."""
+    """Fetch the tools of the server that the definition allows. Raises MCPError."""
     is_modern = session.terms is not None and session.terms.era is ProtocolEra.MODERN
     budget = SchemaBudget(max_bytes=MAX_LISTED_SCHEMA_BYTES, max_nodes=MAX_LISTED_SCHEMA_NODES)
     listing = await _fetch_listing(session, tool, "tools", lambda entry: _parse_tool(entry, is_modern, budget))
@@ -105,8 +110,9 @@ async def list_tools(session: Session, tool: MCPTool) -> FetchedList[MCPToolInfo
         info if names[info.name] == info.model_name else replace(info, model_name=names[info.name])
         for info in listing.items
     )
-    left_out = [MCPToolInfo(name=name, model_name=normalize_tool_name(name)) for name in listing.rejected]
-    unmatched = tuple(unmatched_patterns(tool, (*items, *left_out)))
+    # A pattern for a rejected tool is not wrong.
+    rejected = [MCPToolInfo(name=name, model_name=normalize_tool_name(name)) for name in listing.rejected]
+    unmatched = tuple(unmatched_patterns(tool, (*items, *rejected)))
     warnings = (_build_warning("mcp.unmatched_pattern", notice=sentence) for sentence in unmatched)
     return replace(
         listing,
@@ -117,7 +123,7 @@ async def list_tools(session: Session, tool: MCPTool) -> FetchedList[MCPToolInfo
 
 
 async def list_prompts(session: Session, tool: MCPTool) -> FetchedList[MCPPromptInfo]:
-    """All prompts that the server has."""
+    """Fetch the prompts of the server. Raises MCPError."""
     return await _fetch_listing(session, tool, "prompts", _parse_prompt)
 
 
@@ -127,7 +133,7 @@ async def _fetch_listing(
     if session.terms is not None and not session.terms.has_capability(area):
         return FetchedList()
     found: dict[str, T] = {}
-    dropped: dict[str, str] = {}
+    rejected: dict[str, str] = {}
     ttls: list[float] = []
     warnings: list[ListWarning] = []
     try:
@@ -135,16 +141,16 @@ async def _fetch_listing(
             async for page in _fetch_pages(session, f"{area}/list", tool.request_timeout, warnings):
                 ttls.append(_parse_ttl(page.get("ttlMs")))
                 for entry in _require_entries(session, page, area):
-                    _add_entry(entry, read, found, dropped)
+                    _add_entry(entry, read, found, rejected)
                 if len(found) > MAX_LISTED:
                     warnings.append(_build_warning("mcp.list_cut", list=area, kept=len(found)))
                     break
     except TimeoutError as error:
         raise session.errors.timeout(f"{area}/list", "the list did not end in time") from error
-    warnings += [_build_warning("mcp.dropped", list=area, name=name, reason=reason) for name, reason in dropped.items()]
-    given = [ttl for ttl in ttls if ttl >= 0]
-    ttl = min(given) if given else None
-    return FetchedList(items=tuple(found.values()), rejected=dropped, warnings=tuple(warnings), ttl=ttl)
+    for name, reason in rejected.items():
+        warnings.append(_build_warning("mcp.dropped", list=area, name=name, reason=reason))
+    ttl = min((each for each in ttls if each >= 0), default=None)
+    return FetchedList(items=tuple(found.values()), rejected=rejected, warnings=tuple(warnings), ttl=ttl)
 
 
 def _build_warning(event: str, **fields: object) -> ListWarning:
@@ -154,7 +160,7 @@ def _build_warning(event: str, **fields: object) -> ListWarning:
 async def _fetch_pages(
     session: Session, method: str, seconds: float, warnings: list[ListWarning]
 ) -> AsyncIterator[Message]:
-    """Page after page; a cursor that comes again, or too many pages, is the end."""
+    """Yield the pages of a list. A repeated cursor and `MAX_LIST_PAGES` end it with a warning."""
     cursor: str | None = None
     seen: set[str] = set()
     for _ in range(MAX_LIST_PAGES):
@@ -239,7 +245,7 @@ def _require_name(entry: Mapping[str, Any]) -> str:
 
 
 def _parse_ttl(value: object) -> float:
-    """Seconds; negative when the server gave none."""
+    """Return seconds; negative when the server declares none."""
     return value / 1000 if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else -1.0
 
 

@@ -1,4 +1,7 @@
-"""The MCP errors, where people look for them. They are defined with all the others in `holodeck.lib.errors`."""
+"""Builds the errors of one MCP server, and masks secrets in them and in the messages of the server.
+
+The error classes are defined with all others in `holodeck.lib.errors` and are public here as well.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +35,16 @@ __all__ = [
 
 OVER_BUDGET = "its answer was dropped: too many bytes of requests and answers are in memory at once."
 OUTCOME_UNKNOWN = "It is not known whether the call took effect."
-_MIN_MASKED_CHARS = 4  # a shorter secret would mask half of every message, and hides nothing
-_MAX_TOKENS = 4  # the one in use, and those it replaced while calls were under way
+# Characters of a secret that is masked in errors: a shorter one occurs by chance in every message.
+_MIN_MASKED_CHARS = 4
+# Access tokens that are masked: the one in use, and those that it replaced while calls were in flight.
+_MAX_TOKENS = 4
 
 E = TypeVar("E", bound=MCPError)
 
 
 class ErrorFactory:
-    """Makes the errors of one server, and keeps secrets out of them and out of what the server sends."""
+    """Builds the errors of one server, and masks secrets in errors and in messages of the server."""
 
     def __init__(
         self,
@@ -51,12 +56,12 @@ class ErrorFactory:
         is_request_declared: bool = False,
         may_expose_causes: bool = True,
     ) -> None:
-        """`secrets` are masked in errors, `credentials` also in the server's messages.
+        """`secrets` are masked in errors, `credentials` also in messages of the server.
 
-        `is_server_logged`: what the server logs goes into our log. `is_request_declared`: it is a caller's own server,
-        and does not find
-        out from a mask what the operator's secrets are. `may_expose_causes`: whoever gets a failed call operates the
-        server.
+        - `is_server_logged`: the log messages of the server are written to our log.
+        - `is_request_declared`: a request names the server by its URL. Operator secrets are then not masked in its
+          messages: a mask would confirm a guessed secret.
+        - `may_expose_causes`: results of failed calls contain the cause, because their readers operate the server.
         """
         self.server = server
         self.is_server_logged = is_server_logged
@@ -79,13 +84,16 @@ class ErrorFactory:
         return self.connection("connect", text, url=shown_origin(url))
 
     def out_of_files(self, phase: str) -> MCPConnectionError:
-        """It is we who could not."""
+        """Build the error for a lack of file descriptors in this process; the server has no part in it."""
         return self.connection(
             phase, f"it was not tried: {SHORTAGE_TEXT}. Try again in a moment.", shortage=True, is_public=True
         )
 
     def over_budget(self, phase: str) -> MCPProtocolError:
-        """The server has answered, and there is no memory for it. No connection error: a repetition would not help."""
+        """Build the error for an answer that does not fit into the byte budget.
+
+        It is no connection error: the connection works, and repeating the call would not help.
+        """
         unknown = f" {OUTCOME_UNKNOWN}" if phase == "call" else ""
         return self.protocol(phase, f"{OVER_BUDGET}{unknown} Ask for less, or try again later.", is_public=True)
 
@@ -98,30 +106,30 @@ class ErrorFactory:
         return kind(message, server=self.server, phase=phase, details=known)
 
     def explain(self, error: MCPError) -> str:
-        """What of an error its caller is told: all of it, or only that there was one, when the operator is another."""
+        """Return the text of an error for the caller: all of it, or the public text if causes must not be exposed."""
         return str(error) if self._may_expose_causes else error.public_text
 
     def learn_token(self, headers: Mapping[str, str]) -> None:
-        """Mask the token of these headers from now on; it may be a new one with each request."""
+        """Mask the token in these headers from now on. Each request may have a new one."""
         for name, value in headers.items():
             if name.lower() == "authorization":
                 self._tokens.add(value.rpartition(" ")[2])
 
     def mask_message(self, message: Any, raw: bytes | bytearray) -> Any:
-        """A message as it may be shown and given to a model. `raw`: what it was read from."""
+        """Return a message of the server with secrets masked. `raw`: the bytes that it was parsed from."""
         for secrets in self._message_secrets:
             if secrets.may_be_in(raw):
                 message = secrets.mask_message(message)
         return message
 
     def mask(self, text: str) -> str:
-        """Text from outside, without the secrets that we gave to the other side."""
+        """Return text of the server with all secrets masked that were sent to it."""
         for secrets in (self._error_secrets, *self._message_secrets):
             text = secrets.mask(text)
         return text
 
     def excerpt(self, raw: bytes | bytearray | str, limit: int = MAX_RAW_SHOWN) -> str:
-        """The beginning of what came, masked, for a person to recognise."""
+        """Return the beginning of raw data, masked, as an error shows it."""
         text = raw if isinstance(raw, str) else raw[: limit * 4 + 1024].decode("utf-8", "replace")
         text = self.mask(text.strip())
         return text if len(text) <= limit else text[:limit] + "..."

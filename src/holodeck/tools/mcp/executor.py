@@ -1,4 +1,9 @@
-"""The MCP servers of an agent as one set of tools: started lazily and side by side, merged by name, routed by name."""
+"""The MCP servers of an agent as one `ToolExecutor`.
+
+Servers are started on first use, concurrently. Their tools are named by `names.assign_names` and routed by that name.
+A server that is down, slow or broken is missing from an offer and does not fail it. The executor owns its
+`ServerTools` and, through them, the servers; `close` closes all of them.
+"""
 
 from __future__ import annotations
 
@@ -20,29 +25,28 @@ from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.server_tools import ServerTools
 from holodeck.tools.mcp.tool_patterns import needs_approval
 
-# Dead servers tried at the same moment.
+# Unavailable servers that one executor reconnects at the same time.
 MAX_REVIVALS = 8
 
-
 Approver = Callable[[str, str, Mapping[str, Any]], Awaitable[bool]]
-"""Asks a person whether `server` may run `tool` with these arguments."""
+"""Asks for a person's approval of a call: `(server, tool, arguments)` to the decision."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolRoute:
-    """Where a name that the model knows leads."""
+    """The server and the tool behind an offered name."""
 
     server: MCPPlugin
     tool: MCPToolInfo
 
     @property
     def target(self) -> tuple[str, str]:
-        """The names of the server and of its tool: what an approval is for."""
+        """The names of the server and of its tool. An approval is valid for this pair."""
         return self.server.name, self.tool.name
 
 
 class MCPExecutor:
-    """Holds the servers. One that is down, slow or broken is missing from the offer, and tried again next time."""
+    """Executes calls of the tools of several servers."""
 
     def __init__(
         self,
@@ -52,9 +56,10 @@ class MCPExecutor:
         discovery_timeout: float | None = None,
         can_revive: bool = False,
     ) -> None:
-        """`discovery_timeout`: seconds that an offer waits for a server. Absent: as long as its kind may take to start.
+        """`discovery_timeout`: seconds that an offer waits for a server. None: the default of its transport.
 
-        `can_revive`: a dead server is tried again in the background, and no offer waits for it meanwhile.
+        `can_revive`: an unavailable server is reconnected in the background, and offers do not wait for it. Otherwise
+        each offer tries it again.
         """
         revivals = asyncio.Semaphore(MAX_REVIVALS) if can_revive else None
         self.server_tools: Mapping[str, ServerTools] = {
@@ -63,27 +68,27 @@ class MCPExecutor:
         }
         self._approve = approve
         self._routes: Mapping[str, ToolRoute] = {}
-        """Replaced as a whole, never changed: a reader of `routes` keeps what it read."""
+        """Replaced as a whole, never mutated: a reader of `routes` has a snapshot."""
         self._latest_lists: list[tuple[ServerTools, list[MCPToolInfo], Sequence[MCPToolInfo] | None]] = []
-        """What the latest offer was made of: every turn asks, and the answer is nearly always the same."""
+        """The lists behind `_specs`: every turn of a model asks for an offer, and the lists rarely change."""
         self._specs: tuple[ToolSpec, ...] = ()
         self._selected: Collection[str] | None = None
         self._logged_names: dict[str, str] | None = {}
         """By server, the full names that were logged last. None: they are not logged."""
 
     def select(self, names: Collection[str], others: Iterable[ServerTools] = ()) -> MCPExecutor:
-        """An executor of some of these servers and of others, which are named as if they stood below all of these.
+        """Return an executor of some of these servers and of `others`, which come last in the order of names.
 
-        The servers that are not selected are neither asked nor used, but keep their names: a tool has the same name
-        however many servers are selected. One of `others` replaces a server of the same name.
+        Servers that are not selected are neither asked nor used, but still count for names: the name of a tool does
+        not depend on the selection. One of `others` replaces a server of the same name.
         """
         added = {offer.server.name: offer for offer in others}
-        chosen = MCPExecutor(approve=self._approve)
-        chosen.server_tools = {**self.server_tools, **added}
-        chosen._selected = {*names, *added}
-        # What a request selects is its client's business: a line for each request would hide the others.
-        chosen._logged_names = None
-        return chosen
+        selection = MCPExecutor(approve=self._approve)
+        selection.server_tools = {**self.server_tools, **added}
+        selection._selected = {*names, *added}
+        # A log line for each request would bury the others.
+        selection._logged_names = None
+        return selection
 
     @property
     def selected(self) -> Mapping[str, ServerTools]:
@@ -98,11 +103,11 @@ class MCPExecutor:
 
     @property
     def failures(self) -> Mapping[str, MCPError]:
-        """Why a server is missing from the latest offer."""
+        """By server, the error for which it is missing from the latest offer."""
         return {name: offer.failure for name, offer in self.server_tools.items() if offer.failure is not None}
 
     def missing_servers(self) -> list[MissingServer]:
-        """The servers that are missing from the latest offer: they failed, or have not listed their tools in time."""
+        """Return the servers that are missing from the latest offer: failed, or without a list of tools in time."""
         return [
             MissingServer(name=name, reason=offer.missing_reason, required=offer.server.config.required)
             for name, offer in self.selected.items()
@@ -114,9 +119,9 @@ class MCPExecutor:
         return ToolKind.MCP
 
     async def specs(self) -> tuple[ToolSpec, ...]:
-        """The tools of every server that answers, named as `names` says.
+        """Return the tools of all selected servers that have answered, named as `names` describes.
 
-        The first offer waits for each server up to its own limit.
+        The first offer waits for each server up to its discovery timeout; later ones do not wait again.
         """
         selected = self.selected
         await self._request_listings(selected.values())
@@ -140,33 +145,33 @@ class MCPExecutor:
         return name in self._routes
 
     def find_route(self, name: str) -> ToolRoute | None:
-        """The server and the tool behind a name, for whoever shows calls to a person."""
+        """Return the route of an offered name, or None."""
         return self._routes.get(name)
 
     @property
     def routes(self) -> Mapping[str, ToolRoute]:
-        """Every name of the latest offer, with where it leads."""
+        """The routes of all names of the latest offer."""
         return self._routes
 
     def target_of(self, name: str) -> tuple[str, str] | None:
-        """The server and the tool behind a name."""
+        """Return the names of the server and the tool behind an offered name, or None."""
         route = self._routes.get(name)
         return None if route is None else route.target
 
     def may_repeat(self, name: str) -> bool:
-        """True for a tool that the operator calls idempotent."""
+        """True for a tool that the definition of its server calls idempotent."""
         route = self._routes.get(name)
         return route is not None and route.server.may_repeat(route.tool)
 
     async def ask_person(self, call: ToolCall) -> bool | None:
-        """Whether a person lets this call run. None: it needs nobody's approval, or nobody is there to give it."""
+        """Ask for a person's approval and return the decision. None: none is needed, or there is no approver."""
         route = self._routes.get(call.name)
         if route is None or self._approve is None or not needs_approval(route.server.config, route.tool):
             return None
         return await self._approve(route.server.name, route.tool.name, call.arguments)
 
     async def execute(self, call: ToolCall) -> ToolResult:
-        """Call the tool at its server. Every failure is a result."""
+        """Call the tool behind the offered name. Every failure is a result; only cancellation is raised."""
         route = self._routes.get(call.name)
         if route is None:
             return ToolResult.failure(call.call_id, f"There is no tool '{call.name}'.")
@@ -175,9 +180,9 @@ class MCPExecutor:
     async def execute_at(
         self, route: ToolRoute, call: ToolCall, *, is_approved: bool = False, caller_id: str = ""
     ) -> ToolResult:
-        """The same at a given place, whatever has the name of the call. `is_approved`: a person was asked already.
+        """Call the tool of a route, whatever the name of the call means now.
 
-        `caller_id`: for whom, where there are several.
+        `is_approved`: a person has already approved it. `caller_id`: callers of a busy server take turns.
         """
         server, tool = route.server, route.tool
         about = {"server": server.name, "tool": tool.name}
@@ -193,7 +198,7 @@ class MCPExecutor:
         result = await server.call(
             tool.name,
             call.arguments,
-            on_progress=(lambda *told: progress(_describe_progress(told))) if progress is not None else None,
+            on_progress=(lambda *report: progress(_describe_progress(report))) if progress is not None else None,
             key=call.key,
             caller_id=caller_id,
         )
@@ -207,24 +212,26 @@ class MCPExecutor:
         )
 
     async def close(self) -> None:
-        """Close every server, side by side. Bounded by their own limits."""
+        """Close all servers concurrently, in time bounded by their own limits."""
         await asyncio.gather(*(offer.close() for offer in self.server_tools.values()))
 
     async def _request_listings(self, server_tools: Collection[ServerTools]) -> None:
-        """Ask servers for their tools; wait for those that were not waited for before."""
-        asked = ((offer, offer.request_listing()) for offer in server_tools)
-        fresh = {task: offer.discovery_timeout for offer, task in asked if task is not None}
+        """Start listing the tools of servers, and wait for the lists that no earlier offer has waited for."""
+        requests = ((offer, offer.request_listing()) for offer in server_tools)
+        pending = {task: offer.discovery_timeout for offer, task in requests if task is not None}
         began = asyncio.get_running_loop().time()
-        while fresh:
+        while pending:
             elapsed = asyncio.get_running_loop().time() - began
-            fresh = {task: limit for task, limit in fresh.items() if not task.done() and limit > elapsed}
-            if fresh:
-                await asyncio.wait(fresh, timeout=min(fresh.values()) - elapsed, return_when=asyncio.FIRST_COMPLETED)
-        for offer in server_tools:  # not before: a wait that was cancelled, or is another run's, is not this one's
+            pending = {task: limit for task, limit in pending.items() if not task.done() and limit > elapsed}
+            if pending:
+                timeout = min(pending.values()) - elapsed
+                await asyncio.wait(pending, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        # Only after the full wait: one that was cancelled must not spare other runs theirs.
+        for offer in server_tools:
             offer.mark_waited()
 
     def _log_full_names(self, names: Mapping[tuple[str, str], str]) -> None:
-        """Log which tools have their full names, and why; again only when that changes."""
+        """Log which tools have their full names, and why, whenever that changes."""
         if self._logged_names is None:
             return
         unlisted: list[str] = []
@@ -254,7 +261,7 @@ def _build_spec(name: str, route: ToolRoute) -> ToolSpec:
 
 
 def _failure_metadata(result: MCPToolResult) -> dict[str, Any]:
-    """What kind of failure it was: the tool's own, the protocol's, or that of the way there."""
+    """Return the kind of a failure: of the tool, of the protocol, or of the transport."""
     if result.success:
         return {}
     kind = "tool" if result.is_error else "protocol" if isinstance(result.error, MCPProtocolError) else "http"
@@ -272,7 +279,7 @@ def _content_of(result: MCPToolResult) -> tuple[ContentBlock, ...]:
 
 
 def _describe_progress(report: tuple[Any, ...]) -> str:
-    """A report of progress in words, whatever of it the server gave."""
+    """Return a progress report as text; all of its parts are optional."""
     progress, total, message = (*report, None, None, None)[:3]
     share = f"{progress:g} of {total:g}" if isinstance(total, int | float) else f"{progress}"
     return f"{message} ({share})" if message else share

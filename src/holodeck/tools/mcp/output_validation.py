@@ -1,4 +1,4 @@
-"""Checks an answer against the schema that its server promised, within a time budget; a mismatch is a warning."""
+"""Checks structured content against the output schema of its tool, in bounded time. A mismatch is a warning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MISSING = "the tool promises structured content and gave none"
 
 
 class OutputChecker:
-    """The checks of one server's answers."""
+    """Checks the answers of one server. `close` ends the schema worker process."""
 
     def __init__(self) -> None:
         self._checker = SchemaChecker()
@@ -22,7 +22,7 @@ class OutputChecker:
         await self._checker.close()
 
     async def find_problem(self, tool: str, schema: Mapping[str, Any], value: Any) -> str | None:
-        """What is wrong with the value, or why it was not checked. Never raises, never takes long."""
+        """Return what is wrong with the value, or why it was not checked, or None. Does not raise; time is bounded."""
         if value is None:
             return MISSING
         try:

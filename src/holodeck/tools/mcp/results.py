@@ -1,4 +1,8 @@
-"""From the raw answer of a call to its MCPToolResult: converted, cut to size, checked, and labelled."""
+"""Builds the `MCPToolResult` of a call from its answer or its error.
+
+The content is converted and cut to `max_result_bytes`, structured content is checked against the output schema, and
+metadata about the call is added.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +21,17 @@ from holodeck.tools.mcp.output_validation import OutputChecker
 from holodeck.tools.mcp.protocol.jsonrpc import Message
 from holodeck.tools.mcp.transports.base import Delivery
 
+# Metadata key of a failed call of which no byte reached the server, so that it has certainly not taken effect.
 NEVER_SENT = "never_sent"
-"""In the metadata of a failed call: nothing of it reached the server, so it has certainly not taken effect."""
 
 
 class CallRecord:
-    """One call on its way: which tool was asked for, since when, and how its last request went out."""
+    """One call in progress: the requested tool, the start time, and the delivery of its latest request."""
 
     __slots__ = ("delivery", "key", "reserved", "started_at", "tool")
 
     def __init__(self, tool: str, key: str, reserved: Reservation) -> None:
-        """`reserved` holds the bytes of the answer until it is a result."""
+        """`reserved` holds the bytes of the answer until the result is built."""
         self.reserved = reserved
         self.tool = tool
         self.key = key
@@ -36,7 +40,7 @@ class CallRecord:
 
 
 class ResultBuilder:
-    """Makes the results of one server."""
+    """Builds the results of one server. Owns its `OutputChecker`."""
 
     def __init__(self, tool: MCPTool, errors: ErrorFactory, checker: OutputChecker) -> None:
         self._server = tool.name
@@ -48,7 +52,7 @@ class ResultBuilder:
         await self._checker.close()
 
     async def build(self, info: MCPToolInfo, answer: Message, record: CallRecord) -> MCPToolResult:
-        """The result of an answer, good or bad."""
+        """Build the result of an answer, successful or not."""
         blocks, warnings = blocks_of(answer.get("content"))
         blocks, full_size = cut_to_limit(blocks, self._limit)
         structured = answer.get("structuredContent")
@@ -69,8 +73,8 @@ class ResultBuilder:
             metadata["meta"] = answer["_meta"]
         error = None
         if is_error:
-            said = " ".join(block.text for block in blocks if isinstance(block, TextContent)) or "it did not say why"
-            text = f"the tool '{info.name}' reports an error: {self._errors.excerpt(said)}"
+            reason = " ".join(block.text for block in blocks if isinstance(block, TextContent)) or "it did not say why"
+            text = f"the tool '{info.name}' reports an error: {self._errors.excerpt(reason)}"
             error = self._errors.build(MCPError, "call", text, tool=info.name, is_error=True)
         return MCPToolResult(
             success=not is_error,
@@ -82,16 +86,16 @@ class ResultBuilder:
         )
 
     def build_failure(self, error: MCPError, record: CallRecord) -> MCPToolResult:
-        """The result of a call that got no answer."""
+        """Build the result of a call without an answer."""
         metadata = self._build_metadata(record.tool, record)
         if record.delivery is None or not record.delivery.may_have_been_sent:
             metadata[NEVER_SENT] = True
-        told = self._errors.explain(error)
-        if told == str(error):
+        text = self._errors.explain(error)
+        if text == str(error):
             return MCPToolResult(success=False, error=error, metadata=metadata)
-        # The caller is not told why, so the operator is.
+        # The text for the caller hides the cause, so it is logged for the operator.
         log.warning("mcp.failed", server=self._server, tool=record.tool, error=error)
-        return MCPToolResult(success=False, content=[TextContent(text=told)], error=error, metadata=metadata)
+        return MCPToolResult(success=False, content=[TextContent(text=text)], error=error, metadata=metadata)
 
     def _build_metadata(self, name: str, record: CallRecord) -> dict[str, Any]:
         elapsed = time.perf_counter() - record.started_at

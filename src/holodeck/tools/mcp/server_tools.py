@@ -1,33 +1,36 @@
-"""What one server offers, as far as it is known. A dead one can be tried again in the background, at nobody's cost."""
+"""The list of tools of one server, across failures and reconnections.
+
+`ServerTools` owns three kinds of tasks, at most one of each at a time: one that lists the tools, one that reconnects an
+unavailable server with growing pauses ("revival"), and one that reconnects on request ("refresh"). `close` cancels all
+of them and closes the server. It is shared by all runs that offer the tools.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 from holodeck.lib import log
+from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.errors import MCPError
 from holodeck.lib.limits import DISCOVERY_TIMEOUT
+from holodeck.lib.tasks import TaskSet
 from holodeck.models.tool import TransportType
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.plugin import MCPPlugin
 
-# Before a dead server is tried again in the background; doubled each time.
+# Seconds before an unavailable server is reconnected for the first time; doubled after each failure.
 FIRST_REVIVAL = 1.0
-# A server that is back is found within a minute, and one that is not costs a dial a minute.
+# Seconds between two attempts, at most: a server that is back is found within a minute, for one attempt a minute.
 MAX_REVIVAL = 60.0
-# At most so many times the pause, by chance: what died together is not tried together.
+# A pause is multiplied by a random factor up to this, so that servers that failed together are not tried together.
 REVIVAL_SPREAD = 1.3
 
 
-_DOUBLINGS = 10  # from the first pause to far more than the longest
-
-
 class ServerTools:
-    """The tools of a server, asked for again and again. Shared by all who offer them to a model."""
+    """The tools of one server, as far as they are known."""
 
     def __init__(
         self,
@@ -37,31 +40,32 @@ class ServerTools:
         revival_slots: asyncio.Semaphore | None = None,
         max_tools: int | None = None,
     ) -> None:
-        """`discovery_timeout`: seconds that an offer waits for it. `revival_slots`: whose turn it is to try a dead
-        server again.
+        """`discovery_timeout`: seconds that an offer waits for the list. None: the default of the transport.
 
-        `max_tools`: how many tools are taken from it; the rest is left out.
+        `revival_slots` limits concurrent reconnections of several servers; None: no reconnection in the background.
+        `max_tools`: tools after this number are ignored.
         """
         self.server = server
         self.discovery_timeout = _default_discovery_timeout(server) if discovery_timeout is None else discovery_timeout
         self.failure: MCPError | None = None
-        """Why it is missing from the latest offer."""
+        """Why the server is unavailable."""
         self.next_try: float | None = None
-        """When it will be tried again, as a wall clock shows it; None while it lives or is being tried."""
+        """Wall-clock time of the next reconnection; None while the server is available or being reconnected."""
         self._max_tools = max_tools
         self._revival_slots = revival_slots
+        self._tasks = TaskSet()
         self._revival_task: asyncio.Task[None] | None = None
         self._refresh_task: asyncio.Task[None] | None = None
         self._listing_task: asyncio.Task[list[MCPToolInfo]] | None = None
         self._tools: Sequence[MCPToolInfo] = ()
         self.latest_tools: Sequence[MCPToolInfo] | None = None
-        """Its latest list of tools, also while it is down; None before the first one."""
+        """The latest list, also while the server is unavailable; None before the first one."""
         self._logged_count: int | None = None
         self._was_waited_for = False
 
     @property
     def is_listing_pending(self) -> bool:
-        """True while nobody knows yet what it has."""
+        """True while the first list is being fetched."""
         return (
             self._listing_task is not None
             and not self._listing_task.done()
@@ -71,7 +75,7 @@ class ServerTools:
 
     @property
     def missing_reason(self) -> str:
-        """Why its tools are not on offer; empty where they are, or where it was never asked."""
+        """Why the tools are not on offer; empty if they are, or if the server was never asked."""
         if self.failure is not None:
             return self.server.explain(self.failure)
         return (
@@ -79,9 +83,14 @@ class ServerTools:
         )
 
     def request_listing(self) -> asyncio.Task[list[MCPToolInfo]] | None:
-        """Ask for its tools. None when there is nothing to wait for: it is tried in the background, or had its time."""
+        """Start listing the tools, unless that is in progress, and return the task to wait for.
+
+        None when there is nothing to wait for: the server is reconnected in the background, or an earlier offer has
+        already waited for this list.
+        """
+        # Applies the result of a list that failed after its discovery timeout, which starts the revival.
         if self._revival_slots is not None:
-            self.collect_tools()  # one that failed after its time was up is tried in the background from here on
+            self.collect_tools()
         if self._revival_task is not None and not self._revival_task.done():
             return None
         if self._listing_task is None or self._listing_task.done():
@@ -89,11 +98,11 @@ class ServerTools:
         return None if self._was_waited_for else self._listing_task
 
     def mark_waited(self) -> None:
-        """Somebody has waited for the answer as long as one waits; the others need not."""
+        """Record that an offer has waited for this list for the full discovery timeout; later offers do not wait."""
         self._was_waited_for = True
 
     def collect_tools(self) -> Sequence[MCPToolInfo]:
-        """What it has, as far as it has said. While it is asked anew, what it said before."""
+        """Apply the latest finished list and return the tools. While a list is being fetched, the previous one."""
         task = self._listing_task
         if task is None or not task.done() or task.cancelled():
             return self._tools
@@ -107,12 +116,19 @@ class ServerTools:
         return self._tools
 
     async def refresh(self) -> None:
-        """Connect anew and ask, now; those who want it at the same time share it. Raises MCPError."""
+        """Reconnect and list the tools now. Concurrent callers share one attempt. Raises MCPError."""
         if self._refresh_task is None or self._refresh_task.done():
-            self._refresh_task = asyncio.create_task(self._refresh(), name=f"refresh {self.server.name}")
+            self._refresh_task = self._tasks.start(self._refresh(), name=f"refresh {self.server.name}")
         await asyncio.wait({self._refresh_task})
         if self.failure is not None:
             raise self.failure
+
+    async def close(self) -> None:
+        """Cancel all tasks and close the server, in time bounded by the limits of the server."""
+        await self._cancel_task(self._refresh_task)
+        await self._cancel_task(self._revival_task)
+        await self._cancel_task(self._listing_task)
+        await self.server.close()
 
     async def _refresh(self) -> None:
         await self._cancel_task(self._revival_task)
@@ -127,24 +143,17 @@ class ServerTools:
         await asyncio.wait({self._start_listing()})
         self.collect_tools()
 
-    async def close(self) -> None:
-        """End everything that was begun here, and the server. Bounded by its own limits."""
-        await self._cancel_task(self._refresh_task)
-        await self._cancel_task(self._revival_task)
-        await self._cancel_task(self._listing_task)
-        await self.server.close()
-
     def _start_listing(self) -> asyncio.Task[list[MCPToolInfo]]:
-        self._listing_task = asyncio.create_task(self.server.list_tools(), name=f"list tools of {self.server.name}")
+        self._listing_task = self._tasks.start(self.server.list_tools(), name=f"list tools of {self.server.name}")
         self._was_waited_for = False
         return self._listing_task
 
     def _apply_tools(self, tools: Sequence[MCPToolInfo]) -> None:
-        """Log what it has, when that is news. Having nothing is no error, but rarely meant."""
         self._tools, self.failure = tools[: self._max_tools], None
         self.latest_tools = self._tools
         if self._logged_count != len(tools):
             self._logged_count = len(tools)
+            # A server without tools is no error, but rarely intended.
             (log.info if tools else log.warning)("mcp.discovered", server=self.server.name, tools=len(tools))
 
     def _apply_failure(self, error: MCPError) -> None:
@@ -152,16 +161,14 @@ class ServerTools:
             log.warning("mcp.unavailable", server=self.server.name, phase=error.phase, reason=error)
         self._tools, self.failure = (), error
         if self._revival_slots is not None and (self._revival_task is None or self._revival_task.done()):
-            self._revival_task = asyncio.create_task(
-                self._revive(self._revival_slots), name=f"revive {self.server.name}"
-            )
+            self._revival_task = self._tasks.start(self._revive(self._revival_slots), name=f"revive {self.server.name}")
 
     async def _revive(self, slots: asyncio.Semaphore) -> None:
-        """Try until it lives. Servers that died together are not tried together."""
+        """Reconnect, with growing pauses, until the tools are listed."""
         tries = 0
         while self.failure is not None:
-            pause = min(FIRST_REVIVAL * 2 ** min(tries, _DOUBLINGS), MAX_REVIVAL)
-            pause = max(pause * random.uniform(1, REVIVAL_SPREAD), _requested_pause(self.failure))  # noqa: S311
+            pause = backoff_pause(tries + 1, first=FIRST_REVIVAL, longest=MAX_REVIVAL, spread=REVIVAL_SPREAD)
+            pause = max(pause, _requested_pause(self.failure))
             self.next_try = time.time() + pause
             await asyncio.sleep(pause)
             tries += 1
@@ -179,11 +186,12 @@ class ServerTools:
 
 
 def _requested_pause(error: MCPError) -> float:
-    """How long the server itself, or our own limit of starts, wants to be left alone."""
-    asked = error.details.get("retry_after")
+    """Return the seconds that the server, or our own limit of starts, requires before the next attempt."""
+    retry_after = error.details.get("retry_after")
     try:
-        return min(float(asked), MAX_REVIVAL) if asked is not None else 0.0
-    except (TypeError, ValueError):  # an HTTP date
+        return min(float(retry_after), MAX_REVIVAL) if retry_after is not None else 0.0
+    # An HTTP date.
+    except (TypeError, ValueError):
         return 0.0
 
 

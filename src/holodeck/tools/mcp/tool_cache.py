@@ -1,4 +1,9 @@
-"""Hears in either era that a server's lists changed, and fetches them again: once for many notices together."""
+"""Cached lists of tools and prompts of one server, and the notifications that invalidate them.
+
+`CachedList` holds the latest list and fetches it again when it may have changed. `ListChangeWatcher` receives the
+change notifications of the server, in either era of the protocol, and schedules one fetch for several of them. Its
+tasks belong to the connection and end with it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
 from holodeck.lib import log
+from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import MAX_STREAM_RETRY, STREAM_RETRY
 from holodeck.tools.mcp.connection.connection import Connection
@@ -17,15 +23,17 @@ from holodeck.tools.mcp.protocol.session import Session
 from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
 from holodeck.tools.mcp.transports.base import Delivery
 
-# Notices that come together are one change.
+# Seconds between a change notification and the fetch: notifications in this time share one fetch.
 LIST_CHANGE_PAUSE = 0.1
 
+_LISTS_BY_NOTIFICATION = {"notifications/tools/list_changed": "tools", "notifications/prompts/list_changed": "prompts"}
+_ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
 T = TypeVar("T", bound=Named)
 
 
 class CachedList(Generic[T]):
-    """The tools, or the prompts, of one server entry, across its connections."""
+    """The tools, or the prompts, of one server, across its connections. Concurrent callers share one fetch."""
 
     def __init__(
         self,
@@ -45,31 +53,33 @@ class CachedList(Generic[T]):
         self._by_name: dict[str, T] = {}
         self.listing: FetchedList[T] = FetchedList()
         self.has_change_notices = False
-        """True while the server would tell us of a change."""
+        """True while the server sends a notification when the list changes."""
 
     def mark_changed(self) -> None:
-        """The server says that the list is not what it was."""
+        """Invalidate the list: the server has announced a change."""
         self._changes += 1
 
     def find(self, session: Session, name: str) -> T | None:
-        """The entry, if it is on the list as this session knows it."""
+        """Return the entry by any of its names. None if it is not listed, or if the list is of another session."""
         return self._by_name.get(name) if session is self._session else None
 
     def age(self, session: Session) -> float:
-        """Seconds since the list was fetched in this session."""
+        """Return the seconds since the list was fetched in this session; infinite if it never was."""
         return time.monotonic() - self._fetch_started_at if session is self._session else float("inf")
 
     async def get_current(self, session: Session) -> FetchedList[T]:
-        """The list as it is now."""
+        """Return the list, fetched again unless it is fresh. Raises MCPError."""
         if not self._is_fresh(session):
             await self.refresh(session)
         return self.listing
 
     async def refresh(self, session: Session) -> None:
-        """Fetch the list; callers that come together share one fetch."""
-        asked_at = time.monotonic()
+        """Fetch the list. Raises MCPError."""
+        called_at = time.monotonic()
         async with self._lock:
-            if session is self._session and self._fetched_changes == self._changes and self._fetch_ended_at >= asked_at:
+            is_latest = session is self._session and self._fetched_changes == self._changes
+            # A concurrent caller has fetched it while this one waited for the lock.
+            if is_latest and self._fetch_ended_at >= called_at:
                 return
             changes, began = self._changes, time.monotonic()
             listing = await self._fetch(session)
@@ -79,8 +89,9 @@ class CachedList(Generic[T]):
             for item in listing.items:
                 for spelling in self._names_of(item):
                     self._by_name.setdefault(spelling, item)
+            # The server's own name of a tool takes precedence over other spellings of another tool.
             for item in listing.items:
-                self._by_name[item.name] = item  # the server's own name always means itself
+                self._by_name[item.name] = item
             self._session, self._fetched_changes = session, changes
             self._fetch_started_at, self._fetch_ended_at = began, time.monotonic()
 
@@ -92,12 +103,8 @@ class CachedList(Generic[T]):
         return self.has_change_notices or session.terms is None or session.terms.era is ProtocolEra.LEGACY
 
 
-_LISTS_BY_NOTIFICATION = {"notifications/tools/list_changed": "tools", "notifications/prompts/list_changed": "prompts"}
-_ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-
-
 class ListChangeWatcher:
-    """Keeps the catalogs of one server entry true."""
+    """Refreshes the cached lists of one server when it announces a change."""
 
     def __init__(
         self, lists: dict[str, CachedList[Any]], listeners: dict[str, Callable[[], None] | None], *, server: str
@@ -108,33 +115,33 @@ class ListChangeWatcher:
         self._refreshing: set[str] = set()
 
     def watch(self, connection: Connection) -> None:
-        """A new connection: what was known before may not be true any more."""
+        """Start watching on a new connection. A modern server needs a subscription, a legacy one sends unasked."""
         terms = connection.session.terms
         if terms is None:
             return
         announced = {area for area in self._lists if terms.has_list_changed(area)}
-        for area, catalog in self._lists.items():
-            catalog.has_change_notices = terms.era is ProtocolEra.LEGACY and area in announced
+        for area, cached in self._lists.items():
+            cached.has_change_notices = terms.era is ProtocolEra.LEGACY and area in announced
         if terms.era is ProtocolEra.MODERN and announced:
             connection.spawn_task(self._subscribe(connection, announced))
         elif terms.era is ProtocolEra.LEGACY and terms.has_capability("logging"):
             connection.spawn_task(self._set_log_level(connection))
 
     def apply_notification(self, connection: Connection, message: Message) -> None:
-        """A notification of the server; most are not about lists."""
+        """Apply a notification of the server. Those that are not about lists are ignored."""
         method = message.get("method")
         if method == _ACKNOWLEDGED:
-            honoured = mapping(mapping(message.get("params")).get("notifications"))
-            for area, catalog in self._lists.items():
-                catalog.has_change_notices = honoured.get(f"{area}ListChanged") is True
+            accepted = mapping(mapping(message.get("params")).get("notifications"))
+            for area, cached in self._lists.items():
+                cached.has_change_notices = accepted.get(f"{area}ListChanged") is True
         elif isinstance(method, str) and method in _LISTS_BY_NOTIFICATION:
             self._schedule_refresh(connection, _LISTS_BY_NOTIFICATION[method])
 
     def _schedule_refresh(self, connection: Connection, area: str) -> None:
-        catalog = self._lists.get(area)
-        if catalog is None:
+        cached = self._lists.get(area)
+        if cached is None:
             return
-        catalog.mark_changed()
+        cached.mark_changed()
         if area not in self._refreshing:
             self._refreshing.add(area)
             connection.spawn_task(self._refresh(connection, area)).add_done_callback(
@@ -143,7 +150,8 @@ class ListChangeWatcher:
 
     async def _refresh(self, connection: Connection, area: str) -> None:
         await asyncio.sleep(LIST_CHANGE_PAUSE)
-        self._refreshing.discard(area)  # a notice that comes from here on is about a list that this fetch may not see
+        # A notification from here on announces a change that this fetch may not see.
+        self._refreshing.discard(area)
         await self._lists[area].refresh(connection.session)
         log.debug("mcp.list_refreshed", server=self._server, list=area)
         listener = self._listeners.get(area)
@@ -151,7 +159,7 @@ class ListChangeWatcher:
             listener()
 
     async def _subscribe(self, connection: Connection, areas: set[str]) -> None:
-        """A modern server says nothing unasked: keep a stream open on which it may, and open it again when it ends."""
+        """Hold a request open on which a modern server sends its notifications, and send it again when it ends."""
         wanted = {f"{area}ListChanged": True for area in sorted(areas)}
         failures = 0
         while True:
@@ -175,8 +183,10 @@ class ListChangeWatcher:
                 log.debug("mcp.listen_refused", server=self._server, error=error, failures=failures)
             for area in areas:
                 self._lists[area].has_change_notices = False
-            await asyncio.sleep(min(STREAM_RETRY * 2 ** min(failures, 5), MAX_STREAM_RETRY))
-            for area in areas:  # what happened meanwhile is not told again
+            # `failures + 1`: a stream that ended without an error is reopened after the first pause.
+            await asyncio.sleep(backoff_pause(failures + 1, first=STREAM_RETRY, longest=MAX_STREAM_RETRY))
+            # Changes while there was no subscription are not announced.
+            for area in areas:
                 self._schedule_refresh(connection, area)
 
     async def _set_log_level(self, connection: Connection) -> None:

@@ -15,12 +15,12 @@ from typing import Protocol
 from holodeck.models.tool import Approval, MCPTool
 from holodeck.tools.mcp.names import normalize_tool_name
 
+# How similar the name of a tool must be to be suggested, from 0 to 1: enough for a typo or a missing word.
 _MIN_SIMILARITY = 0.6
-"""How similar a tool's name must be to be suggested, from 0 to 1: a typo or a missing word."""
 
 
 class NamedTool(Protocol):
-    """What a pattern is compared with."""
+    """A tool as patterns see it: by its names."""
 
     @property
     def name(self) -> str: ...
@@ -32,25 +32,25 @@ class NamedTool(Protocol):
 def is_match(patterns: Collection[str], server: str, tool: NamedTool) -> bool:
     """True when one of the patterns matches a spelling of the tool."""
     spellings = (tool.name, normalize_tool_name(tool.name), tool.model_name)
-    # The prefix is taken off the pattern: put in front of the name, it would let `read_*` match all of server `read`.
+    # The prefix is removed from the pattern. Added to the name, `read_*` would match all tools of server `read`.
     bare = [pattern.removeprefix(f"{server}__") for pattern in patterns]
     return any(fnmatchcase(spelling, pattern) for pattern in (*patterns, *bare) for spelling in spellings)
 
 
 def is_allowed(server: MCPTool, tool: NamedTool) -> bool:
-    """True when the operator lets this tool be used."""
+    """True when `allowed_tools` and `denied_tools` of the server permit this tool."""
     if is_match(server.denied_tools, server.name, tool):
         return False
     return server.allowed_tools is None or is_match(server.allowed_tools, server.name, tool)
 
 
 def is_idempotent(server: MCPTool, tool: NamedTool) -> bool:
-    """True when the operator lets a call of this tool be repeated."""
+    """True when `idempotent_tools` of the server permits repeating a call of this tool."""
     return is_match(server.idempotent_tools, server.name, tool)
 
 
 def needs_approval(server: MCPTool, tool: NamedTool) -> bool:
-    """True when a person must be asked first. `never` wins over `always`, so that `*` can have exceptions."""
+    """True when a call needs a person's approval. `never` overrides `always`, so that `*` can have exceptions."""
     approval = server.approval
     if not isinstance(approval, Approval):
         return approval == "always"
@@ -58,7 +58,7 @@ def needs_approval(server: MCPTool, tool: NamedTool) -> bool:
 
 
 def unmatched_patterns(server: MCPTool, tools: Sequence[NamedTool]) -> Iterator[str]:
-    """A sentence for each pattern of the server's file that matches none of its tools, with the closest name."""
+    """Yield a sentence for each pattern of the definition that matches no tool, with the most similar name."""
     approval = server.approval if isinstance(server.approval, Approval) else Approval()
     keys = {
         "allowed_tools": server.allowed_tools or (),

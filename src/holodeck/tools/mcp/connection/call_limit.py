@@ -1,4 +1,4 @@
-"""How many calls of one server run at once. One more waits for its turn, and the wait is part of its time."""
+"""Limits the concurrent calls of one server. Further calls wait, and the wait counts against their timeout."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from holodeck.tools.mcp.errors import ErrorFactory
 
 
 class CallLimit:
-    """Lets so many in, over whichever connections they go. Who is cancelled while waiting has taken nobody's place.
+    """A semaphore that is fair among callers, shared by all connections to one server.
 
-    Those who wait stand in one line for each caller, and the lines take turns: who asks for much waits behind itself.
+    Waiting calls stand in one queue per caller, and the queues take turns: a caller with many calls delays its own
+    calls, not those of others. A call that is cancelled while it waits leaves its queue.
     """
 
     def __init__(self, limit: int) -> None:
@@ -23,14 +24,14 @@ class CallLimit:
 
     @asynccontextmanager
     async def acquire(self, seconds: float, errors: ErrorFactory, caller_id: str = "") -> AsyncIterator[float]:
-        """Wait for a place; gives the seconds that are left. Raises MCPTimeoutError when none are."""
-        left = seconds
+        """Wait for a free slot and hold it. Yields the rest of `seconds`; raises MCPTimeoutError when they are over."""
+        remaining = seconds
         if self._free:
             self._free -= 1
         else:
-            left = await self._wait(seconds, errors, caller_id)
+            remaining = await self._wait(seconds, errors, caller_id)
         try:
-            yield left
+            yield remaining
         finally:
             self._release()
 
@@ -43,8 +44,9 @@ class CallLimit:
             async with asyncio.timeout_at(deadline):
                 await turn
         except BaseException as error:
+            # The slot was assigned in the same moment, and goes to the next waiter.
             if turn.done() and not turn.cancelled():
-                self._release()  # the turn came and was not taken: it is the next one's
+                self._release()
             else:
                 self._remove_waiter(caller_id, turn)
             if not isinstance(error, TimeoutError):
@@ -57,18 +59,19 @@ class CallLimit:
 
     def _release(self) -> None:
         while self._waiters_by_caller:
-            caller, line = self._waiters_by_caller.popitem(last=False)
-            turn = line.popleft()
-            if line:
-                self._waiters_by_caller[caller] = line
-            if not turn.done():  # else who waited was cancelled, and does not know it yet
+            caller, queue = self._waiters_by_caller.popitem(last=False)
+            turn = queue.popleft()
+            if queue:
+                self._waiters_by_caller[caller] = queue
+            # A waiter whose future is done was cancelled, and has not left the queue yet.
+            if not turn.done():
                 turn.set_result(None)
                 return
         self._free += 1
 
     def _remove_waiter(self, caller_id: str, waiter: asyncio.Future[None]) -> None:
-        line = self._waiters_by_caller.get(caller_id, deque())
-        if waiter in line:
-            line.remove(waiter)
-        if not line:
+        queue = self._waiters_by_caller.get(caller_id, deque())
+        if waiter in queue:
+            queue.remove(waiter)
+        if not queue:
             self._waiters_by_caller.pop(caller_id, None)

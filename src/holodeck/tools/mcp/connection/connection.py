@@ -1,4 +1,10 @@
-"""One task opens, serves and closes an MCP connection, so a cancelled caller can neither leak a process nor hang."""
+"""One connection to an MCP server: a session with the task that owns it.
+
+The owner task opens the transport, negotiates the protocol, waits for the end, and closes the transport, so that a
+cancelled caller can neither leak a process nor leave a half-open connection. Tasks of `spawn_task` run in a TaskGroup
+of the owner task and are cancelled before the transport is closed. A connection is used once; the supervisor replaces
+one that has ended.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,7 @@ from holodeck.lib import log
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import PROBE_TIMEOUT
 from holodeck.lib.system.fd_shortage import is_file_shortage
+from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.protocol.handshake import negotiate
 from holodeck.tools.mcp.protocol.jsonrpc import Message
@@ -19,7 +26,7 @@ from holodeck.tools.mcp.protocol.versions import ProtocolEra
 
 
 class ConnectionState(StrEnum):
-    """A connection goes down this list once, and never back."""
+    """The states of a connection, passed through in this order, never backwards."""
 
     CREATED = "created"
     CONNECTING = "connecting"
@@ -32,7 +39,11 @@ BuildSession = Callable[[Spawn, Callable[[Message], None]], Session]
 
 
 class Connection:
-    """A connection to one server, from its start to its end."""
+    """A connection to one server. Building it starts the owner task.
+
+    `on_end` is called when the connection has ended, with the error if it was lost; `on_closed` when the transport is
+    closed as well.
+    """
 
     def __init__(
         self,
@@ -48,18 +59,19 @@ class Connection:
         loop = asyncio.get_running_loop()
         self.state = ConnectionState.CREATED
         self.close_error: MCPError | None = None
-        """What went wrong while it was ended; it is ended all the same."""
+        """The error of closing the transport. All resources are released nevertheless."""
         self._errors = errors
         self._startup_timeout = startup_timeout
         self._known_era = known_era
         self._on_end = on_end
         self._on_closed = on_closed
         self._task_group: asyncio.TaskGroup | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._group_tasks: set[asyncio.Task[None]] = set()
+        self._own_tasks = TaskSet()
         self._started: asyncio.Future[MCPError | None] = loop.create_future()
         self._stop: asyncio.Future[MCPConnectionError | None] = loop.create_future()
         self.session = build_session(self.spawn_task, lambda message: on_notification(self, message))
-        self._owner_task = loop.create_task(self._run(), name=f"mcp:{errors.server}")
+        self._owner_task = self._own_tasks.start(self._run(), name=f"mcp:{errors.server}")
 
     @property
     def is_live(self) -> bool:
@@ -67,31 +79,35 @@ class Connection:
         return self.state is ConnectionState.CONNECTED and not self.session.transport.failure.done()
 
     async def wait_started(self) -> MCPError | None:
-        """Wait until it is connected, or why not."""
+        """Wait for the end of the start. Returns its error, or None when the connection is usable."""
         return await asyncio.shield(self._started)
 
     def fail(self, error: MCPConnectionError) -> None:
-        """End it because of this; nobody gets it from now on."""
+        """End the connection with this error, without waiting. It is not live from now on."""
         self.session.transport.fail(error)
         if not self._stop.done():
             self._stop.set_result(error)
 
     async def close(self) -> None:
-        """End it, and wait until everything is gone."""
+        """End the connection and wait until the transport is closed."""
         if not self._stop.done():
             self._stop.set_result(None)
         await asyncio.shield(self._owner_task)
 
     def spawn_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run work that ends with the connection at the latest."""
-        loop = asyncio.get_running_loop()
-        if self._task_group is None or self.state not in (ConnectionState.CONNECTING, ConnectionState.CONNECTED):
+        """Run `work` as a task that is cancelled at the end of the connection. Its errors are logged.
+
+        After the end of the connection `work` is not started, and a task that does nothing is returned.
+        """
+        group = self._task_group
+        if group is None or self.state not in (ConnectionState.CONNECTING, ConnectionState.CONNECTED):
             work.close()
-            return loop.create_task(_noop())
-        task = self._task_group.create_task(self._run_logged(work))
-        task.add_done_callback(lambda _: work.close())  # one that is cancelled before its first step never began it
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            return self._own_tasks.start(_noop())
+        task = group.create_task(self._run_logged(work))
+        # A task that is cancelled before its first step never awaits `work`.
+        task.add_done_callback(lambda _: work.close())
+        self._group_tasks.add(task)
+        task.add_done_callback(self._group_tasks.discard)
         return task
 
     async def _run(self) -> None:
@@ -103,8 +119,8 @@ class Connection:
                     error = await self._serve()
                 finally:
                     self.state = ConnectionState.ERROR if error is not None else ConnectionState.DISCONNECTED
-                    for job in list(self._tasks):
-                        job.cancel()
+                    for task in list(self._group_tasks):
+                        task.cancel()
         finally:
             if not self._started.done():
                 self._started.set_result(error or self._errors.connection("start", "the start was cancelled"))
@@ -123,20 +139,20 @@ class Connection:
                 self._on_closed(self)
 
     async def _wait_calls_finished(self) -> None:
-        """A session that the server forgot takes no new request; those it is answering are not its fault."""
-        quiet = asyncio.create_task(self.session.wait_idle())
-        either: list[asyncio.Future[Any]] = [quiet, self._stop]
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        quiet.cancel()
+        """Wait for the pending requests of a session that the server no longer knows: it may still answer them."""
+        idle = self._own_tasks.start(self.session.wait_idle())
+        ends: list[asyncio.Future[Any]] = [idle, self._stop]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        idle.cancel()
 
     async def _serve(self) -> MCPError | None:
-        """Run it to its end; an error is why it ended, None is that it was asked to."""
+        """Start, and wait for the end. Returns the error that ended the connection, or None after `close`."""
         try:
             async with asyncio.timeout(self._startup_timeout):
-                start = asyncio.ensure_future(self._start())
+                start = self._own_tasks.start(self._start())
                 try:
-                    waiting: list[asyncio.Future[Any]] = [start, self._stop]
-                    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                    outcomes: list[asyncio.Future[Any]] = [start, self._stop]
+                    await asyncio.wait(outcomes, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     if not start.done():
                         start.cancel()
@@ -165,10 +181,10 @@ class Connection:
         await negotiate(self.session, self._known_era, probe_timeout=min(PROBE_TIMEOUT, self._startup_timeout / 3))
 
     def _start_timeout_error(self) -> MCPError:
-        words = self.session.transport.stderr_tail()
+        stderr = self.session.transport.stderr_tail()
         text = f"it did not answer within {self._startup_timeout:g} s ('startup_timeout')."
         return self._errors.timeout(
-            "start", f"{text} Its last words:\n{words}" if words else text, stderr=words or None
+            "start", f"{text} Its last words:\n{stderr}" if stderr else text, stderr=stderr or None
         )
 
     async def _run_logged(self, work: Coroutine[Any, Any, None]) -> None:

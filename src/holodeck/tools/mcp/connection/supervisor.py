@@ -1,4 +1,10 @@
-"""Keeps a connection to one server: made on first use, again after a loss, given up for a while in a crash loop."""
+"""Supervises the connection to one server.
+
+A connection is made on first use and replaced after a loss. Starts are limited by `RestartPolicy`: pauses grow with
+each failure, and a server in a crash loop is not started for `START_PAUSE` seconds. Callers that need a connection at
+the same time share one start; a cancelled caller does not cancel it. A server that repeatedly does not answer is
+asked for a sign of life and its connection is ended if there is none. `close` ends the start and all connections.
+"""
 
 from __future__ import annotations
 
@@ -9,35 +15,34 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holodeck.lib import log
+from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.errors import MCPConnectionError, MCPError
+from holodeck.lib.tasks import TaskSet
 from holodeck.models.tool import MCPTool, TransportType
 from holodeck.tools.mcp.connection.connection import BuildSession, Connection, ConnectionState
 from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN, ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import Message
 from holodeck.tools.mcp.protocol.versions import NegotiatedTerms, ProtocolEra
 
-# Starts of one server ...
+# Starts of one server within START_WINDOW; one more is considered a crash loop.
 MAX_STARTS = 5
-# ... in this time are a crash loop ...
+# Seconds over which starts are counted.
 START_WINDOW = 60.0
-# ... and it is left alone for this long.
+# Seconds for which a server in a crash loop is not started.
 START_PAUSE = 30.0
-# Before the second start in a row; doubled each time.
+# Seconds before the start after a first failure; doubled with each further failure in a row.
 FIRST_BACKOFF = 0.1
-# A person is waiting.
+# Seconds before a start, at most: a person may be waiting for the answer.
 MAX_BACKOFF = 2.0
-# Calls in a row without a sign of life, before the server is asked whether it lives.
+# Calls in a row that time out without any byte from the server, before its liveness is checked.
 HUNG_AFTER_TIMEOUTS = 2
-# For the answer to that question.
+# Seconds for the answer to the liveness check.
 LIVENESS_TIMEOUT = 5.0
-
-
-_DOUBLINGS = 10  # from the first pause to far more than the longest
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartLimits:
-    """The numbers, for those who need others."""
+    """Limits on the starts of one server: `starts` in `window` seconds, else none for `pause` seconds."""
 
     starts: int = MAX_STARTS
     window: float = START_WINDOW
@@ -45,7 +50,7 @@ class StartLimits:
 
 
 class RestartPolicy:
-    """The starts of one server so far."""
+    """Decides when one server may be started, from its starts and failures so far."""
 
     def __init__(self, limits: StartLimits) -> None:
         self._limits = limits
@@ -54,7 +59,7 @@ class RestartPolicy:
         self._failures = 0
 
     def seconds_until_allowed(self) -> float:
-        """Seconds for which it may not be started; 0 when it may."""
+        """Return the seconds for which the server may not be started; 0 when it may be."""
         now = time.monotonic()
         if now < self._paused_until:
             return self._paused_until - now
@@ -62,19 +67,20 @@ class RestartPolicy:
             self._times.popleft()
         if len(self._times) < self._limits.starts:
             return 0.0
-        self._times.clear()  # after the pause it has all its chances again
+        # After the pause all starts are allowed again.
+        self._times.clear()
         self._paused_until = now + self._limits.pause
         return self._limits.pause
 
     def backoff_seconds(self) -> float:
-        """Seconds to wait before the next start."""
-        return min(FIRST_BACKOFF * 2 ** min(self._failures - 1, _DOUBLINGS), MAX_BACKOFF) if self._failures else 0.0
+        """Return the seconds to wait before the next start."""
+        return backoff_pause(self._failures, first=FIRST_BACKOFF, longest=MAX_BACKOFF) if self._failures else 0.0
 
     def record_start(self) -> None:
         self._times.append(time.monotonic())
 
     def undo_start(self) -> None:
-        """The last start did not come to be, for a reason that is not the server's."""
+        """Uncount the last start: it failed for a reason of this process, not of the server."""
         if self._times:
             self._times.pop()
 
@@ -86,7 +92,7 @@ class RestartPolicy:
 
 
 class Supervisor:
-    """The one who starts, watches and restarts."""
+    """Owns the connections to one server: the live one, and those that are still closing."""
 
     def __init__(
         self,
@@ -107,6 +113,7 @@ class Supervisor:
         self._on_notification = on_notification
         self._on_failure = on_failure
         self._connection: Connection | None = None
+        self._tasks = TaskSet()
         self._connecting: asyncio.Task[Connection | MCPError] | None = None
         self._closing: set[Connection] = set()
         self._is_closed = False
@@ -117,7 +124,7 @@ class Supervisor:
 
     @property
     def live_connection(self) -> Connection | None:
-        """The connection, if there is one that can be used at once."""
+        """The connection, if it is usable now."""
         connection = self._connection
         return connection if connection is not None and connection.is_live else None
 
@@ -135,7 +142,7 @@ class Supervisor:
 
     @property
     def terms(self) -> NegotiatedTerms | None:
-        """What was last agreed with the server."""
+        """The terms of the latest connection."""
         return self._connection.session.terms if self._connection is not None else None
 
     def allow_connections(self) -> None:
@@ -144,21 +151,21 @@ class Supervisor:
         self._close_error = None
 
     async def get_connection(self) -> Connection:
-        """A connection that can be used. Raises MCPConnectionError; callers that come together share one start."""
+        """Return a usable connection, starting one if needed. Concurrent callers share one start. Raises MCPError."""
         if self._is_closed:
             raise self._errors.connection("use", "it was closed. Call connect() to open it again.")
         live = self.live_connection
         if live is not None:
             return live
         if self._connecting is None:
-            self._connecting = asyncio.create_task(self._connect(), name=f"mcp-start:{self._errors.server}")
+            self._connecting = self._tasks.start(self._connect(), name=f"mcp-start:{self._errors.server}")
         outcome = await self._wait_outcome(self._connecting)
         if isinstance(outcome, MCPError):
             raise outcome
         return outcome
 
     async def _wait_outcome(self, connecting: asyncio.Task[Connection | MCPError]) -> Connection | MCPError:
-        """What became of a start. One that is given up ends the wait of all who share it, not what they do."""
+        """Wait for a shared start. When `close` cancels it, its callers get an error and are not cancelled."""
         try:
             return await asyncio.shield(connecting)
         except asyncio.CancelledError:
@@ -168,7 +175,7 @@ class Supervisor:
             return self._errors.connection("start", "it was closed before it was there.")
 
     async def close(self) -> None:
-        """End everything. Bounded."""
+        """Cancel the start in progress and close all connections, in bounded time."""
         self._is_closed = True
         if self._connecting is not None:
             self._connecting.cancel()
@@ -179,16 +186,21 @@ class Supervisor:
             await asyncio.gather(*(connection.close() for connection in list(self._closing)))
 
     def record_success(self) -> None:
-        """The server did what it was asked."""
+        """Record an answered call: the server works."""
         self._timeouts = 0
         self._restart_policy.record_success()
 
     def record_timeout(self, connection: Connection, started_at: float) -> None:
-        """A call got no answer. A server that said nothing at all meanwhile may hang, and then it is ended."""
-        channel = connection.session.transport
-        halfway = (started_at + asyncio.get_running_loop().time()) / 2  # a big message on its way grows all the time
-        is_stuck = channel.is_stuck(halfway)
-        if channel.last_received_at() > started_at and not is_stuck:
+        """Record a call without an answer. A server that sent nothing since `started_at` may hang.
+
+        Its connection is ended if it stopped in the middle of a message, or after several such calls if it does not
+        answer the liveness check.
+        """
+        transport = connection.session.transport
+        # The bytes of a large message come all the time: half of the call's time without any means that it stopped.
+        halfway = (started_at + asyncio.get_running_loop().time()) / 2
+        is_stuck = transport.is_stuck(halfway)
+        if transport.last_received_at() > started_at and not is_stuck:
             self._timeouts = 0
             return
         self._timeouts += 1
@@ -275,8 +287,9 @@ class Supervisor:
         return error or connection
 
     def _crashed_on_probe(self, error: MCPError) -> bool:
-        """Some servers end themselves when the first message is not the old handshake."""
-        if self._tool.transport is TransportType.HTTP:  # there a question is a request of its own, and harms no other
+        """True for a server that exited because the first message was not the legacy handshake, as some do."""
+        # Over HTTP the probe is a request of its own, and cannot end a connection.
+        if self._tool.transport is TransportType.HTTP:
             return False
         return self._era is None and bool(error.details.get("on_probe"))
 

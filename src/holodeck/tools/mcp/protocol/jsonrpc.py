@@ -1,4 +1,4 @@
-"""One JSON-RPC message to bytes and back, and the id of a message that cannot be read."""
+"""Encodes and decodes JSON-RPC messages, and finds the id of a message that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import orjson
 
 from holodeck.lib.limits import KIB
 
-# Of a malformed message searched slowly and thoroughly for its id.
+# Bytes of a malformed message that are parsed by the slow, tolerant parser to find its id.
 MAX_SNIFFED_BYTES = 64 * KIB
-
 
 Message = dict[str, Any]
 RequestId = int | str
@@ -31,22 +30,23 @@ _ID_LINE = re.compile(rb"^(\s+)" + _ID + rb"\s*,?\s*$")
 
 
 def encode(message: Message) -> bytes:
-    """The message on one line, without the line's end."""
+    """Encode a message as one line of UTF-8, without the line break."""
     try:
         return orjson.dumps(message)
+    # Such as an integer over 64 bits.
     except (TypeError, orjson.JSONEncodeError):
-        return encode_ascii(message)  # such as an integer over 64 bits
+        return encode_ascii(message)
 
 
 def encode_ascii(message: Message) -> bytes:
-    """The same in ASCII only, which is the same text in every encoding that a server may be configured with."""
+    """Encode a message in ASCII, which is the same in every encoding that a server may be configured with."""
     return json.dumps(expand_fragments(message), ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode(
         "ascii"
     )
 
 
 def expand_fragments(value: Any) -> Any:
-    """Prepared fragments, opened: only orjson knows them."""
+    """Replace `orjson.Fragment` by its value: only orjson can encode it."""
     if isinstance(value, dict):
         return {key: expand_fragments(item) for key, item in value.items()}
     if isinstance(value, orjson.Fragment):
@@ -55,12 +55,12 @@ def expand_fragments(value: Any) -> Any:
 
 
 def decode(raw: bytes | bytearray) -> Any:
-    """What the bytes say. Raises ValueError when they are not JSON in UTF-8."""
+    """Decode JSON in UTF-8, with or without a byte order mark. Raises ValueError."""
     return orjson.loads(raw.removeprefix(_BOM))
 
 
 def build_cancellation(request_id: RequestId, reason: str) -> Message:
-    """Tells the other side that nobody waits for this answer any more."""
+    """Build the notification that the answer to a request is no longer needed."""
     params = {"requestId": request_id, "reason": reason}
     return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
 
@@ -70,7 +70,10 @@ def build_error_response(request_id: RequestId | None, code: int, message: str) 
 
 
 def sniff_id(head: bytes, tail: bytes = b"") -> RequestId | None:
-    """The id of an answer that could not be decoded, if it can be told for certain that it is the answer's own."""
+    """Return the id of an answer that cannot be decoded, or None unless it is certain that the id is the answer's own.
+
+    `tail`: the end of a message of which only `head` and `tail` are known.
+    """
     if not tail and len(head) <= MAX_SNIFFED_BYTES:
         found = _sniff_thoroughly(head)
         if found is not None:
@@ -80,14 +83,14 @@ def sniff_id(head: bytes, tail: bytes = b"") -> RequestId | None:
 
 
 class PrettyPrintedAnswer:
-    """Recognises an answer that was written over several lines, from its first lines."""
+    """Recognises an answer that is spread over several lines, from its first lines."""
 
     def __init__(self) -> None:
         self._is_open = False
         self._indent = b""
 
     def find_id(self, line: bytes) -> RequestId | None:
-        """The id, when this line is the one that has it."""
+        """Feed the next line. Returns the id if this line has it."""
         if line.rstrip() == b"{":
             self._is_open, self._indent = True, b""
             return None
@@ -106,7 +109,7 @@ class PrettyPrintedAnswer:
 
 
 def _sniff_thoroughly(raw: bytes) -> RequestId | None:
-    """The standard library accepts lone surrogates, and bad bytes once they are replaced: enough to read the id."""
+    """Parse with the standard library, which accepts lone surrogates; invalid bytes are replaced."""
     try:
         message = json.loads(raw.decode("utf-8", "replace"))
     except (ValueError, RecursionError):

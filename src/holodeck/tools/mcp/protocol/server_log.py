@@ -1,4 +1,4 @@
-"""What a server logs goes to a Python logger of its own, `holodeck.mcp.server.<name>`, at the level it means."""
+"""Writes the log messages of a server to a Python logger of its own, `holodeck.mcp.server.<name>`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import orjson
 
 from holodeck.lib.limits import KIB
 
-# Of one log message of a server.
+# Characters of one log message of a server that are logged; the server chooses their number.
 MAX_LOGGED_CHARS = 8 * KIB
-
 
 _LEVELS = {
     "debug": logging.DEBUG,
@@ -24,23 +23,26 @@ _LEVELS = {
     "alert": logging.CRITICAL,
     "emergency": logging.CRITICAL,
 }
-_DISABLED_LOGGER = logging.Logger("unheard", level=logging.CRITICAL + 1)
+_DISABLED_LOGGER = logging.Logger("disabled", level=logging.CRITICAL + 1)
 
 
 class ServerLog:
-    """The logger of one server. Without a name nobody listens, and no logger is made, which would stay for ever."""
+    """The logger of one server. With None as the name messages are dropped.
+
+    No logger is created then: Python never deletes one, and the names of untrusted servers are unbounded.
+    """
 
     def __init__(self, server: str | None) -> None:
         self._logger = _DISABLED_LOGGER if server is None else logging.getLogger(f"holodeck.mcp.server.{server}")
 
     def level(self) -> str:
-        """The level to ask the server for: no more than somebody here would see."""
+        """Return the MCP level to request from the server: the lowest one that the logger emits."""
         wanted = self._logger.getEffectiveLevel()
         names = {logging.DEBUG: "debug", logging.INFO: "info", logging.WARNING: "warning", logging.ERROR: "error"}
         return next((name for number, name in names.items() if wanted <= number), "critical")
 
     def write(self, params: Mapping[str, Any]) -> None:
-        """One `notifications/message`."""
+        """Log one `notifications/message`."""
         level = _LEVELS.get(str(params.get("level")), logging.INFO)
         if not self._logger.isEnabledFor(level):
             return

@@ -1,4 +1,4 @@
-"""What we answer when a server asks: its roots, and, only where the operator allows it, our model or the person."""
+"""Answers the requests of a server: roots, and, where the program provides a handler, sampling and elicitation."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND
 from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
 
-# For a person or a model that answers a server.
+# Seconds for a person or a model to answer a request of a server.
 ANSWER_TIMEOUT = 600.0
-
 
 Params = Mapping[str, Any]
 Handler = Callable[[Params], Awaitable[Mapping[str, Any]]]
 
 CONFIG_EXTENSION = "dev.holodeck/config"
-REFUSED_BY_USER = -1  # the code that the protocol itself uses for a sampling request that is turned down
+# The code that the protocol specifies for a sampling request that the user rejects.
+REFUSED_BY_USER = -1
 ROOTS_METHOD = "roots/list"
 INTERACTIVE_METHODS = frozenset({"sampling/createMessage", "elicitation/create"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Callbacks:
-    """What the program around a server wants to decide or to hear. Everything is optional."""
+    """Handlers and listeners of the program that uses a server. All are optional."""
 
     sampling: Handler | None = None
-    """Writes for the server with the agent's model. Used only if the tool also says `sampling: allow`."""
+    """Runs the agent's model for the server. Used only if the definition also has `sampling: allow`."""
     elicitation: Handler | None = None
-    """Asks the person. Absent: every question is declined."""
+    """Asks the person. Without it every elicitation is declined."""
     on_message: Callable[[Mapping[str, Any] | Exception], None] | None = None
-    """Hears every notification of the server, and every failure of its connection."""
+    """Called with every notification of the server, and every failure of its connection."""
     on_tools_changed: Callable[[], None] | None = None
     on_prompts_changed: Callable[[], None] | None = None
 
 
 class RefusalError(RuntimeError):
-    """We will not answer; the server is told the code and the reason."""
+    """A request of the server is refused. The code and the text are sent to the server."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class RefusalError(RuntimeError):
 
 
 class ServerRequestResponder:
-    """Our side of the questions that one server may ask."""
+    """Answers the requests of one server, and declares the matching client capabilities."""
 
     def __init__(self, tool: MCPTool, callbacks: Callbacks, base_dir: Path) -> None:
         self._server = tool.name
@@ -59,7 +59,7 @@ class ServerRequestResponder:
         self._roots = roots_of(tool, base_dir)
 
     def capabilities(self, era: ProtocolEra) -> dict[str, Any]:
-        """What we declare: only what we will really answer."""
+        """Return the client capabilities to declare: only those that will be answered."""
         declared: dict[str, Any] = {}
         if self._roots:
             declared["roots"] = {}
@@ -72,7 +72,7 @@ class ServerRequestResponder:
         return declared
 
     async def respond(self, method: str, params: Params) -> Mapping[str, Any]:
-        """The result for one question. Raises RefusalError; never anything else but cancellation."""
+        """Return the result of one request. Raises only RefusalError and cancellation."""
         if method == "ping":
             return {}
         if method == ROOTS_METHOD:
@@ -93,13 +93,14 @@ class ServerRequestResponder:
                 return await handler(params)
         except RefusalError:
             raise
-        except Exception as error:  # somebody else's code, at the boundary to somebody else's server
+        # The handler is code of the program, and its error must not reach the server.
+        except Exception as error:
             log.warning("mcp.answer_failed", server=self._server, method=method, error=type(error).__name__)
             raise RefusalError(INTERNAL_ERROR, f"The client could not answer {method}") from error
 
 
 def roots_of(tool: MCPTool, base_dir: Path) -> list[dict[str, str]]:
-    """The folders of the tool as MCP roots: `roots`, and `allowed_directories` of its `config`."""
+    """Return the folders of the tool as MCP roots: `roots`, and `allowed_directories` of its `config`."""
     configured = tool.config.get("allowed_directories")
     extra = [item for item in configured if isinstance(item, str)] if isinstance(configured, list) else []
     folders: Sequence[Path] = [(base_dir / Path(folder).expanduser()).absolute() for folder in (*tool.roots, *extra)]
@@ -107,7 +108,7 @@ def roots_of(tool: MCPTool, base_dir: Path) -> list[dict[str, str]]:
 
 
 def with_defaults(answer: Mapping[str, Any], params: Params) -> Mapping[str, Any]:
-    """An accepted form gets the defaults of the fields that were left out."""
+    """Fill the omitted fields of an accepted form with the defaults of its schema."""
     if answer.get("action") != "accept" or params.get("mode") == "url":
         return answer
     properties = mapping(mapping(params.get("requestedSchema")).get("properties"))

@@ -1,4 +1,4 @@
-"""The two eras of the protocol and what was agreed with one server in one of them."""
+"""The versions of MCP that the client speaks, in two eras, and the terms negotiated with one server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holodeck import __version__
 
 
 class ProtocolEra(StrEnum):
-    """Legacy servers keep a session that begins with a handshake; modern ones are told everything with each request."""
+    """Legacy servers have a session that begins with a handshake; modern requests carry all they need in `_meta`."""
 
     LEGACY = "legacy"
     MODERN = "modern"
@@ -31,7 +31,7 @@ META_LOG_LEVEL = f"{META}/logLevel"
 
 @dataclass(frozen=True, kw_only=True)
 class NegotiatedTerms:
-    """What a server said of itself, and the version that both speak."""
+    """The negotiated version, and the description that the server gave of itself."""
 
     era: ProtocolEra
     version: str
@@ -40,15 +40,15 @@ class NegotiatedTerms:
     instructions: str | None = None
 
     def has_capability(self, area: str) -> bool:
-        """Whether the server declared this capability."""
+        """True when the server declares this capability."""
         return isinstance(self.capabilities.get(area), Mapping)
 
     def has_list_changed(self, area: str) -> bool:
-        """Whether the server says when its list of this changes."""
+        """True when the server declares that it announces changes of this list."""
         declared = self.capabilities.get(area)
         return isinstance(declared, Mapping) and declared.get("listChanged") is True
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """The value if it is a JSON object, else an empty one."""
+    """Return the value if it is a JSON object, else an empty mapping."""
     return value if isinstance(value, dict) else {}
