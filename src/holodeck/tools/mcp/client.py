@@ -1,62 +1,104 @@
-"""The server entry that all others talk to: names to tools, calls to results, and never a silent second effect."""
+"""The client of one configured MCP server.
+
+`MCPClient` owns the supervisor of the connection, the cached lists of tools and prompts, and the call limit. Calls may
+come from any task. A call is repeated at most once, and only if the first attempt cannot have taken effect or if the
+definition calls the tool idempotent. `connect` may follow `close`; nothing is connected before the first use.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget, Reservation
 from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError, MCPToolNotFoundError
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.connection.call_limit import CallLimit
-from holodeck.tools.mcp.connection.connection import BuildSession, Connection
+from holodeck.tools.mcp.connection.connection import Connection, ConnectionState
 from holodeck.tools.mcp.connection.supervisor import StartLimits, Supervisor
-from holodeck.tools.mcp.content import MCPToolResult
+from holodeck.tools.mcp.content import MCPToolResult, PromptResult, prompt_of
 from holodeck.tools.mcp.discovery import MCPPromptInfo, MCPToolInfo, list_prompts, list_tools
 from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN, ErrorFactory
 from holodeck.tools.mcp.names import normalize_tool_name
 from holodeck.tools.mcp.output_validation import OutputChecker
 from holodeck.tools.mcp.protocol.jsonrpc import HEADER_MISMATCH, Message
-from holodeck.tools.mcp.protocol.request_tracing import request_traced
-from holodeck.tools.mcp.protocol.server_requests import Callbacks
-from holodeck.tools.mcp.protocol.session import OnProgress
+from holodeck.tools.mcp.protocol.server_requests import Callbacks, ServerRequestResponder
+from holodeck.tools.mcp.protocol.session import OnProgress, Session, Spawn
+from holodeck.tools.mcp.protocol.versions import ProtocolEra
 from holodeck.tools.mcp.results import CallRecord, ResultBuilder
 from holodeck.tools.mcp.tool_cache import CachedList, ListChangeWatcher
 from holodeck.tools.mcp.tool_patterns import is_allowed, is_idempotent
-from holodeck.tools.mcp.transports.base import Delivery
+from holodeck.tools.mcp.transports.base import Delivery, TransportSetup
 from holodeck.tools.mcp.transports.http_headers import build_argument_headers
+from holodeck.tools.mcp.transports.registry import get_kind
 
-# A name that is not on the list is looked for again, but not more often than this.
+if TYPE_CHECKING:
+    from holodeck.lib.net.ip_policy import IPPolicy
+    from holodeck.tools.mcp.auth.provider import MCPAuthProvider
+
+# Seconds before the list is fetched again for a call of a tool that is not listed.
 LIST_RECHECK = 5.0
 
-
+# The key in `_meta` under which a server finds the idempotency key of a call.
 META_KEY = "holodeck/idempotency-key"
-"""Where a server finds the key of a call in its `_meta`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionBuilder:
+    """Builds the sessions of one server, one for each connection."""
+
+    tool: MCPTool
+    base_dir: Path
+    errors: ErrorFactory
+    callbacks: Callbacks
+    auth: MCPAuthProvider | None = None
+    ip_policy: IPPolicy | None = None
+
+    def build(self, spawn: Spawn, on_notification: Callable[[Message], None], budget: ByteBudget) -> Session:
+        """Build a session on a new transport. Neither is started."""
+        kind = get_kind(self.tool)
+        setup = TransportSetup(
+            tool=self.tool,
+            base_dir=self.base_dir,
+            errors=self.errors,
+            budget=budget,
+            auth=self.auth,
+            ip_policy=self.ip_policy,
+        )
+        return Session(
+            partial(kind.load(), setup),
+            errors=self.errors,
+            responder=ServerRequestResponder(self.tool, self.callbacks, self.base_dir),
+            on_notification=on_notification,
+            spawn=spawn,
+            span_attributes=kind.build_span_attributes(self.tool),
+        )
 
 
 class MCPClient:
-    """One configured server. Calls may come from any task; a failure of a call is a result."""
+    """One configured server. A failed call is a result; all other failures raise MCPError."""
 
     def __init__(
         self,
-        tool: MCPTool,
-        build_session: BuildSession,
+        sessions: SessionBuilder,
         *,
-        errors: ErrorFactory,
-        callbacks: Callbacks,
-        limits: StartLimits,
+        limits: StartLimits | None = None,
         call_limit: CallLimit | None = None,
         budget: ByteBudget | None = None,
     ) -> None:
-        """`call_limit`: that of the others who call the same server. `budget`: for answers, until they are results."""
+        """`call_limit`: shared with other clients of the same server. `budget`: holds the bytes of answers."""
+        tool, callbacks = sessions.tool, sessions.callbacks
+        self.config = tool
         self.budget = budget or ByteBudget()
-        self._tool = tool
-        self._errors = errors
+        self._errors = sessions.errors
         self._callbacks = callbacks
         self.call_limit = call_limit or CallLimit(tool.max_concurrent_calls)
-        self._result_builder = ResultBuilder(tool, errors, OutputChecker())
+        self._result_builder = ResultBuilder(tool, self._errors, OutputChecker())
         self._tools: CachedList[MCPToolInfo] = CachedList(
             tool.name, lambda session: list_tools(session, tool), lambda info: (info.name, info.model_name)
         )
@@ -70,62 +112,98 @@ class MCPClient:
             {"tools": callbacks.on_tools_changed, "prompts": callbacks.on_prompts_changed},
             server=tool.name,
         )
-        self.supervisor = Supervisor(
+        self._supervisor = Supervisor(
             tool,
-            build_session,
-            errors=errors,
-            limits=limits,
+            self._build_session,
+            errors=self._errors,
+            limits=limits or StartLimits(),
             on_connected=self._list_watcher.watch,
             on_notification=self._on_notification,
             on_failure=self._notify_listener,
         )
+        self._sessions = sessions
+
+    @property
+    def state(self) -> ConnectionState:
+        return self._supervisor.state
+
+    @property
+    def era(self) -> ProtocolEra | None:
+        """The era of the protocol that the server speaks; None before the first connection."""
+        terms = self._supervisor.terms
+        return terms.era if terms is not None else None
+
+    @property
+    def protocol_version(self) -> str | None:
+        terms = self._supervisor.terms
+        return terms.version if terms is not None else None
+
+    @property
+    def server_info(self) -> Mapping[str, Any]:
+        """Name and version, as the server declares them; it may declare none."""
+        terms = self._supervisor.terms
+        return terms.server_info if terms is not None else {}
+
+    @property
+    def instructions(self) -> str | None:
+        terms = self._supervisor.terms
+        return terms.instructions if terms is not None else None
+
+    @property
+    def unmatched_patterns(self) -> Sequence[str]:
+        """A sentence for each pattern of the definition that matches no tool of the latest list."""
+        return self._tools.listing.unmatched
 
     def explain(self, error: MCPError) -> str:
+        """Return the text of an error for a caller, without the cause if the caller does not operate the server."""
         return self._errors.explain(error)
 
+    def may_repeat(self, tool: MCPToolInfo) -> bool:
+        """True for a tool that the definition calls idempotent."""
+        return is_idempotent(self.config, tool)
+
     async def connect(self) -> None:
-        """Connect now and find out what the server offers. Raises MCPError."""
-        self.supervisor.allow_connections()
-        connection = await self.supervisor.get_connection()
-        if self._tool.load_tools:
+        """Connect now instead of on first use, and list tools and prompts. Raises MCPError."""
+        self._supervisor.allow_connections()
+        connection = await self._supervisor.get_connection()
+        if self.config.load_tools:
             await self._tools.get_current(connection.session)
-        if self._tool.load_prompts:
+        if self.config.load_prompts:
             await self._prompts.get_current(connection.session)
 
     async def close(self) -> None:
-        await self.supervisor.close()
+        """End the connection, and the process of the server if there is one. Bounded; may be called twice."""
+        await self._supervisor.close()
         await self._result_builder.close()
 
     async def list_tools(self) -> list[MCPToolInfo]:
-        """The tools as they are now; none if the file says `load_tools: false`."""
-        if not self._tool.load_tools:
+        """Return the current tools; none with `load_tools: false`. Raises MCPError."""
+        if not self.config.load_tools:
             return []
-        connection = await self.supervisor.get_connection()
+        connection = await self._supervisor.get_connection()
         return list((await self._tools.get_current(connection.session)).items)
 
     async def list_prompts(self) -> list[MCPPromptInfo]:
-        """The prompts as they are now; none if the file says `load_prompts: false`."""
-        if not self._tool.load_prompts:
+        """Return the current prompts; none with `load_prompts: false`. Raises MCPError."""
+        if not self.config.load_prompts:
             return []
-        connection = await self.supervisor.get_connection()
+        connection = await self._supervisor.get_connection()
         return list((await self._prompts.get_current(connection.session)).items)
 
-    async def get_prompt(self, name: str, arguments: Mapping[str, Any]) -> Message:
-        """A prompt, filled in. Raises MCPError."""
-        connection = await self.supervisor.get_connection()
+    async def get_prompt(self, name: str, /, **arguments: str) -> PromptResult:
+        """Return a prompt with its arguments filled in. Raises MCPError."""
+        connection = await self._supervisor.get_connection()
         session = connection.session
-        if self._tool.load_prompts:
+        if self.config.load_prompts:
             await self._prompts.get_current(session)
         known = self._prompts.find(session, name)
-        params = {"name": known.name if known is not None else name, "arguments": dict(arguments)}
-        return await request_traced(self._tool, session, "prompts/get", params, seconds=self._tool.request_timeout)
+        params = {"name": known.name if known is not None else name, "arguments": arguments}
+        return prompt_of(await session.call("prompts/get", params, seconds=self.config.request_timeout))
 
-    async def request(self, method: str, params: Mapping[str, Any]) -> Message:
-        """Any request, answered with its result. Raises MCPError."""
-        connection = await self.supervisor.get_connection()
-        return await request_traced(
-            self._tool, connection.session, method, dict(params), seconds=self._tool.request_timeout
-        )
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send a request of the protocol that has no method of its own here. Returns its result; raises MCPError."""
+        connection = await self._supervisor.get_connection()
+        return await connection.session.call(method, dict(params), seconds=self.config.request_timeout)
 
     async def call(
         self,
@@ -133,31 +211,37 @@ class MCPClient:
         arguments: Mapping[str, Any],
         *,
         on_progress: OnProgress | None = None,
-        seconds: float | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - the deadline of the call, which progress extends
         key: str = "",
         caller_id: str = "",
     ) -> MCPToolResult:
-        """Call a tool by the server's or the model's name for it. Only cancellation is raised.
+        """Call a tool by the server's or the model's name of it. A failure is a result; only cancellation is raised.
 
-        `key` is the same for every attempt at one call; the server is told it for tools that may be repeated.
-        `caller_id`: for whom; where calls must wait, callers take turns.
+        `timeout`: seconds, including the wait for the call limit; by default `request_timeout`. `key` is equal for
+        every attempt at one call, and is sent to the server for tools that may be repeated. `caller_id`: where calls
+        must wait, callers take turns.
         """
-        trace = CallRecord(name, key, Reservation(self.budget))
+        record = CallRecord(name, key, Reservation(self.budget))
+        seconds = timeout or self.config.request_timeout
         try:
-            async with self.call_limit.acquire(seconds or self._tool.request_timeout, self._errors, caller_id) as left:
-                info, answer = await self._request_answer(trace, arguments, on_progress, left)
-            return await self._result_builder.build(info, answer, trace)
+            async with self.call_limit.acquire(seconds, self._errors, caller_id) as remaining:
+                info, answer = await self._request_answer(record, arguments, on_progress, remaining)
+            return await self._result_builder.build(info, answer, record)
         except MCPError as error:
-            return self._result_builder.build_failure(error, trace)
+            return self._result_builder.build_failure(error, record)
         finally:
-            trace.reserved.release()
+            record.reserved.release()
+
+    def _build_session(self, spawn: Spawn, on_notification: Callable[[Message], None]) -> Session:
+        # The budget may have been replaced since the last connection.
+        return self._sessions.build(spawn, on_notification, self.budget)
 
     async def _request_answer(
         self, record: CallRecord, arguments: Mapping[str, Any], on_progress: OnProgress | None, seconds: float
     ) -> tuple[MCPToolInfo, Message]:
         is_last = False
         while True:
-            connection = self.supervisor.live_connection or await self.supervisor.get_connection()
+            connection = self._supervisor.live_connection or await self._supervisor.get_connection()
             session = connection.session
             info = self._tools.find(session, record.tool) or await self._require_tool(connection, record.tool)
             delivery = record.delivery = Delivery(
@@ -167,9 +251,7 @@ class MCPClient:
             began = asyncio.get_running_loop().time()
             params = {"name": info.name, "arguments": arguments}
             try:
-                answer = await request_traced(
-                    self._tool,
-                    session,
+                answer = await session.call(
                     "tools/call",
                     params,
                     seconds=seconds,
@@ -180,22 +262,23 @@ class MCPClient:
             except MCPProtocolError as error:
                 if is_last or error.details.get("code") != HEADER_MISMATCH:
                     raise
-                await self._tools.refresh(session)  # the server's idea of the headers is newer than ours
+                # The schema of the tool, which names the headers, has changed since it was listed.
+                await self._tools.refresh(session)
             except MCPConnectionError as error:
                 if isinstance(error, MCPTimeoutError):
-                    self.supervisor.record_timeout(connection, began)
+                    self._supervisor.record_timeout(connection, began)
                 if is_last or not self._can_retry(connection, info, error, delivery):
                     raise self._with_unknown_outcome(error, delivery) from error
-                log.info("mcp.repeated", server=self._tool.name, tool=info.name, cause=error)
+                log.info("mcp.repeated", server=self.config.name, tool=info.name, cause=error)
             else:
-                self.supervisor.record_success()
+                self._supervisor.record_success()
                 return info, answer
             is_last = True
 
     def _can_retry(
         self, connection: Connection, info: MCPToolInfo, error: MCPConnectionError, delivery: Delivery
     ) -> bool:
-        """Only what cannot have happened, or what the operator says may happen twice."""
+        """True for a call that cannot have taken effect, and for an idempotent tool after a lost connection."""
         if error.details.get("stale_session"):
             return True
         if isinstance(error, MCPTimeoutError) or "status" in error.details:
@@ -204,28 +287,19 @@ class MCPClient:
             return connection.session.transport.failure.done()
         return self.may_repeat(info)
 
-    def may_repeat(self, info: MCPToolInfo) -> bool:
-        """True for a tool that the operator calls idempotent."""
-        return is_idempotent(self._tool, info)
-
-    @property
-    def unmatched(self) -> tuple[str, ...]:
-        """A sentence for each pattern of the file that matched no tool when they were listed last."""
-        return self._tools.listing.unmatched
-
     def _with_unknown_outcome(self, error: MCPConnectionError, delivery: Delivery) -> MCPConnectionError:
         if not delivery.may_have_been_sent or "outcome" in error.details or "status" in error.details:
             return error
         details = {**error.details, "outcome": "unknown"}
-        said = str(error).rstrip(".")
-        text = said + ("\n" if "\n" in said else ". ") + OUTCOME_UNKNOWN
+        cause = str(error).rstrip(".")
+        text = cause + ("\n" if "\n" in cause else ". ") + OUTCOME_UNKNOWN
         return type(error)(text, server=error.server, phase=error.phase, details=details)
 
     async def _require_tool(self, connection: Connection, name: str) -> MCPToolInfo:
         session = connection.session
         unlisted = MCPToolInfo(name=name, model_name=normalize_tool_name(name))
-        if is_allowed(self._tool, unlisted):
-            if not self._tool.load_tools:
+        if is_allowed(self.config, unlisted):
+            if not self.config.load_tools:
                 return unlisted
             if self._tools.age(session) > LIST_RECHECK:
                 await self._tools.refresh(session)
@@ -247,5 +321,6 @@ class MCPClient:
             return
         try:
             self._callbacks.on_message(event)
-        except Exception as error:  # the listener's trouble must not stop the reading of answers
-            log.error("mcp.listener_failed", server=self._tool.name, error=repr(error))
+        # An error of the listener must not end the task that reads the answers.
+        except Exception as error:
+            log.error("mcp.listener_failed", server=self.config.name, error=repr(error))

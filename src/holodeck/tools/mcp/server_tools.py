@@ -15,11 +15,10 @@ from contextlib import suppress
 from holodeck.lib import log
 from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.errors import MCPError
-from holodeck.lib.limits import DISCOVERY_TIMEOUT
 from holodeck.lib.tasks import TaskSet
-from holodeck.models.tool import TransportType
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.plugin import MCPPlugin
+from holodeck.tools.mcp.transports.registry import get_kind
 
 # Seconds before an unavailable server is reconnected for the first time; doubled after each failure.
 FIRST_REVIVAL = 1.0
@@ -46,7 +45,9 @@ class ServerTools:
         `max_tools`: tools after this number are ignored.
         """
         self.server = server
-        self.discovery_timeout = _default_discovery_timeout(server) if discovery_timeout is None else discovery_timeout
+        tool = server.config
+        default_timeout = get_kind(tool).choose_discovery_timeout(tool.startup_timeout)
+        self.discovery_timeout = default_timeout if discovery_timeout is None else discovery_timeout
         self.failure: MCPError | None = None
         """Why the server is unavailable."""
         self.next_try: float | None = None
@@ -193,9 +194,3 @@ def _requested_pause(error: MCPError) -> float:
     # An HTTP date.
     except (TypeError, ValueError):
         return 0.0
-
-
-def _default_discovery_timeout(server: MCPPlugin) -> float:
-    """A process may have to be downloaded first; a remote server answers or does not."""
-    limit = server.config.startup_timeout
-    return limit if server.config.transport is TransportType.STDIO else min(limit, DISCOVERY_TIMEOUT)

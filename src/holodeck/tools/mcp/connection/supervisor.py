@@ -18,11 +18,12 @@ from holodeck.lib import log
 from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.tasks import TaskSet
-from holodeck.models.tool import MCPTool, TransportType
+from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.connection.connection import BuildSession, Connection, ConnectionState
 from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN, ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import Message
 from holodeck.tools.mcp.protocol.versions import NegotiatedTerms, ProtocolEra
+from holodeck.tools.mcp.transports.registry import get_kind
 
 # Starts of one server within START_WINDOW; one more is considered a crash loop.
 MAX_STARTS = 5
@@ -106,6 +107,7 @@ class Supervisor:
         on_failure: Callable[[MCPError], None],
     ) -> None:
         self._tool = tool
+        self._transport_kind = get_kind(tool)
         self._build_session = build_session
         self._errors = errors
         self._restart_policy = RestartPolicy(limits)
@@ -204,7 +206,7 @@ class Supervisor:
             self._timeouts = 0
             return
         self._timeouts += 1
-        if self._tool.transport is TransportType.HTTP:
+        if not self._transport_kind.has_connection:
             return
         if is_stuck:
             self._end_hung(connection, "it stopped in the middle of a message")
@@ -288,10 +290,8 @@ class Supervisor:
 
     def _crashed_on_probe(self, error: MCPError) -> bool:
         """True for a server that exited because the first message was not the legacy handshake, as some do."""
-        # Over HTTP the probe is a request of its own, and cannot end a connection.
-        if self._tool.transport is TransportType.HTTP:
-            return False
-        return self._era is None and bool(error.details.get("on_probe"))
+        is_first_probe = self._era is None and bool(error.details.get("on_probe"))
+        return is_first_probe and self._transport_kind.has_connection
 
     def _record_end(self, connection: Connection, error: MCPError | None) -> None:
         if connection is self._connection and error is not None:

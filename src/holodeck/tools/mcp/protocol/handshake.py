@@ -1,14 +1,20 @@
-"""Finds out which era a server speaks, without making the silent ones cost more than a few seconds."""
+"""Negotiates the era and version of the protocol with a server.
+
+The client first asks in the modern way (`server/discover`). If the server refuses, or is silent for `probe_timeout`, it
+also sends the legacy handshake (`initialize`), and the first agreement of the two decides. Both requests are tasks of
+one `_Negotiation`, which cancels what is left of them at its end. The caller sets the deadline for the whole.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
-from holodeck.lib.limits import PROBE_TIMEOUT
+from holodeck.lib.limits import NOTICE_TIMEOUT, PROBE_TIMEOUT
+from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.protocol.jsonrpc import HEADER_MISMATCH, UNSUPPORTED_VERSION
 from holodeck.tools.mcp.protocol.session import Session
 from holodeck.tools.mcp.protocol.versions import (
@@ -21,87 +27,99 @@ from holodeck.tools.mcp.protocol.versions import (
     mapping,
 )
 
-# A server that wants our folders asks for them as soon as it has heard of us.
+# Seconds for a legacy server to request the roots, which it does right after the handshake.
 ROOTS_TIMEOUT = 1.0
-# It then looks at them on its disk, and nothing tells us when it is done.
+# Seconds for the server to check the roots on its disk; the protocol has no message for the end of that.
 ROOTS_SETTLE = 0.2
 
+T = TypeVar("T")
 
-_INCONCLUSIVE_STATUSES = frozenset(
-    {401, 403, 407, 408, 429}
-)  # these statuses speak of the caller or the moment, not of the era
+# HTTP statuses that concern the caller or the moment, and say nothing about the era of the server.
+_INCONCLUSIVE_STATUSES = frozenset({401, 403, 407, 408, 429})
 
 
 async def negotiate(session: Session, known_era: ProtocolEra | None, *, probe_timeout: float = PROBE_TIMEOUT) -> None:
-    """Agree on an era and a version. The caller has the deadline; after `probe_timeout` both questions are asked."""
+    """Agree on an era and a version, and set the terms of the session. Raises MCPError.
+
+    `known_era`: that of an earlier connection to the same server. The caller sets the deadline.
+    """
     if known_era is ProtocolEra.LEGACY:
         await _start_legacy(session, await _initialize(session))
         return
-    probe = asyncio.create_task(_discover(session, MODERN_VERSIONS[-1]))
-    hello: asyncio.Task[NegotiatedTerms] | None = None
+    negotiation = _Negotiation(session)
     try:
-        await asyncio.wait({probe}, timeout=probe_timeout)
-        if probe.done() and isinstance(terms := probe.result(), NegotiatedTerms):
-            session.set_terms(terms)
-            return
-        hello = asyncio.create_task(_initialize(session))
-        await _await_first_agreement(session, probe, hello)
+        await negotiation.run(probe_timeout)
     finally:
-        for task in (probe, hello):
-            if task is not None:
-                task.cancel()  # of no effect on one that has failed, whose error is looked at here
-                with suppress(asyncio.CancelledError, MCPError):
-                    await task
+        await negotiation.close()
 
 
-async def _await_first_agreement(
-    session: Session, probe: asyncio.Task[NegotiatedTerms | MCPError | None], hello: asyncio.Task[NegotiatedTerms]
-) -> None:
-    """Both questions are asked: whichever is answered with a yes first decides."""
-    waiting: set[asyncio.Task[Any]] = {task for task in (probe, hello) if not task.done()}
-    refusal: MCPProtocolError | None = None
-    while waiting:
-        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        if probe in done and isinstance(terms := probe.result(), NegotiatedTerms):
-            session.set_terms(terms)
+class _Negotiation:
+    """The modern probe and the legacy handshake of one session, and the tasks that run them."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._tasks = TaskSet()
+        self._probe = self._start(_discover(session, MODERN_VERSIONS[-1]))
+
+    async def run(self, probe_timeout: float) -> None:
+        await asyncio.wait({self._probe}, timeout=probe_timeout)
+        if self._probe.done() and isinstance(terms := self._probe.result(), NegotiatedTerms):
+            self._session.set_terms(terms)
             return
-        if hello in done:
-            try:
-                await _start_legacy(session, hello.result())
-            except MCPProtocolError as error:
-                refusal = error
-                version = _latest_mutual(_supported_versions(error), MODERN_VERSIONS)
-                if error.details.get("code") == UNSUPPORTED_VERSION and version is not None:
-                    session.set_terms(await _discover_late(session, probe, version))
-                    return
-            else:
+        await self._wait_first_agreement(self._start(_initialize(self._session)))
+
+    async def close(self) -> None:
+        """Cancel the requests without an answer."""
+        await self._tasks.close(NOTICE_TIMEOUT)
+
+    def _start(self, request: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = self._tasks.start(request)
+        # The error of a request that lost the race is not needed; asyncio would log it at the end of the task.
+        task.add_done_callback(lambda ended: None if ended.cancelled() else ended.exception())
+        return task
+
+    async def _wait_first_agreement(self, handshake: asyncio.Task[NegotiatedTerms]) -> None:
+        """Wait for both requests; the first one that the server accepts decides."""
+        session, probe = self._session, self._probe
+        pending: set[asyncio.Task[Any]] = {task for task in (probe, handshake) if not task.done()}
+        refusal: MCPProtocolError | None = None
+        while pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            if probe in done and isinstance(terms := probe.result(), NegotiatedTerms):
+                session.set_terms(terms)
                 return
-    cause = probe.result()
-    if refusal is not None and refusal.details.get("code") == HEADER_MISMATCH and isinstance(cause, MCPError):
-        raise cause  # only a modern server says that, so what went wrong with the modern question is what matters
-    raise refusal or session.errors.protocol("initialize", "the server agreed to no version of the protocol")
+            if handshake in done:
+                try:
+                    await _start_legacy(session, handshake.result())
+                except MCPProtocolError as error:
+                    refusal = error
+                    version = _latest_mutual(_supported_versions(error), MODERN_VERSIONS)
+                    if error.details.get("code") == UNSUPPORTED_VERSION and version is not None:
+                        session.set_terms(await self._discover_late(version))
+                        return
+                else:
+                    return
+        cause = probe.result()
+        # Only a modern server answers so: the error of the modern probe is then the reason.
+        if refusal is not None and refusal.details.get("code") == HEADER_MISMATCH and isinstance(cause, MCPError):
+            raise cause
+        raise refusal or session.errors.protocol("initialize", "the server agreed to no version of the protocol")
 
+    async def _discover_late(self, version: str) -> NegotiatedTerms:
+        """Return the terms of a modern server that refused the handshake, naming a version that we speak.
 
-async def _discover_late(
-    session: Session, probe: asyncio.Task[NegotiatedTerms | MCPError | None], version: str
-) -> NegotiatedTerms:
-    """The old handshake is refused for a version that we speak: a modern server, slow to describe itself."""
-    if probe.done():
-        probe = asyncio.create_task(_discover(session, version))
-    await asyncio.wait({probe}, timeout=PROBE_TIMEOUT)
-    found = probe.result() if probe.done() else None
-    if not probe.done():
-        probe.cancel()
-    # It need not describe itself for us to use it: what it does not have, it will refuse.
-    return (
-        found
-        if isinstance(found, NegotiatedTerms)
-        else NegotiatedTerms(era=ProtocolEra.MODERN, version=version, capabilities={"tools": {}, "prompts": {}})
-    )
+        A server that does not describe itself in time is used all the same: it will refuse what it does not have.
+        """
+        probe = self._start(_discover(self._session, version)) if self._probe.done() else self._probe
+        await asyncio.wait({probe}, timeout=PROBE_TIMEOUT)
+        terms = probe.result() if probe.done() else None
+        if isinstance(terms, NegotiatedTerms):
+            return terms
+        return NegotiatedTerms(era=ProtocolEra.MODERN, version=version, capabilities={"tools": {}, "prompts": {}})
 
 
 async def _discover(session: Session, version: str) -> NegotiatedTerms | MCPError | None:
-    """The terms of a modern server; or, when it does not look like one, what it said instead, if that was an error."""
+    """Return the terms of a modern server; for any other one its error, or None."""
     for wanted in (version, None):
         try:
             result = await session.request(
@@ -172,9 +190,9 @@ async def _start_legacy(session: Session, terms: NegotiatedTerms) -> None:
 
 
 async def _wait_roots_sent(session: Session) -> None:
-    """A server that wants our folders asks right now, and refuses every path until it has them."""
+    """Wait until a server that uses roots has them: it requests them now, and refuses every path before."""
     with suppress(MCPProtocolError, MCPTimeoutError):
-        # What it asked on its own account is on its way before the answer to this.
+        # The server's request for roots, if any, is sent before its answer to this ping.
         await session.request("ping", seconds=ROOTS_TIMEOUT, is_cancellable=False)
     if session.is_roots_requested:
         with suppress(TimeoutError):

@@ -1,4 +1,12 @@
-"""The protocol on top of a channel: requests with a deadline that progress extends, cancellation, both directions."""
+"""The JSON-RPC session with one server on one transport.
+
+`request` sends one request with a deadline, which progress notifications extend. `call` sends a request until its
+result is complete, answering the questions of a modern server in between, as one span of OpenTelemetry.
+`dispatch_message` receives the requests and notifications of the server; each request is answered in a task of the
+connection. The deadlines of all pending requests are suspended while a person or a model answers the server.
+
+The session does not own its transport: the connection opens and closes it.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +16,8 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
-from holodeck.lib import log
-from holodeck.lib.errors import MCPError
+from holodeck.lib import log, tracing
+from holodeck.lib.errors import MCPError, MCPTimeoutError
 from holodeck.lib.limits import NOTICE_TIMEOUT
 from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN, ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, RequestId, build_error_response
@@ -32,20 +40,28 @@ from holodeck.tools.mcp.protocol.versions import (
 )
 from holodeck.tools.mcp.transports.base import Delivery, OnMessage, Transport
 
-# A call that keeps reporting progress still ends after half an hour.
+# Seconds after which a request ends although it keeps reporting progress.
 MAX_EXTENDED_CALL = 1_800.0
-# Questions of one server answered at once.
+# Requests of one server that are answered at the same time; further ones are refused.
 MAX_SERVER_REQUESTS = 64
-
+# Times that a server may answer one call with questions instead of a result.
+MAX_INPUT_ROUNDS = 10
+# Seconds before a call is repeated for a server that wants that without asking a question.
+INPUT_ROUND_PAUSE = 0.25
 
 OnProgress = Callable[[float, float | None, str | None], None]
 """Called with progress, total (if known) and message (if any)."""
-_LONG_METHODS = frozenset({"tools/call", "prompts/get"})  # what may take long enough to report progress
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+"""Runs a coroutine as a task that ends with the connection at the latest."""
+
+# Methods that may take long enough to report progress.
+_LONG_METHODS = frozenset({"tools/call", "prompts/get"})
+# Methods about something that has a name, with the attribute of a span for it.
+_NAME_ATTRIBUTES = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
 
 
 class _PendingRequest:
-    """A request that is under way."""
+    """The deadline of a request without an answer so far. `step`: its timeout; `latest`: its last possible end."""
 
     __slots__ = ("clock", "latest", "on_progress", "step")
 
@@ -56,16 +72,16 @@ class _PendingRequest:
         self.on_progress = on_progress
 
     def extend(self, now: float) -> None:
-        """A sign of life: the full time again, but never past the latest end."""
+        """Restart the timeout, up to `latest`."""
         until = min(now + self.step, self.latest)
         current = self.clock.when()
-        # Moving the clock costs more than a notice does; a flood of notices moves it a few dozen times.
+        # Rescheduling costs more than handling a notification; a flood of them reschedules a few dozen times only.
         if current is not None and until - current > self.step * 0.02:
             self.clock.reschedule(until)
 
 
 class Session:
-    """A conversation with one server over one channel."""
+    """The requests of both sides on one transport."""
 
     def __init__(
         self,
@@ -75,12 +91,15 @@ class Session:
         responder: ServerRequestResponder,
         on_notification: Callable[[Message], None],
         spawn: Spawn,
+        span_attributes: tracing.Attributes,
     ) -> None:
+        """`span_attributes`: those of the way to the server, added to the span of every call."""
         self.errors = errors
         self.terms: NegotiatedTerms | None = None
         self._responder = responder
         self._on_notification = on_notification
         self._spawn = spawn
+        self._span_attributes = span_attributes
         self._ids = count(1)
         self._pending: dict[RequestId, _PendingRequest] = {}
         self._idle: asyncio.Event | None = None
@@ -93,13 +112,13 @@ class Session:
         self.transport = build_transport(self.dispatch_message)
 
     def set_terms(self, terms: NegotiatedTerms) -> None:
-        """From here on every message follows these terms."""
+        """Use the negotiated terms for all messages from now on."""
         self.terms = terms
         self._meta = self.modern_meta(terms.version) if terms.era is ProtocolEra.MODERN else {}
         self.transport.set_protocol_version(terms.version, is_modern=terms.era is ProtocolEra.MODERN)
 
     def modern_meta(self, version: str) -> dict[str, Any]:
-        """What a modern request says of its sender."""
+        """Return the `_meta` of a modern request: version, client and capabilities."""
         return {
             META_VERSION: version,
             META_CAPABILITIES: self._responder.capabilities(ProtocolEra.MODERN),
@@ -117,6 +136,32 @@ class Session:
     def log_level(self) -> str:
         return self._log.level()
 
+    async def call(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        seconds: float,
+        delivery: Delivery | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Message:
+        """Send a request until its result is complete, and return the result. Raises MCPError.
+
+        A modern server may answer with questions; they are answered, and the request is sent again with the answers.
+        `seconds` is the deadline of each of these requests. The whole call is one span, whose `traceparent` and
+        `tracestate` travel in `_meta`, in both eras of the protocol.
+        """
+        delivery = delivery or Delivery()
+        if not tracing.is_enabled():
+            return await self._request_until_complete(method, params, seconds, delivery, on_progress, meta)
+        with self._trace(method, params, delivery) as span:
+            meta = {**(meta or {}), **span.carrier()}
+            result = await self._request_until_complete(method, params, seconds, delivery, on_progress, meta)
+            if result.get("isError") is True:
+                span.fail("tool_error")
+            return result
+
     async def request(
         self,
         method: str,
@@ -128,16 +173,12 @@ class Session:
         meta: Mapping[str, Any] | None = None,
         is_cancellable: bool = True,
     ) -> Message:
-        """Send a request and return its result. A deadline, a refusal or a loss is an MCPError."""
+        """Send one request and return its result, whatever its type. Raises MCPError.
+
+        `seconds`: the deadline; None for none. `is_cancellable`: notify the server when the answer is not needed.
+        """
         request_id = next(self._ids)
-        sent_meta = {**self._meta, **(meta or {})}
-        if method in _LONG_METHODS:
-            sent_meta["progressToken"] = request_id
-        message: Message = {"jsonrpc": "2.0", "id": request_id, "method": method}
-        if sent_meta:
-            message["params"] = {**(params or {}), "_meta": sent_meta}
-        elif params:
-            message["params"] = params
+        message = self._build_request(request_id, method, params, meta)
         try:
             async with asyncio.timeout(seconds) as clock:
                 if seconds is not None:
@@ -165,21 +206,21 @@ class Session:
         raise self._protocol_error(method, response)
 
     async def wait_idle(self) -> None:
-        """Wait until no call is under way."""
+        """Wait until no request is pending."""
         if self._pending:
             self._idle = asyncio.Event()
             await self._idle.wait()
 
     def abort_calls(self) -> None:
-        """End every call that is still under way. Closing a channel need not wake who reads from it."""
+        """Fail every pending request with a connection error: closing a transport need not wake its readers."""
         self._close_error = self.errors.connection("close", "the connection was closed.")
         now = asyncio.get_running_loop().time()
-        for call in self._pending.values():
-            if not call.clock.expired():
-                call.clock.reschedule(now)
+        for pending in self._pending.values():
+            if not pending.clock.expired():
+                pending.clock.reschedule(now)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send what needs no answer."""
+        """Send a notification."""
         message: Message = {"jsonrpc": "2.0", "method": method}
         if params:
             message["params"] = params
@@ -187,7 +228,7 @@ class Session:
             await self.transport.send(message)
 
     def dispatch_message(self, message: Message) -> None:
-        """A notification or a request of the server."""
+        """Handle a notification or a request of the server. Does not block."""
         method, request_id = message.get("method"), message.get("id")
         if not isinstance(method, str):
             return
@@ -203,8 +244,95 @@ class Session:
             self._cancel_request(params)
         self._on_notification(message)
 
-    async def answer(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Answer a question of the server; while a person or a model thinks, no call of ours runs out of time."""
+    def _build_request(
+        self, request_id: RequestId, method: str, params: Mapping[str, Any] | None, meta: Mapping[str, Any] | None
+    ) -> Message:
+        sent_meta = {**self._meta, **(meta or {})}
+        if method in _LONG_METHODS:
+            sent_meta["progressToken"] = request_id
+        message: Message = {"jsonrpc": "2.0", "id": request_id, "method": method}
+        if sent_meta:
+            message["params"] = {**(params or {}), "_meta": sent_meta}
+        elif params:
+            message["params"] = params
+        return message
+
+    async def _request_until_complete(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        seconds: float,
+        delivery: Delivery,
+        on_progress: OnProgress | None,
+        meta: Mapping[str, Any] | None,
+    ) -> Message:
+        added: Mapping[str, Any] = {}
+        for _ in range(MAX_INPUT_ROUNDS + 1):
+            result = await self.request(
+                method,
+                {**params, **added} if added else params,
+                seconds=seconds,
+                delivery=delivery,
+                on_progress=on_progress,
+                meta=meta,
+            )
+            kind = result.get("resultType")
+            if kind is None or kind == "complete":
+                return result
+            if kind != "input_required":
+                raise self.errors.protocol("call", f"the result is of an unknown type {kind!r}", result_type=str(kind))
+            added = await self._build_next_round(result)
+        raise self.errors.protocol("call", f"the server asked for input more than {MAX_INPUT_ROUNDS} times")
+
+    async def _build_next_round(self, result: Message) -> dict[str, Any]:
+        """Return the parameters that the next round adds: the answers, and the server's state unchanged."""
+        added: dict[str, Any] = {}
+        requests = mapping(result.get("inputRequests"))
+        if requests:
+            answers = await asyncio.gather(
+                *(self._answer_input_request(mapping(request)) for request in requests.values())
+            )
+            added["inputResponses"] = dict(zip(requests, answers, strict=True))
+        else:
+            await asyncio.sleep(INPUT_ROUND_PAUSE)
+        if "requestState" in result:
+            added["requestState"] = result["requestState"]
+        return added
+
+    async def _answer_input_request(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        method = str(request.get("method"))
+        try:
+            return await self._answer(method, mapping(request.get("params")))
+        except RefusalError as refusal:
+            text = f"the server asked for {method}, which was refused: {refusal}"
+            raise self.errors.protocol("call", text, code=refusal.code) from refusal
+
+    @contextmanager
+    def _trace(self, method: str, params: Mapping[str, Any], delivery: Delivery) -> Iterator[tracing.Span]:
+        """Run the block in a span with the attributes of OpenTelemetry's conventions for MCP."""
+        name = str(params["name"]) if method in _NAME_ATTRIBUTES else ""
+        attributes: dict[str, tracing.Value | None] = {
+            "mcp.method.name": method,
+            "mcp.protocol.version": self.terms.version if self.terms is not None else None,
+            "gen_ai.operation.name": "execute_tool" if method == "tools/call" else None,
+            "holodeck.mcp.server": self.errors.server,
+        }
+        if method in _NAME_ATTRIBUTES:
+            attributes[_NAME_ATTRIBUTES[method]] = name
+        with tracing.span(f"{method} {name}".strip(), {**attributes, **self._span_attributes}, kind="client") as span:
+            try:
+                yield span
+            except MCPError as error:
+                code = error.details.get("code")
+                span.set({"rpc.response.status_code": None if code is None else str(code)})
+                span.fail(_error_kind(error, code))
+                raise
+            finally:
+                sent_id = delivery.request_id
+                span.set({"jsonrpc.request.id": None if sent_id is None else str(sent_id)})
+
+    async def _answer(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Answer a request of the server. While a person or a model does, no pending request times out."""
         if method not in INTERACTIVE_METHODS:
             return await self._responder.respond(method, params)
         with self._pause_clocks():
@@ -221,7 +349,7 @@ class Session:
 
     async def _respond(self, request_id: RequestId, method: str, params: Mapping[str, Any]) -> None:
         try:
-            result = await self.answer(method, params)
+            result = await self._answer(method, params)
         except RefusalError as refusal:
             await self._send(build_error_response(request_id, refusal.code, str(refusal)))
         else:
@@ -238,17 +366,18 @@ class Session:
 
     def _apply_progress(self, params: Mapping[str, Any]) -> None:
         token = params.get("progressToken")
-        call = self._pending.get(token) if isinstance(token, int | str) else None
-        if call is None:
+        pending = self._pending.get(token) if isinstance(token, int | str) else None
+        if pending is None:
             return
-        call.extend(asyncio.get_running_loop().time())
+        pending.extend(asyncio.get_running_loop().time())
         progress, total, text = params.get("progress"), params.get("total"), params.get("message")
-        if call.on_progress is not None and isinstance(progress, int | float):
+        if pending.on_progress is not None and isinstance(progress, int | float):
             try:
-                call.on_progress(
+                pending.on_progress(
                     progress, total if isinstance(total, int | float) else None, text if isinstance(text, str) else None
                 )
-            except Exception as error:  # the listener's trouble must not stop the reading of answers
+            # An error of the listener must not end the task that reads the answers.
+            except Exception as error:
                 log.error("mcp.listener_failed", server=self.errors.server, error=repr(error))
 
     def _cancel_request(self, params: Mapping[str, Any]) -> None:
@@ -263,32 +392,34 @@ class Session:
 
     @contextmanager
     def _pause_clocks(self) -> Iterator[None]:
-        calls = list(self._pending.values())
-        for call in calls:
-            if not call.clock.expired():
-                call.clock.reschedule(call.latest)
+        """Suspend the deadlines of the requests pending now, and restart them after the block."""
+        paused = list(self._pending.values())
+        for pending in paused:
+            if not pending.clock.expired():
+                pending.clock.reschedule(pending.latest)
         try:
             yield
         finally:
             now = asyncio.get_running_loop().time()
-            for call in self._pending.values():
-                if call in calls and not call.clock.expired():
-                    call.clock.reschedule(min(now + call.step, call.latest))
+            for pending in self._pending.values():
+                if pending in paused and not pending.clock.expired():
+                    pending.clock.reschedule(min(now + pending.step, pending.latest))
 
     def _timeout_error(
         self, error: TimeoutError, clock: asyncio.Timeout, method: str, seconds: float | None
     ) -> MCPError:
         if self._close_error is not None:
             return self._close_error
-        if not clock.expired():  # something below ran out of its own time
+        # A timeout of the transport, not the deadline of the request.
+        if not clock.expired():
             return self.errors.timeout(method, str(error) or "the connection took too long")
         return self._deadline_error(method, seconds)
 
     def _deadline_error(self, method: str, seconds: float | None) -> MCPError:
         if method != "tools/call":
-            words = self.transport.stderr_tail()
-            said = f" Its last words:\n{words}" if words else ""
-            return self.errors.timeout(method, f"no answer within {seconds:g} s.{said}", stderr=words or None)
+            stderr = self.transport.stderr_tail()
+            quoted = f" Its last words:\n{stderr}" if stderr else ""
+            return self.errors.timeout(method, f"no answer within {seconds:g} s.{quoted}", stderr=stderr or None)
         text = f"no answer within {seconds:g} s. {OUTCOME_UNKNOWN} Raise 'request_timeout' if the tool needs longer."
         return self.errors.timeout("call", text, outcome="unknown", seconds=seconds)
 
@@ -302,3 +433,10 @@ class Session:
         return self.errors.protocol(
             phase, f"{text} (error {code})", code=code, data=error.get("data"), status=response.get("status")
         )
+
+
+def _error_kind(error: MCPError, code: object) -> str:
+    """Return the kind of an error for a span: the JSON-RPC code of the server, or the class of the error."""
+    if code is not None:
+        return str(code)
+    return "timeout" if isinstance(error, MCPTimeoutError) else type(error).__name__

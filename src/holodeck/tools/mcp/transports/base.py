@@ -9,12 +9,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-from holodeck.lib.byte_budget import Reservation
+from holodeck.lib.byte_budget import ByteBudget, Reservation
 from holodeck.lib.errors import MCPConnectionError, MCPError
-from holodeck.lib.limits import NOTICE_TIMEOUT
+from holodeck.lib.limits import MIB, NOTICE_TIMEOUT
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId
+
+if TYPE_CHECKING:
+    from holodeck.lib.net.ip_policy import IPPolicy
+    from holodeck.models.tool import MCPTool
+    from holodeck.tools.mcp.auth.provider import MCPAuthProvider
+    from holodeck.tools.mcp.errors import ErrorFactory
+
+# Bytes that one message may have at least, however small `max_result_bytes` is: a list of 10,000 tools has 10 MiB.
+MIN_MESSAGE_BYTES = 16 * MIB
 
 OnMessage = Callable[[Message], None]
 """Called with each notification and request of the server. Must not block."""
@@ -42,6 +53,26 @@ class Delivery:
         """The JSON-RPC id with which it was last sent; the log of the server has the same id."""
         self.may_have_been_sent = False
         """True once any byte may have reached the server: the call must then not be repeated silently."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransportSetup:
+    """The settings that a transport is built from, the same for every kind."""
+
+    tool: MCPTool
+    base_dir: Path
+    """The folder that relative paths of the tool start from."""
+    errors: ErrorFactory
+    budget: ByteBudget
+    """Holds the bytes of answers in memory; shared with other servers."""
+    auth: MCPAuthProvider | None = None
+    ip_policy: IPPolicy | None = None
+    """The addresses that may be dialled. None: all."""
+
+    @property
+    def message_limit(self) -> int:
+        """Bytes of one message. Escapes and base64 make a message larger than its content."""
+        return max(MIN_MESSAGE_BYTES, 2 * self.tool.max_result_bytes)
 
 
 class Transport(Protocol):

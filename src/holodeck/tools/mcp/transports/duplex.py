@@ -12,21 +12,21 @@ from abc import ABC, abstractmethod
 import orjson
 
 from holodeck.lib import log
-from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
+from holodeck.lib.byte_budget import OverBudgetError, Reservation
 from holodeck.lib.errors import MCPConnectionError, MCPError
-from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import Message, PrettyPrintedAnswer, RequestId, decode, sniff_id
-from holodeck.tools.mcp.transports.base import Delivery, OnMessage
+from holodeck.tools.mcp.transports.base import Delivery, OnMessage, TransportSetup
 
 
 class DuplexTransport(ABC):
     """Base of stdio, SSE and WebSocket. A subclass passes incoming bytes to `receive` and sends in `_deliver`."""
 
-    def __init__(self, errors: ErrorFactory, on_message: OnMessage, budget: ByteBudget) -> None:
-        self._budget = budget
+    def __init__(self, setup: TransportSetup, on_message: OnMessage) -> None:
+        self._budget = setup.budget
+        self._limit = setup.message_limit
         self._loop = asyncio.get_running_loop()
         self.failure: asyncio.Future[MCPConnectionError] = self._loop.create_future()
-        self._errors = errors
+        self._errors = setup.errors
         self._on_message = on_message
         self._pending: dict[RequestId, asyncio.Future[Message]] = {}
         self._reservations: dict[RequestId, Reservation] = {}

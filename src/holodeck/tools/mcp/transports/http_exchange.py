@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
@@ -15,17 +15,12 @@ import aiohttp
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, MIB
 from holodeck.lib.net import aiohttp_client
-from holodeck.lib.net.ip_policy import IPPolicy
 from holodeck.lib.net.tls import unreachable_reason
 from holodeck.lib.net.urls import shown_origin
-from holodeck.lib.secret import Secret
-from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN, ErrorFactory
+from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN
 from holodeck.tools.mcp.protocol.jsonrpc import Message, decode
 from holodeck.tools.mcp.protocol.versions import mapping
-from holodeck.tools.mcp.transports.base import Delivery
-
-if TYPE_CHECKING:
-    from holodeck.tools.mcp.auth.provider import MCPAuthProvider
+from holodeck.tools.mcp.transports.base import Delivery, TransportSetup
 
 # Redirects of one request that are followed, all within the origin of the server.
 MAX_REDIRECTS = 3
@@ -49,24 +44,18 @@ _ADVICE = {
 class ServerHTTPClient:
     """Sends HTTP requests to one server."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        headers: Mapping[str, Secret],
-        connect_timeout: float,
-        errors: ErrorFactory,
-        auth: MCPAuthProvider | None = None,
-        ip_policy: IPPolicy | None = None,
-    ) -> None:
-        """`ip_policy`: the addresses that may be dialled. With a policy no proxy is used: it would dial unchecked."""
-        self.url = url
-        self.errors = errors
-        self._headers = headers
-        self._auth = auth
-        self._proxy_route = aiohttp_client.find_proxy_route(url) if ip_policy is None else aiohttp_client.ProxyRoute()
-        self._connect_timeout = connect_timeout
-        self._client = aiohttp_client.create_http_client(connect_timeout=connect_timeout, ip_policy=ip_policy)
+    def __init__(self, setup: TransportSetup) -> None:
+        tool, ip_policy = setup.tool, setup.ip_policy
+        self.url = tool.url or ""
+        self.errors = setup.errors
+        self._headers = tool.headers
+        self._auth = setup.auth
+        # With an IP policy no proxy is used: it would dial addresses that the policy does not see.
+        self._proxy_route = (
+            aiohttp_client.find_proxy_route(self.url) if ip_policy is None else aiohttp_client.ProxyRoute()
+        )
+        self._connect_timeout = tool.timeout
+        self._client = aiohttp_client.create_http_client(connect_timeout=tool.timeout, ip_policy=ip_policy)
 
     async def close(self) -> None:
         await self._client.close()

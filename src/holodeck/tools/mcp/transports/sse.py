@@ -12,7 +12,7 @@ from urllib.parse import urljoin
 
 import aiohttp
 
-from holodeck.lib.byte_budget import ByteBudget, OverBudgetError
+from holodeck.lib.byte_budget import OverBudgetError
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.limits import NOTICE_TIMEOUT
 from holodeck.lib.net import aiohttp_client
@@ -20,7 +20,7 @@ from holodeck.lib.net.urls import shown_origin
 from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.errors import OVER_BUDGET
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode
-from holodeck.tools.mcp.transports.base import Delivery, OnMessage, send_quietly
+from holodeck.tools.mcp.transports.base import Delivery, OnMessage, TransportSetup, send_quietly
 from holodeck.tools.mcp.transports.duplex import DuplexTransport
 from holodeck.tools.mcp.transports.http_exchange import ServerHTTPClient
 from holodeck.tools.mcp.transports.sse_events import EventStream, EventTooLargeError
@@ -32,21 +32,11 @@ _CONNECTION_ERRORS = (aiohttp.ClientError, OSError)
 class SSETransport(DuplexTransport):
     """Connects to a server by the URL of its event stream."""
 
-    def __init__(
-        self,
-        http: ServerHTTPClient,
-        *,
-        on_message: OnMessage,
-        limit: int,
-        connect_timeout: float,
-        read_timeout: float,
-        budget: ByteBudget,
-    ) -> None:
-        super().__init__(http.errors, on_message, budget)
-        self._http = http
-        self._limit = limit
-        self._connect_timeout = connect_timeout
-        self._read_timeout = read_timeout
+    def __init__(self, setup: TransportSetup, on_message: OnMessage) -> None:
+        super().__init__(setup, on_message)
+        self._http = ServerHTTPClient(setup)
+        self._connect_timeout = setup.tool.timeout
+        self._read_timeout = setup.tool.sse_read_timeout
         self._version: str | None = None
         self._endpoint: asyncio.Future[str] = self._loop.create_future()
         self._stream: EventStream | None = None

@@ -10,25 +10,20 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING
+from secrets import token_hex
 
 from holodeck.lib import log
-from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.limits import KIB
 from holodeck.lib.line_splitter import LineSplitter
 from holodeck.lib.system.fd_shortage import is_file_shortage
 from holodeck.lib.system.process import Process, spawn_process
 from holodeck.lib.tasks import TaskSet
-from holodeck.tools.mcp.errors import ErrorFactory
+from holodeck.tools.mcp.launch import plan_launch
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode, encode_ascii, sniff_id
-from holodeck.tools.mcp.transports.base import Delivery, OnMessage
+from holodeck.tools.mcp.transports.base import Delivery, OnMessage, TransportSetup
 from holodeck.tools.mcp.transports.child_environment import child_environment, withheld_variables
 from holodeck.tools.mcp.transports.duplex import DuplexTransport
-
-if TYPE_CHECKING:
-    from holodeck.tools.mcp.launch import Launch
 
 # Seconds between the exit of a process and the end of the output that is still in its pipes.
 PROCESS_OUTPUT_GRACE = 0.25
@@ -47,22 +42,12 @@ _INSTALL = {
 class StdioTransport(DuplexTransport):
     """Runs a server as a child process."""
 
-    def __init__(
-        self,
-        launch: Launch,
-        *,
-        cwd: Path,
-        errors: ErrorFactory,
-        on_message: OnMessage,
-        encoding: str,
-        limit: int,
-        budget: ByteBudget,
-    ) -> None:
-        super().__init__(errors, on_message, budget)
-        self._launch = launch
-        self._cwd = cwd
-        self._limit = limit
-        self._encoding = codecs.lookup(encoding).name
+    def __init__(self, setup: TransportSetup, on_message: OnMessage) -> None:
+        super().__init__(setup, on_message)
+        tool = setup.tool
+        self._launch = plan_launch(tool, container=f"holodeck-{tool.name}-{token_hex(4)}")
+        self._cwd = setup.base_dir / (tool.cwd or "")
+        self._encoding = codecs.lookup(tool.encoding).name
         self._process: Process | None = None
         self._flow = _StdinFlow()
         self._queued: list[bytes] = []
@@ -72,11 +57,11 @@ class StdioTransport(DuplexTransport):
         self._is_end_scheduled = False
         self._is_negotiated = False
         self._splitter = LineSplitter(
-            limit=limit,
+            limit=self._limit,
             on_line=self.receive if self._encoding == "utf-8" else self._receive_recoded,
             on_dropped=self._fail_dropped_line,
             on_end=self._on_output_end,
-            budget=budget,
+            budget=setup.budget,
         )
 
     async def open(self) -> None:
@@ -104,6 +89,7 @@ class StdioTransport(DuplexTransport):
         self._is_negotiated = True
 
     async def close(self) -> None:
+        # The end of the process is no longer to be reported; the task ends at the next pass of the loop.
         self._tasks.cancel()
         self.fail(self._errors.connection("close", "the connection was closed"))
         if self._process is not None:

@@ -24,7 +24,7 @@ from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, decode, encode
 from holodeck.tools.mcp.protocol.versions import META_VERSION
-from holodeck.tools.mcp.transports.base import Delivery, OnMessage, send_quietly
+from holodeck.tools.mcp.transports.base import Delivery, OnMessage, TransportSetup, send_quietly
 from holodeck.tools.mcp.transports.http_exchange import ServerHTTPClient
 from holodeck.tools.mcp.transports.http_headers import build_routing_headers
 from holodeck.tools.mcp.transports.sse_events import EventStream, EventTooLargeError
@@ -218,30 +218,21 @@ def _retry_pause(retry: float | None, failures: int = 0) -> float:
 class StreamableHTTPTransport:
     """Sends requests to a server by its URL."""
 
-    def __init__(
-        self,
-        http: ServerHTTPClient,
-        *,
-        on_message: OnMessage,
-        limit: int,
-        read_timeout: float,
-        terminate_on_close: bool,
-        budget: ByteBudget,
-    ) -> None:
+    def __init__(self, setup: TransportSetup, on_message: OnMessage) -> None:
         self._loop = asyncio.get_running_loop()
         self.failure: asyncio.Future[MCPConnectionError] = self._loop.create_future()
-        self._http = http
-        self._errors = http.errors
+        self._http = ServerHTTPClient(setup)
+        self._errors = setup.errors
         self._streams = ResponseStreams(
-            http=http,
+            http=self._http,
             headers=self._build_headers,
             on_message=on_message,
-            limit=limit,
-            read_timeout=read_timeout,
-            budget=budget,
+            limit=setup.message_limit,
+            read_timeout=setup.tool.sse_read_timeout,
+            budget=setup.budget,
         )
-        self._budget = budget
-        self._terminate_on_close = terminate_on_close
+        self._budget = setup.budget
+        self._terminate_on_close = setup.tool.terminate_on_close
         self._session_id: str | None = None
         self._version: str | None = None
         self._is_modern = False

@@ -7,28 +7,23 @@ they are dispatched as a message.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
 from websockets.frames import CloseCode
 from websockets.typing import Subprotocol
 
-from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
+from holodeck.lib.byte_budget import OverBudgetError, Reservation
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.limits import NOTICE_TIMEOUT
 from holodeck.lib.net.proxies import find_proxy
 from holodeck.lib.net.tls import tls_context
 from holodeck.lib.net.urls import shown_origin
-from holodeck.lib.secret import Secret
 from holodeck.lib.tasks import TaskSet
-from holodeck.tools.mcp.errors import OVER_BUDGET, ErrorFactory
+from holodeck.tools.mcp.errors import OVER_BUDGET
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode
-from holodeck.tools.mcp.transports.base import Delivery, OnMessage, send_quietly
+from holodeck.tools.mcp.transports.base import Delivery, OnMessage, TransportSetup, send_quietly
 from holodeck.tools.mcp.transports.duplex import DuplexTransport
-
-if TYPE_CHECKING:
-    from holodeck.tools.mcp.auth.provider import MCPAuthProvider
 
 # Seconds between two pings, and for the answer to one: a peer that does not answer is considered lost.
 WEBSOCKET_PING = 20.0
@@ -39,24 +34,12 @@ _REFUSED_STATUSES = (401, 403)
 class WebSocketTransport(DuplexTransport):
     """Connects to a server by its WebSocket URL."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        headers: Mapping[str, Secret],
-        connect_timeout: float,
-        errors: ErrorFactory,
-        on_message: OnMessage,
-        limit: int,
-        budget: ByteBudget,
-        auth: MCPAuthProvider | None = None,
-    ) -> None:
-        super().__init__(errors, on_message, budget)
-        self._url = url
-        self._headers = headers
-        self._connect_timeout = connect_timeout
-        self._limit = limit
-        self._auth = auth
+    def __init__(self, setup: TransportSetup, on_message: OnMessage) -> None:
+        super().__init__(setup, on_message)
+        self._url = setup.tool.url or ""
+        self._headers = setup.tool.headers
+        self._connect_timeout = setup.tool.timeout
+        self._auth = setup.auth
         self._socket: _BudgetedConnection | None = None
         self._tasks = TaskSet()
 

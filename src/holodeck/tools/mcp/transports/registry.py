@@ -1,0 +1,92 @@
+"""The transports, by their name in a definition: one row each, with every property that other modules ask for.
+
+A new transport is a member of `TransportType`, a module with its class, and a row of `TRANSPORTS`. The module of a
+transport is imported when the first transport of its kind is built: aiohttp and websockets take long to import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from holodeck.lib import tracing
+from holodeck.lib.limits import DISCOVERY_TIMEOUT
+from holodeck.models.tool import MCPTool, TransportType
+from holodeck.tools.mcp.transports.base import OnMessage, Transport, TransportSetup
+
+BuildTransport = Callable[[TransportSetup, OnMessage], Transport]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransportKind:
+    """The properties of one kind of transport."""
+
+    load: Callable[[], BuildTransport]
+    """Imports the module of the transport and returns its class."""
+    protocol_name: str | None
+    """`network.protocol.name` of spans; None for pipes."""
+    starts_process: bool = False
+    """True when the server is a child process, started by `command`; otherwise it is remote, at `url`."""
+    has_connection: bool = True
+    """True when all messages share one connection, which can hang and which the server can end.
+
+    False when each request stands alone: a request without an answer then says nothing about the others.
+    """
+
+    def choose_discovery_timeout(self, startup_timeout: float) -> float:
+        """Return the seconds that an offer waits for the first list of tools.
+
+        A process may have to be downloaded first. A remote server answers soon or not at all.
+        """
+        return startup_timeout if self.starts_process else min(startup_timeout, DISCOVERY_TIMEOUT)
+
+    def build_span_attributes(self, tool: MCPTool) -> dict[str, tracing.Value | None]:
+        """Return the attributes of OpenTelemetry for the way to the server."""
+        if self.starts_process:
+            return {"network.transport": "pipe"}
+        address = urlsplit(tool.url or "")
+        default_port = 443 if address.scheme in {"https", "wss"} else 80
+        return {
+            "network.transport": "tcp",
+            "network.protocol.name": self.protocol_name,
+            "server.address": address.hostname,
+            "server.port": address.port or default_port,
+        }
+
+
+def get_kind(tool: MCPTool) -> TransportKind:
+    """Return the kind of the transport that the definition names."""
+    return TRANSPORTS[tool.transport]
+
+
+def _load_stdio() -> BuildTransport:
+    from holodeck.tools.mcp.transports.stdio import StdioTransport
+
+    return StdioTransport
+
+
+def _load_streamable_http() -> BuildTransport:
+    from holodeck.tools.mcp.transports.streamable_http import StreamableHTTPTransport
+
+    return StreamableHTTPTransport
+
+
+def _load_sse() -> BuildTransport:
+    from holodeck.tools.mcp.transports.sse import SSETransport
+
+    return SSETransport
+
+
+def _load_websocket() -> BuildTransport:
+    from holodeck.tools.mcp.transports.websocket import WebSocketTransport
+
+    return WebSocketTransport
+
+
+TRANSPORTS: Mapping[TransportType, TransportKind] = {
+    TransportType.STDIO: TransportKind(load=_load_stdio, protocol_name=None, starts_process=True),
+    TransportType.HTTP: TransportKind(load=_load_streamable_http, protocol_name="http", has_connection=False),
+    TransportType.SSE: TransportKind(load=_load_sse, protocol_name="http"),
+    TransportType.WEBSOCKET: TransportKind(load=_load_websocket, protocol_name="websocket"),
+}
