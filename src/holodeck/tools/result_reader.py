@@ -85,7 +85,7 @@ class ResultReader:
         text = self._stored_texts.get(str(call.arguments.get("id")))
         if text is None:
             known = ", ".join(self._stored_texts) or "none"
-            return ToolResult.failure(call.call_id, f"There is no kept result of this id. Kept: {known}.")
+            return ToolResult.failure(call.call_id, f"There is no stored result of this id. Stored: {known}.")
         return ToolResult(call_id=call.call_id, content=(TextContent(text=self._build_excerpt(text, call)),))
 
     def _store(self, key: str, text: str) -> None:
@@ -121,7 +121,8 @@ class ResultReader:
             self._store(key, block.text)
         except OverBudgetError:
             note = (
-                f"[cut: the first {self._limit} of {len(block.text)} characters. There is no room for the others now.]"
+                f"[cut: the first {self._limit} of {len(block.text)} characters. The rest was not stored: "
+                "too many bytes of requests and answers are in memory.]"
             )
             return replace(block, text=f"{block.text[: self._limit]}\n{note}")
         lines = block.text.count("\n") + 1

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget, Reservation
 from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError, MCPToolNotFoundError
-from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.connection.call_limit import CallLimit
 from holodeck.tools.mcp.connection.connection import Connection, ConnectionState
 from holodeck.tools.mcp.connection.supervisor import StartLimits, Supervisor
 from holodeck.tools.mcp.content import MCPToolResult, PromptResult, prompt_of
 from holodeck.tools.mcp.discovery import MCPPromptInfo, MCPToolInfo, list_prompts, list_tools
-from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN, ErrorFactory
+from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN
 from holodeck.tools.mcp.names import normalize_tool_name
 from holodeck.tools.mcp.output_validation import OutputChecker
 from holodeck.tools.mcp.protocol.jsonrpc import HEADER_MISMATCH, Message
@@ -37,10 +35,6 @@ from holodeck.tools.mcp.transports.base import Delivery, TransportSetup
 from holodeck.tools.mcp.transports.http_headers import build_argument_headers
 from holodeck.tools.mcp.transports.registry import get_kind
 
-if TYPE_CHECKING:
-    from holodeck.lib.net.ip_policy import IPPolicy
-    from holodeck.tools.mcp.auth.provider import MCPAuthProvider
-
 # Seconds before the list is fetched again for a call of a tool that is not listed.
 LIST_RECHECK = 5.0
 
@@ -48,55 +42,22 @@ LIST_RECHECK = 5.0
 META_KEY = "holodeck/idempotency-key"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SessionBuilder:
-    """Builds the sessions of one server, one for each connection."""
-
-    tool: MCPTool
-    base_dir: Path
-    errors: ErrorFactory
-    callbacks: Callbacks
-    auth: MCPAuthProvider | None = None
-    ip_policy: IPPolicy | None = None
-
-    def build(self, spawn: Spawn, on_notification: Callable[[Message], None], budget: ByteBudget) -> Session:
-        """Build a session on a new transport. Neither is started."""
-        kind = get_kind(self.tool)
-        setup = TransportSetup(
-            tool=self.tool,
-            base_dir=self.base_dir,
-            errors=self.errors,
-            budget=budget,
-            auth=self.auth,
-            ip_policy=self.ip_policy,
-        )
-        return Session(
-            partial(kind.load(), setup),
-            errors=self.errors,
-            responder=ServerRequestResponder(self.tool, self.callbacks, self.base_dir),
-            on_notification=on_notification,
-            spawn=spawn,
-            span_attributes=kind.build_span_attributes(self.tool),
-        )
-
-
 class MCPClient:
     """One configured server. A failed call is a result; all other failures raise MCPError."""
 
     def __init__(
         self,
-        sessions: SessionBuilder,
+        setup: TransportSetup,
         *,
+        callbacks: Callbacks | None = None,
         limits: StartLimits | None = None,
         call_limit: CallLimit | None = None,
-        budget: ByteBudget | None = None,
     ) -> None:
-        """`call_limit`: shared with other clients of the same server. `budget`: holds the bytes of answers."""
-        tool, callbacks = sessions.tool, sessions.callbacks
-        self.config = tool
-        self.budget = budget or ByteBudget()
-        self._errors = sessions.errors
-        self._callbacks = callbacks
+        """`setup`: the definition, and what its transports are built from. `call_limit`: shared with other clients."""
+        self.config = tool = setup.tool
+        self._setup = setup
+        self._errors = setup.errors
+        self._callbacks = callbacks = callbacks or Callbacks()
         self.call_limit = call_limit or CallLimit(tool.max_concurrent_calls)
         self._result_builder = ResultBuilder(tool, self._errors, OutputChecker())
         self._tools: CachedList[MCPToolInfo] = CachedList(
@@ -121,7 +82,6 @@ class MCPClient:
             on_notification=self._on_notification,
             on_failure=self._notify_listener,
         )
-        self._sessions = sessions
 
     @property
     def state(self) -> ConnectionState:
@@ -153,6 +113,15 @@ class MCPClient:
     def unmatched_patterns(self) -> Sequence[str]:
         """A sentence for each pattern of the definition that matches no tool of the latest list."""
         return self._tools.listing.unmatched
+
+    @property
+    def budget(self) -> ByteBudget:
+        """Holds the bytes of answers until they are results."""
+        return self._setup.budget
+
+    def use_budget(self, budget: ByteBudget) -> None:
+        """Count answers of this server in a shared budget, on connections made from now on."""
+        self._setup = replace(self._setup, budget=budget)
 
     def explain(self, error: MCPError) -> str:
         """Return the text of an error for a caller, without the cause if the caller does not operate the server."""
@@ -233,8 +202,15 @@ class MCPClient:
             record.reserved.release()
 
     def _build_session(self, spawn: Spawn, on_notification: Callable[[Message], None]) -> Session:
-        # The budget may have been replaced since the last connection.
-        return self._sessions.build(spawn, on_notification, self.budget)
+        kind = get_kind(self.config)
+        return Session(
+            partial(kind.load(), self._setup),
+            errors=self._errors,
+            responder=ServerRequestResponder(self.config, self._callbacks, self._setup.base_dir),
+            on_notification=on_notification,
+            spawn=spawn,
+            span_attributes=kind.build_span_attributes(self.config),
+        )
 
     async def _request_answer(
         self, record: CallRecord, arguments: Mapping[str, Any], on_progress: OnProgress | None, seconds: float

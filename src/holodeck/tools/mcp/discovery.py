@@ -194,7 +194,7 @@ def _add_entry(
         rejected[str(described.get("name"))[:200]] = str(error)
         return
     if item.name in found:
-        rejected[item.name] = "the name is on the list twice; the first is kept"
+        rejected[item.name] = "the name is on the list twice; only the first entry is used"
     else:
         found[item.name] = item
 

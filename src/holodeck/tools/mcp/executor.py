@@ -188,9 +188,8 @@ class MCPExecutor:
         about = {"server": server.name, "tool": tool.name}
         if not is_approved and needs_approval(server.config, tool):
             if self._approve is None:
-                reason = (
-                    f"The tool '{tool.name}' of server '{server.name}' needs a person's approval, and nobody is there."
-                )
+                subject = f"The tool '{tool.name}' of server '{server.name}'"
+                reason = f"{subject} needs a person's approval, and there is no one to ask."
                 return ToolResult.failure(call.call_id, reason, **about)
             if not call.is_approved and not await self._approve(server.name, tool.name, call.arguments):
                 return ToolResult.failure(call.call_id, NOT_APPROVED, **about)

@@ -13,7 +13,6 @@ from holodeck.lib.net.ip_policy import IPPolicy
 from holodeck.lib.redaction import secrets_in, url_secrets
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool, TransportType
-from holodeck.tools.mcp.client import SessionBuilder
 from holodeck.tools.mcp.connection.call_limit import CallLimit
 from holodeck.tools.mcp.connection.supervisor import StartLimits
 from holodeck.tools.mcp.errors import ErrorFactory
@@ -25,6 +24,7 @@ from holodeck.tools.mcp.plugin import (
     MCPWebsocketPlugin,
 )
 from holodeck.tools.mcp.protocol.server_requests import Callbacks
+from holodeck.tools.mcp.transports.base import TransportSetup
 
 if TYPE_CHECKING:
     from holodeck.tools.mcp.auth.provider import MCPAuthProvider
@@ -70,12 +70,11 @@ def create_mcp_plugin(
     """
     _refuse_unsafe(tool)
     folder = base_dir or Path.cwd()
-    errors = _build_error_factory(tool, untrusted, may_expose_causes=may_expose_causes)
-    sessions = SessionBuilder(
+    setup = TransportSetup(
         tool=tool,
         base_dir=folder,
-        errors=errors,
-        callbacks=callbacks or Callbacks(),
+        errors=_build_error_factory(tool, untrusted, may_expose_causes=may_expose_causes),
+        budget=budget or ByteBudget(),
         auth=auth or _build_auth(tool, folder),
         ip_policy=untrusted.ip_policy if untrusted is not None else None,
     )
@@ -95,7 +94,7 @@ def create_mcp_plugin(
         )
 
     plugin_class = _PLUGIN_CLASSES.get(tool.transport, MCPPlugin)
-    return plugin_class(sessions, limits=limits, call_limit=call_limit, budget=budget, build_similar=build_similar)
+    return plugin_class(setup, callbacks=callbacks, limits=limits, call_limit=call_limit, build_similar=build_similar)
 
 
 def _refuse_unsafe(tool: MCPTool) -> None:

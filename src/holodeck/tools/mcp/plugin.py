@@ -10,10 +10,12 @@ from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import MCPError
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool
-from holodeck.tools.mcp.client import MCPClient, SessionBuilder
+from holodeck.tools.mcp.client import MCPClient
 from holodeck.tools.mcp.connection.call_limit import CallLimit
 from holodeck.tools.mcp.connection.supervisor import StartLimits
 from holodeck.tools.mcp.content import MCPToolResult
+from holodeck.tools.mcp.protocol.server_requests import Callbacks
+from holodeck.tools.mcp.transports.base import TransportSetup
 
 __all__ = [
     "MCPError",
@@ -39,14 +41,14 @@ class MCPPlugin(MCPClient):
 
     def __init__(
         self,
-        sessions: SessionBuilder,
+        setup: TransportSetup,
         *,
+        callbacks: Callbacks | None = None,
         limits: StartLimits | None = None,
         call_limit: CallLimit | None = None,
-        budget: ByteBudget | None = None,
         build_similar: BuildSimilar | None = None,
     ) -> None:
-        super().__init__(sessions, limits=limits, call_limit=call_limit, budget=budget)
+        super().__init__(setup, callbacks=callbacks, limits=limits, call_limit=call_limit)
         self._build_similar = build_similar
 
     @property
@@ -71,10 +73,6 @@ class MCPPlugin(MCPClient):
     def share_limit(self, other: MCPPlugin) -> None:
         """Share the call limit with another plugin of the same server."""
         self.call_limit = other.call_limit
-
-    def use_budget(self, budget: ByteBudget) -> None:
-        """Count answers of this server in a shared budget, on connections made from now on."""
-        self.budget = budget
 
     async def disconnect(self) -> None:
         """End the connection, and the process of the server if there is one. Bounded; may be called twice."""

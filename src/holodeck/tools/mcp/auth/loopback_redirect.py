@@ -31,7 +31,7 @@ _PAGE = (
     "<body style='font:16px system-ui;margin:15vh auto;max-width:30em;text-align:center'><h1>{title}</h1><p>{text}</p>"
 )
 _DONE = _PAGE.format(title="You are logged in", text="HoloDeck has what it needs. You can close this window.")
-_DENIED = _PAGE.format(title="No login", text="The other side said no. The terminal has the details.")
+_DENIED = _PAGE.format(title="No login", text="The authorization server refused. The terminal has the details.")
 _UNEXPECTED = _PAGE.format(title="Not for HoloDeck", text="This answer does not belong to the login that is under way.")
 
 

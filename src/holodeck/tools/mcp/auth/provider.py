@@ -1,6 +1,6 @@
 """The interface of authentication at MCP servers, and the providers that have nothing to renew.
 
-A provider adds headers to every request of one server, and is asked once more when the server answers 401 or 403.
+A provider adds headers to every request of one server, and may renew them when the server answers 401 or 403.
 """
 
 from __future__ import annotations

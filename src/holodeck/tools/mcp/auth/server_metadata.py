@@ -122,7 +122,7 @@ async def find_resource_metadata(challenge_url: str, url: str, *, server: str, h
         if answer.status >= _SERVER_ERROR or answer.status == _TOO_MANY_REQUESTS:
             failed = f"{display_url(candidate)} answered {answer.status}"
     if failed:
-        raise auth_error(server, f"who may log in is not known: {failed}. Try again later.")
+        raise auth_error(server, f"its authorization server cannot be found: {failed}. Try again later.")
     return None
 
 

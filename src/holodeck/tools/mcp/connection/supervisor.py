@@ -2,8 +2,8 @@
 
 A connection is made on first use and replaced after a loss. Starts are limited by `RestartPolicy`: pauses grow with
 each failure, and a server in a crash loop is not started for `START_PAUSE` seconds. Callers that need a connection at
-the same time share one start; a cancelled caller does not cancel it. A server that repeatedly does not answer is
-asked for a sign of life and its connection is ended if there is none. `close` ends the start and all connections.
+the same time share one start; a cancelled caller does not cancel it. A server that repeatedly does not answer gets a
+liveness check, and its connection is ended if that fails. `close` ends the start and all connections.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ class Supervisor:
         began = time.monotonic()
         outcome = await self._open(self._era)
         if isinstance(outcome, MCPError) and self._crashed_on_probe(outcome):
-            log.debug("mcp.asked_again", server=self._errors.server, why="it ended when asked in the modern way")
+            log.debug("mcp.asked_again", server=self._errors.server, why="it exited on the modern probe")
             outcome = await self._open(ProtocolEra.LEGACY)
         if isinstance(outcome, MCPError):
             if outcome.details.get("shortage"):

@@ -219,7 +219,7 @@ _REFUSED: Mapping[str, str] = {
     "--env-file": "would read variables from a file",
     "--label-file": "would read a file of this machine",
     "--cidfile": "would write a file on this machine",
-    "--runtime": "would run the container with other walls than usual",
+    "--runtime": "would run the container with another runtime, which may isolate it less",
     "--cgroup-parent": _POWERS,
     "--sysctl": "would change settings of the kernel",
     "--annotation": "would give options to the program that runs containers",
@@ -252,7 +252,7 @@ def _network_danger(value: str) -> str | None:
 
 def _security_danger(value: str) -> str | None:
     is_hardening = value.strip().lower() in {"no-new-privileges", "no-new-privileges:true", "no-new-privileges=true"}
-    return None if is_hardening else "would take walls of the container down"
+    return None if is_hardening else "would weaken the isolation of the container"
 
 
 def _log_driver_danger(value: str) -> str | None:

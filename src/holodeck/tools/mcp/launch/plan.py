@@ -1,6 +1,7 @@
 """Plans the process of an MCP tool, and lists what is refused in it.
 
-Pure functions: nothing is looked up, opened or started.
+Pure functions: nothing is looked up, opened or started. A definition has a `command` exactly when its transport starts
+a process; the rules of `MCPTool` check that.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from holodeck.models.tool import CommandType, MCPTool
 from holodeck.tools.mcp.launch import docker, npx, uvx
 from holodeck.tools.mcp.launch.denylist import variable_danger
 from holodeck.tools.mcp.launch.refusal import LaunchFinding, Refusal
-from holodeck.tools.mcp.transports.registry import get_kind
 
 CONFIG_VARIABLE = "MCP_CONFIG"
 _DEFAULT_ARGS: Mapping[CommandType, tuple[str, ...]] = {
@@ -48,7 +48,7 @@ def plan_launch(tool: MCPTool, *, container: str | None = None) -> Launch:
 
     Raises `MCPConfigError` for a tool that starts no process.
     """
-    if not get_kind(tool).starts_process or tool.command is None:
+    if tool.command is None:
         raise MCPConfigError("'command' is required for stdio transport")
     env = _build_env(tool)
     args = _build_args(tool)
@@ -63,7 +63,7 @@ def find_refusals(tool: MCPTool) -> list[Refusal]:
 
     Empty for a tool that starts no process and for one with `allow_unsafe_args`.
     """
-    if not get_kind(tool).starts_process or tool.allow_unsafe_args:
+    if tool.command is None or tool.allow_unsafe_args:
         return []
     found = [finding.to_refusal(_key_of(tool, finding.index)) for finding in _find_dangers(tool)]
     advice = "Pass it to the container only, with '-e' in 'args'" if tool.command is CommandType.DOCKER else "Remove it"

@@ -1,8 +1,8 @@
 """Negotiates the era and version of the protocol with a server.
 
-The client first asks in the modern way (`server/discover`). If the server refuses, or is silent for `probe_timeout`, it
-also sends the legacy handshake (`initialize`), and the first agreement of the two decides. Both requests are tasks of
-one `_Negotiation`, which cancels what is left of them at its end. The caller sets the deadline for the whole.
+The client first sends the modern probe (`server/discover`). If the server refuses it, or is silent for `probe_timeout`,
+the client also sends the legacy handshake (`initialize`), and the first agreement of the two decides. Both requests are
+tasks of one `_Negotiation`, which cancels the unanswered one at its end. The caller sets the deadline for the whole.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ class DuplexTransport(ABC):
             cause = message.get("error") if request_id is None else f"the answer has id {request_id!r}, not {pending!r}"
             text = f"the answer does not belong to any request ({self._errors.excerpt(str(cause))})"
             self._fail_request(pending, self._errors.protocol("call", text, raw=self._errors.excerpt(raw)))
-        self._discard("nobody waits for this answer", raw)
+        self._discard("no request waits for this answer", raw)
 
     def _recover_unreadable(self, raw: bytes | bytearray) -> None:
         try:

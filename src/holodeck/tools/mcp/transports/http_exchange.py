@@ -101,7 +101,7 @@ class ServerHTTPClient:
             return self.errors.connection(phase, text, **details, location=target)
         text = f"HTTP {status} {reason}".strip() + _ADVICE.get(status, "")
         if status >= _FIRST_SERVER_ERROR:
-            text += ": the server or something before it is in trouble."
+            text += ": the server, or a proxy in front of it, failed."
         if status == _TOO_MANY and details["retry_after"]:
             text += f" It asks to wait {details['retry_after']} s."
         if details["body"]:

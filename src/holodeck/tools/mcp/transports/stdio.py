@@ -95,7 +95,7 @@ class StdioTransport(DuplexTransport):
         if self._process is not None:
             await self._process.close()
             if self._process.was_killed:
-                text = "it went on after the end of its input and SIGTERM, and was killed."
+                text = "it did not exit after the end of its input and SIGTERM, and was killed."
                 raise self._errors.connection("close", text)
 
     def cancel(self, request_id: RequestId, reason: str) -> None:
@@ -148,7 +148,7 @@ class StdioTransport(DuplexTransport):
         elif request_id is not None:
             self._fail_request(request_id, self._errors.over_budget("call"))
         else:
-            self._discard("there was no room for it", head)
+            self._discard("the byte budget is exhausted", head)
 
     def _schedule_end_report(self) -> None:
         """Report the end of the process once; called when the process exits and when its output ends."""
