@@ -38,18 +38,30 @@ class Server:
         self.is_closed = asyncio.Event()
         self.calls = 0
 
-    def errand(self) -> PreparedCall:
-        return PreparedCall(
-            call=CALL, find_refusal=self._yes, ask_permission=self._yes, may_repeat=lambda: False, execute=self._execute
-        )
+    def prepare_call(self) -> PreparedCall:
+        return ServerCall(self)
 
-    async def _yes(self) -> None:
-        """Nobody minds."""
 
-    async def _execute(self) -> ToolResult:
-        self.calls += 1
-        self.is_asked.set()
-        await self.is_closed.wait()
+class ServerCall:
+    """A call at the server that nothing refuses and that may not be repeated."""
+
+    def __init__(self, server: Server) -> None:
+        self.call = CALL
+        self._server = server
+
+    async def find_refusal(self) -> None:
+        return None
+
+    async def ask_permission(self) -> None:
+        return None
+
+    def may_repeat(self) -> bool:
+        return False
+
+    async def execute(self) -> ToolResult:
+        self._server.calls += 1
+        self._server.is_asked.set()
+        await self._server.is_closed.wait()
         return ToolResult.failure(CALL.call_id, "The server was closed.")
 
 
@@ -57,13 +69,13 @@ class Server:
 async def test_a_call_whose_server_was_closed_by_us_has_an_unknown_outcome() -> None:
     book, server = Book(), Server()
     steps = CheckpointedSteps(book)
-    calling = asyncio.create_task(steps.run_call(server.errand()))
+    calling = asyncio.create_task(steps.run_call(server.prepare_call()))
     await server.is_asked.wait()
     steps.abandon()
     server.is_closed.set()
     with pytest.raises(WorkTakenOverError):
         await calling
-    again = await CheckpointedSteps(book).run_call(server.errand())
+    again = await CheckpointedSteps(book).run_call(server.prepare_call())
     assert OUTCOME_UNKNOWN in str(again.content)
     assert server.calls == 1
 

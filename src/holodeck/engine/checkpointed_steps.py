@@ -1,6 +1,13 @@
-"""The steps of a run that survives: each is kept when it is done, and never done again.
+"""Steps of a durable run: the result of each is stored as a checkpoint, and a stored step is never run again.
 
-A call that was under way when its process died is repeated only if that does no harm; else the model is told.
+`CheckpointedSteps` belongs to one run in one process. A turn is one checkpoint (`turn N`). A call is two: `send ID`
+before the call starts, and `call ID` with its result. After a crash, another process runs the same loop with the same
+checkpoints: stored turns are replayed into the event log, stored results are returned, and the first step without a
+checkpoint runs. A call with a `send` but no result was running when its process died. It is run again only if its tool
+may be repeated; otherwise its result is `OUTCOME_UNKNOWN`.
+
+Checkpoints are matched by their order, so the `call` steps of calls that run concurrently start in the order of the
+calls. `run_turn` and `run_call` raise `WorkTakenOverError` once the run belongs to another process.
 """
 
 from __future__ import annotations
@@ -20,6 +27,10 @@ from holodeck.models.items_json import decode_item, encode_item
 from holodeck.models.model_io import ModelAnswer
 from holodeck.tools.executor import ToolResult
 
+OUTCOME_UNKNOWN = (
+    "The process that ran this call ended before it had an answer. Whether the call took effect is unknown. "
+    "Find out before you repeat it."
+)
 _Delta = TextAdded | ReasoningAdded | CallAdded
 _DELTAS: dict[str, type[_Delta]] = {
     "text.added": TextAdded,
@@ -28,86 +39,11 @@ _DELTAS: dict[str, type[_Delta]] = {
 }
 
 
-def turn_to_json(turn: ModelTurn, events: Sequence[Event]) -> JSONObject:
-    """What is kept of a turn."""
-    answered = turn.answer
-    return {
-        "events": [_event_to_json(event) for event in _merge_deltas(events)],
-        "usage": asdict(answered.usage),
-        "finish": answered.finish,
-        "model": answered.model,
-        "held": sorted(turn.needs_approval),
-    }
-
-
-def turn_from_json(stored: JSONObject) -> ModelTurn:
-    items = tuple(decode_item(event["item"]) for event in stored["events"] if event["type"] == "item.finished")
-    answered = ModelAnswer(items=items, finish=stored["finish"], usage=Usage(**stored["usage"]), model=stored["model"])
-    return ModelTurn(answer=answered, needs_approval=frozenset(stored["held"]))
-
-
-def events_from_json(stored: JSONObject) -> Iterator[Event]:
-    """The events of a kept turn, for a log that has not seen them."""
-    for plain in stored["events"]:
-        values = dict(plain)
-        kind = values.pop("type")
-        if kind == "item.finished":
-            yield ItemFinished(item=decode_item(values["item"]), is_cut=values.get("is_cut", False))
-        elif kind == "turn.started":
-            yield TurnStarted(**values, is_replayed=True)
-        else:
-            yield _DELTAS[kind](**values)
-
-
-def _merge_deltas(events: Iterable[Event]) -> Iterator[Event]:
-    """The same events with deltas of one item that follow each other made one."""
-    deltas: list[_Delta] = []
-    for event in events:
-        delta = event if isinstance(event, TextAdded | ReasoningAdded | CallAdded) else None
-        if deltas and (delta is None or not _is_same_content(deltas[-1], delta)):
-            yield _join_deltas(deltas)
-            deltas = []
-        if delta is not None:
-            deltas.append(delta)
-        else:
-            yield event
-    if deltas:
-        yield _join_deltas(deltas)
-
-
-def _is_same_content(one: _Delta, more: _Delta) -> bool:
-    if one.type != more.type or one.item_id != more.item_id:
-        return False
-    return getattr(one, "is_refusal", False) == getattr(more, "is_refusal", False)
-
-
-def _join_deltas(deltas: Sequence[_Delta]) -> _Delta:
-    """Deltas of one item as one. Joined once: adding them up one by one takes quadratic time."""
-    first = deltas[0]
-    if isinstance(first, CallAdded):
-        return replace(first, arguments="".join(each.arguments for each in deltas if isinstance(each, CallAdded)))
-    return replace(first, text="".join(each.text for each in deltas if not isinstance(each, CallAdded)))
-
-
-def _event_to_json(event: Event) -> dict[str, Any]:
-    match event:
-        case ItemFinished():
-            return {"type": event.type, "item": encode_item(event.item), "is_cut": event.is_cut}
-        case TurnStarted():
-            return {"type": event.type, "turn": event.turn, "tools": event.tools}
-        case _:
-            return asdict(event)
-
-
-OUTCOME_UNKNOWN = (
-    "The process that ran this call ended before it had an answer. Whether the call took effect is unknown. "
-    "Find out before you repeat it."
-)
-
-
 class CheckpointedSteps:
-    """Steps with a memory. `hand_over` stops at the next moment at which nothing is under way that cannot be
-    repeated.
+    """Carries out the steps of a durable run, unless their checkpoints have a result already.
+
+    `hand_over` and `abandon` end the part of this process: no further step starts, and the run can be cancelled here
+    and continued elsewhere.
     """
 
     def __init__(self, checkpoints: Checkpoints) -> None:
@@ -115,27 +51,35 @@ class CheckpointedSteps:
         self._running_calls = 0
         self._is_idle = asyncio.Event()
         self._is_idle.set()
+        # Set once the `send` step of the latest call is stored; the next call waits for it.
         self._last_sent = asyncio.Event()
         self._last_sent.set()
         self._has_failed = False
         self._is_abandoned = False
         self.is_handed_over = False
-        """True once this process has left the rest of the run to another."""
+        """True once the rest of the run belongs to another process."""
+
+    @property
+    def running_calls(self) -> int:
+        """Number of calls that are running now. One that waits for a person's permission is not."""
+        return self._running_calls
 
     async def run_turn(
         self, number: int, log: EventLog, ask_model: Callable[[AppendEvent], Awaitable[ModelTurn]]
     ) -> ModelTurn:
         self._require_ownership()
         fresh: list[ModelTurn] = []
-        finished: list[Event] = []
+        # From the first finished item on, events reach the log only after the checkpoint is stored: until then the
+        # turn may be asked for again, and its items may become different ones.
+        deferred: list[Event] = []
 
         async def ask() -> JSONObject:
-            told: list[Event] = []
+            events: list[Event] = []
 
             def append(event: Event) -> None:
-                told.append(event)
-                if finished or isinstance(event, ItemFinished):
-                    finished.append(event)  # told when it is kept: it may then not become another one
+                events.append(event)
+                if deferred or isinstance(event, ItemFinished):
+                    deferred.append(event)
                 else:
                     log.append(event)
 
@@ -144,19 +88,15 @@ class CheckpointedSteps:
             except ModelError as error:
                 return {"failed": str(error), "provider": error.provider, "status": error.status, "code": error.code}
             fresh.append(turn)
-            return turn_to_json(turn, told)
+            return turn_to_json(turn, events)
 
-        kept = await self._run_step(f"turn {number}", ask)
-        if "failed" in kept:
-            code = kept.get("code", "")
-            raise ModelError(kept["failed"], provider=kept["provider"], status=kept["status"], code=code)
-        if fresh:
-            for event in finished:
-                log.append(event)
-            return fresh[0]
-        for event in events_from_json(kept):
+        stored = await self._run_step(f"turn {number}", ask)
+        if "failed" in stored:
+            code = stored.get("code", "")
+            raise ModelError(stored["failed"], provider=stored["provider"], status=stored["status"], code=code)
+        for event in deferred if fresh else events_from_json(stored):
             log.append(event)
-        return turn_from_json(kept)
+        return fresh[0] if fresh else turn_from_json(stored)
 
     async def run_call(self, prepared: PreparedCall) -> ToolResult:
         call, is_fresh = prepared.call, False
@@ -177,12 +117,12 @@ class CheckpointedSteps:
 
         self._require_ownership()
         self._count_started()
-        before, self._last_sent = self._last_sent, asyncio.Event()
-        asked = self._last_sent
+        previous, self._last_sent = self._last_sent, asyncio.Event()
+        is_sent = self._last_sent
         try:
             sent = await self._run_step(f"send {call.id}", send)
-            await self._wait_sent(before)
-            asked.set()
+            await self._wait_sent(previous)
+            is_sent.set()
             if "refusal" in sent:
                 return ToolResult.failure(call.call_id, sent["refusal"])
             return _result_from_json(call.call_id, await self._run_step(f"call {call.id}", execute))
@@ -190,11 +130,23 @@ class CheckpointedSteps:
             self._has_failed = True
             raise
         finally:
-            asked.set()
+            is_sent.set()
             self._count_ended()
 
+    async def hand_over(self) -> None:
+        """Start no further step, and return when no call is running. The caller can then cancel the run."""
+        self.is_handed_over = True
+        await self._is_idle.wait()
+
+    def abandon(self) -> None:
+        """Hand over without waiting for running calls.
+
+        The result of a call that ends from now on is not stored: it may only say that its server was stopped.
+        """
+        self.is_handed_over = self._is_abandoned = True
+
     async def _ask_permission(self, prepared: PreparedCall) -> str | None:
-        """Ask before the call counts as sent: while a person thinks, nothing is under way and nobody needs to wait."""
+        # While a person decides, the call is not running, and `hand_over` does not wait for it.
         self._count_ended()
         try:
             refusal = await prepared.ask_permission()
@@ -203,22 +155,11 @@ class CheckpointedSteps:
         self._require_ownership()
         return refusal
 
-    @property
-    def running_calls(self) -> int:
-        """How many calls are being carried out."""
-        return self._running_calls
-
-    async def hand_over(self) -> None:
-        """Begin nothing more; return when no call is under way. The run can then be cancelled and goes on elsewhere."""
-        self.is_handed_over = True
-        await self._is_idle.wait()
-
-    def abandon(self) -> None:
-        """Wait for nothing. How a call ends from now on says only that its server was ended: its outcome is unknown."""
-        self.is_handed_over = self._is_abandoned = True
-
     async def _wait_sent(self, previous: asyncio.Event) -> None:
-        """Steps are found again by their place, not by their name: nobody takes that of a call that failed."""
+        """Wait until the `send` step of the previous call is stored.
+
+        Checkpoints are matched by position: after a failed call, a later one would be stored at its position.
+        """
         await previous.wait()
         if self._has_failed:
             raise WorkTakenOverError
@@ -242,6 +183,76 @@ class CheckpointedSteps:
         except WorkTakenOverError:
             self.is_handed_over = True
             raise
+
+
+def turn_to_json(turn: ModelTurn, events: Sequence[Event]) -> JSONObject:
+    """The checkpoint of a turn: its events, with consecutive deltas of one item merged, and its answer."""
+    answer = turn.answer
+    return {
+        "events": [_event_to_json(event) for event in _merge_deltas(events)],
+        "usage": asdict(answer.usage),
+        "finish": answer.finish,
+        "model": answer.model,
+        "held": sorted(turn.needs_approval),
+    }
+
+
+def turn_from_json(stored: JSONObject) -> ModelTurn:
+    items = tuple(decode_item(event["item"]) for event in stored["events"] if event["type"] == "item.finished")
+    answer = ModelAnswer(items=items, finish=stored["finish"], usage=Usage(**stored["usage"]), model=stored["model"])
+    return ModelTurn(answer=answer, needs_approval=frozenset(stored["held"]))
+
+
+def events_from_json(stored: JSONObject) -> Iterator[Event]:
+    """The events of a stored turn, in their order. Its `TurnStarted` is marked as replayed."""
+    for stored_event in stored["events"]:
+        values = dict(stored_event)
+        kind = values.pop("type")
+        if kind == "item.finished":
+            yield ItemFinished(item=decode_item(values["item"]), is_cut=values.get("is_cut", False))
+        elif kind == "turn.started":
+            yield TurnStarted(**values, is_replayed=True)
+        else:
+            yield _DELTAS[kind](**values)
+
+
+def _merge_deltas(events: Iterable[Event]) -> Iterator[Event]:
+    deltas: list[_Delta] = []
+    for event in events:
+        delta = event if isinstance(event, TextAdded | ReasoningAdded | CallAdded) else None
+        if deltas and (delta is None or not _is_same_content(deltas[-1], delta)):
+            yield _join_deltas(deltas)
+            deltas = []
+        if delta is not None:
+            deltas.append(delta)
+        else:
+            yield event
+    if deltas:
+        yield _join_deltas(deltas)
+
+
+def _is_same_content(one: _Delta, more: _Delta) -> bool:
+    if one.type != more.type or one.item_id != more.item_id:
+        return False
+    return getattr(one, "is_refusal", False) == getattr(more, "is_refusal", False)
+
+
+def _join_deltas(deltas: Sequence[_Delta]) -> _Delta:
+    # Joined once: adding them up one by one takes quadratic time.
+    first = deltas[0]
+    if isinstance(first, CallAdded):
+        return replace(first, arguments="".join(each.arguments for each in deltas if isinstance(each, CallAdded)))
+    return replace(first, text="".join(each.text for each in deltas if not isinstance(each, CallAdded)))
+
+
+def _event_to_json(event: Event) -> dict[str, Any]:
+    match event:
+        case ItemFinished():
+            return {"type": event.type, "item": encode_item(event.item), "is_cut": event.is_cut}
+        case TurnStarted():
+            return {"type": event.type, "turn": event.turn, "tools": event.tools}
+        case _:
+            return asdict(event)
 
 
 def _result_to_json(result: ToolResult) -> JSONObject:

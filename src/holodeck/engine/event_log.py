@@ -1,4 +1,8 @@
-"""The spine of a run: events are appended and numbered, and any number of readers follow, early or late."""
+"""Event log of one run, in memory: events are appended and numbered, and any number of readers follow them.
+
+A reader may start at any event, before, during or after the run, and sees every event from there on in order.
+`append` never waits for a reader. The log is used from one event loop and is not thread-safe.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from holodeck.models.events import Event, RunFinished
 
 
 class EventLog:
-    """Append-only. The first event has number 0; the last one is `RunFinished`."""
+    """Append-only list of events with readers. The first event has number 0; the last one is `RunFinished`."""
 
     def __init__(self) -> None:
         self._events: list[Event] = []
@@ -24,7 +28,7 @@ class EventLog:
         return self._events[-1] if self._events else None
 
     def append(self, event: Event) -> int:
-        """Add an event and wake the readers. Nothing can follow the end."""
+        """Add an event, wake the readers and return its number. Raises `RuntimeError` after `RunFinished`."""
         if self.is_finished:
             raise RuntimeError("the run has ended; its log takes no more events")
         self._events.append(event)
@@ -34,14 +38,8 @@ class EventLog:
             self._wake_readers()
         return len(self._events) - 1
 
-    def _wake_readers(self) -> None:
-        waiting, self._waiters = self._waiters, []
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
-
     async def read(self, starting_after: int = -1) -> AsyncIterator[tuple[int, Event]]:
-        """Every event after a number, those to come included, until the run has ended."""
+        """Yield every event after a number, with its own number, until the run has ended."""
         position = starting_after + 1
         async for batch in self.read_batches(starting_after):
             for event in batch:
@@ -49,14 +47,14 @@ class EventLog:
                 position += 1
 
     async def read_batches(self, starting_after: int = -1) -> AsyncGenerator[list[Event], None]:
-        """The same, with what has happened since the last look in one piece: cheaper for a reader in a hurry."""
+        """Like `read`, but yield all events that have been appended since the last batch as one list."""
         position = starting_after + 1
         while batch := await self.wait_events(position):
             position += len(batch)
             yield batch
 
     async def wait_events(self, position: int) -> list[Event]:
-        """The events from a number on, as soon as there are any. An empty list: the run has ended before."""
+        """Wait until there are events from `position` on and return them. An empty list: the run ended before it."""
         while position >= len(self._events):
             if self.is_finished:
                 return []
@@ -68,3 +66,9 @@ class EventLog:
                 if waiter in self._waiters:
                     self._waiters.remove(waiter)
         return self._events[position:]
+
+    def _wake_readers(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)

@@ -1,10 +1,15 @@
-"""The agent loop: ask the model, run the tools that it asks for, tell it what came of them, until it has an answer."""
+"""The agent loop: ask the model, run the tools that it calls, ask again with their outputs, until it has an answer.
+
+`run` executes one `RunRequest`. It appends `RunStarted` to the event log, then the events of every turn and call in
+the order in which they happen, and `RunFinished` last, however the run ends: completed, incomplete at a limit, waiting
+for the client or for an approval, failed or cancelled. Turns and calls are carried out by a `Steps` object, so that a
+durable run can be continued by another process.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 from holodeck.engine import tracing
@@ -26,7 +31,6 @@ from holodeck.lib.types import record
 from holodeck.models.events import (
     Cause,
     Failure,
-    MissingServer,
     RunFinished,
     RunResult,
     RunStarted,
@@ -34,14 +38,14 @@ from holodeck.models.events import (
     TurnStarted,
 )
 from holodeck.models.items import FunctionCall, Item, Message, Usage, place_outputs_after_calls
-from holodeck.models.model_io import CUT_SHORT, ModelRequest, ToolChoice
+from holodeck.models.model_io import CUT_SHORT, ModelAnswer, ModelRequest, ToolChoice
 from holodeck.providers.base import ModelProvider
 from holodeck.tools.toolbox import Toolbox
 
 
 @record
 class RunRequest:
-    """One run: what the model is told first, and how far it may go."""
+    """One run: the first request to the model, and the limits of the run."""
 
     run_id: str
     model: ModelRequest
@@ -49,139 +53,210 @@ class RunRequest:
     max_turns: int = DEFAULT_MAX_TURNS
     max_tool_calls: int | None = None
     pending: tuple[FunctionCall, ...] = ()
-    """Calls of an earlier run that waited for the client or for approval; they run before the model is asked."""
+    """Pending calls of an earlier run; they run before the first turn."""
     agent: str = ""
-    """Whose run it is, by the name that people say; for logs and traces."""
+    """The public name of the agent, for logs and traces."""
     provider: str = ""
-    """Who runs the model; for traces."""
+    """The name of the provider that runs the model, for traces."""
     max_answer_bytes: int = DEFAULT_ANSWER_BYTES
-    """Of what the model says in one turn; there the turn is ended, and the run is incomplete."""
+    """Limit for the answer of one turn; a longer one is cut there, and the run is incomplete."""
     max_response_bytes: int = DEFAULT_RESPONSE_BYTES
-    """The same of all turns together."""
+    """Limit for the answers of all turns together."""
     budget: ByteBudget = field(default_factory=ByteBudget)
-    """Shared with other runs: what the model says counts in it until the run has ended."""
+    """Shared with other runs; the answers of this run count in it until the run has ended."""
     can_pause: bool = True
-    """False when nobody will bring this run's pending calls back: only those that need approval are left then."""
-
-
-@dataclass
-class _Progress:
-    items: list[Item] = field(default_factory=list)
-    usage: Usage = field(default_factory=Usage)
-    turns: int = 0
-    calls: int = 0
-    answer_bytes: int = 0
-    memory: Reservation = field(default_factory=lambda: Reservation(ByteBudget()))
-    started_at: float = field(default_factory=time.monotonic)
-    missing: Mapping[str, MissingServer] = field(default_factory=dict)
+    """False when no later request can continue this run: only calls that need approval stay pending then."""
 
 
 async def run(
     request: RunRequest, model: ModelProvider, toolbox: Toolbox, log: EventLog, steps: Steps | None = None
 ) -> RunResult:
-    """Run to the end. The log gets everything, `RunFinished` last, also when it fails or is cancelled."""
-    progress = _Progress(missing=toolbox.missing, memory=Reservation(request.budget))
-    log.append(RunStarted(run_id=request.run_id, model=model.name))
-    result: RunResult | None = None
-    with tracing.start_run_span(request, model.name) as span:
-        try:
-            result = await _run_turns(request, model, toolbox, log, progress, steps or DirectSteps())
-        except HoloDeckError as error:
-            result = _build_result(progress, "failed", error=_failure_of(error, has_run_tools=progress.calls > 0))
-        except Exception as error:
-            cause = _first_cause(error)
-            message = f"HoloDeck itself failed ({type(cause).__name__}). This is a bug."
-            if isinstance(cause, HoloDeckError):  # of a step among several
-                message = str(cause)
-            result = _build_result(progress, "failed", error=Failure(code="run_error", message=message))
-            if not isinstance(cause, HoloDeckError):
-                raise
-        finally:
-            result = result or _build_result(progress, "cancelled", reason="The run was cancelled.")
-            progress.memory.release()
-            log.append(RunFinished(result=result))
-            tracing.record_run_end(span, result)
-    return result
+    """Run to the end and return the result, which is also in the last event of the log.
+
+    A `HoloDeckError` becomes a result with the status `failed`. Any other exception is a bug: it becomes such a result
+    in the log, and is raised again. A cancelled run has its `RunFinished`, too.
+    """
+    return await _Run(request, model, toolbox, log, steps or DirectSteps()).execute()
 
 
-async def _run_turns(
-    request: RunRequest, model: ModelProvider, toolbox: Toolbox, log: EventLog, progress: _Progress, steps: Steps
-) -> RunResult:
-    ask, choice = request.model, request.model.tool_choice
-    allowed = () if choice.mode == "none" else choice.allowed  # whatever the model makes of being told so
-    phase = ToolCallRunner(toolbox, log, steps, allowed=allowed, is_parallel=ask.parallel_tool_calls)
+class _Run:
+    """State of one run: the items, usage and counts so far. Executed once."""
 
-    async def execute_calls(calls: list[FunctionCall], phase: ToolCallRunner = phase) -> None:
-        left = None if request.max_tool_calls is None else request.max_tool_calls - progress.calls
-        progress.items += await phase.run(calls, max_calls=left)
-        progress.calls += len(calls) if left is None else min(len(calls), max(left, 0))
+    def __init__(
+        self, request: RunRequest, model: ModelProvider, toolbox: Toolbox, log: EventLog, steps: Steps
+    ) -> None:
+        self._request = request
+        self._model = model
+        self._toolbox = toolbox
+        self._log = log
+        self._steps = steps
+        self._choice = choice = request.model.tool_choice
+        # The model learns of the mode "none", but may call a tool all the same: then none is allowed.
+        self._call_runner = self._build_call_runner(() if choice.mode == "none" else choice.allowed)
+        self._memory = Reservation(request.budget)
+        self._items: list[Item] = []
+        self._usage = Usage()
+        self._turns = 0
+        self._calls = 0
+        self._answer_bytes = 0
+        self._started_at = time.monotonic()
 
-    if request.pending:
-        await toolbox.collect_specs()
-        earlier = ToolCallRunner(toolbox, log, steps, allowed=choice.allowed, is_parallel=ask.parallel_tool_calls)
-        await execute_calls(list(request.pending), earlier)
-    while True:
-        specs = await toolbox.collect_specs()
-        progress.turns += 1
-        items = place_outputs_after_calls((*ask.items, *progress.items))
-        is_as_given = items == ask.items and specs == ask.tools and choice is ask.tool_choice
-        asked = ask if is_as_given else replace(ask, items=items, tools=specs, tool_choice=choice)
-        limit = min(request.max_answer_bytes, request.max_response_bytes - progress.answer_bytes)
-        take = partial(_run_model_turn, model, request.provider, toolbox, asked, progress.turns, limit, progress.memory)
-        turn = await steps.run_turn(progress.turns, log, take)
-        answered = turn.answer
-        progress.usage += answered.usage
-        progress.answer_bytes += sum(answer_size(item) for item in answered.items)
-        calls = [item for item in answered.items if isinstance(item, FunctionCall)]
-        if answered.finish in CUT_SHORT:  # the last call may be half of one: none of them is made
-            progress.items += [item for item in answered.items if not isinstance(item, FunctionCall)]
-            return _finished_result(progress, answered.finish, limit)
-        progress.items += answered.items
-        if not calls:
-            return _finished_result(progress, answered.finish, limit)
-        own = [call for call in calls if not toolbox.is_client_function(call.name) or not phase.is_allowed(call.name)]
-        held = [call for call in own if call.call_id in turn.needs_approval]
-        if len(own) < len(calls) or held:  # somebody must act before anything runs
-            if not request.can_pause:
-                await execute_calls([call for call in own if call not in held])
-                own = held
-            status: Status = "requires_action" if own else "completed"
-            return _build_result(
-                progress, status, pending=tuple(own), needs_approval=frozenset(call.call_id for call in held)
-            )
-        if progress.turns >= request.max_turns:
-            most, left = request.max_turns, len(calls)
-            turns = f"{most} turn{'' if most == 1 else 's'}"
-            reason = (
-                f"The limit of {turns} is reached; {left} more tool call{' was' if left == 1 else 's were'} not run."
-            )
-            return _build_result(progress, "incomplete", reason=reason, cause="max_turns")
-        await execute_calls(own)
-        is_spent = request.max_tool_calls is not None and progress.calls >= request.max_tool_calls
-        is_over = is_spent or ask.tool_choice.mode == "none"
-        choice = ToolChoice(mode="none" if is_over else "auto", allowed=choice.allowed)
+    async def execute(self) -> RunResult:
+        self._log.append(RunStarted(run_id=self._request.run_id, model=self._model.name))
+        result: RunResult | None = None
+        with tracing.start_run_span(self._request, self._model.name) as span:
+            try:
+                result = await self._run_turns()
+            except HoloDeckError as error:
+                result = self._build_result("failed", error=_failure_of(error, has_run_tools=self._calls > 0))
+            except Exception as error:
+                # Steps that run side by side raise an `ExceptionGroup`.
+                cause = _first_cause(error)
+                is_ours = isinstance(cause, HoloDeckError)
+                message = str(cause) if is_ours else f"HoloDeck itself failed ({type(cause).__name__}). This is a bug."
+                result = self._build_result("failed", error=Failure(code="run_error", message=message))
+                if not is_ours:
+                    raise
+            finally:
+                result = result or self._build_result("cancelled", reason="The run was cancelled.")
+                self._memory.release()
+                self._log.append(RunFinished(result=result))
+                tracing.record_run_end(span, result)
+        return result
+
+    async def _run_turns(self) -> RunResult:
+        request = self._request
+        if request.pending:
+            await self._toolbox.collect_specs()
+            # They were allowed when the model made them: a mode "none" is about the turns of this run.
+            runner = self._build_call_runner(request.model.tool_choice.allowed)
+            await self._execute_calls(list(request.pending), runner)
+        while True:
+            ask = await self._build_model_request()
+            self._turns += 1
+            limit = min(request.max_answer_bytes, request.max_response_bytes - self._answer_bytes)
+            turn = await self._steps.run_turn(self._turns, self._log, partial(self._ask_model, ask, limit))
+            calls = self._add_answer(turn.answer)
+            if not calls:
+                return self._build_answered_result(turn.answer.finish, limit)
+            own = [call for call in calls if self._is_own_call(call)]
+            if len(own) < len(calls) or any(call.call_id in turn.needs_approval for call in own):
+                return await self._pause(own, turn.needs_approval)
+            if self._turns >= request.max_turns:
+                return self._build_turn_limit_result(len(calls))
+            await self._execute_calls(own, self._call_runner)
+            is_spent = request.max_tool_calls is not None and self._calls >= request.max_tool_calls
+            is_last = is_spent or request.model.tool_choice.mode == "none"
+            self._choice = ToolChoice(mode="none" if is_last else "auto", allowed=self._choice.allowed)
+
+    async def _build_model_request(self) -> ModelRequest:
+        first, choice = self._request.model, self._choice
+        specs = await self._toolbox.collect_specs()
+        items = place_outputs_after_calls((*first.items, *self._items))
+        is_unchanged = items == first.items and specs == first.tools and choice is first.tool_choice
+        return first if is_unchanged else replace(first, items=items, tools=specs, tool_choice=choice)
+
+    async def _ask_model(self, request: ModelRequest, limit: int, append: AppendEvent) -> ModelTurn:
+        if self._turns == 1:
+            _check_required(self._toolbox)
+        append(TurnStarted(turn=self._turns, tools=len(request.tools)))
+        with tracing.start_turn_span(self._request.provider, self._model.name, request) as span:
+            answer = await stream_turn(self._model, request, append, limit=limit, memory=self._memory)
+            tracing.record_answer(span, answer)
+        needs_approval = (call.call_id for call in _calls_of(answer) if self._toolbox.needs_approval(call))
+        return ModelTurn(answer=answer, needs_approval=frozenset(needs_approval))
+
+    def _add_answer(self, answer: ModelAnswer) -> list[FunctionCall]:
+        """Add an answer to the run and return the calls in it that are complete."""
+        self._usage += answer.usage
+        self._answer_bytes += sum(answer_size(item) for item in answer.items)
+        if answer.finish in CUT_SHORT:
+            # The last call may be half of one: none of them is run.
+            self._items += [item for item in answer.items if not isinstance(item, FunctionCall)]
+            return []
+        self._items += answer.items
+        return _calls_of(answer)
+
+    def _is_own_call(self, call: FunctionCall) -> bool:
+        """True unless the client runs the call. One that is not allowed is refused here, not by the client."""
+        return not self._toolbox.is_client_function(call.name) or not self._call_runner.is_allowed(call.name)
+
+    async def _pause(self, own: list[FunctionCall], needs_approval: frozenset[str]) -> RunResult:
+        """End the run before its calls: the client must run some calls of the turn, or a person approve some."""
+        unapproved = [call for call in own if call.call_id in needs_approval]
+        pending = own
+        if not self._request.can_pause:
+            await self._execute_calls([call for call in own if call not in unapproved], self._call_runner)
+            pending = unapproved
+        return self._build_result(
+            "requires_action" if pending else "completed",
+            pending=tuple(pending),
+            needs_approval=frozenset(call.call_id for call in unapproved),
+        )
+
+    async def _execute_calls(self, calls: list[FunctionCall], runner: ToolCallRunner) -> None:
+        limit = self._request.max_tool_calls
+        remaining = None if limit is None else limit - self._calls
+        self._items += await runner.run(calls, max_calls=remaining)
+        self._calls += len(calls) if remaining is None else min(len(calls), max(remaining, 0))
+
+    def _build_call_runner(self, allowed: tuple[str, ...] | None) -> ToolCallRunner:
+        is_parallel = self._request.model.parallel_tool_calls
+        return ToolCallRunner(self._toolbox, self._log, self._steps, allowed=allowed, is_parallel=is_parallel)
+
+    def _build_turn_limit_result(self, call_count: int) -> RunResult:
+        limit = self._request.max_turns
+        turns = f"{limit} turn{'' if limit == 1 else 's'}"
+        calls = f"{call_count} more tool call{' was' if call_count == 1 else 's were'}"
+        reason = f"The limit of {turns} is reached; {calls} not run."
+        return self._build_result("incomplete", reason=reason, cause="max_turns")
+
+    def _build_answered_result(self, finish: str, limit: int) -> RunResult:
+        if finish in ("size", "memory"):
+            reason = f"The answer was cut at the limit of {limit} bytes."
+            if finish == "memory":
+                reason = "The answer was cut: all requests and answers together are at the limit of bytes in memory."
+            holodeck_log.warning("run.answer_cut", turn=self._turns, limit=limit)
+            # The nearest of the reasons that clients of the Responses API know.
+            return self._build_result("incomplete", reason=reason, cause="max_output_tokens")
+        if finish == "length":
+            reason = "The answer was cut at the limit of tokens."
+            return self._build_result("incomplete", reason=reason, cause="max_output_tokens")
+        if finish == "content_filter":
+            reason = "The provider's content filter stopped the answer."
+            return self._build_result("incomplete", reason=reason, cause="content_filter")
+        return self._build_result("completed")
+
+    def _build_result(
+        self,
+        status: Status,
+        *,
+        reason: str = "",
+        cause: Cause | None = None,
+        error: Failure | None = None,
+        pending: tuple[FunctionCall, ...] = (),
+        needs_approval: frozenset[str] = frozenset(),
+    ) -> RunResult:
+        texts = [item.text for item in self._items if isinstance(item, Message) and item.role == "assistant"]
+        return RunResult(
+            status=status,
+            text=texts[-1] if texts else "",
+            items=tuple(self._items),
+            reason=reason,
+            cause=cause,
+            error=error,
+            pending=pending,
+            held=needs_approval,
+            turns=self._turns,
+            tool_calls=self._calls,
+            usage=self._usage,
+            seconds=time.monotonic() - self._started_at,
+            missing_servers=tuple(self._toolbox.missing.values()),
+        )
 
 
-async def _run_model_turn(
-    model: ModelProvider,
-    provider: str,
-    toolbox: Toolbox,
-    request: ModelRequest,
-    number: int,
-    limit: int,
-    memory: Reservation,
-    append: AppendEvent,
-) -> ModelTurn:
-    if number == 1:
-        _check_required(toolbox)
-    append(TurnStarted(turn=number, tools=len(request.tools)))
-    with tracing.start_turn_span(provider, model.name, request) as span:
-        answered = await stream_turn(model, request, append, limit=limit, memory=memory)
-        tracing.record_answer(span, answered)
-    calls = (item for item in answered.items if isinstance(item, FunctionCall))
-    return ModelTurn(
-        answer=answered, needs_approval=frozenset(call.call_id for call in calls if toolbox.needs_approval(call))
-    )
+def _calls_of(answer: ModelAnswer) -> list[FunctionCall]:
+    return [item for item in answer.items if isinstance(item, FunctionCall)]
 
 
 def _check_required(toolbox: Toolbox) -> None:
@@ -191,7 +266,6 @@ def _check_required(toolbox: Toolbox) -> None:
 
 
 def _first_cause(error: Exception) -> Exception:
-    """The first of errors that came together."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -202,57 +276,11 @@ def _failure_of(error: HoloDeckError, *, has_run_tools: bool) -> Failure:
         return Failure(code=SERVER_UNAVAILABLE, message=str(error))
     if not isinstance(error, ModelError):
         return Failure(code="run_error", message=str(error))
-    is_no_fault_of_theirs = (
-        has_run_tools and error.code == BAD_QUESTION
-    )  # it is about what a tool gave, not what was asked
+    # After tools have run, the question that the model refuses has their outputs in it: the client cannot correct it.
+    is_tool_output_refused = has_run_tools and error.code == BAD_QUESTION
     return Failure(
-        code="model_error" if is_no_fault_of_theirs else error.code or "model_error",
+        code="model_error" if is_tool_output_refused else error.code or "model_error",
         message=str(error),
         is_retryable=error.is_retryable,
         retry_after=error.retry_after,
-    )
-
-
-def _finished_result(progress: _Progress, finish: str, limit: int) -> RunResult:
-    if finish in ("size", "memory"):
-        reason = f"The answer was cut at the limit of {limit} bytes."
-        if finish == "memory":
-            reason = "The answer was cut: all requests and answers together are at the limit of bytes in memory."
-        holodeck_log.warning("run.answer_cut", turn=progress.turns, limit=limit)
-        # The nearest of the reasons that clients of the Responses API know.
-        return _build_result(progress, "incomplete", reason=reason, cause="max_output_tokens")
-    if finish == "length":
-        reason = "The answer was cut at the limit of tokens."
-        return _build_result(progress, "incomplete", reason=reason, cause="max_output_tokens")
-    if finish == "content_filter":
-        reason = "The provider's content filter stopped the answer."
-        return _build_result(progress, "incomplete", reason=reason, cause="content_filter")
-    return _build_result(progress, "completed")
-
-
-def _build_result(
-    progress: _Progress,
-    status: Status,
-    *,
-    reason: str = "",
-    cause: Cause | None = None,
-    error: Failure | None = None,
-    pending: tuple[FunctionCall, ...] = (),
-    needs_approval: frozenset[str] = frozenset(),
-) -> RunResult:
-    said = [item.text for item in progress.items if isinstance(item, Message) and item.role == "assistant"]
-    return RunResult(
-        status=status,
-        text=said[-1] if said else "",
-        items=tuple(progress.items),
-        reason=reason,
-        cause=cause,
-        error=error,
-        pending=pending,
-        held=needs_approval,
-        turns=progress.turns,
-        tool_calls=progress.calls,
-        usage=progress.usage,
-        seconds=time.monotonic() - progress.started_at,
-        missing_servers=tuple(progress.missing.values()),
     )

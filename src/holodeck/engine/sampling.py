@@ -1,4 +1,4 @@
-"""A server that may ask the agent's model: one short answer, within a cap of tokens, without any tools."""
+"""Sampling for MCP servers: a server may ask the agent's model for one short answer, without tools."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from holodeck.models.items import Message, Part, Role
 from holodeck.models.model_io import ModelAnswer, ModelRequest, ToolChoice
 from holodeck.providers.base import ModelProvider
 
-# Of an answer that a server asks our model for: it is our bill.
+# Limit of tokens for an answer that a server asks for, whatever it asks for: the operator of the agent pays for it.
 MAX_SAMPLING_TOKENS = 1_024
-
-
 _STOP_REASONS = {"stop": "endTurn", "length": "maxTokens"}
 
 
 def create_sampling_handler(model: ModelProvider) -> Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]:
-    """Answers `sampling/createMessage` with this model."""
+    """Create a handler that answers `sampling/createMessage` with this model."""
 
     async def sample(params: Mapping[str, Any]) -> Mapping[str, Any]:
-        asked = params.get("maxTokens")
-        limit = min(asked, MAX_SAMPLING_TOKENS) if isinstance(asked, int) and asked > 0 else MAX_SAMPLING_TOKENS
+        wanted = params.get("maxTokens")
+        limit = min(wanted, MAX_SAMPLING_TOKENS) if isinstance(wanted, int) and wanted > 0 else MAX_SAMPLING_TOKENS
         instructions = params.get("systemPrompt")
         temperature = params.get("temperature")
         request = ModelRequest(

@@ -1,4 +1,8 @@
-"""The steps of a run, a model's turn and a tool's call: done as they come, unless somebody keeps them."""
+"""Steps of a run: the model turns and tool calls that the loop delegates, so that they can be checkpointed.
+
+The loop decides which step comes next; a `Steps` object carries it out. `DirectSteps` runs every step at once.
+`engine.checkpointed_steps.CheckpointedSteps` also stores each result, so that another process can continue the run.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +21,34 @@ AppendEvent = Callable[[Event], object]
 
 @record
 class ModelTurn:
-    """What the model said, and which of its calls wait for a person."""
+    """The answer of one model turn, and the ids of those of its calls that need a person's approval."""
 
     answer: ModelAnswer
     needs_approval: frozenset[str] = frozenset()
 
 
-@record
-class PreparedCall:
-    """One call, ready to be run."""
+class PreparedCall(Protocol):
+    """One tool call that is ready to run. `Steps.run_call` asks for a refusal first, then executes."""
 
-    call: FunctionCall
-    find_refusal: Callable[[], Awaitable[str | None]]
-    """Why it cannot be run, in words for the model."""
-    ask_permission: Callable[[], Awaitable[str | None]]
-    """Asks the person whom the call needs, and says why it must not run. Who does not ask leaves it to `execute`."""
-    may_repeat: Callable[[], bool]
-    """Whether running it twice does no harm."""
-    execute: Callable[[], Awaitable[ToolResult]]
+    @property
+    def call(self) -> FunctionCall: ...
+
+    async def find_refusal(self) -> str | None:
+        """The reason why the call cannot run, as text for the model; None if it can."""
+        ...
+
+    async def ask_permission(self) -> str | None:
+        """Ask the person whose permission the call needs, and return the reason if it must not run.
+
+        Optional: a permission that was not asked for here is asked for by `execute`.
+        """
+        ...
+
+    def may_repeat(self) -> bool:
+        """True when running the call twice does no harm."""
+        ...
+
+    async def execute(self) -> ToolResult: ...
 
 
 class Steps(Protocol):
@@ -43,14 +57,19 @@ class Steps(Protocol):
     async def run_turn(
         self, number: int, log: EventLog, ask_model: Callable[[AppendEvent], Awaitable[ModelTurn]]
     ) -> ModelTurn:
-        """Have the model asked by `ask_model`, which tells the log what happens through what it is given."""
+        """Carry out turn `number` by calling `ask_model` with a function that appends its events to `log`.
+
+        Raises what `ask_model` raises.
+        """
         ...
 
-    async def run_call(self, prepared: PreparedCall) -> ToolResult: ...
+    async def run_call(self, prepared: PreparedCall) -> ToolResult:
+        """Run the call, or return a failure that has its refusal."""
+        ...
 
 
 class DirectSteps:
-    """Nothing is kept."""
+    """Runs every step at once and stores nothing."""
 
     async def run_turn(
         self, number: int, log: EventLog, ask_model: Callable[[AppendEvent], Awaitable[ModelTurn]]

@@ -1,15 +1,20 @@
-"""The tool calls of one turn: checked, run side by side, and answered in the order in which they were asked."""
+"""Tool calls of one turn: checked, run concurrently, and answered in the order in which the model made them.
+
+`ToolCallRunner` wraps each call in a `_PreparedToolCall` and hands it to the `Steps` of the run. A problem with one
+call (bad arguments, unknown tool, no permission, failed execution) is the result of that call, as text that the model
+can act on; it never ends the run.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from holodeck.engine import tracing
 from holodeck.engine.event_log import EventLog
-from holodeck.engine.steps import PreparedCall, Steps
+from holodeck.engine.steps import Steps
 from holodeck.lib.ids import new_id
 from holodeck.models.events import ItemFinished, ToolFinished, ToolProgressed, ToolStarted
 from holodeck.models.items import FunctionCall, FunctionCallOutput, output_id
@@ -17,26 +22,28 @@ from holodeck.tools.arguments import BadArgumentsError, parse_arguments
 from holodeck.tools.executor import NOT_APPROVED, ToolCall, ToolResult
 from holodeck.tools.toolbox import Toolbox
 
+_OVER_CALL_LIMIT = "The limit of tool calls is reached; this one was not run."
+
 
 class ToolCallRunner:
-    """Runs calls. Whatever goes wrong with one is its result, in words that the model can act on."""
+    """Runs the calls of a turn and appends their events to the log of the run."""
 
     def __init__(
         self, toolbox: Toolbox, log: EventLog, steps: Steps, *, allowed: Collection[str] | None, is_parallel: bool
     ) -> None:
+        """`allowed`: names of the tools that may run, None for all. `is_parallel`: False runs one call at a time."""
         self._toolbox = toolbox
         self._log = log
         self._steps = steps
         self._allowed = allowed
         self._is_parallel = is_parallel
-        self._permitted: set[str] = set()
 
     def is_allowed(self, name: str) -> bool:
-        """False for a tool that the choice of tools leaves out."""
+        """False for a tool that the tool choice of the request excludes."""
         return self._allowed is None or name in self._allowed
 
     async def run(self, calls: Sequence[FunctionCall], *, max_calls: int | None) -> list[FunctionCallOutput]:
-        """One output for each call, in the order of the calls; `max_calls` is how many may really run."""
+        """Return one output for each call, in the order of the calls. Only the first `max_calls` of them are run."""
         within = len(calls) if max_calls is None else max(max_calls, 0)
         width = len(calls) if self._is_parallel else 1
         gate = asyncio.Semaphore(max(width, 1))
@@ -53,21 +60,20 @@ class ToolCallRunner:
         return outputs
 
     async def _run_call(self, call: FunctionCall, *, is_within_limit: bool) -> FunctionCallOutput:
-        began = time.monotonic()
-        arguments, fault = _parse_call_arguments(call)
-        self._log.append(ToolStarted(call_id=call.call_id, name=call.name, arguments=arguments))
-        errand = PreparedCall(
-            call=call,
-            find_refusal=lambda: self._check_call(call, arguments, fault, is_within_limit=is_within_limit),
-            ask_permission=lambda: self._ask_permission(call, arguments),
-            may_repeat=lambda: self._toolbox.may_repeat(call.name),
-            execute=lambda: self._execute(call, arguments),
+        started_at = time.monotonic()
+        prepared = _PreparedToolCall(
+            call,
+            self._toolbox,
+            self._log,
+            is_allowed=self.is_allowed(call.name),
+            is_within_limit=is_within_limit,
         )
-        result = self._toolbox.shorten_result(call.name, await self._steps.run_call(errand))
+        self._log.append(ToolStarted(call_id=call.call_id, name=call.name, arguments=prepared.arguments))
+        result = self._toolbox.shorten_result(call.name, await self._steps.run_call(prepared))
         output = FunctionCallOutput(
             call_id=call.call_id, content=result.content, is_error=result.is_error, id=output_id(call) or new_id("out")
         )
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - started_at
         self._log.append(
             ToolFinished(
                 call_id=call.call_id, name=call.name, output=output, seconds=seconds, metadata=dict(result.metadata)
@@ -75,56 +81,70 @@ class ToolCallRunner:
         )
         return output
 
-    async def _check_call(
-        self, call: FunctionCall, arguments: Mapping[str, Any], parse_error: str | None, *, is_within_limit: bool
-    ) -> str | None:
-        return self._trace_refusal(
-            call, parse_error or await self._find_refusal(call, arguments, is_within_limit=is_within_limit)
-        )
 
-    async def _find_refusal(
-        self, call: FunctionCall, arguments: Mapping[str, Any], *, is_within_limit: bool
-    ) -> str | None:
-        if not is_within_limit:
-            return "The limit of tool calls is reached; this one was not run."
-        if self._toolbox.find_spec(call.name) is None:
-            return _unknown_tool_message(call.name, self._toolbox.names)
-        if not self.is_allowed(call.name):
-            return f"The tool '{call.name}' is not allowed in this run."
-        try:
-            await self._toolbox.check_arguments(call.name, arguments)
-        except BadArgumentsError as error:
-            return str(error)
-        return None
+class _PreparedToolCall:
+    """A `PreparedCall` that is executed by the toolbox. A refusal is recorded as a failed span."""
 
-    async def _execute(self, call: FunctionCall, arguments: Mapping[str, Any]) -> ToolResult:
-        def append_progress(text: str) -> None:
-            self._log.append(ToolProgressed(call_id=call.call_id, text=text))
+    def __init__(
+        self, call: FunctionCall, toolbox: Toolbox, log: EventLog, *, is_allowed: bool, is_within_limit: bool
+    ) -> None:
+        self.call = call
+        self.arguments, self._parse_error = _parse_call_arguments(call)
+        self._toolbox = toolbox
+        self._log = log
+        self._is_allowed = is_allowed
+        self._is_within_limit = is_within_limit
+        self._is_approved = False
 
-        asked = ToolCall(
-            call_id=call.call_id,
-            name=call.name,
-            arguments=arguments,
-            key=call.id,
-            is_approved=call.call_id in self._permitted,
-            on_progress=append_progress,
-        )
-        with tracing.start_call_span(call, is_known=True) as span:
-            result = await self._toolbox.execute(asked)
+    async def find_refusal(self) -> str | None:
+        return self._trace_refusal(self._parse_error or await self._check_call())
+
+    async def ask_permission(self) -> str | None:
+        is_permitted = await self._toolbox.ask_person(self._build_tool_call())
+        self._is_approved = bool(is_permitted)
+        return self._trace_refusal(NOT_APPROVED if is_permitted is False else None)
+
+    def may_repeat(self) -> bool:
+        return self._toolbox.may_repeat(self.call.name)
+
+    async def execute(self) -> ToolResult:
+        with tracing.start_call_span(self.call, is_known=True) as span:
+            result = await self._toolbox.execute(self._build_tool_call())
             if result.is_error:
                 span.fail("tool_error")
             return result
 
-    async def _ask_permission(self, call: FunctionCall, arguments: Mapping[str, Any]) -> str | None:
-        asked = ToolCall(call_id=call.call_id, name=call.name, arguments=arguments, key=call.id)
-        is_permitted = await self._toolbox.ask_person(asked)
-        if is_permitted:
-            self._permitted.add(call.call_id)
-        return self._trace_refusal(call, NOT_APPROVED if is_permitted is False else None)
+    async def _check_call(self) -> str | None:
+        name = self.call.name
+        if not self._is_within_limit:
+            return _OVER_CALL_LIMIT
+        if self._toolbox.find_spec(name) is None:
+            return _unknown_tool_message(name, self._toolbox.names)
+        if not self._is_allowed:
+            return f"The tool '{name}' is not allowed in this run."
+        try:
+            await self._toolbox.check_arguments(name, self.arguments)
+        except BadArgumentsError as error:
+            return str(error)
+        return None
 
-    def _trace_refusal(self, call: FunctionCall, reason: str | None) -> str | None:
+    def _build_tool_call(self) -> ToolCall:
+        return ToolCall(
+            call_id=self.call.call_id,
+            name=self.call.name,
+            arguments=self.arguments,
+            key=self.call.id,
+            is_approved=self._is_approved,
+            on_progress=self._append_progress,
+        )
+
+    def _append_progress(self, text: str) -> None:
+        self._log.append(ToolProgressed(call_id=self.call.call_id, text=text))
+
+    def _trace_refusal(self, reason: str | None) -> str | None:
         if reason is not None:
-            with tracing.start_call_span(call, is_known=self._toolbox.find_spec(call.name) is not None) as span:
+            is_known = self._toolbox.find_spec(self.call.name) is not None
+            with tracing.start_call_span(self.call, is_known=is_known) as span:
                 span.fail("refused")
         return reason
 

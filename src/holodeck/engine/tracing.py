@@ -1,4 +1,7 @@
-"""What a run tells a trace, in the words of OpenTelemetry's GenAI conventions. Names and numbers; no content."""
+"""Spans of runs, model turns and tool calls, with the attributes of OpenTelemetry's GenAI conventions.
+
+Attributes are names and numbers, never content. While tracing is disabled, every function returns at once.
+"""
 
 from __future__ import annotations
 
@@ -13,26 +16,26 @@ from holodeck.models.model_io import ModelAnswer, ModelRequest
 if TYPE_CHECKING:
     from holodeck.engine.loop import RunRequest
 
+# Providers that the conventions name differently than our configuration files.
 _PROVIDERS = {"azure_openai": "azure.ai.openai"}
-"""Where the conventions have another word than our files."""
 
 
 def start_run_span(request: RunRequest, model: str) -> AbstractContextManager[tracing.Span]:
-    """A whole run."""
+    """Start the span of a whole run."""
     if not tracing.is_enabled():
         return tracing.NOOP_SPAN
-    about: tracing.Attributes = {
+    attributes: tracing.Attributes = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.provider.name": _provider_name(request.provider),
         "gen_ai.agent.name": request.agent or None,
         "gen_ai.request.model": model,
         "holodeck.response.id": request.run_id,
     }
-    return tracing.span(f"invoke_agent {request.agent}".strip(), about)
+    return tracing.span(f"invoke_agent {request.agent}".strip(), attributes)
 
 
 def record_run_end(span: tracing.Span, result: RunResult) -> None:
-    """How a run ended."""
+    """Record the result of a run on its span."""
     if not tracing.is_enabled():
         return
     span.set(
@@ -50,10 +53,10 @@ def record_run_end(span: tracing.Span, result: RunResult) -> None:
 
 
 def start_turn_span(provider: str, model: str, request: ModelRequest) -> AbstractContextManager[tracing.Span]:
-    """One turn of a model."""
+    """Start the span of one model turn."""
     if not tracing.is_enabled():
         return tracing.NOOP_SPAN
-    about: tracing.Attributes = {
+    attributes: tracing.Attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": _provider_name(provider),
         "gen_ai.request.model": model,
@@ -64,11 +67,11 @@ def start_turn_span(provider: str, model: str, request: ModelRequest) -> Abstrac
         "gen_ai.request.frequency_penalty": request.frequency_penalty,
         "gen_ai.output.type": "text" if request.response_format is None else "json",
     }
-    return tracing.span(f"chat {model}", about, kind="client")
+    return tracing.span(f"chat {model}", attributes, kind="client")
 
 
 def record_answer(span: tracing.Span, answer: ModelAnswer) -> None:
-    """What came of a turn."""
+    """Record the answer of a turn on its span."""
     if tracing.is_enabled():
         finish = "tool_call" if answer.finish == "tool_calls" else answer.finish
         span.set(
@@ -81,16 +84,19 @@ def record_answer(span: tracing.Span, answer: ModelAnswer) -> None:
 
 
 def start_call_span(call: FunctionCall, *, is_known: bool) -> AbstractContextManager[tracing.Span]:
-    """One call. A name that the model made up may be anything, and is not told."""
+    """Start the span of one tool call.
+
+    A name that is not `is_known` was invented by the model and could be content, so the span does not have it.
+    """
     if not tracing.is_enabled():
         return tracing.NOOP_SPAN
-    about: tracing.Attributes = {
+    attributes: tracing.Attributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": call.name if is_known else None,
         "gen_ai.tool.type": "extension",
         "gen_ai.tool.call.id": call.call_id,
     }
-    return tracing.span(f"execute_tool {call.name}" if is_known else "execute_tool", about)
+    return tracing.span(f"execute_tool {call.name}" if is_known else "execute_tool", attributes)
 
 
 def _usage_attributes(usage: Usage) -> tracing.Attributes:

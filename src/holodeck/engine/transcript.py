@@ -1,4 +1,8 @@
-"""What a run adds to a conversation, however it ended: every call has its output, so that a model accepts it again."""
+"""Transcript of a run: the items that it adds to a conversation, however it ended.
+
+Model APIs refuse a conversation with a call that has no output. The transcript therefore adds an output for every call
+that has none, and moves such calls to the end of the items.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,12 @@ from holodeck.models.events import Event, ItemFinished, RunFinished, RunResult, 
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, text_message
 
 STOPPED_MARK = "[stopped by the user]"
-_NOT_RUN = "This call was not run."
-_OUTCOME_UNKNOWN = "The user stopped the run before this call had a result. It may or may not have taken effect."
+_CALL_NOT_RUN = "This call was not run."
+_CALL_INTERRUPTED = "The user stopped the run before this call had a result. It may or may not have taken effect."
 
 
 class RunTranscript:
-    """Follows the events of a run, because a run that is stopped gives no result."""
+    """Collects the events of a run, since a run that is stopped returns no result. `add` every event, in order."""
 
     def __init__(self) -> None:
         self.result: RunResult | None = None
@@ -42,15 +46,15 @@ class RunTranscript:
                 pass
 
     def build_stopped_result(self) -> RunResult:
-        """The run as it stands, for whoever stopped it: what was being said is kept, and marked."""
+        """The result of a run that was stopped now. A partial text is included, and marked with `STOPPED_MARK`."""
         items = list(self._items)
         partial = "".join(self._partial_texts.values())
         if partial or not items:
             items.append(text_message("assistant", f"{partial} {STOPPED_MARK}".strip()))
-        words = [item.text for item in items if isinstance(item, Message) and item.role == "assistant"]
+        texts = [item.text for item in items if isinstance(item, Message) and item.role == "assistant"]
         return RunResult(
             status="cancelled",
-            text=words[-1] if words else "",
+            text=texts[-1] if texts else "",
             items=tuple(items),
             reason="The run was cancelled.",
             turns=self._turns,
@@ -59,9 +63,9 @@ class RunTranscript:
         )
 
     def build_history(self) -> tuple[Item, ...]:
-        """What the next question may build on. A call without an output gets one that tells the truth."""
+        """The items for the context of the next run. A call without an output gets an error output that says why."""
         result = self.result or self.build_stopped_result()
-        note = _OUTCOME_UNKNOWN if result.status == "cancelled" else _NOT_RUN
+        note = _CALL_INTERRUPTED if result.status == "cancelled" else _CALL_NOT_RUN
         answered = {item.call_id for item in result.items if isinstance(item, FunctionCallOutput)}
         missing = [item for item in result.items if isinstance(item, FunctionCall) and item.call_id not in answered]
         return (*_calls_last(result.items, missing), *(self._output_of(call, note) for call in missing))
@@ -74,5 +78,5 @@ class RunTranscript:
 
 
 def _calls_last(items: tuple[Item, ...], missing: list[FunctionCall]) -> tuple[Item, ...]:
-    """Outputs must follow their calls at once, so nothing may stand between the open calls and the end."""
+    # The outputs are appended at the end, and must follow their calls without an item in between.
     return (*(item for item in items if item not in missing), *missing) if missing else items

@@ -1,4 +1,8 @@
-"""One turn: the model is asked; what it says is told as it comes, and is handed on when it is whole."""
+"""One model turn: the deltas of the answer become events as they arrive, then its finished items.
+
+A turn is bounded in bytes, by a limit of its own and by a budget that all runs share. An answer that exceeds either is
+cut there, and the model's stream is closed.
+"""
 
 from __future__ import annotations
 
@@ -22,28 +26,28 @@ from holodeck.models.model_io import (
 )
 from holodeck.providers.base import ModelProvider, stream_in_batches
 
-# Bytes that a piece of an answer counts for in the budget beside its text: it is an event, and JSON.
+# Bytes that a delta counts for in the memory budget, in addition to its text: it is also an event object, and JSON.
 DELTA_COST = 200
-# Bytes that a tool call counts for beside its arguments: a turn may have thousands of empty ones.
+# Bytes that a tool call counts for, in addition to its arguments: a turn may have thousands of calls without any.
 CALL_COST = 256
 
 
 async def stream_turn(
     model: ModelProvider, request: ModelRequest, append: AppendEvent, *, limit: int, memory: Reservation
 ) -> ModelAnswer:
-    """Ask the model once. Ids of deltas and of the finished items are the same. Raises `ModelError`.
+    """Ask the model once. The deltas of an item have the same id as the finished item. Raises `ModelError`.
 
-    An answer of more than `limit` bytes ends there with the finish `size`, one for which `memory` has no room with
-    `memory`: the model is left, and what it has said up to then is the answer, without its calls.
+    An answer of more than `limit` bytes is cut there, with the finish reason `size`; one that exceeds the budget of
+    `memory`, with `memory`. The cut answer has the text and reasoning up to that point, without its calls.
     """
     ids = _ItemIds()
-    answered: ModelAnswer | None = None
-    heard = _PartialAnswer(limit, memory)
+    answer: ModelAnswer | None = None
+    partial = _PartialAnswer(limit, memory)
     batches = stream_in_batches(model, request)
     try:
         async for batch in batches:
-            for came in batch:
-                event = came if isinstance(came, ModelAnswer) else heard.add(came)
+            for received in batch:
+                event = received if isinstance(received, ModelAnswer) else partial.add(received)
                 match event:
                     case TextDelta():
                         append(TextAdded(item_id=ids.message, text=event.text, is_refusal=event.is_refusal))
@@ -53,24 +57,24 @@ async def stream_turn(
                         item_id, call_id, name = ids.ids_of_call(event)
                         append(CallAdded(item_id=item_id, call_id=call_id, name=name, arguments=event.arguments))
                     case ModelAnswer():
-                        answered = event
-                if heard.is_full:
-                    answered = heard.build_answer()
+                        answer = event
+                if partial.is_full:
+                    answer = partial.build_answer()
                     break
-            if heard.is_full:
+            if partial.is_full:
                 break
     finally:
         await batches.aclose()
-    if answered is None:
+    if answer is None:
         raise ModelError("The model stopped without finishing its answer.", provider=model.name, is_retryable=True)
-    items = tuple(ids.with_id(item) for item in answered.items)
+    items = tuple(ids.with_id(item) for item in answer.items)
     for item in items:
-        append(ItemFinished(item=item, is_cut=item is items[-1] and answered.finish in CUT_SHORT))
-    return ModelAnswer(items=items, finish=answered.finish, usage=answered.usage, model=answered.model)
+        append(ItemFinished(item=item, is_cut=item is items[-1] and answer.finish in CUT_SHORT))
+    return ModelAnswer(items=items, finish=answer.finish, usage=answer.usage, model=answer.model)
 
 
 def answer_size(item: Item) -> int:
-    """Bytes that an item of an answer counts for."""
+    """Bytes that an item of an answer counts for in the limits of a turn and of a run."""
     match item:
         case Message():
             return _utf8_size(item.text)
@@ -83,7 +87,7 @@ def answer_size(item: Item) -> int:
 
 
 class _PartialAnswer:
-    """What a model has said of one answer, up to its limit of bytes."""
+    """Text and reasoning of an unfinished answer, up to its limit of bytes."""
 
     def __init__(self, limit: int, memory: Reservation) -> None:
         self._bytes_left = limit
@@ -92,10 +96,10 @@ class _PartialAnswer:
         self._thoughts: list[str] = []
         self._finish: FinishReason = "size"
         self.is_full = False
-        """True once something went over the limit; nothing more is taken then."""
+        """True once a delta exceeded the limit or the budget; no further delta may be added."""
 
     def add(self, delta: TextDelta | ReasoningDelta | CallDelta) -> TextDelta | ReasoningDelta | CallDelta:
-        """As much of a delta as fits."""
+        """Add a delta and return the part of it that is within the limit."""
         if isinstance(delta, CallDelta):
             size = _utf8_size(delta.arguments) + (CALL_COST if delta.name else 0)
             self._bytes_left -= size
@@ -122,7 +126,7 @@ class _PartialAnswer:
         return True
 
     def build_answer(self) -> ModelAnswer:
-        """All of it, as an answer that was cut."""
+        """The text and reasoning so far, as an answer that was cut."""
         items: list[Item] = []
         if self._thoughts:
             items.append(Reasoning(text="".join(self._thoughts)))
@@ -136,7 +140,7 @@ def _utf8_size(text: str) -> int:
 
 
 class _ItemIds:
-    """The ids of one turn's items, given when the first piece of each arrives."""
+    """Ids of one turn's items, assigned when the first delta of each arrives and used again for the finished item."""
 
     def __init__(self) -> None:
         self.message = new_id("msg")
@@ -151,7 +155,8 @@ class _ItemIds:
 
     def with_id(self, item: Item) -> Item:
         match item:
-            case Message():  # spelled out, because `replace` takes longer than all the rest of it
+            case Message():
+                # Written out for speed: `replace` would take longer than the rest of this method.
                 return Message(role=item.role, content=item.content, id=self._use_once(self.message, "msg"))
             case Reasoning():
                 return replace(item, id=self._use_once(self.reasoning, "rs"))
