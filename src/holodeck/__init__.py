@@ -1,4 +1,7 @@
-"""HoloDeck: the agent engine and gateway that people trust with their MCP tools."""
+"""HoloDeck: an agent engine and gateway for MCP tools.
+
+The public names are imported on first use, so that `import holodeck` is fast.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Agent", "ConfigError", "HoloDeckError", "RunResult", "__version__", "load_agent"]
 
-_HOMES = {
+_MODULES_OF_NAMES = {
     "Agent": "holodeck.agent",
     "ConfigError": "holodeck.lib.errors",
     "HoloDeckError": "holodeck.lib.errors",
@@ -24,14 +27,13 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Public names are imported when they are first used, so that `import holodeck` costs nothing."""
-    if name not in _HOMES:
+    if name not in _MODULES_OF_NAMES:
         raise AttributeError(f"module 'holodeck' has no attribute '{name}'")
     import importlib
 
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_MODULES_OF_NAMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    """What a person at a prompt is offered, though nothing of it is imported yet."""
+    # For completion at a prompt, which does not see names that are not imported yet.
     return __all__

@@ -1,4 +1,11 @@
-"""An agent that runs: ask it, follow it, talk with it. `async with holodeck.load_agent("agent.yaml") as agent: ...`"""
+"""An agent that runs: a model with its tools, for use from Python and from the terminal.
+
+    async with holodeck.load_agent("agent.yaml") as agent:
+        result = await agent.run("What time is it in Berlin?")
+
+An `Agent` owns its model provider, its MCP servers and its argument checker, and closes them in `close`. Servers start
+when they are first needed. Each call of `run` or `stream` is a run of its own with its own event log and toolbox.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +33,7 @@ from holodeck.tools.toolbox import Toolbox
 
 
 class Agent:
-    """A model with its tools. Nothing is started before it is needed; leaving `async with` ends everything."""
+    """A model with its tools. Nothing is started before it is needed; leaving `async with` closes everything."""
 
     def __init__(
         self, config: AgentFile, *, model: ModelProvider, functions: ToolExecutor, mcp: MCPExecutor, folder: Path
@@ -44,7 +51,7 @@ class Agent:
         return self.config.name
 
     async def run(self, question: str | Sequence[Item], **options: Any) -> RunResult:
-        """Ask, and wait for the end. `options` are those of `stream`."""
+        """Run to the end and return the result. `options` are those of `stream`."""
         async with aclosing(self.stream(question, **options)) as events:
             async for event in events:
                 if isinstance(event, RunFinished):
@@ -64,10 +71,10 @@ class Agent:
         run_id: str | None = None,
         steps: Steps | None = None,
     ) -> AsyncGenerator[Event, None]:
-        """Ask, and follow what happens. Leaving the iteration cancels the run.
+        """Start a run and yield its events, `RunFinished` last. Closing the iterator cancels the run and waits for it.
 
-        `functions` are tools that the caller runs itself: a call to one ends the run. `steps` carries out the turns
-        and calls, when somebody keeps them.
+        `history`: items before the question. `functions`: tools that the caller runs itself; a call of one ends the
+        run. `max_turns` defaults to that of the agent file. `steps`: carries out the turns and calls of a durable run.
         """
         items = (text_message("user", question),) if isinstance(question, str) else tuple(question)
         request = RunRequest(
@@ -82,6 +89,7 @@ class Agent:
             [self.functions, self.mcp], checker=self._checker, client_functions=functions, reader=self._reader
         )
         log = EventLog()
+        # Owned by this generator, which cancels and awaits it before it ends.
         task = asyncio.create_task(run(request, self.model, toolbox, log, steps), name=request.run_id)
         try:
             async for _, event in log.read():
@@ -106,11 +114,11 @@ class Agent:
         )
 
     def forget(self) -> None:
-        """Begin anew: long results of earlier conversations can no longer be read on."""
+        """Start a new conversation: the rest of long tool results of earlier ones can no longer be read."""
         self._reader = ResultReader()
 
     async def close(self) -> None:
-        """End every server and connection. Bounded; may be called twice."""
+        """Close every server and connection, in bounded time. May be called twice."""
         try:
             await self.mcp.close()
         finally:

@@ -1,4 +1,9 @@
-"""The composition root: the only place that knows every concrete part and puts them together."""
+"""Composition root: reads configuration files and builds agents, MCP servers and models from them.
+
+`read_*` functions load and check a file; `build_agent`, `open_server` and `open_model` build objects from what was
+loaded. None of them starts a process or opens a connection. Invalid configuration raises `ConfigError`. Modules that
+only a built agent needs are imported inside the functions, so that reading a file stays fast.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +31,12 @@ if TYPE_CHECKING:
     from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
 Elicitor = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
-"""Asks a person what the server of this name wants to know."""
+"""Asks a person the question of the server of this name, with the parameters of its request, and returns the answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class People:
-    """How a person can be asked while an agent runs. Absent: nobody is there, and the answer is no."""
+    """Callbacks that ask a person while an agent runs. A question without its callback is answered with no."""
 
     approve: Approver | None = None
     elicit: Elicitor | None = None
@@ -44,14 +49,14 @@ def read_agent(
     home: Path | None = None,
     has_model: bool = False,
 ) -> LoadedAgent:
-    """Read an agent file with every check that can be made without starting anything. `has_model`: see the loader."""
+    """Read an agent file with every check that starts nothing. `has_model`: see `load_agent_file`."""
     return load_agent_file(path, environ=environ, home=home, checks=_TOOL_CHECKS, has_model=has_model)
 
 
 def read_gateway(
     path: str | os.PathLike[str], *, environ: Mapping[str, str] | None = None, home: Path | None = None
 ) -> LoadedGateway:
-    """Read a gateway file, or an agent file that is to be served, with every check that starts nothing."""
+    """Read a gateway file, or an agent file as a gateway would serve it, with every check that starts nothing."""
     from holodeck.config.gateway_loader import gateway_of_agent, is_gateway, load_gateway_file
 
     if is_gateway(Path(path), str(path)):
@@ -60,7 +65,7 @@ def read_gateway(
 
 
 def read_agent_or_gateway(path: str | os.PathLike[str]) -> LoadedAgent | LoadedGateway:
-    """Read a file of ours, whichever it is. An agent file is also checked as `holodeck serve` would."""
+    """Read an agent file or a gateway file. An agent file also has the warnings that `holodeck serve` would give."""
     from holodeck.config.gateway_loader import gateway_of_agent, is_gateway
 
     if is_gateway(Path(path), str(path)):
@@ -77,7 +82,7 @@ def load_agent(
     home: Path | None = None,
     people: People | None = None,
 ) -> Agent:
-    """An agent that can run, from its file. Raises `ConfigError`. `model` stands in for the one in the file."""
+    """Build an agent from its file. Raises `ConfigError`. `model` replaces the one in the file."""
     loaded = read_agent(path, environ=environ, home=home, has_model=model is not None)
     return build_agent(loaded, model=model, environ=environ, people=people)
 
@@ -92,9 +97,10 @@ def build_agent(
     revives: bool = False,
     tells_causes: bool = True,
 ) -> Agent:
-    """Put the parts of a loaded agent together. Nothing is started. `discovery_timeout`, `revives`: see `MCPExecutor`.
+    """Build an agent with its model and servers; nothing is started. `model` replaces the one in the file.
 
-    `tells_causes`: see `create_mcp_plugin`.
+    `discovery_timeout`, `revives`: see `MCPExecutor`, where the latter is `can_revive`. `tells_causes`: see
+    `create_mcp_plugin`, where it is `may_expose_causes`.
     """
     from holodeck.agent import Agent
     from holodeck.engine.sampling import create_sampling_handler
@@ -102,12 +108,13 @@ def build_agent(
     from holodeck.tools.mcp.executor import MCPExecutor
     from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
-    agent, folder, asked = loaded.agent, loaded.path.parent, people or People()
+    agent, folder = loaded.agent, loaded.path.parent
+    approve, elicit = (people.approve, people.elicit) if people else (None, None)
     provider = _enforce_format(model) if model else open_model(agent.model, os.environ if environ is None else environ)
     sampling = create_sampling_handler(provider)
 
     def callbacks_for(server: str) -> Callbacks:
-        return Callbacks(sampling=sampling, elicitation=partial(asked.elicit, server) if asked.elicit else None)
+        return Callbacks(sampling=sampling, elicitation=partial(elicit, server) if elicit else None)
 
     servers = [
         open_server(item, callbacks=callbacks_for(item.tool.name), tells_causes=tells_causes)
@@ -119,7 +126,7 @@ def build_agent(
         agent,
         model=provider,
         functions=FunctionExecutor(functions, folder),
-        mcp=MCPExecutor(servers, approve=asked.approve, discovery_timeout=discovery_timeout, can_revive=revives),
+        mcp=MCPExecutor(servers, approve=approve, discovery_timeout=discovery_timeout, can_revive=revives),
         folder=folder,
     )
 
@@ -134,9 +141,10 @@ def read_servers(
     env: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> LoadedServers:
-    """The MCP servers of an agent file, of an `mcp.json` of any program, or the one at a URL or behind a command line.
+    """Read the MCP servers of an agent file or of any program's `mcp.json`, or one from a URL or command line.
 
-    `kind` says what the target is; absent, its form does. `env` and `headers` are for a command line and a URL.
+    `kind`: what the target is; None derives it from the form of the target. `env` is for a command line, `headers`
+    for a URL.
     """
     from holodeck.config.mcp_json import load_mcp_servers
     from holodeck.config.mcp_json.command_line import is_command, is_url, load_server_at_url, load_server_of_command
@@ -153,7 +161,10 @@ def read_servers(
 
 
 def open_server(loaded: LoadedTool, *, callbacks: Callbacks | None = None, tells_causes: bool = True) -> MCPPlugin:
-    """The plugin for a server that a person named, with the login that they made for it. Nothing is started yet."""
+    """Build the plugin for an operator's server, with the stored login of that server, if any. Nothing is started.
+
+    Raises `ConfigError` for a tool that is not an MCP server.
+    """
     from holodeck.tools.mcp.factory import create_mcp_plugin
 
     tool = loaded.tool
@@ -168,8 +179,15 @@ def open_server(loaded: LoadedTool, *, callbacks: Callbacks | None = None, tells
     return create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks, auth=auth, may_expose_causes=tells_causes)
 
 
+def open_model(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
+    """Build the model provider of a file, wrapped so that its answers fit the response format."""
+    from holodeck.providers.factory import build_model_provider
+    from holodeck.providers.wrappers.output_format import FormatEnforcer, format_guarantee_of
+
+    return FormatEnforcer(build_model_provider(llm, environ), is_guaranteed=format_guarantee_of(llm))
+
+
 def _is_other_program_file(path: Path) -> bool:
-    """Whether a file was written for another program."""
     from holodeck.config.mcp_json.find_servers import has_servers
 
     if path.suffix in {".json", ".jsonc"}:
@@ -177,16 +195,8 @@ def _is_other_program_file(path: Path) -> bool:
     return path.is_file() and has_servers(read_document(path, str(path)).value)
 
 
-def open_model(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
-    """The model of a file, ready to be asked."""
-    from holodeck.providers.factory import build_model_provider
-    from holodeck.providers.wrappers.output_format import FormatEnforcer, format_guarantee_of
-
-    return FormatEnforcer(build_model_provider(llm, environ), is_guaranteed=format_guarantee_of(llm))
-
-
 def _enforce_format(model: ModelProvider) -> ModelProvider:
-    """A model of the caller's own, which promises nothing."""
+    # A provider of the caller guarantees no format, so every answer is checked.
     from holodeck.providers.wrappers.output_format import FormatEnforcer
 
     return FormatEnforcer(model)

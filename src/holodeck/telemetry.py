@@ -1,4 +1,8 @@
-"""Traces of a gateway: begun when its file or the standard variables ask for them, and handed over at its end."""
+"""Tracing of a gateway process over OpenTelemetry.
+
+`start_tracing` installs a tracer if the gateway file or the standard OTEL_* variables configure one; `stop_tracing`
+removes it and sends the remaining spans. The `otel` extra is needed for it.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +19,21 @@ _SERVICE_NAME = "holodeck"
 
 
 def start_tracing(otel: OTel | None, environ: Mapping[str, str]) -> tracing.Tracer | None:
-    """Listen to the spans of this process. A variable alone, without the extra, is no reason not to serve."""
+    """Start to export the spans of this process. None: tracing is not configured, or its extra is not installed.
+
+    A missing extra is only logged: the variables may be set for other programs, and must not stop the gateway.
+    """
     if otel is None and not is_configured_in(environ):
         return None
     if not is_installed("otel"):
         log.warning("otel.not_installed", fix=install_hint("otel"))
         return None
-    asked = otel or OTel()
+    settings = otel or OTel()
     collector = Collector(
-        endpoint=asked.endpoint,
-        headers=asked.headers,
-        service_name=asked.service_name,
-        sample_ratio=asked.sample_ratio,
+        endpoint=settings.endpoint,
+        headers=settings.headers,
+        service_name=settings.service_name,
+        sample_ratio=settings.sample_ratio,
     )
     tracer = OTelTracer(collector, service=_SERVICE_NAME, version=__version__, environ=environ)
     tracing.add_tracer(tracer)
@@ -34,7 +41,7 @@ def start_tracing(otel: OTel | None, environ: Mapping[str, str]) -> tracing.Trac
 
 
 async def stop_tracing(tracer: tracing.Tracer | None) -> None:
-    """Send the last spans. Bounded."""
+    """Remove the tracer and send its remaining spans, in bounded time."""
     if tracer is not None:
         tracing.remove_tracer(tracer)
         await asyncio.to_thread(tracer.close)
