@@ -1,4 +1,10 @@
-"""Tool calls on the wire: the client's own as they come, ours once they run, and those that wait not at all."""
+"""Tool calls in the output of a response.
+
+A call of a client's tool is streamed as the model writes it. A call that the gateway runs appears when it starts: as an
+`mcp_call` if the client expects such items, otherwise as a `function_call` with a `function_call_output`. A pending
+call does not appear, except as the request for its approval. The tools of a declared server are an `mcp_list_tools`
+item.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +17,28 @@ from holodeck.gateway.wire.item_ids import approval_id, mcp_call_id
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.request.content_parts import output_to_wire
 from holodeck.gateway.wire.request.options import ENCRYPTED_REASONING
-from holodeck.gateway.wire.response.event_encoder import OutputItems, WireItem
-from holodeck.gateway.wire.response.open_items import OpenCall, OpenCustomCall, OpenToolSearch
+from holodeck.gateway.wire.response.event_encoder import WireItem
+from holodeck.gateway.wire.response.open_items import (
+    OpenClientCall,
+    OpenCustomCall,
+    OpenFunctionCall,
+    OpenToolSearch,
+)
+from holodeck.gateway.wire.response.output_items import ItemEvents, OutputItems
 from holodeck.gateway.wire.sealed_calls import build_sealed_call
 from holodeck.lib.ids import new_id
 from holodeck.models.content import TextContent
 from holodeck.models.events import CallAdded, ToolFinished
 from holodeck.models.items import FunctionCall, FunctionCallOutput
 
-_INTERNAL_ERROR = -32603  # of JSON-RPC: for a failure that has no code of its own
+# The internal error of JSON-RPC, for a failure that has no code of its own.
+_INTERNAL_ERROR = -32603
+_CALL_NOT_FINISHED = "The run ended before this call had a result."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeclaredTool:
-    """Where a name that the model knows leads, in the client's words."""
+    """The target of a call: the client's label for the server, and the server's own name for the tool."""
 
     server_label: str
     tool: str
@@ -33,7 +47,7 @@ class DeclaredTool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerListing:
-    """The tools of a server as it described them, or why they are not known."""
+    """The tools of a server as it described them, or the error that prevented it."""
 
     server_label: str
     tools: Sequence[Mapping[str, Any]] = ()
@@ -42,30 +56,29 @@ class ServerListing:
 
 
 class DeclaredServers(Protocol):
-    """What the writer asks about the servers that the client declared."""
+    """The servers that the client declared in its request, as the writer needs them."""
 
     def find_declared_tool(self, name: str) -> DeclaredTool | None:
-        """None for a tool that is shown as a function."""
+        """Find the target of a tool name. None: calls of this tool appear as `function_call` items."""
         ...
 
     def get_listings(self) -> Sequence[ServerListing]:
-        """Every declared server. Asked once the tools are known."""
+        """List every declared server. Called once the tools are known."""
         ...
 
 
 def write_listing(listing: ServerListing, output: OutputItems) -> None:
-    """The item for a server's tools, with its events."""
-    encoder, index = output.encoder, output.reserve()
+    """Write the `mcp_list_tools` item of a server."""
     item: WireItem = {"id": new_id("mcpl"), "type": "mcp_list_tools", "server_label": listing.server_label}
-    place = {"item_id": item["id"], "output_index": index}
-    encoder.emit("response.output_item.added", output_index=index, item={**item, "tools": []})
-    encoder.emit("response.mcp_list_tools.in_progress", **place)
+    events = ItemEvents(output.encoder, output.reserve(), item["id"])
+    events.start({**item, "tools": []})
+    events.emit("response.mcp_list_tools.in_progress")
     item["tools"] = [dict(tool) for tool in listing.tools]
     if listing.error is not None:
         item["error"] = listing.error
-    encoder.emit(f"response.mcp_list_tools.{'completed' if listing.error is None else 'failed'}", **place)
-    encoder.emit("response.output_item.done", output_index=index, item=item)
-    output.put(index, item)
+    events.emit_end("response.mcp_list_tools", is_completed=listing.error is None)
+    events.finish(item)
+    output.put(events.output_index, item)
 
 
 def build_approval_request(call: FunctionCall, tool: DeclaredTool) -> WireItem:
@@ -79,14 +92,12 @@ def build_approval_request(call: FunctionCall, tool: DeclaredTool) -> WireItem:
 
 
 class OpenMCPCall:
-    """A call at a server, from its start to its result."""
+    """An `mcp_call` item that is being written. Creating it emits everything but the result."""
 
     def __init__(
         self, call: FunctionCall, tool: DeclaredTool, output: OutputItems, *, approval_request_id: str | None = None
     ) -> None:
         self._output = output
-        self._encoder = encoder = output.encoder
-        self._index = index = output.reserve()
         self._item: WireItem = {
             "id": mcp_call_id(call),
             "type": "mcp_call",
@@ -98,14 +109,10 @@ class OpenMCPCall:
             "output": None,
             "error": None,
         }
-        self._position = {"item_id": self._item["id"], "output_index": index}
-        encoder.emit("response.output_item.added", output_index=index, item=self._item)
-        encoder.emit("response.mcp_call.in_progress", **self._position)
-        if call.arguments:
-            encoder.emit_delta(
-                encoder.build_delta_head("response.mcp_call_arguments.delta", **self._position), call.arguments
-            )
-        encoder.emit("response.mcp_call_arguments.done", **self._position, arguments=call.arguments)
+        self._events = ItemEvents(output.encoder, output.reserve(), self._item["id"])
+        self._events.start(self._item)
+        self._events.emit("response.mcp_call.in_progress")
+        self._events.emit_text("response.mcp_call_arguments", call.arguments, arguments=call.arguments)
         self._item["arguments"] = call.arguments
 
     def finish(self, output: FunctionCallOutput, metadata: Mapping[str, Any]) -> None:
@@ -116,18 +123,18 @@ class OpenMCPCall:
         self._close("completed", output=shown if isinstance(shown, str) else _output_as_text(output))
 
     def abandon(self) -> None:
-        """The run has ended before the server answered."""
+        """Close the item as incomplete: the run has ended before the server answered."""
         self._close("incomplete")
 
     def _close(self, status: str, **result: Any) -> None:
         item = {**self._item, "status": status, **result}
-        self._encoder.emit(f"response.mcp_call.{'completed' if status == 'completed' else 'failed'}", **self._position)
-        self._encoder.emit("response.output_item.done", output_index=self._index, item=item)
-        self._output.put(self._index, item)
+        self._events.emit_end("response.mcp_call", is_completed=status == "completed")
+        self._events.finish(item)
+        self._output.put(self._events.output_index, item)
 
 
 def build_call_error(output: FunctionCallOutput, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Why a call failed: the tool said so, the protocol did, or the server could not be reached."""
+    """Build the `error` of a failed call: an error of the tool, of the MCP protocol, or of HTTP."""
     message = "\n".join(part.text for part in output.content if isinstance(part, TextContent))
     code = metadata.get("error_code")
     kind = metadata.get("error_kind", "tool")
@@ -138,7 +145,7 @@ def build_call_error(output: FunctionCallOutput, metadata: Mapping[str, Any]) ->
 
 
 def _output_as_text(output: FunctionCallOutput) -> str:
-    """The output as a string, which is all that this item has room for; pictures went to the model."""
+    # The `output` of an `mcp_call` is a string, so other parts are only named; the model has received them.
     lines = []
     for part in output.content:
         name = getattr(part, "mime_type", None) or part.type
@@ -146,11 +153,12 @@ def _output_as_text(output: FunctionCallOutput) -> str:
     return "\n".join(lines)
 
 
-CALL_NOT_FINISHED = "The run ended before this call had a result."
-
-
 class CallItems:
-    """A call of ours is not shown before it runs: until its turn is whole, the turn may be a mixed one."""
+    """Writes the calls of a run, and their results.
+
+    A call that the gateway runs is not written before it starts. Until then its turn may turn out to have calls of the
+    client as well, and then the call stays pending.
+    """
 
     def __init__(
         self,
@@ -163,9 +171,11 @@ class CallItems:
         default_label: str | None = None,
         seal: Seal | None = None,
     ) -> None:
-        """`default_label`: who shows as the server of a call that is at none. None: such a call shows as a function.
+        """`approved`: ids of calls that a person approved.
 
-        `seal`: for what came of our calls; only those who take every function for their own may fail to send it back.
+        `default_label`: the server label of a call that has no declared server. None: it is a `function_call` item.
+        `seal`: encrypts calls with their outputs into reasoning items, for clients that do not send `mcp_call` items
+        back. Only used with a `default_label`, when the response is not stored and such items are requested.
         """
         self._output = output
         self._request = request
@@ -173,7 +183,7 @@ class CallItems:
         self._default_label = default_label
         self._approved = frozenset(approved)
         self._not_started = {call.call_id: call for call in pending}
-        self._open_items: dict[str, OpenCall | OpenCustomCall | OpenToolSearch] = {}
+        self._open_items: dict[str, OpenClientCall] = {}
         self._aliases = request.tools.aliases
         self._closed: set[str] = set()
         self._mcp_calls: dict[str, OpenMCPCall] = {}
@@ -182,17 +192,17 @@ class CallItems:
         self._to_seal: dict[str, tuple[FunctionCall, DeclaredTool]] = {}
         self._as_functions: set[str] = set()
         self.has_client_calls = False
-        """True once the model has called a function of the client."""
+        """True once the model has called a tool of the client."""
 
     def append_arguments(self, event: CallAdded) -> None:
-        """More of a call's arguments."""
+        """Stream more of the arguments of a client's call. Other calls are not written yet."""
         if self._request.is_client_function(event.name) and event.item_id not in self._closed:
             if event.item_id not in self._open_items:
                 self._close_complete()
             self._get_open_item(event.item_id, event.call_id, event.name).append(event.arguments)
 
     def finish_call(self, call: FunctionCall, status: str = "completed") -> None:
-        """A call is whole, or will never be."""
+        """Write a finished client's call, or remember a call that the gateway may run."""
         if self._request.is_client_function(call.name):
             self.has_client_calls = True
             if call.id not in self._closed:
@@ -204,15 +214,15 @@ class CallItems:
         call = self._not_started.pop(call_id, None)
         if call is None:
             return
-        route = self._find_declared_tool(call)
-        if route is None:
+        target = self._find_declared_tool(call)
+        if target is None:
             self._write_call(call)
             self._as_functions.add(call_id)
         else:
             approval = approval_id(call) if call_id in self._approved else None
-            self._mcp_calls[call_id] = OpenMCPCall(call, route, self._output, approval_request_id=approval)
+            self._mcp_calls[call_id] = OpenMCPCall(call, target, self._output, approval_request_id=approval)
             if self._seal is not None:
-                self._to_seal[call_id] = (call, route)
+                self._to_seal[call_id] = (call, target)
 
     def finish_execution(self, event: ToolFinished) -> None:
         call = self._mcp_calls.pop(event.call_id, None)
@@ -220,57 +230,57 @@ class CallItems:
             call.finish(event.output, event.metadata)
 
     def write_result(self, output: FunctionCallOutput) -> None:
-        """The output of a call that shows as a function; one at a server has its output in itself."""
+        """Write the output of a call that is a `function_call` item. An `mcp_call` item contains its own."""
         if output.call_id in self._as_functions:
             self._as_functions.remove(output.call_id)
             self._write_output(output.call_id, output.id, output_to_wire(output.content), "completed")
         elif self._seal is not None and output.call_id in self._to_seal:
-            call, route = self._to_seal.pop(output.call_id)
+            call, target = self._to_seal.pop(output.call_id)
             self._output.write(
-                build_sealed_call(call, output, server_label=route.server_label, tool=route.tool, seal=self._seal)
+                build_sealed_call(call, output, server_label=target.server_label, tool=target.tool, seal=self._seal)
             )
 
     def close_incomplete(self) -> None:
-        """The run has ended: whatever is half done is closed as incomplete."""
+        """Close all unfinished items as incomplete: the run has ended."""
         for item in self._open_items.values():
             self._output.put(item.output_index, item.close("incomplete"))
         for call in self._mcp_calls.values():
             call.abandon()
         for call_id in sorted(self._as_functions):
-            self._write_output(call_id, new_id("out"), CALL_NOT_FINISHED, "incomplete")
+            self._write_output(call_id, new_id("out"), _CALL_NOT_FINISHED, "incomplete")
 
     def request_approvals(self, pending: Sequence[FunctionCall]) -> bool:
-        """Write a request for each call that a person must approve. True when there was one."""
-        routes = [(call, self._find_declared_tool(call)) for call in pending]
-        asked = [(call, route) for call, route in routes if route is not None and route.needs_approval]
-        for call, route in asked:
-            self._output.write(build_approval_request(call, route))
-        return bool(asked)
+        """Write an approval request for each pending call that needs one. Returns whether there was any."""
+        targets = [(call, self._find_declared_tool(call)) for call in pending]
+        unapproved = [(call, target) for call, target in targets if target is not None and target.needs_approval]
+        for call, target in unapproved:
+            self._output.write(build_approval_request(call, target))
+        return bool(unapproved)
 
     def _find_declared_tool(self, call: FunctionCall) -> DeclaredTool | None:
-        route = None if self._servers is None else self._servers.find_declared_tool(call.name)
-        if route is None and self._default_label is not None:
+        target = None if self._servers is None else self._servers.find_declared_tool(call.name)
+        if target is None and self._default_label is not None:
             return DeclaredTool(server_label=self._default_label, tool=call.name)
-        return route
+        return target
 
-    def _get_open_item(self, item_id: str, call_id: str, name: str) -> OpenCall | OpenCustomCall | OpenToolSearch:
+    def _get_open_item(self, item_id: str, call_id: str, name: str) -> OpenClientCall:
         found = self._open_items.get(item_id)
         if found is None:
             found = self._open_items[item_id] = self._open_item(item_id, call_id, name)
         return found
 
-    def _open_item(self, item_id: str, call_id: str, name: str) -> OpenCall | OpenCustomCall | OpenToolSearch:
-        guise, encoder, place = self._aliases.get(name), self._output.encoder, self._output.reserve()
-        if guise is None:
-            return OpenCall(encoder, place, item_id, call_id, name)
-        if guise.form == "custom":
-            return OpenCustomCall(encoder, place, item_id, call_id, guise)
-        if guise.form == "search":
-            return OpenToolSearch(encoder, place, item_id, call_id)
-        return OpenCall(encoder, place, item_id, call_id, guise.name, guise.namespace)
+    def _open_item(self, item_id: str, call_id: str, name: str) -> OpenClientCall:
+        alias, encoder, index = self._aliases.get(name), self._output.encoder, self._output.reserve()
+        if alias is None:
+            return OpenFunctionCall(encoder, index, item_id, call_id, name)
+        if alias.form == "custom":
+            return OpenCustomCall(encoder, index, item_id, call_id, alias)
+        if alias.form == "search":
+            return OpenToolSearch(encoder, index, item_id, call_id)
+        return OpenFunctionCall(encoder, index, item_id, call_id, alias.name, alias.namespace)
 
     def _close_complete(self) -> None:
-        """Another call begins: those that can have nothing more are done. Some clients follow one item at a time."""
+        """Close the calls whose arguments are complete. Some clients follow only one item at a time."""
         for item_id, item in list(self._open_items.items()):
             if item.is_complete:
                 del self._open_items[item_id]

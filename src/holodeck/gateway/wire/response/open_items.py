@@ -1,214 +1,160 @@
-"""Output items while they are being written: each announces itself, takes what comes, and closes as it was streamed."""
+"""Output items that are still being written: text, reasoning, and calls of the client's tools.
+
+Creating one announces the item to the client, `append` streams a delta, and `close` ends it and returns the finished
+item, whose content is exactly what was streamed. The index in the output is reserved by the caller, which also stores
+the finished item.
+"""
 
 from __future__ import annotations
 
-from holodeck.gateway.wire.client_kind import REASONING_EVENT_NAMES, ClientKind
+from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.item_ids import custom_id_of, search_id_of
 from holodeck.gateway.wire.request.tools import ClientToolAlias, arguments_to_text
 from holodeck.gateway.wire.response.event_encoder import EventEncoder, WireItem
+from holodeck.gateway.wire.response.output_items import ItemEvents, PartEvents, PartKind, TextEvents
 from holodeck.lib.json.parse import parse_json
 
 
 class OpenMessage:
-    """A message of the assistant, with one part: its text, or why it has none."""
+    """A message of the assistant. Its one part is a text or a refusal.
+
+    Nearly every response has one, so that it builds no events for a silent encoder.
+    """
 
     def __init__(self, encoder: EventEncoder, index: int, item_id: str, *, is_refusal: bool = False) -> None:
-        self._encoder = encoder
         self.is_refusal = is_refusal
         self.output_index = index
         self._item: WireItem = {"id": item_id, "type": "message", "status": "in_progress", "role": "assistant"}
-        self._texts: list[str] = []
-        self._delta_head = b""
-        if encoder.is_silent:
-            return
-        self._position = {"item_id": item_id, "output_index": index, "content_index": 0}
-        encoder.emit("response.output_item.added", output_index=index, item={**self._item, "content": []})
-        encoder.emit("response.content_part.added", **self._position, part=self._build_part(""))
-        if is_refusal:
-            self._delta_head = encoder.build_delta_head("response.refusal.delta", **self._position)
-        else:
-            self._delta_head = encoder.build_delta_head("response.output_text.delta", **self._position, logprobs=[])
+        self._events = ItemEvents(encoder, index, item_id)
+        self._part = PartEvents(self._events, "refusal" if is_refusal else "output_text")
+        if not encoder.is_silent:
+            self._events.start({**self._item, "content": []})
+            self._part.start(self._build_part(""))
 
     def append(self, text: str) -> None:
-        if not text:
-            return
-        self._texts.append(text)
-        self._encoder.emit_delta(self._delta_head, text)
+        self._part.append(text)
 
     def close(self, status: str = "completed") -> WireItem:
-        text = "".join(self._texts)
-        part = self._build_part(text)
+        part = self._build_part(self._part.text)
         item = {**self._item, "status": status, "content": [part]}
-        if self._encoder.is_silent:
-            return item
-        emit = self._encoder.emit
-        if self.is_refusal:
-            emit("response.refusal.done", **self._position, refusal=text)
-        else:
-            emit("response.output_text.done", **self._position, text=text, logprobs=[])
-        emit("response.content_part.done", **self._position, part=part)
-        emit("response.output_item.done", output_index=self.output_index, item=item)
+        if not self._events.encoder.is_silent:
+            self._part.finish_part(part)
+            self._events.finish(item)
         return item
 
     def _build_part(self, text: str) -> WireItem:
-        return {"type": "refusal", "refusal": text} if self.is_refusal else _output_text_part(text)
+        if self.is_refusal:
+            return {"type": "refusal", "refusal": text}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
 class OpenReasoning:
-    """Thoughts. They are shown as a summary to a client that asked for one."""
+    """A reasoning item. Its text is a summary for a client that asked for one, and content otherwise."""
 
     def __init__(
         self, encoder: EventEncoder, index: int, item_id: str, *, client_kind: ClientKind, is_summary: bool
     ) -> None:
-        self._encoder = encoder
         self.output_index = index
         self._item: WireItem = {"id": item_id, "type": "reasoning", "status": "in_progress", "summary": []}
         self._is_summary = is_summary
-        where = "summary_index" if is_summary else "content_index"
-        self._position = {"item_id": item_id, "output_index": index, where: 0}
-        self._text_event = "response.reasoning_summary_text" if is_summary else REASONING_EVENT_NAMES[client_kind]
-        self._part_event = "response.reasoning_summary_part" if is_summary else "response.content_part"
-        self._texts: list[str] = []
-        self._delta_head = encoder.build_delta_head(f"{self._text_event}.delta", **self._position)
-        encoder.emit("response.output_item.added", output_index=index, item=self._item)
+        self._events = ItemEvents(encoder, index, item_id)
+        self._kind: PartKind = "summary_text" if is_summary else "reasoning_text"
+        self._part = PartEvents(self._events, self._kind, client_kind=client_kind)
+        self._events.start(self._item)
 
     def append(self, text: str) -> None:
-        if not text:
-            return
-        if not self._texts:
-            self._encoder.emit(f"{self._part_event}.added", **self._position, part=self._build_part(""))
-        self._texts.append(text)
-        self._encoder.emit_delta(self._delta_head, text)
+        if text and self._part.is_empty:
+            self._part.start(self._build_part(""))
+        self._part.append(text)
 
     def close(self, status: str = "completed", encrypted: str | None = None) -> WireItem:
         item = {**self._item, "status": status}
-        if self._texts:
-            text = "".join(self._texts)
-            part = self._build_part(text)
+        if not self._part.is_empty:
+            part = self._build_part(self._part.text)
             item["summary" if self._is_summary else "content"] = [part]
-            self._encoder.emit(f"{self._text_event}.done", **self._position, text=text)
-            self._encoder.emit(f"{self._part_event}.done", **self._position, part=part)
+            self._part.finish_part(part)
         if encrypted is not None:
             item["encrypted_content"] = encrypted
-        self._encoder.emit("response.output_item.done", output_index=self.output_index, item=item)
+        self._events.finish(item)
         return item
 
     def _build_part(self, text: str) -> WireItem:
-        return {"type": "summary_text" if self._is_summary else "reasoning_text", "text": text}
+        return {"type": self._kind, "text": text}
 
 
-class OpenCall:
-    """A call of a function."""
+class OpenClientCall:
+    """A call of a tool that the client runs. Collects the arguments; `close` depends on the form of the tool."""
+
+    def __init__(self, encoder: EventEncoder, index: int, item: WireItem, namespace: str | None = None) -> None:
+        self.output_index = index
+        self._item = item if namespace is None else {**item, "namespace": namespace}
+        self._events = ItemEvents(encoder, index, item["id"])
+        self._arguments: list[str] = []
+        self._events.start(self._item)
+
+    @property
+    def is_complete(self) -> bool:
+        """True once the arguments are valid JSON, so that no more of them can follow."""
+        return _is_json("".join(self._arguments))
+
+    def append(self, arguments: str) -> None:
+        self._arguments.append(arguments)
+
+    def close(self, status: str = "completed") -> WireItem:
+        raise NotImplementedError
+
+    def _finish(self, **fields: object) -> WireItem:
+        item = {**self._item, **fields}
+        self._events.finish(item)
+        return item
+
+
+class OpenFunctionCall(OpenClientCall):
+    """A call of a function. Its arguments are streamed."""
 
     def __init__(
         self, encoder: EventEncoder, index: int, item_id: str, call_id: str, name: str, namespace: str | None = None
     ) -> None:
-        self._encoder = encoder
-        self.output_index = index
-        self._position = {"item_id": item_id, "output_index": index}
-        self._item: WireItem = {
-            "id": item_id,
-            "type": "function_call",
-            "status": "in_progress",
-            "call_id": call_id,
-            "name": name,
-            "arguments": "",
-        }
-        if namespace is not None:
-            self._item["namespace"] = namespace
-        self._texts: list[str] = []
-        self._delta_head = encoder.build_delta_head("response.function_call_arguments.delta", **self._position)
-        encoder.emit("response.output_item.added", output_index=index, item=self._item)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the arguments are JSON by now, and so at their end."""
-        return _is_json("".join(self._texts))
+        item = {"id": item_id, "type": "function_call", "status": "in_progress", "call_id": call_id, "name": name}
+        super().__init__(encoder, index, {**item, "arguments": ""}, namespace)
+        self._text = TextEvents(encoder, "response.function_call_arguments", self._events.position)
 
     def append(self, arguments: str) -> None:
-        if not arguments:
-            return
-        self._texts.append(arguments)
-        self._encoder.emit_delta(self._delta_head, arguments)
+        super().append(arguments)
+        self._text.append(arguments)
 
     def close(self, status: str = "completed") -> WireItem:
-        arguments = "".join(self._texts)
-        item = {**self._item, "status": status, "arguments": arguments}
-        name = self._item["name"]
-        emit = self._encoder.emit
-        emit("response.function_call_arguments.done", **self._position, name=name, arguments=arguments)
-        emit("response.output_item.done", output_index=self.output_index, item=item)
-        return item
+        arguments = self._text.text
+        self._text.finish(name=self._item["name"], arguments=arguments)
+        return self._finish(status=status, arguments=arguments)
 
 
-class OpenCustomCall:
-    """A call of a tool that takes text. The model writes it as arguments, so it is read once they are whole."""
+class OpenCustomCall(OpenClientCall):
+    """A call of a tool that takes text.
+
+    The model writes the text as the argument of a function, so it is known, and streamed, only at the end.
+    """
 
     def __init__(self, encoder: EventEncoder, index: int, item_id: str, call_id: str, alias: ClientToolAlias) -> None:
-        self._encoder = encoder
-        self.output_index = index
-        self._position = {"item_id": custom_id_of(item_id), "output_index": index}
-        self._item: WireItem = {
-            "id": custom_id_of(item_id),
-            "type": "custom_tool_call",
-            "status": "in_progress",
-            "call_id": call_id,
-            "name": alias.name,
-            "input": "",
-        }
-        if alias.namespace is not None:
-            self._item["namespace"] = alias.namespace
-        self._texts: list[str] = []
-        encoder.emit("response.output_item.added", output_index=index, item=self._item)
-
-    @property
-    def is_complete(self) -> bool:
-        return _is_json("".join(self._texts))
-
-    def append(self, arguments: str) -> None:
-        self._texts.append(arguments)
+        item = {"id": custom_id_of(item_id), "type": "custom_tool_call", "status": "in_progress", "call_id": call_id}
+        super().__init__(encoder, index, {**item, "name": alias.name, "input": ""}, alias.namespace)
 
     def close(self, status: str = "completed") -> WireItem:
-        text = arguments_to_text("".join(self._texts))
-        item = {**self._item, "status": status, "input": text}
-        if text:
-            self._encoder.emit_delta(
-                self._encoder.build_delta_head("response.custom_tool_call_input.delta", **self._position), text
-            )
-        self._encoder.emit("response.custom_tool_call_input.done", **self._position, input=text)
-        self._encoder.emit("response.output_item.done", output_index=self.output_index, item=item)
-        return item
+        text = arguments_to_text("".join(self._arguments))
+        self._events.emit_text("response.custom_tool_call_input", text, input=text)
+        return self._finish(status=status, input=text)
 
 
-class OpenToolSearch:
-    """A search for tools. What it looks for is an object, which has no parts."""
+class OpenToolSearch(OpenClientCall):
+    """A search for tools. Its arguments are an object, which the API does not stream."""
 
     def __init__(self, encoder: EventEncoder, index: int, item_id: str, call_id: str) -> None:
-        self._encoder = encoder
-        self.output_index = index
-        self._item: WireItem = {
-            "id": search_id_of(item_id),
-            "type": "tool_search_call",
-            "status": "in_progress",
-            "call_id": call_id,
-            "execution": "client",
-            "arguments": {},
-        }
-        self._texts: list[str] = []
-        encoder.emit("response.output_item.added", output_index=index, item=self._item)
-
-    @property
-    def is_complete(self) -> bool:
-        return _is_json("".join(self._texts))
-
-    def append(self, arguments: str) -> None:
-        self._texts.append(arguments)
+        item = {"id": search_id_of(item_id), "type": "tool_search_call", "status": "in_progress", "call_id": call_id}
+        super().__init__(encoder, index, {**item, "execution": "client", "arguments": {}})
 
     def close(self, status: str = "completed") -> WireItem:
-        text = "".join(self._texts)
-        item = {**self._item, "status": status, "arguments": parse_json(text) if _is_json(text) else {"query": text}}
-        self._encoder.emit("response.output_item.done", output_index=self.output_index, item=item)
-        return item
+        text = "".join(self._arguments)
+        return self._finish(status=status, arguments=parse_json(text) if _is_json(text) else {"query": text})
 
 
 def _is_json(text: str) -> bool:
@@ -217,7 +163,3 @@ def _is_json(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _output_text_part(text: str) -> WireItem:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}

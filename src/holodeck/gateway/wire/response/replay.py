@@ -1,13 +1,13 @@
-"""The events of a response that is over, for a reader who asks for a stream of one that was never streamed."""
+"""Events of a finished response, for a reader that streams a response which was not streamed when it ran."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import Any
 
-from holodeck.gateway.wire.client_kind import REASONING_EVENT_NAMES, ClientKind
+from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.response.event_encoder import EventEncoder, WireItem
+from holodeck.gateway.wire.response.output_items import ItemEvents, PartEvents, PartKind
 from holodeck.gateway.wire.response.resource import ERROR_TYPES
 from holodeck.gateway.wire.response.sent_events import SentEvents
 
@@ -23,8 +23,9 @@ _FINAL_EVENTS = {
 def replay_events(
     resource: Mapping[str, Any], *, client_kind: ClientKind = "openai", sent_events: SentEvents | None = None
 ) -> list[bytes]:
-    """The whole stream, each text in one delta. It ends in exactly this resource. `sent_events`:
-    what was told before.
+    """Encode the whole stream of a response, each text in one delta. Its last event has exactly this resource.
+
+    `sent_events`: events of the response that were sent before; the result continues after them.
     """
     encoder = EventEncoder(sent_events=sent_events)
     start = {
@@ -52,95 +53,52 @@ def replay_events(
 
 
 class _ItemReplay:
-    """One item."""
-
     def __init__(self, encoder: EventEncoder, index: int, item: WireItem, client_kind: ClientKind) -> None:
-        self._encoder = encoder
-        self._index = index
         self._item = item
         self._client_kind = client_kind
-        self._position = {"item_id": item["id"], "output_index": index}
+        self._events = ItemEvents(encoder, index, item["id"])
 
     def write(self) -> None:
-        writers: dict[str, Callable[[], None]] = {
-            "message": self._emit_message,
-            "reasoning": self._emit_reasoning,
-            "function_call": self._emit_function_call,
-            "custom_tool_call": self._emit_custom_tool_call,
-            "mcp_call": self._emit_mcp_call,
-            "mcp_list_tools": self._emit_mcp_list_tools,
-        }
-        write = writers.get(self._item["type"])
-        if write is None:
-            self._emit_added()
-        else:
-            write()
-        self._encoder.emit("response.output_item.done", output_index=self._index, item=self._item)
+        item = self._item
+        match item["type"]:
+            case "message":
+                self._start(content=[])
+                for index, part in enumerate(item["content"]):
+                    self._write_part("refusal" if part["type"] == "refusal" else "output_text", index, part)
+            case "reasoning":
+                self._start(content=[], summary=[])
+                for index, part in enumerate(item.get("summary", ())):
+                    self._write_part("summary_text", index, part)
+                for index, part in enumerate(item.get("content", ())):
+                    self._write_part("reasoning_text", index, part)
+            case "function_call":
+                self._start(arguments="")
+                fields = {"name": item["name"], "arguments": item["arguments"]}
+                self._events.emit_text("response.function_call_arguments", item["arguments"], **fields)
+            case "custom_tool_call":
+                self._start(input="")
+                self._events.emit_text("response.custom_tool_call_input", item["input"], input=item["input"])
+            case "mcp_call":
+                self._start(arguments="", output=None, error=None)
+                self._events.emit("response.mcp_call.in_progress")
+                self._events.emit_text("response.mcp_call_arguments", item["arguments"], arguments=item["arguments"])
+                self._events.emit_end("response.mcp_call", is_completed=item["status"] == "completed")
+            case "mcp_list_tools":
+                self._start(tools=[], error=None)
+                self._events.emit("response.mcp_list_tools.in_progress")
+                self._events.emit_end("response.mcp_list_tools", is_completed=item.get("error") is None)
+            case _:
+                self._events.start(item)
+        self._events.finish(item)
 
-    def _emit_added(self, **empty: Any) -> None:
+    def _start(self, **empty: Any) -> None:
         item = {**self._item, **empty}
-        if empty and "status" in item:
+        if "status" in item:
             item["status"] = "in_progress"
-        self._encoder.emit("response.output_item.added", output_index=self._index, item=item)
+        self._events.start(item)
 
-    def _emit_message(self) -> None:
-        self._emit_added(content=[])
-        for number, part in enumerate(self._item["content"]):
-            key = "refusal" if part["type"] == "refusal" else "text"
-            name = "response.refusal" if key == "refusal" else "response.output_text"
-            more: dict[str, Any] = {} if key == "refusal" else {"logprobs": []}
-            place = {**self._position, "content_index": number}
-            self._emit_part("response.content_part", name, part, key, place, more)
-
-    def _emit_reasoning(self) -> None:
-        self._emit_added(content=[], summary=[])
-        for number, part in enumerate(self._item.get("summary", ())):
-            place = {**self._position, "summary_index": number}
-            self._emit_part(
-                "response.reasoning_summary_part", "response.reasoning_summary_text", part, "text", place, {}
-            )
-        for number, part in enumerate(self._item.get("content", ())):
-            place = {**self._position, "content_index": number}
-            self._emit_part("response.content_part", REASONING_EVENT_NAMES[self._client_kind], part, "text", place, {})
-
-    def _emit_part(
-        self, frame: str, name: str, part: WireItem, key: str, position: dict[str, Any], more: dict[str, Any]
-    ) -> None:
-        encoder = self._encoder
-        encoder.emit(f"{frame}.added", **position, part={**part, key: ""})
-        if part[key]:
-            encoder.emit_delta(encoder.build_delta_head(f"{name}.delta", **position, **more), part[key])
-        encoder.emit(f"{name}.done", **position, **{key: part[key]}, **more)
-        encoder.emit(f"{frame}.done", **position, part=part)
-
-    def _emit_function_call(self) -> None:
-        self._emit_added(arguments="")
-        self._emit_arguments("response.function_call_arguments", {"name": self._item["name"]})
-
-    def _emit_custom_tool_call(self) -> None:
-        self._emit_added(input="")
-        text = self._item["input"]
-        if text:
-            self._encoder.emit_delta(
-                self._encoder.build_delta_head("response.custom_tool_call_input.delta", **self._position), text
-            )
-        self._encoder.emit("response.custom_tool_call_input.done", **self._position, input=text)
-
-    def _emit_mcp_call(self) -> None:
-        self._emit_added(arguments="", output=None, error=None)
-        self._encoder.emit("response.mcp_call.in_progress", **self._position)
-        self._emit_arguments("response.mcp_call_arguments")
-        end = "completed" if self._item["status"] == "completed" else "failed"
-        self._encoder.emit(f"response.mcp_call.{end}", **self._position)
-
-    def _emit_arguments(self, kind: str, more: Mapping[str, Any] = MappingProxyType({})) -> None:
-        arguments = self._item["arguments"]
-        if arguments:
-            self._encoder.emit_delta(self._encoder.build_delta_head(f"{kind}.delta", **self._position), arguments)
-        self._encoder.emit(f"{kind}.done", **self._position, **more, arguments=arguments)
-
-    def _emit_mcp_list_tools(self) -> None:
-        self._emit_added(tools=[], error=None)
-        self._encoder.emit("response.mcp_list_tools.in_progress", **self._position)
-        end = "completed" if self._item.get("error") is None else "failed"
-        self._encoder.emit(f"response.mcp_list_tools.{end}", **self._position)
+    def _write_part(self, kind: PartKind, index: int, part: WireItem) -> None:
+        events = PartEvents(self._events, kind, index, self._client_kind)
+        events.start(part)
+        events.append(part[events.key])
+        events.finish_part(part)

@@ -1,4 +1,8 @@
-"""The response resource: all of its fields, always, whatever the request left out and however the run ended."""
+"""The response resource of the API, and the ending of a run in its terms.
+
+A resource has all fields of the API at all times: defaults for what the request does not say, null for what is not
+known yet.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,29 @@ from holodeck.models.items import Usage
 
 _DEFAULT_TEMPERATURE = 1.0
 _DEFAULT_TOP_P = 1.0
+ERROR_TYPES = {
+    "model_error": "model_error",
+    # The client has to change its request: repeating it would fail again.
+    "context_length_exceeded": "invalid_request",
+    "unsupported_parameter": "invalid_request",
+    "invalid_prompt": "invalid_request",
+    "rate_limit_exceeded": "too_many_requests",
+}
+
+
+@record
+class Ending:
+    """How a response ended. `event` is one of the three types that clients know as the last of a stream."""
+
+    status: str
+    event: str
+    error: dict[str, str] | None = None
+    error_type: str = "server_error"
+    incomplete: str | None = None
 
 
 class ResponseResource:
-    """What stays the same for one response is made once; `build` adds how far it has come."""
+    """Builds the resource of one response. Fields that never change are built once; `build` adds the others."""
 
     def __init__(
         self,
@@ -27,7 +50,7 @@ class ResponseResource:
         model: str,
         client_kind: ClientKind = "openai",
     ) -> None:
-        answer = request.options
+        options = request.options
         self._head: dict[str, Any] = {"id": response_id, "object": "response", "created_at": int(created_at)}
         self._tail: dict[str, Any] = {
             "model": model,
@@ -38,13 +61,13 @@ class ResponseResource:
             "truncation": request.truncation,
             "parallel_tool_calls": request.parallel_tool_calls,
             "text": _text_to_json(request, client_kind),
-            "top_p": _DEFAULT_TOP_P if answer.top_p is None else answer.top_p,
-            "presence_penalty": answer.presence_penalty or 0.0,
-            "frequency_penalty": answer.frequency_penalty or 0.0,
+            "top_p": _DEFAULT_TOP_P if options.top_p is None else options.top_p,
+            "presence_penalty": options.presence_penalty or 0.0,
+            "frequency_penalty": options.frequency_penalty or 0.0,
             "top_logprobs": 0,
-            "temperature": _DEFAULT_TEMPERATURE if answer.temperature is None else answer.temperature,
-            "reasoning": {"effort": answer.effort, "summary": answer.summary},
-            "max_output_tokens": answer.max_output_tokens,
+            "temperature": _DEFAULT_TEMPERATURE if options.temperature is None else options.temperature,
+            "reasoning": {"effort": options.effort, "summary": options.summary},
+            "max_output_tokens": options.max_output_tokens,
             "max_tool_calls": request.max_tool_calls,
             "store": request.store,
             "background": request.background,
@@ -68,7 +91,7 @@ class ResponseResource:
         incomplete: str | None = None,
         usage: Usage | None = None,
     ) -> dict[str, Any]:
-        """The resource in a status, with what has been put out so far."""
+        """Build the resource in a status, with the output so far. Times are seconds since 1970."""
         return {
             **self._head,
             "completed_at": None if completed_at is None else int(completed_at),
@@ -91,36 +114,8 @@ def usage_to_json(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _text_to_json(request: ResponseRequest, client_kind: ClientKind) -> dict[str, Any]:
-    shown = dict(request.options.format)
-    if client_kind == "open_responses" and "schema" in shown:
-        shown["schema"] = None  # that contract has nothing else for it
-    return {"format": shown, "verbosity": request.options.verbosity or "medium"}
-
-
-ERROR_TYPES = {
-    "model_error": "model_error",
-    # What the client can change: it is no use to ask again as it is.
-    "context_length_exceeded": "invalid_request",
-    "unsupported_parameter": "invalid_request",
-    "invalid_prompt": "invalid_request",
-    "rate_limit_exceeded": "too_many_requests",
-}
-
-
-@record
-class Ending:
-    """`event` is one of the three that clients know as the last."""
-
-    status: str
-    event: str
-    error: dict[str, str] | None = None
-    error_type: str = "server_error"
-    incomplete: str | None = None
-
-
 def ending_of(result: RunResult, *, needs_only_approval: bool) -> Ending:
-    """A run that waits only for approvals is completed: the requests are its answer."""
+    """The ending of a run. One with only approvals pending is completed: the requests for them are its answer."""
     match result.status:
         case "completed":
             return Ending(status="completed", event="response.completed")
@@ -130,7 +125,7 @@ def ending_of(result: RunResult, *, needs_only_approval: bool) -> Ending:
         case "incomplete":
             return Ending(status="incomplete", event="response.incomplete", incomplete=result.cause or "max_turns")
         case "cancelled":
-            # Clients know no event for it; of the three that end a stream this is the true one.
+            # The API has no event for a cancelled response; of the three that end a stream this is the nearest.
             return Ending(status="cancelled", event="response.incomplete", incomplete="cancelled")
         case "failed":
             code, message = ("server_error", "The run failed.")
@@ -143,3 +138,11 @@ def ending_of(result: RunResult, *, needs_only_approval: bool) -> Ending:
                 error=error,
                 error_type=ERROR_TYPES.get(code, "server_error"),
             )
+
+
+def _text_to_json(request: ResponseRequest, client_kind: ClientKind) -> dict[str, Any]:
+    shown = dict(request.options.format)
+    if client_kind == "open_responses" and "schema" in shown:
+        # The contract of Open Responses allows no other value.
+        shown["schema"] = None
+    return {"format": shown, "verbosity": request.options.verbosity or "medium"}

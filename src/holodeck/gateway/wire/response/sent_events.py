@@ -1,4 +1,8 @@
-"""What clients have heard of a response whose process died: it is not said again, and not taken back."""
+"""Events of a response that were sent by a process which died.
+
+The process that takes the response over emits the same events again from the stored steps. `SentEvents` tells its
+encoder which of them clients have received, so that none is sent twice and no finished item changes.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +22,16 @@ _ONCE_PER_STREAM = ("response.created", "response.queued", "response.in_progress
 
 @dataclass(kw_only=True)
 class _StartedItem:
-    """What was told of one item."""
+    """The sent events of an item that was not finished."""
 
     id: str
     event_types: set[str]
     sent_chars: Counter[str] = field(default_factory=Counter)
-    """By the kinds of its deltas, how many characters."""
+    """Number of characters in its deltas, by the type of the delta."""
 
 
 class SentEvents:
-    """The stream so far. Items that were done in it stand as they were told."""
+    """The stream so far. `count` is the number of its events; items that were finished in it stay as they were sent."""
 
     def __init__(self, events: Sequence[bytes] = ()) -> None:
         self.count = len(events)
@@ -41,41 +45,41 @@ class SentEvents:
                 self._add_event(orjson.loads(payload))
 
     def has_event(self, kind: str, body: Mapping[str, Any]) -> bool:
-        """True for an event that would only repeat what was told."""
+        """True for an event that was sent."""
         if body.get("output_index") in self._finished or kind in self._sent_once:
             return True
-        begun = self._find_started(body)
-        return begun is not None and kind in begun.event_types
+        started = self._find_started(body)
+        return started is not None and kind in started.event_types
 
     def count_sent_chars(self, kind: str, body: Mapping[str, Any]) -> int:
-        """How many characters of a content were told in deltas of this kind."""
-        begun = self._find_started(body)
-        return 0 if begun is None else begun.sent_chars[kind]
+        """Number of characters that were sent in deltas of this type for the item of `body`."""
+        started = self._find_started(body)
+        return 0 if started is None else started.sent_chars[kind]
 
     def find_item(self, index: int) -> WireItem | None:
-        """The item that was told for a place of the output."""
+        """The finished item that was sent for an index of the output."""
         return self._finished.get(index)
 
     def discard_from(self, first_index: int) -> None:
-        """What was told from here on was said in a turn that nobody kept: it is said anew."""
+        """Forget the items from an index on: they are of a turn that was not stored, and is asked for again."""
         self._finished = {index: item for index, item in self._finished.items() if index < first_index}
-        self._started = {index: begun for index, begun in self._started.items() if index < first_index}
+        self._started = {index: started for index, started in self._started.items() if index < first_index}
 
     def _add_event(self, event: Mapping[str, Any]) -> None:
-        kind, place = event["type"], event["output_index"]
+        kind, index = event["type"], event["output_index"]
         if kind == _ITEM_DONE:
-            self._finished[place] = event["item"]
+            self._finished[index] = event["item"]
         elif kind == _ITEM_ADDED:
-            self._started[place] = _StartedItem(id=_item_id_of(event), event_types={kind})
+            self._started[index] = _StartedItem(id=_item_id_of(event), event_types={kind})
         elif kind.endswith(".delta"):
-            self._started[place].sent_chars[kind] += len(event["delta"])
+            self._started[index].sent_chars[kind] += len(event["delta"])
         else:
-            self._started[place].event_types.add(kind)
+            self._started[index].event_types.add(kind)
 
     def _find_started(self, body: Mapping[str, Any]) -> _StartedItem | None:
-        """What was told of an item that was not done. Another item at its place is another matter."""
-        begun = self._started.get(body.get("output_index", -1))
-        return begun if begun is not None and begun.id == _item_id_of(body) else None
+        # Another item at the same index is a new one.
+        started = self._started.get(body.get("output_index", -1))
+        return started if started is not None and started.id == _item_id_of(body) else None
 
 
 def _item_id_of(body: Mapping[str, Any]) -> str:

@@ -1,4 +1,8 @@
-"""What the model says and thinks, as it comes. What was streamed stands, however the provider divides it afterwards."""
+"""Messages and reasoning in the output of a response, streamed as the model writes them.
+
+The deltas decide what the items are. A finished item of the provider that divides the same text differently changes
+nothing that was streamed; only text that was not streamed at all is written when its item finishes.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,17 @@ from holodeck.gateway.sealing import REASONING_PURPOSE, Seal
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.request.options import ENCRYPTED_REASONING
-from holodeck.gateway.wire.response.event_encoder import OutputItems
 from holodeck.gateway.wire.response.open_items import OpenMessage, OpenReasoning
+from holodeck.gateway.wire.response.output_items import OutputItems
 from holodeck.lib.ids import new_id
 from holodeck.models.items import Message, Reasoning
 
 
 class TextItems:
-    """At most one message and one train of thought are open; speaking ends thinking, and the other way round."""
+    """Writes the messages and reasoning of a run. At most one of each is open, and a delta of one closes the other.
+
+    With a `seal`, reasoning stays open until its item finishes: only then the provider's encrypted part is known.
+    """
 
     def __init__(
         self, output: OutputItems, request: ResponseRequest, *, client_kind: ClientKind, seal: Seal | None
@@ -27,7 +34,7 @@ class TextItems:
         self._message: OpenMessage | None = None
         self._reasoning: OpenReasoning | None = None
         self._used_ids: set[str] = set()
-        # Of this turn, and not yet accounted for by a finished item.
+        # Deltas of this turn that no finished item has covered yet.
         self._unmatched_texts: list[str] = []
         self._unmatched_thoughts: list[str] = []
 
@@ -47,12 +54,12 @@ class TextItems:
         self._unmatched_thoughts.append(text)
 
     def start_turn(self) -> None:
-        """What the last turn left open is over."""
+        """Close the items of the last turn and forget its deltas."""
         self.close_items()
         self._unmatched_texts, self._unmatched_thoughts = [], []
 
     def close_items(self) -> None:
-        """Something else begins."""
+        """Close the open items, before an item of another kind."""
         self._close_message()
         self._close_reasoning()
 
@@ -68,19 +75,19 @@ class TextItems:
     def finish_reasoning(self, item: Reasoning, status: str = "completed") -> None:
         text = item.text or item.summary
         encrypted = self._seal_reasoning(item)
-        is_told = any(self._unmatched_thoughts)
-        if is_told:
+        is_streamed = any(self._unmatched_thoughts)
+        if is_streamed:
             self._unmatched_thoughts = _streamed_beyond(self._unmatched_thoughts, text)
             if self._reasoning is None and encrypted is None:
                 return
         reasoning = self._reasoning or self._open_reasoning(item.id)
-        if not is_told and text:
+        if not is_streamed and text:
             reasoning.append(text)
         self._output.put(reasoning.output_index, reasoning.close(status, encrypted=encrypted))
         self._reasoning = None
 
     def close_incomplete(self) -> None:
-        """The run has ended in the middle of it."""
+        """Close the open items as incomplete: the run has ended."""
         for item in (self._message, self._reasoning):
             if item is not None:
                 self._output.put(item.output_index, item.close("incomplete"))
@@ -92,14 +99,13 @@ class TextItems:
             self._message = None
 
     def _close_reasoning(self) -> None:
-        """Unless it must wait for what the provider seals at the end."""
         if self._reasoning is not None and self._seal is None:
             self._output.put(self._reasoning.output_index, self._reasoning.close())
             self._reasoning = None
 
     def _open_message(self, item_id: str, *, is_refusal: bool = False) -> OpenMessage:
-        place = self._output.reserve()
-        return OpenMessage(self._output.encoder, place, self._assign_id(item_id, "msg"), is_refusal=is_refusal)
+        index = self._output.reserve()
+        return OpenMessage(self._output.encoder, index, self._assign_id(item_id, "msg"), is_refusal=is_refusal)
 
     def _open_reasoning(self, item_id: str) -> OpenReasoning:
         return OpenReasoning(
@@ -111,7 +117,7 @@ class TextItems:
         )
 
     def _assign_id(self, item_id: str, prefix: str) -> str:
-        """The engine's id; a fresh one for an item that goes on after something else."""
+        # An item of the engine that continues after another one becomes a second item here, with a new id.
         unused = new_id(prefix) if item_id in self._used_ids or not item_id else item_id
         self._used_ids.add(unused)
         return unused
@@ -123,6 +129,6 @@ class TextItems:
 
 
 def _streamed_beyond(deltas: list[str], finished: str) -> list[str]:
-    """What was streamed beyond a finished text. Pieces are joined once: adding each to a text is quadratic."""
+    # Joined once: adding each delta to a text would be quadratic.
     streamed = "".join(deltas)
     return [streamed[len(finished) :]] if streamed.startswith(finished) else []

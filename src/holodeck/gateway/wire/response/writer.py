@@ -1,4 +1,8 @@
-"""A run as the client sees it: events go in, wire events come out, and the resource says exactly what was streamed."""
+"""Writes a run as a response of the API: events of the engine in, encoded events of the API and the resource out.
+
+A `ResponseWriter` belongs to one run and is fed its events in order. The resource always agrees with the events that
+were emitted: its output has exactly the items that a client of the stream has seen finished.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,8 @@ from holodeck.gateway.sealing import Seal
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.response.call_items import CallItems, DeclaredServers, write_listing
-from holodeck.gateway.wire.response.event_encoder import EventEncoder, OutputItems
+from holodeck.gateway.wire.response.event_encoder import EventEncoder
+from holodeck.gateway.wire.response.output_items import OutputItems
 from holodeck.gateway.wire.response.resource import Ending, ResponseResource, ending_of
 from holodeck.gateway.wire.response.sent_events import SentEvents
 from holodeck.gateway.wire.response.text_items import TextItems
@@ -32,28 +37,29 @@ from holodeck.models.events import (
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 
 MCPItemsMode = Literal["portable", "openai"]
+"""The form of calls of MCP servers: `function_call` items, or OpenAI's `mcp_call` items."""
 
 
 def can_answer_approvals(request: ResponseRequest, mode: MCPItemsMode | Literal["auto"] | None) -> bool:
-    """True when the client knows requests for approval, and what to do with them."""
+    """True when the client can answer approval requests: it declares MCP servers, or the mode says so."""
     return request.has_mcp_declarations if mode in (None, "auto") else mode == "openai"
 
 
 def needs_openai_items(request: ResponseRequest, mode: MCPItemsMode | None, client_kind: ClientKind) -> bool:
-    """True when calls of MCP servers appear in OpenAI's own form.
+    """True when calls of MCP servers appear as `mcp_call` items.
 
-    Who takes every `function_call` for its own would look for functions that it does not have.
+    A client that runs every `function_call` itself needs them: it does not have the functions of MCP servers.
     """
     return client_runs_every_function_call(mode, client_kind) or can_answer_approvals(request, mode)
 
 
 def client_runs_every_function_call(mode: MCPItemsMode | None, client_kind: ClientKind) -> bool:
-    """True when no call of ours may appear as a `function_call`, not even one that is at no server."""
+    """True when no call that the gateway runs may be a `function_call` item, not even one without an MCP server."""
     return mode == "openai" or (mode is None and client_kind == "openai_agents")
 
 
 class ResponseWriter:
-    """Writes one response. `feed` it every event of the run, in order; a silent one only keeps the resource."""
+    """Writes one response. Feed it every event of the run, in order. A silent writer only builds the resource."""
 
     def __init__(
         self,
@@ -74,10 +80,11 @@ class ResponseWriter:
         sent_events: SentEvents | None = None,
         clock: Clock = wall_clock,
     ) -> None:
-        """`pending`: calls of an earlier response that run first; `approved`: the call ids that a person approved.
+        """`pending`: calls of an earlier response that run first. `approved`: ids of calls that a person approved.
 
-        `listed_servers`: labels of servers whose tools are in the context already. `is_durable`: turns are kept, and
-        their items finish afterwards, so nothing is called done before. `sent_events`: what was told of it before.
+        `listed_servers`: labels of servers whose tools are in the context already; None takes those of the input.
+        `is_durable`: items finish only after their turn is stored, so `.done` events are held back until then.
+        `sent_events`: the events that another process has sent of this response.
         """
         self._resource = ResponseResource(
             request,
@@ -114,11 +121,11 @@ class ResponseWriter:
         self._encoded: bytes | None = None
 
     def build_resource(self) -> dict[str, Any]:
-        """The response as it is now."""
+        """Build the resource as it is now."""
         return self._resource.build(self._status, self._output.list_finished(), **self._ending_fields)
 
     def encode_resource(self, resource: dict[str, Any] | None = None) -> bytes:
-        """The same as JSON, made once when it is finished: what is stored and what is answered are the same bytes."""
+        """Encode the resource. Once finished it is always the same bytes, so what is stored and what is sent agree."""
         if self._encoded is not None:
             return self._encoded
         encoded = orjson.dumps(self.build_resource() if resource is None else resource)
@@ -136,14 +143,14 @@ class ResponseWriter:
         return self._encoder.sequence
 
     def write_queued(self) -> list[bytes]:
-        """The first events of a response that has to wait for its turn."""
+        """Write the first events of a background response that waits in the queue."""
         self._is_created = True
         self._encoder.emit("response.created", response=self.build_resource())
         self._encoder.emit("response.queued", response=self.build_resource())
         return self._encoder.drain()
 
     def feed(self, event: Event) -> list[bytes]:
-        """What this event means on the wire: complete payloads, often none."""
+        """Return the encoded events of the API for an event of the run, often none."""
         match event:
             case TextAdded():
                 self._text_items.append_text(event.item_id, event.text, is_refusal=event.is_refusal)
@@ -195,7 +202,7 @@ class ResponseWriter:
                 self._call_items.write_result(item)
 
     def _write_listings(self) -> None:
-        """Once the tools are known: those of each declared server, unless the context has them."""
+        # Once per response, as soon as the tools are known. Servers whose list is in the context are skipped.
         if self._listed_servers is None or self._servers is None:
             return
         for listing in self._servers.get_listings():
@@ -206,8 +213,8 @@ class ResponseWriter:
     def _finish_run(self, result: RunResult) -> None:
         self._text_items.close_incomplete()
         self._call_items.close_incomplete()
-        asks_person = self._call_items.request_approvals(result.pending)
-        ending = ending_of(result, needs_only_approval=asks_person and not self._call_items.has_client_calls)
+        needs_approval = self._call_items.request_approvals(result.pending)
+        ending = ending_of(result, needs_only_approval=needs_approval and not self._call_items.has_client_calls)
         self._write_ending(ending, result)
 
     def _write_ending(self, ending: Ending, result: RunResult) -> None:
