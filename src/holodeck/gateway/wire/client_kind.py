@@ -1,4 +1,8 @@
-"""Which of the two contracts a client speaks, by its headers: OpenAI's packages know only OpenAI's event names."""
+"""Client kinds: the differences between the programs that call the Responses API, detected by their headers.
+
+OpenAI's packages know only OpenAI's event names. The Open Responses contract has other names for reasoning events, and
+no schema in the echo of `text.format`.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,19 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 ClientKind = Literal["openai", "openai_agents", "open_responses"]
-"""Where the two contracts differ: the names of reasoning events, and the schema in the echo of `text.format`.
-
-`openai_agents` is OpenAI's, as programs speak it that take every `function_call` for a function of their own.
-"""
+"""`openai_agents` is OpenAI's contract, for programs that run every `function_call` as a function of their own."""
 REASONING_EVENT_NAMES: dict[ClientKind, str] = {
     "openai": "response.reasoning_text",
     "openai_agents": "response.reasoning_text",
     "open_responses": "response.reasoning",
 }
+# Parts of the User-Agent of OpenAI's Agents SDK, Vercel's AI SDK, LangChain for JavaScript, Codex and Pydantic AI.
 _AGENT_NAMES = ("Agents/", "ai-sdk/", "langchainjs-openai/", "codex_", "pydantic-ai/")
-"""How OpenAI's own agents, the AI SDK of Vercel, LangChain's for JavaScript, Codex and Pydantic AI name themselves."""
+_EVENT_PREFIXES = {kind: f'{{"type":"{name}.'.encode() for kind, name in REASONING_EVENT_NAMES.items()}
 
 
 def detect_client_kind(headers: Mapping[str, str]) -> ClientKind:
-    """What the sender of these headers speaks; their names are in lower case."""
+    """Detect the client kind from request headers, whose names are in lower case."""
     agent = headers.get("user-agent", "")
     if any(name in agent for name in _AGENT_NAMES):
         return "openai_agents"
@@ -28,12 +30,9 @@ def detect_client_kind(headers: Mapping[str, str]) -> ClientKind:
 
 
 def adapt_events(events: Sequence[bytes], client_kind: ClientKind) -> list[bytes]:
-    """Events that may have been written for another client, for this one."""
+    """Rename the reasoning events among encoded events that may have been written for another client kind."""
     wrong, right = (
         _EVENT_PREFIXES["openai" if client_kind == "open_responses" else "open_responses"],
         _EVENT_PREFIXES[client_kind],
     )
     return [right + each[len(wrong) :] if each.startswith(wrong) else each for each in events]
-
-
-_EVENT_PREFIXES = {dialect: f'{{"type":"{name}.'.encode() for dialect, name in REASONING_EVENT_NAMES.items()}

@@ -1,4 +1,4 @@
-"""A conversation folded into one item that the client keeps and cannot read, and unfolded again."""
+"""The `compaction` item: a conversation, compressed and encrypted, which the client stores and sends back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMPACTION_PURPOSE = "compaction"
 
 
 def build_compaction_item(items: Sequence[Item], seal: Seal) -> dict[str, Any]:
-    """The `compaction` item that stands for these items. Takes seconds for large ones: not for the event loop."""
+    """Build the `compaction` item of these items. Takes seconds for many items: run it off the event loop."""
     content = b"\n".join(orjson.dumps(encode_item(item)) for item in items)
     return {
         "id": new_id("cmp"),
@@ -26,5 +26,8 @@ def build_compaction_item(items: Sequence[Item], seal: Seal) -> dict[str, Any]:
 
 
 def decode_compaction(content: bytes) -> tuple[Item, ...]:
-    """The items again, one line each: the JSON parser holds the interpreter for one item, not for all of them."""
+    """Decode the content of a compaction item, which has one line for each item.
+
+    Line by line, so that the JSON parser holds the interpreter lock for one item at a time.
+    """
     return tuple(decode_item(orjson.loads(line)) for line in content.split(b"\n") if line)

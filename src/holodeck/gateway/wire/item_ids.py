@@ -1,4 +1,7 @@
-"""Ids that belong together: one call is `fc_x` to the engine, `mcp_x` and `mcpr_x` on the wire."""
+"""Ids of one call in its different forms: `fc_x` in the engine, `mcp_x`, `mcpr_x`, `ctc_x` and `tsc_x` on the wire.
+
+The stem `x` is the same in all of them, so that each id can be derived from any other.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,12 @@ import re
 
 from holodeck.models.items import FunctionCall
 
-# Of an id that a model gives to one call only; shorter ones are numbers.
+# Shortest random part of a call id that a model uses only once. Shorter ones are counters or names.
 MIN_UNIQUE_ID_CHARS = 9
 
 
-def _id_stem(item_id: str) -> str:
-    return item_id.partition("_")[2] or item_id
-
-
 def stem_of(call: FunctionCall) -> str:
-    """What is the same in all ids of a call, whichever form it came back in."""
+    """The stem of a call's ids, which is the same in every form that a client may send back."""
     return _id_stem(call.id or call.call_id)
 
 
@@ -24,35 +23,39 @@ def mcp_call_id(call: FunctionCall) -> str:
 
 
 def approval_id(call: FunctionCall) -> str:
-    """The id of the request for approval of exactly this call."""
+    """The id of the approval request of this call."""
     return f"mcpr_{stem_of(call)}"
 
 
 def mcp_id_of(wire_id: str) -> str:
-    """The id of a call at a server, from that of the request for its approval."""
+    """The id of an `mcp_call` item, from the id of its approval request."""
     return f"mcp_{_id_stem(wire_id)}"
 
 
 def custom_id_of(item_id: str) -> str:
-    """The id of a call of a tool that takes text, from the engine's."""
+    """The id of a `custom_tool_call` item, from the engine's id."""
     return f"ctc_{_id_stem(item_id)}"
 
 
 def search_id_of(item_id: str) -> str:
-    """The id of a search for tools, from the engine's."""
+    """The id of a `tool_search_call` item, from the engine's id."""
     return f"tsc_{_id_stem(item_id)}"
 
 
 def item_id_of(wire_id: str) -> str:
-    """The engine's id of a call that the wire shows under another."""
+    """The engine's id of a call, from its id on the wire."""
     return f"fc_{_id_stem(wire_id)}"
 
 
 def is_unique(call_id: str) -> bool:
-    """Whether an id that a model gave is one call's alone; there are models that number them, or name a function."""
+    """False for a call id that a model may use again: some number their calls, or use the name of the function."""
     return len(re.split("[^0-9A-Za-z]", call_id)[-1]) >= MIN_UNIQUE_ID_CHARS
 
 
 def call_id_of(wire_id: str) -> str:
-    """A call id for a call that came back without one."""
+    """The call id for an item that has none, from its id on the wire."""
     return f"call_{_id_stem(wire_id)}"
+
+
+def _id_stem(item_id: str) -> str:
+    return item_id.partition("_")[2] or item_id

@@ -1,7 +1,8 @@
-"""What came of our calls, sealed in a reasoning item: some clients that keep everything themselves send back no other.
+"""Calls with their outputs, encrypted in reasoning items, for clients that do not send `mcp_call` items back.
 
-Codex drops every `mcp_call`, the AI SDK those of responses that are not stored, OpenAI's agents for JavaScript their
-outputs. The model would not know what it has done, and do it again.
+Such clients store the conversation themselves, and send back every reasoning item. Codex drops every `mcp_call`, the
+AI SDK those of responses that are not stored, OpenAI's agents for JavaScript their outputs. Without the sealed call the
+model would not know that it has made the call, and would repeat it.
 """
 
 from __future__ import annotations
@@ -20,30 +21,34 @@ from holodeck.lib.ids import new_id
 from holodeck.models.items import FunctionCall, FunctionCallOutput
 from holodeck.models.items_json import decode_item, encode_item
 
-_SEALED_CALL_KEY = "holodeck_call"  # beside those under which providers keep their own
+# Key in the encrypted content of a reasoning item. Other keys are those of providers.
+_SEALED_CALL_KEY = "holodeck_call"
 
 
 def build_sealed_call(
     call: FunctionCall, output: FunctionCallOutput, *, server_label: str, tool: str, seal: Seal
 ) -> WireItem:
-    """A call with its output as an item that says nothing to anybody else."""
-    made = {"place": (server_label, tool), "call": encode_item(call), "output": encode_item(output)}
-    encrypted = seal.seal(REASONING_PURPOSE, orjson.dumps({_SEALED_CALL_KEY: made}))
+    """Build a reasoning item without text that has the call and its output as encrypted content."""
+    content = {"place": (server_label, tool), "call": encode_item(call), "output": encode_item(output)}
+    encrypted = seal.seal(REASONING_PURPOSE, orjson.dumps({_SEALED_CALL_KEY: content}))
     item = {"id": new_id("rs"), "type": "reasoning", "status": "completed", "summary": []}
     return {**item, "encrypted_content": encrypted}
 
 
 def read_sealed_call(opened: Mapping[str, Any], into: Input) -> bool:
-    """Put the call there, if it is one; a client that sent it along as an `mcp_call` has its output made whole."""
-    made = opened.get(_SEALED_CALL_KEY)
-    if made is None:
+    """Add the call in the decrypted content of a reasoning item to the input. Returns False if there is none.
+
+    If the client has sent the call as an `mcp_call` as well, only its output is replaced by the sealed one.
+    """
+    content = opened.get(_SEALED_CALL_KEY)
+    if content is None:
         return False
-    call = cast(FunctionCall, decode_item(made["call"]))
-    output = cast(FunctionCallOutput, decode_item(made["output"]))
+    call = cast(FunctionCall, decode_item(content["call"]))
+    output = cast(FunctionCallOutput, decode_item(content["output"]))
     calls = (item for item in into.items if isinstance(item, FunctionCall))
     sent = next((item for item in calls if stem_of(item) == stem_of(call)), None)
     if sent is None:
-        label, tool = made["place"]
+        label, tool = content["place"]
         into.targets[call.call_id] = (label, tool)
         into.items += [replace(call, name=into.tool_name_of(label, tool)), output]
         return True

@@ -1,13 +1,34 @@
-"""The body of `POST /v1/chat/completions`, as the same request that the newer API makes."""
+"""The body of `POST /v1/chat/completions`, read into the same request as that of the Responses API.
+
+Messages become items, with a `tool_calls` entry as a call and a `tool` message as its output. Every parameter of the
+API is either supported or refused by its name.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from holodeck.gateway.wire.request.body import SERVICE_TIERS, ResponseRequest
-from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type, refuse_unsupported
-from holodeck.gateway.wire.request.options import GenerationOptions, read_format, read_metadata, read_sampling_numbers
+from holodeck.gateway.wire.request.content_parts import AUDIO_TYPES, read_image_url
+from holodeck.gateway.wire.request.json_fields import (
+    NO_PROMPT_CACHE,
+    NOT_SUPPORTED,
+    JSONFields,
+    refuse,
+    refuse_choice,
+    refuse_type,
+    refuse_unsupported,
+)
+from holodeck.gateway.wire.request.options import (
+    EFFORTS,
+    VERBOSITIES,
+    GenerationOptions,
+    read_format,
+    read_metadata,
+    read_sampling_numbers,
+)
 from holodeck.gateway.wire.request.parsed_input import Input
 from holodeck.gateway.wire.request.schemas import RequestSchemas
 from holodeck.gateway.wire.request.tools import (
@@ -21,7 +42,6 @@ from holodeck.lib.limits import (
     MAX_CALL_ID_CHARS,
     MAX_FILE_DATA_CHARS,
     MAX_IDENTIFIER_CHARS,
-    MAX_IMAGE_URL_CHARS,
     MAX_INPUT_ITEMS,
     MAX_INPUT_TEXT_CHARS,
     MAX_REQUEST_TOOLS,
@@ -30,29 +50,68 @@ from holodeck.lib.limits import (
 from holodeck.models.content import AudioContent, TextContent
 from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Message, Part, Reasoning, Role
 
-# Of a chat completion; OpenAI takes 4, other servers more.
+# Limit of stop sequences in one request: OpenAI accepts 4, other servers more.
 MAX_STOP_WORDS = 16
+# The largest signed integer of 64 bits.
 MAX_SEED = 2**63 - 1
-
-
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _USER_PART_TYPES = ("text", "image_url", "input_audio", "file")
-_CHAT_AUDIO_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 REASONING_FIELD = "reasoning_content"
-"""In which many servers of this API send thoughts, and so do we."""
+"""The field of a message in which many servers of this API, and this gateway, send reasoning."""
+# Fields of our message that OpenAI's Agents SDK for JavaScript sends back inside the text part.
 _ANSWER_FIELDS = ("role", "refusal", "annotations", "tool_calls", REASONING_FIELD)
-"""What stood beside the text in our answer: the agents of OpenAI's npm package send it back as a part of the text."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChatRequest:
+    """A parsed request. `needs_usage`: the stream ends with a chunk that has the token usage."""
+
+    response: ResponseRequest
+    needs_usage: bool = False
+
+
+def read_chat_request(body: object) -> ChatRequest:
+    """Read a body. Raises `BadRequestError`, which names the field."""
+    fields = JSONFields(body)
+    _refuse_unsupported_fields(fields)
+    stream = fields.get_flag("stream") or False
+    options = fields.get_object("stream_options")
+    if options is not None and not stream:
+        refuse("'stream_options' is only for 'stream': true.", "stream_options", "invalid_value")
+    wants_usage = options is not None and options.get_flag("include_usage") is True
+    if options is not None:
+        if options.get_flag("include_obfuscation"):
+            refuse_unsupported("stream_options.include_obfuscation", "Chunks of this API are not padded here.")
+        options.refuse_unread()
+    fields.get_choice("service_tier", SERVICE_TIERS)
+    request = ResponseRequest(
+        model=fields.require_text("model", may_be_empty=False),
+        input=read_messages(fields),
+        tools=_read_chat_tools(fields),
+        tool_choice=_read_chat_tool_choice(fields.pop("tool_choice")),
+        options=_read_generation_options(fields),
+        parallel_tool_calls=fields.get_flag("parallel_tool_calls") is not False,
+        metadata=read_metadata(fields),
+        store=False,
+        stream=stream,
+        safety_identifier=fields.get_text("safety_identifier", max_length=MAX_IDENTIFIER_CHARS),
+        prompt_cache_key=fields.get_text("prompt_cache_key", max_length=MAX_IDENTIFIER_CHARS),
+        user=fields.get_text("user", max_length=MAX_INPUT_TEXT_CHARS),
+    )
+    fields.pop("messages")
+    fields.refuse_unread()
+    return ChatRequest(response=request, needs_usage=wants_usage)
 
 
 def read_messages(fields: JSONFields) -> Input:
-    """Raises `BadRequestError`."""
+    """Read `messages` into items. Raises `BadRequestError`, which names the field."""
     if not fields.has("messages"):
         fields.refuse_missing("messages")
     into = Input()
     for message in fields.iter_objects("messages", max_length=MAX_INPUT_ITEMS):
         role = message.get_choice("role", _ROLES) or message.refuse_missing("role")
         message.refuse_present("Use 'tool_calls'.", "function_call")
-        message.refuse_present("This gateway does not speak.", "audio")
+        message.refuse_present("This gateway answers in text.", "audio")
         if role == "assistant":
             _read_assistant_message(message, into)
         elif role == "tool":
@@ -66,14 +125,114 @@ def read_messages(fields: JSONFields) -> Input:
     return into
 
 
+def _refuse_unsupported_fields(fields: JSONFields) -> None:
+    if (fields.get_integer("n", minimum=1) or 1) > 1:
+        refuse_unsupported("n", "This gateway gives one answer to a request.")
+    for key in ("logprobs", "store"):
+        if fields.get_flag(key):
+            refuse_unsupported(key, NOT_SUPPORTED)
+    for key in ("logit_bias", "top_logprobs"):
+        # An empty value or 0 has no effect.
+        if fields.pop(key):
+            refuse_unsupported(key, NOT_SUPPORTED)
+    if fields.pop("modalities") not in (None, ["text"]):
+        refuse_unsupported("modalities", "This gateway answers in text.")
+    fields.refuse_present("Use 'tools'.", "functions")
+    fields.refuse_present("Use 'tool_choice'.", "function_call")
+    fields.refuse_present(
+        NOT_SUPPORTED,
+        *("audio", "moderation", "prediction", "prompt_cache_options", "prompt_cache_retention"),
+        "web_search_options",
+    )
+
+
+def _read_generation_options(fields: JSONFields) -> GenerationOptions:
+    shown, schema = read_format(fields, "response_format", is_nested=True)
+    newer, older = fields.get_integer("max_completion_tokens", minimum=1), fields.get_integer("max_tokens", minimum=1)
+    if newer is not None and older is not None:
+        refuse("Give only one of 'max_completion_tokens' and 'max_tokens'.", "max_tokens", "invalid_value")
+    return GenerationOptions(
+        format=shown,
+        schema=schema,
+        verbosity=fields.get_choice("verbosity", VERBOSITIES),
+        effort=fields.get_choice("reasoning_effort", EFFORTS),
+        summary=None,
+        max_output_tokens=newer or older,
+        stop=_read_stop_words(fields),
+        seed=fields.get_integer("seed", minimum=-MAX_SEED, maximum=MAX_SEED),
+        **read_sampling_numbers(fields),
+    )
+
+
+def _read_stop_words(fields: JSONFields) -> tuple[str, ...]:
+    value = fields.value.get("stop")
+    words = [fields.require_text("stop")] if isinstance(value, str) else fields.get_strings("stop") or []
+    if len(words) > MAX_STOP_WORDS:
+        message = f"Invalid 'stop': array too long. Expected at most {MAX_STOP_WORDS} elements, but got {len(words)}."
+        refuse(message, "stop", "array_above_max_length")
+    if "" in words:
+        refuse("Invalid 'stop': empty string.", "stop", "empty_string")
+    return tuple(words)
+
+
+def _read_chat_tools(fields: JSONFields) -> RequestTools:
+    specs, echo, schemas = [], [], RequestSchemas()
+    for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS):
+        kind = entry.require_text("type")
+        if kind != "function":
+            refuse_choice(entry.path_of("type"), kind, ("function",))
+        function = entry.get_object("function") or entry.refuse_missing("function")
+        specs.append(read_function_spec(function, schemas))
+        echo.append(echo_function(function.value))
+        function.refuse_unread()
+        entry.refuse_unread()
+    names = [spec.name for spec in specs]
+    if len(set(names)) < len(names):
+        refuse("Duplicate function name in 'tools'.", "tools", "duplicate_value")
+    return RequestTools(functions=tuple(specs), echo=tuple(echo))
+
+
+def _read_chat_tool_choice(value: object) -> RequestToolChoice:
+    """Read `tool_choice`, whose names are one object deeper than in the Responses API."""
+    if not isinstance(value, dict):
+        return read_tool_choice(value)
+    fields = JSONFields(value, "tool_choice")
+    kind = fields.require_text("type")
+    if kind == "function":
+        return read_tool_choice({"type": "function", "name": _read_chosen_name(fields)})
+    if kind != "allowed_tools":
+        refuse_choice("tool_choice.type", kind, ("function", "allowed_tools"))
+    inner = fields.get_object("allowed_tools") or fields.refuse_missing("allowed_tools")
+    tools: list[dict[str, Any]] = []
+    for entry in inner.iter_objects("tools"):
+        if entry.require_text("type") != "function":
+            refuse_choice(entry.path_of("type"), entry.value["type"], ("function",))
+        tools.append({"type": "function", "name": _read_chosen_name(entry)})
+    mode = inner.pop("mode")
+    inner.refuse_unread()
+    fields.refuse_unread()
+    return read_tool_choice({"type": "allowed_tools", "tools": tools, **({} if mode is None else {"mode": mode})})
+
+
+def _read_chosen_name(fields: JSONFields) -> str:
+    function = fields.get_object("function")
+    if function is None:
+        refuse_type(fields.path_of("function"), "an object", None)
+    name = function.require_text("name", may_be_empty=False)
+    function.refuse_unread()
+    fields.refuse_unread()
+    return name
+
+
 def _read_assistant_message(message: JSONFields, into: Input) -> None:
     name = _read_author_name(message)
     message.get_array("annotations")
     message.pop("parsed")
-    message.pop("provider_specific_fields")  # where LiteLLM keeps our thoughts a second time, and sends them along
-    thoughts = message.get_text(REASONING_FIELD)
-    if thoughts:
-        into.items.append(Reasoning(text=thoughts, opaque={"chat": REASONING_FIELD}))
+    # LiteLLM stores our reasoning here a second time, and sends it back.
+    message.pop("provider_specific_fields")
+    reasoning = message.get_text(REASONING_FIELD)
+    if reasoning:
+        into.items.append(Reasoning(text=reasoning, opaque={"chat": REASONING_FIELD}))
     refusal = message.get_text("refusal")
     content = _read_content(message, ("text", "refusal")) if message.has("content") else ()
     message.pop("content")
@@ -107,7 +266,8 @@ def _read_tool_call(fields: JSONFields) -> FunctionCall:
 
 
 def _read_tool_result(message: JSONFields, into: Input) -> None:
-    message.get_text("name")  # of the function, which the call has said already
+    # The name of the function is not needed: the call has it.
+    message.get_text("name")
     call_id = message.require_text("tool_call_id", max_length=MAX_CALL_ID_CHARS, may_be_empty=False)
     into.items.append(FunctionCallOutput(call_id=call_id, content=_read_content(message, ("text", "image_url"))))
 
@@ -125,7 +285,7 @@ def _read_content(message: JSONFields, kinds: tuple[str, ...]) -> tuple[Part, ..
         kind = part.require_text("type")
         if kind not in kinds:
             refuse_choice(part.path_of("type"), kind, kinds)
-        part.refuse_present("This gateway has no prompt cache of its own.", "prompt_cache_breakpoint")
+        part.refuse_present(NO_PROMPT_CACHE, "prompt_cache_breakpoint")
         parts.append(_read_part(part, kind))
         if role == "assistant":
             for key in _ANSWER_FIELDS:
@@ -138,33 +298,21 @@ def _read_part(part: JSONFields, kind: str) -> Part:
     if kind in ("text", "refusal"):
         part.pop("parsed")
         return TextContent(text=part.require_text(kind, max_length=MAX_INPUT_TEXT_CHARS))
-    key = "file" if kind == "file" else kind
-    inner = part.get_object(key) or part.refuse_missing(key)
-    made = (
-        _read_chat_image(inner)
-        if kind == "image_url"
-        else _read_chat_audio(inner)
-        if kind == "input_audio"
-        else _read_chat_file(inner)
-    )
+    inner = part.get_object(kind) or part.refuse_missing(kind)
+    content = _PART_READERS[kind](inner)
     inner.refuse_unread()
-    return made
+    return content
 
 
 def _read_chat_image(fields: JSONFields) -> Part:
-    url = fields.require_text("url", max_length=MAX_IMAGE_URL_CHARS)
-    if not url.startswith(("https://", "http://", "data:image/")):
-        where = fields.path_of("url")
-        refuse(f"Invalid '{where}': expected an http or https URL, or a data URL with an image.", where, "invalid_url")
+    url = read_image_url(fields, "url")
     detail: Any = fields.get_choice("detail", ("auto", "low", "high")) or "auto"
     return ImageLink(url=url, detail=cast(Literal["auto", "low", "high"], detail))
 
 
 def _read_chat_audio(fields: JSONFields) -> Part:
-    kind = fields.get_choice("format", _CHAT_AUDIO_TYPES) or fields.refuse_missing("format")
-    return AudioContent(
-        data=fields.require_text("data", max_length=MAX_FILE_DATA_CHARS), mime_type=_CHAT_AUDIO_TYPES[kind]
-    )
+    kind = fields.get_choice("format", AUDIO_TYPES) or fields.refuse_missing("format")
+    return AudioContent(data=fields.require_text("data", max_length=MAX_FILE_DATA_CHARS), mime_type=AUDIO_TYPES[kind])
 
 
 def _read_chat_file(fields: JSONFields) -> Part:
@@ -175,145 +323,8 @@ def _read_chat_file(fields: JSONFields) -> Part:
     return FileData(url=url, filename=fields.get_text("filename"))
 
 
-_NOT_SUPPORTED = "This gateway does not have it."
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChatRequest:
-    """A request, and whether its stream shall end with what it cost."""
-
-    response: ResponseRequest
-    needs_usage: bool = False
-
-
-def read_chat_request(body: object) -> ChatRequest:
-    """Raises `BadRequestError`, which names the field."""
-    fields = JSONFields(body)
-    _refuse_unsupported_fields(fields)
-    stream = fields.get_flag("stream") or False
-    options = fields.get_object("stream_options")
-    if options is not None and not stream:
-        refuse("'stream_options' is only for 'stream': true.", "stream_options", "invalid_value")
-    wants_usage = options is not None and options.get_flag("include_usage") is True
-    if options is not None:
-        if options.get_flag("include_obfuscation"):
-            refuse_unsupported("stream_options.include_obfuscation", "Chunks of this API are not padded here.")
-        options.refuse_unread()
-    fields.get_choice("service_tier", SERVICE_TIERS)
-    request = ResponseRequest(
-        model=fields.require_text("model", may_be_empty=False),
-        input=read_messages(fields),
-        tools=_read_chat_tools(fields),
-        tool_choice=_read_chat_tool_choice(fields.pop("tool_choice")),
-        options=_read_generation_options(fields),
-        parallel_tool_calls=fields.get_flag("parallel_tool_calls") is not False,
-        metadata=read_metadata(fields),
-        store=False,
-        stream=stream,
-        safety_identifier=fields.get_text("safety_identifier", max_length=MAX_IDENTIFIER_CHARS),
-        prompt_cache_key=fields.get_text("prompt_cache_key", max_length=MAX_IDENTIFIER_CHARS),
-        user=fields.get_text("user", max_length=MAX_INPUT_TEXT_CHARS),
-    )
-    fields.pop("messages")
-    fields.refuse_unread()
-    return ChatRequest(response=request, needs_usage=wants_usage)
-
-
-def _refuse_unsupported_fields(fields: JSONFields) -> None:
-    if (fields.get_integer("n", minimum=1) or 1) > 1:
-        refuse_unsupported("n", "This gateway gives one answer to a request.")
-    for key in ("logprobs", "store"):
-        if fields.get_flag(key):
-            refuse_unsupported(key, _NOT_SUPPORTED)
-    for key in ("logit_bias", "top_logprobs"):
-        if fields.pop(key):  # an empty one and 0 say nothing
-            refuse_unsupported(key, _NOT_SUPPORTED)
-    if fields.pop("modalities") not in (None, ["text"]):
-        refuse_unsupported("modalities", "This gateway answers in text.")
-    fields.refuse_present("Use 'tools'.", "functions")
-    fields.refuse_present("Use 'tool_choice'.", "function_call")
-    fields.refuse_present(
-        _NOT_SUPPORTED,
-        *("audio", "moderation", "prediction", "prompt_cache_options", "prompt_cache_retention"),
-        "web_search_options",
-    )
-
-
-def _read_generation_options(fields: JSONFields) -> GenerationOptions:
-    shown, schema = read_format(fields, "response_format", is_nested=True)
-    newer, older = fields.get_integer("max_completion_tokens", minimum=1), fields.get_integer("max_tokens", minimum=1)
-    if newer is not None and older is not None:
-        refuse("Give only one of 'max_completion_tokens' and 'max_tokens'.", "max_tokens", "invalid_value")
-    return GenerationOptions(
-        format=shown,
-        schema=schema,
-        verbosity=fields.get_choice("verbosity", ("low", "medium", "high")),
-        effort=fields.get_choice("reasoning_effort", _EFFORTS),
-        summary=None,
-        max_output_tokens=newer or older,
-        stop=_read_stop_words(fields),
-        seed=fields.get_integer("seed", minimum=-MAX_SEED, maximum=MAX_SEED),
-        **read_sampling_numbers(fields),
-    )
-
-
-def _read_stop_words(fields: JSONFields) -> tuple[str, ...]:
-    """One word or several."""
-    given = fields.value.get("stop")
-    words = [fields.require_text("stop")] if isinstance(given, str) else fields.get_strings("stop") or []
-    if len(words) > MAX_STOP_WORDS:
-        message = f"Invalid 'stop': array too long. Expected at most {MAX_STOP_WORDS} elements, but got {len(words)}."
-        refuse(message, "stop", "array_above_max_length")
-    if "" in words:
-        refuse("Invalid 'stop': empty string.", "stop", "empty_string")
-    return tuple(words)
-
-
-def _read_chat_tools(fields: JSONFields) -> RequestTools:
-    specs, echo, schemas = [], [], RequestSchemas()
-    for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS):
-        kind = entry.require_text("type")
-        if kind != "function":
-            refuse_choice(entry.path_of("type"), kind, ("function",))
-        function = entry.get_object("function") or entry.refuse_missing("function")
-        specs.append(read_function_spec(function, schemas))
-        echo.append(echo_function(function.value))
-        function.refuse_unread()
-        entry.refuse_unread()
-    names = [spec.name for spec in specs]
-    if len(set(names)) < len(names):
-        refuse("Duplicate function name in 'tools'.", "tools", "duplicate_value")
-    return RequestTools(functions=tuple(specs), echo=tuple(echo))
-
-
-def _read_chat_tool_choice(value: object) -> RequestToolChoice:
-    """The names stand one object deeper than in the newer API."""
-    if not isinstance(value, dict):
-        return read_tool_choice(value)
-    fields = JSONFields(value, "tool_choice")
-    kind = fields.require_text("type")
-    if kind == "function":
-        return read_tool_choice({"type": "function", "name": _read_chosen_name(fields)})
-    if kind != "allowed_tools":
-        refuse_choice("tool_choice.type", kind, ("function", "allowed_tools"))
-    inner = fields.get_object("allowed_tools") or fields.refuse_missing("allowed_tools")
-    tools: list[dict[str, Any]] = []
-    for entry in inner.iter_objects("tools"):
-        if entry.require_text("type") != "function":
-            refuse_choice(entry.path_of("type"), entry.value["type"], ("function",))
-        tools.append({"type": "function", "name": _read_chosen_name(entry)})
-    mode = inner.pop("mode")
-    inner.refuse_unread()
-    fields.refuse_unread()
-    return read_tool_choice({"type": "allowed_tools", "tools": tools, **({} if mode is None else {"mode": mode})})
-
-
-def _read_chosen_name(fields: JSONFields) -> str:
-    function = fields.get_object("function")
-    if function is None:
-        refuse_type(fields.path_of("function"), "an object", None)
-    name = function.require_text("name", may_be_empty=False)
-    function.refuse_unread()
-    fields.refuse_unread()
-    return name
+_PART_READERS: dict[str, Callable[[JSONFields], Part]] = {
+    "image_url": _read_chat_image,
+    "input_audio": _read_chat_audio,
+    "file": _read_chat_file,
+}

@@ -1,4 +1,7 @@
-"""A run as a client of `/v1/chat/completions` sees it: one message, in chunks or whole. Our own tools stay unseen."""
+"""Writes a run as a chat completion: one message with text, reasoning and calls of the client's functions.
+
+Calls that the gateway runs do not appear. A `ChatWriter` belongs to one run and is fed its events in order.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,18 @@ from holodeck.gateway.wire.response.resource import ending_of
 from holodeck.models.events import CallAdded, Event, ItemFinished, ReasoningAdded, RunFinished, RunResult, TextAdded
 from holodeck.models.items import FunctionCall, Message, Usage
 
-_MESSAGE_SEPARATOR = "\n\n"  # what the model says before and after a tool is one message here
+# Between the messages of a run, which are one message here.
+_MESSAGE_SEPARATOR = "\n\n"
 _FINISH_REASONS = {"content_filter": "content_filter"}
 
 
 def encode_chat_sse(chunk: bytes) -> bytes:
-    """A chunk as server-sent events have it; this API gives them no names."""
+    """Encode a chunk as a server-sent event. Events of this API have no names."""
     return b"data: %b\n\n" % chunk
 
 
 class ChatWriter:
-    """Writes one completion. `feed` it every event of the run, in order; a silent one only keeps the completion."""
+    """Writes one completion. Feed it every event of the run, in order. A silent writer only builds the completion."""
 
     def __init__(
         self, request: ChatRequest, *, completion_id: str, created_at: float, model: str = "", is_silent: bool = False
@@ -41,16 +45,17 @@ class ChatWriter:
         self._thoughts: list[str] = []
         self._calls: dict[str, dict[str, Any]] = {}
         self._latest_item_id = ""
-        self._unmatched_texts: list[str] = []  # of this turn, and not yet accounted for by a finished message
+        # Deltas of this turn that no finished message has covered yet.
+        self._unmatched_texts: list[str] = []
         self._finish_reason = ""
         self._usage = Usage()
         self.error: dict[str, Any] | None = None
-        """What went wrong, when the run failed."""
+        """The error of the API, when the run failed or was cancelled."""
         self._head = orjson.dumps({**self._common_fields, "object": "chat.completion.chunk"})[:-1]
         self._emit_delta({"role": "assistant", "content": "", "refusal": None})
 
     def build_completion(self) -> dict[str, Any]:
-        """The whole answer."""
+        """Build the whole completion."""
         message: dict[str, Any] = {
             "role": "assistant",
             "content": "".join(self._texts) or (None if self._calls or self._refusals else ""),
@@ -70,7 +75,7 @@ class ChatWriter:
         }
 
     def feed(self, event: Event) -> list[bytes]:
-        """The chunks that this event makes, often none."""
+        """Return the encoded chunks for an event of the run, often none."""
         match event:
             case TextAdded(is_refusal=True):
                 self._unmatched_texts.append(event.text)
@@ -104,11 +109,11 @@ class ChatWriter:
         self._emit_delta({"content": text})
 
     def _finish_message(self, item: Message) -> None:
-        """What was streamed stands; a provider that does not stream is heard now."""
+        # A message that was not streamed is written now.
         if not any(self._unmatched_texts) and item.text:
             self._add_text(item.id, item.text)
-        spoken = "".join(self._unmatched_texts)
-        self._unmatched_texts = [spoken[len(item.text) :]] if spoken.startswith(item.text) else []
+        streamed = "".join(self._unmatched_texts)
+        self._unmatched_texts = [streamed[len(item.text) :]] if streamed.startswith(item.text) else []
 
     def _add_call(self, call_id: str, name: str, arguments: str) -> None:
         known = self._calls.get(call_id)

@@ -1,4 +1,7 @@
-"""The body of `POST /v1/responses`: every parameter is honoured, or refused by its name."""
+"""The body of `POST /v1/responses`, and the same request as a WebSocket message.
+
+Every parameter of the API is either supported or refused by its name; none is ignored silently.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,13 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 
 from holodeck.gateway.wire.request.input import read_input
-from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_unsupported
+from holodeck.gateway.wire.request.json_fields import (
+    NO_PROMPT_CACHE,
+    NOT_SUPPORTED,
+    JSONFields,
+    refuse,
+    refuse_unsupported,
+)
 from holodeck.gateway.wire.request.options import (
     GenerationOptions,
     read_generation_options,
@@ -23,19 +32,18 @@ from holodeck.models.items import Item
 from holodeck.models.model_io import ModelRequest, ToolChoice
 
 SERVICE_TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "ultrafast", "batch")
-_NOT_SUPPORTED = "This gateway does not have it."
-_NO_CACHE = "This gateway has no prompt cache of its own."
 _UNSUPPORTED_FIELDS = {
-    **dict.fromkeys(("prompt", "moderation", "image", "access_programs", "context_management"), _NOT_SUPPORTED),
-    **dict.fromkeys(("prompt_cache_options", "prompt_cache_retention"), _NO_CACHE),
+    **dict.fromkeys(("prompt", "moderation", "image", "access_programs", "context_management"), NOT_SUPPORTED),
+    **dict.fromkeys(("prompt_cache_options", "prompt_cache_retention"), NO_PROMPT_CACHE),
 }
 _SOCKET_FIELDS = ("type", "generate", "stream", "stream_options", "background", "stream_id")
-_STREAM_ID = re.compile(r"[A-Za-z0-9_.-]{1,256}")  # as OpenAI's own packages have it
+# The same pattern as in OpenAI's packages.
+_STREAM_ID = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 
 
 @record
 class ResponseRequest:
-    """A request for a response, whichever way it came."""
+    """A parsed request for a response, from HTTP, a WebSocket message or a chat completion."""
 
     model: str | None
     input: Input
@@ -58,27 +66,30 @@ class ResponseRequest:
     prompt_cache_key: str | None = None
     user: str | None = None
     needs_model: bool = True
-    """False for one that only prepares the next: the model is not asked."""
+    """False for a request that only prepares the next one: no turn is run."""
 
     @property
     def has_mcp_declarations(self) -> bool:
-        """True when the client speaks of MCP itself, and so expects OpenAI's items for it."""
+        """True when the request declares MCP servers. Its client then knows OpenAI's MCP items."""
         return bool(self.tools.declarations)
 
     @property
     def has_secrets(self) -> bool:
-        """True when it brings credentials, which are never kept. The address of a server may hold one, too."""
+        """True when the request has credentials, which are never stored. The URL of a server may contain one."""
         return any(each.has_credentials or each.server_url is not None for each in self.tools.declarations)
 
     def is_client_function(self, name: str) -> bool:
-        """True for a function that the client runs, unless the choice of tools leaves it out."""
+        """True for a function that the client runs, unless the tool choice excludes it."""
         allowed = () if self.tool_choice.mode == "none" else self.tool_choice.allowed
         return any(spec.name == name for spec in self.tools.functions) and (allowed is None or name in allowed)
 
     def build_model_request(
         self, context: tuple[Item, ...], choice: ToolChoice, *, instructions: str | None = None
     ) -> ModelRequest:
-        """The first turn: what came before, then this input. The request's instructions replace an agent's own."""
+        """Build the request of the first turn, from the context and this input.
+
+        `instructions`: those of the agent, which the instructions of this request replace.
+        """
         return self.options.build_model_request(
             items=(*context, *self.input.items),
             instructions=instructions if self.instructions is None else self.instructions,
@@ -94,33 +105,38 @@ def read_request(
     tool_name_of: ToolNameOf = plain_tool_name,
     sealed: SealedInput | None = None,
 ) -> ResponseRequest:
-    """Read a body. Raises `BadRequestError`, which names the field."""
+    """Read a body. Raises `BadRequestError`, which names the field.
+
+    `find_item`, `tool_name_of`, `sealed`: see `Input`.
+    """
     fields = JSONFields(body)
     if not fields.has_none_of(_UNSUPPORTED_FIELDS):
         for key, reason in _UNSUPPORTED_FIELDS.items():
             fields.refuse_present(reason, key)
-    given = fields.pop("input")
+    value = fields.pop("input")
     previous = fields.get_text("previous_response_id")
     conversation = _read_conversation_id(fields)
     if previous is not None and conversation is not None:
         message = "Mutually exclusive parameters: give only one of 'previous_response_id' and 'conversation'."
         refuse(message, "previous_response_id", "mutually_exclusive_parameters")
     if previous is None and conversation is None:
-        if given is None:
+        if value is None:
             fields.refuse_missing("input")
-        if given == []:
+        if value == []:
             refuse("Invalid 'input': empty array. There is nothing that a model could answer.", "input", "empty_array")
     store, background = fields.get_flag("store"), fields.get_flag("background") or False
     if background and store is False:
         refuse("A background response is always stored: 'store' must not be false.", "store", "invalid_value")
     stream = fields.get_flag("stream") or False
-    fields.get_mapping("client_metadata")  # what Codex says of itself, for whoever runs the models
-    fields.get_choice("service_tier", SERVICE_TIERS)  # the tier that was used is in the response, as the API has it
+    # Codex describes itself here, for the operator of the models.
+    fields.get_mapping("client_metadata")
+    # Accepted without effect: the response names the tier that was used, as in the API.
+    fields.get_choice("service_tier", SERVICE_TIERS)
     request = ResponseRequest(
         model=fields.get_text("model"),
         input=Input()
-        if given is None
-        else read_input(given, find_item=find_item, tool_name_of=tool_name_of, sealed=sealed),
+        if value is None
+        else read_input(value, find_item=find_item, tool_name_of=tool_name_of, sealed=sealed),
         tools=read_tools(fields),
         tool_choice=read_tool_choice(fields.pop("tool_choice")),
         options=read_generation_options(fields),
@@ -151,34 +167,37 @@ def read_socket_message(
     tool_name_of: ToolNameOf = plain_tool_name,
     sealed: SealedInput | None = None,
 ) -> ResponseRequest:
-    """The same as a WebSocket message of the type `response.create`, without what only HTTP has."""
+    """Read a WebSocket message of the type `response.create`: a body without the parameters that only HTTP has.
+
+    Raises `BadRequestError`, which names the field.
+    """
     fields = JSONFields(body)
     if fields.get_choice("type", ("response.create",)) is None:
         fields.refuse_missing("type")
-    if fields.get_flag("stream") is False:  # clients that build a body for HTTP leave a true one in it
+    # True is accepted: clients that build a body for HTTP do not remove it.
+    if fields.get_flag("stream") is False:
         refuse_unsupported("stream", "A WebSocket always streams.")
     if fields.get_flag("background") or fields.has("stream_options"):
         key = "stream_options" if fields.has("stream_options") else "background"
         refuse_unsupported(key, "A WebSocket has no use for it.")
-    lane = fields.get_text("stream_id")
-    if lane is not None and not _STREAM_ID.fullmatch(lane):
-        words = "Expected 1 to 256 letters, digits, underscores, hyphens or periods."
-        refuse(f"Invalid 'stream_id': {words}", "stream_id", "invalid_value")
-    generates = fields.get_flag("generate") is not False
+    stream_id = fields.get_text("stream_id")
+    if stream_id is not None and not _STREAM_ID.fullmatch(stream_id):
+        expected = "Expected 1 to 256 letters, digits, underscores, hyphens or periods."
+        refuse(f"Invalid 'stream_id': {expected}", "stream_id", "invalid_value")
+    needs_model = fields.get_flag("generate") is not False
     body = {key: value for key, value in fields.value.items() if key not in _SOCKET_FIELDS}
     return replace(
-        read_request(body, find_item=find_item, tool_name_of=tool_name_of, sealed=sealed), needs_model=generates
+        read_request(body, find_item=find_item, tool_name_of=tool_name_of, sealed=sealed), needs_model=needs_model
     )
 
 
 def stream_id_of(body: object) -> str | None:
-    """The lane of a connection that a message belongs to; all that is answered to it says so. None: to none."""
-    lane = body.get("stream_id") if isinstance(body, dict) else None
-    return lane if isinstance(lane, str) and _STREAM_ID.fullmatch(lane) else None
+    """The valid `stream_id` of a WebSocket message, which every event that answers it repeats. None: it has none."""
+    stream_id = body.get("stream_id") if isinstance(body, dict) else None
+    return stream_id if isinstance(stream_id, str) and _STREAM_ID.fullmatch(stream_id) else None
 
 
 def _read_conversation_id(fields: JSONFields) -> str | None:
-    """An id, or an object that has it."""
     if not isinstance(fields.value.get("conversation"), dict):
         return fields.get_text("conversation")
     inner = fields.get_object("conversation")

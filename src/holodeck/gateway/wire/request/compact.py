@@ -1,4 +1,4 @@
-"""The body of `POST /v1/responses/compact`, and the resource that answers it."""
+"""The body of `POST /v1/responses/compact`, and the `response.compaction` resource that answers it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holodeck.gateway.sealing import Seal
 from holodeck.gateway.wire.compaction_item import build_compaction_item
 from holodeck.gateway.wire.request.body import SERVICE_TIERS
 from holodeck.gateway.wire.request.input import read_input
-from holodeck.gateway.wire.request.json_fields import JSONFields
+from holodeck.gateway.wire.request.json_fields import NO_PROMPT_CACHE, NOT_SUPPORTED, JSONFields
 from holodeck.gateway.wire.request.parsed_input import FindItem, Input, ToolNameOf, find_nothing, plain_tool_name
 from holodeck.gateway.wire.request.sealed_input import SealedInput
 from holodeck.gateway.wire.response.resource import usage_to_json
@@ -21,7 +21,7 @@ from holodeck.models.items import Item, Usage
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompactRequest:
-    """What shall be folded."""
+    """A parsed request to compact a conversation."""
 
     model: str
     input: Input
@@ -36,32 +36,35 @@ def read_compact_request(
     find_item: FindItem = find_nothing,
     tool_name_of: ToolNameOf = plain_tool_name,
 ) -> CompactRequest:
-    """Raises `BadRequestError`."""
+    """Read a body. Raises `BadRequestError`, which names the field. The other parameters: see `Input`."""
     fields = JSONFields(body)
-    given, previous = fields.pop("input"), fields.get_text("previous_response_id")
+    value, previous = fields.pop("input"), fields.get_text("previous_response_id")
     model = fields.require_text("model", may_be_empty=False)
-    if given is None and previous is None:
+    if value is None and previous is None:
         fields.refuse_missing("input")
-    fields.get_text("prompt_cache_key", max_length=MAX_IDENTIFIER_CHARS)  # there is no cache that it could name
-    fields.refuse_present(
-        "This gateway has no prompt cache of its own.", "prompt_cache_retention", "prompt_cache_options"
-    )
-    fields.refuse_present("This gateway does not have it.", "image")
-    fields.get_choice("service_tier", SERVICE_TIERS)  # no model is asked
+    # Accepted without effect: there is no prompt cache that it could name.
+    fields.get_text("prompt_cache_key", max_length=MAX_IDENTIFIER_CHARS)
+    fields.refuse_present(NO_PROMPT_CACHE, "prompt_cache_retention", "prompt_cache_options")
+    fields.refuse_present(NOT_SUPPORTED, "image")
+    # Accepted without effect: no model is asked.
+    fields.get_choice("service_tier", SERVICE_TIERS)
     instructions = fields.get_text("instructions", max_length=MAX_INPUT_TEXT_CHARS)
     fields.refuse_unread()
     return CompactRequest(
         model=model,
         input=Input()
-        if given is None
-        else read_input(given, find_item=find_item, tool_name_of=tool_name_of, sealed=sealed),
+        if value is None
+        else read_input(value, find_item=find_item, tool_name_of=tool_name_of, sealed=sealed),
         previous_response_id=previous,
         instructions=instructions,
     )
 
 
 def build_compaction(items: Sequence[Item], *, seal: Seal, created_at: float, usage: Usage) -> dict[str, Any]:
-    """The whole conversation as one item: a client sends it back instead of everything that it stands for."""
+    """Build the resource with the whole conversation as one item, which a client sends back instead of all others.
+
+    Takes seconds for many items: run it off the event loop.
+    """
     return {
         "id": new_id("resp"),
         "object": "response.compaction",

@@ -1,4 +1,4 @@
-"""The parts of a message or of a tool's output: from the wire to the engine, and back."""
+"""Content parts of messages and tool outputs: read from the wire into models, and written back."""
 
 from __future__ import annotations
 
@@ -7,22 +7,31 @@ import mimetypes
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, cast
 
-from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type, refuse_unsupported
+from holodeck.gateway.wire.request.json_fields import (
+    NO_PROMPT_CACHE,
+    JSONFields,
+    refuse,
+    refuse_choice,
+    refuse_type,
+    refuse_unsupported,
+)
 from holodeck.lib.limits import MAX_FILE_DATA_CHARS, MAX_IMAGE_URL_CHARS, MAX_INPUT_TEXT_CHARS
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
 from holodeck.models.items import FileData, ImageLink, Part
 
 WirePart = dict[str, Any]
-
+AUDIO_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
+"""MIME types by the audio formats of the API."""
 _NO_FILES = "This gateway stores no files: send the content itself, or its URL."
-_NO_BREAKPOINTS = "This gateway has no prompt cache of its own."
 _DETAILS = ("auto", "low", "high")
 _IMAGE_DETAILS = (*_DETAILS, "original")
-_AUDIO_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 
 
 def read_parts(value: object, path: str, *, is_assistant: bool = False) -> tuple[tuple[Part, ...], list[WirePart]]:
-    """Content as a string or as an array of parts: for the engine, and in the form in which it is shown again."""
+    """Read content, a string or an array of parts. Returns the models, and the parts as the API lists them again.
+
+    `is_assistant`: the content is of a message of the assistant. Raises `BadRequestError`.
+    """
     if isinstance(value, str):
         if len(value) > MAX_INPUT_TEXT_CHARS:
             message = f"Invalid '{path}': string too long. Expected at most {MAX_INPUT_TEXT_CHARS} characters."
@@ -47,6 +56,14 @@ def read_parts(value: object, path: str, *, is_assistant: bool = False) -> tuple
     return tuple(parts), shown
 
 
+def read_image_url(fields: JSONFields, key: str) -> str:
+    url = fields.require_text(key, max_length=MAX_IMAGE_URL_CHARS)
+    if not url.startswith(("https://", "http://", "data:image/")):
+        where = fields.path_of(key)
+        refuse(f"Invalid '{where}': expected an http or https URL, or a data URL with an image.", where, "invalid_url")
+    return url
+
+
 def text_to_wire(text: str, *, is_assistant: bool) -> WirePart:
     if is_assistant:
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
@@ -54,7 +71,6 @@ def text_to_wire(text: str, *, is_assistant: bool) -> WirePart:
 
 
 def part_to_wire(part: Part, *, is_assistant: bool = False) -> WirePart:
-    """A part as the wire has it."""
     match part:
         case TextContent(text=text):
             return text_to_wire(text, is_assistant=is_assistant)
@@ -72,29 +88,19 @@ def part_to_wire(part: Part, *, is_assistant: bool = False) -> WirePart:
 
 
 def output_to_wire(content: Sequence[Part]) -> str | list[WirePart]:
-    """What a tool gave: a string when it is only text, which every client knows."""
+    """The output of a tool: a string if it is only text, since every client knows that form, otherwise parts."""
     texts = [part.text for part in content if isinstance(part, TextContent)]
     return "\n".join(texts) if len(texts) == len(content) else [part_to_wire(part) for part in content]
 
 
-def _resource_to_wire(part: BinaryContent) -> WirePart:
-    name = part.name or part.uri or "resource"
-    if part.is_link:
-        if part.uri and part.uri.startswith(("https://", "http://")):
-            return {"type": "input_file", "filename": name, "file_url": part.uri}
-        return {"type": "input_text", "text": f"[resource: {part.uri or name}]"}
-    data = base64.b64encode(part.data).decode()
-    kind = part.mime_type or "application/octet-stream"
-    return {"type": "input_file", "filename": name, "file_data": f"data:{kind};base64,{data}"}
-
-
 def _read_input_text(fields: JSONFields) -> Part:
-    fields.refuse_present(_NO_BREAKPOINTS, "prompt_cache_breakpoint")
+    fields.refuse_present(NO_PROMPT_CACHE, "prompt_cache_breakpoint")
     return TextContent(text=fields.require_text("text", max_length=MAX_INPUT_TEXT_CHARS))
 
 
 def _read_output_text(fields: JSONFields) -> Part:
-    fields.pop("parsed")  # SDKs keep what they made of the text beside it, and send it along
+    # SDKs store the parsed text beside it, and send it back.
+    fields.pop("parsed")
     fields.get_array("annotations")
     fields.get_array("logprobs")
     return TextContent(text=fields.require_text("text", max_length=MAX_INPUT_TEXT_CHARS))
@@ -106,18 +112,15 @@ def _read_refusal(fields: JSONFields) -> Part:
 
 def _read_image(fields: JSONFields) -> Part:
     fields.refuse_present(_NO_FILES, "file_id")
-    fields.refuse_present(_NO_BREAKPOINTS, "prompt_cache_breakpoint")
-    url = fields.require_text("image_url", max_length=MAX_IMAGE_URL_CHARS)
-    if not url.startswith(("https://", "http://", "data:image/")):
-        where = fields.path_of("image_url")
-        refuse(f"Invalid '{where}': expected an http or https URL, or a data URL with an image.", where, "invalid_url")
+    fields.refuse_present(NO_PROMPT_CACHE, "prompt_cache_breakpoint")
+    url = read_image_url(fields, "image_url")
     detail = fields.get_choice("detail", _IMAGE_DETAILS) or "auto"
     return ImageLink(url=url, detail=cast(Literal["auto", "low", "high", "original"], detail))
 
 
 def _read_file(fields: JSONFields) -> Part:
     fields.refuse_present(_NO_FILES, "file_id")
-    fields.refuse_present(_NO_BREAKPOINTS, "prompt_cache_breakpoint")
+    fields.refuse_present(NO_PROMPT_CACHE, "prompt_cache_breakpoint")
     if fields.get_choice("detail", _DETAILS) not in (None, "auto"):
         refuse_unsupported(fields.path_of("detail"), "A file is handed on as it is.")
     name = fields.get_text("filename")
@@ -143,14 +146,14 @@ def _to_data_url(data: str, name: str | None) -> str:
 
 
 def _read_audio(fields: JSONFields) -> Part:
-    fields.refuse_present(_NO_BREAKPOINTS, "prompt_cache_breakpoint")
+    fields.refuse_present(NO_PROMPT_CACHE, "prompt_cache_breakpoint")
     sound = fields.get_object("input_audio")
     if sound is None:
         fields.refuse_missing("input_audio")
     data = sound.require_text("data", max_length=MAX_FILE_DATA_CHARS)
-    kind = sound.get_choice("format", _AUDIO_TYPES) or sound.refuse_missing("format")
+    kind = sound.get_choice("format", AUDIO_TYPES) or sound.refuse_missing("format")
     sound.refuse_unread()
-    return AudioContent(data=data, mime_type=_AUDIO_TYPES[kind])
+    return AudioContent(data=data, mime_type=AUDIO_TYPES[kind])
 
 
 _INPUT_PART_READERS: dict[str, Callable[[JSONFields], Part]] = {
@@ -166,3 +169,14 @@ _ASSISTANT_PART_READERS: dict[str, Callable[[JSONFields], Part]] = {
     "refusal": _read_refusal,
     "input_text": _read_input_text,
 }
+
+
+def _resource_to_wire(part: BinaryContent) -> WirePart:
+    name = part.name or part.uri or "resource"
+    if part.is_link:
+        if part.uri and part.uri.startswith(("https://", "http://")):
+            return {"type": "input_file", "filename": name, "file_url": part.uri}
+        return {"type": "input_text", "text": f"[resource: {part.uri or name}]"}
+    data = base64.b64encode(part.data).decode()
+    kind = part.mime_type or "application/octet-stream"
+    return {"type": "input_file", "filename": name, "file_data": f"data:{kind};base64,{data}"}

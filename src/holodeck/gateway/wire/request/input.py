@@ -1,4 +1,8 @@
-"""Every form of `input` that clients send becomes items for the engine, and items that the client may list again."""
+"""The `input` of a request: a string or an array of items, read into an `Input`.
+
+Each entry becomes items for the engine and an item that the client can list again. An entry that only refers to a
+stored item, or a call that comes back without its result, is replaced by the stored item first.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,10 @@ def read_input(
     sealed: SealedInput | None = None,
     path: str = "input",
 ) -> Input:
-    """Read all of it. Raises `BadRequestError` with the path of the first field that is wrong."""
+    """Read a whole input. Raises `BadRequestError` with the path of the first field that is wrong.
+
+    `find_item`, `tool_name_of`, `sealed`: see `Input`.
+    """
     into = Input(find_item=find_item, tool_name_of=tool_name_of, sealed=sealed)
     if isinstance(value, str):
         if len(value) > MAX_INPUT_TEXT_CHARS:
@@ -46,7 +53,7 @@ def read_input(
 def check_unique_ids(
     items: Iterable[Mapping[str, Any]], existing_ids: Collection[str] = (), path: str = "input"
 ) -> None:
-    """Refuse an item that a conversation has already, or that is given twice: its id would name two of them."""
+    """Refuse an item whose id is in `existing_ids`, or occurs twice: an id names one item of a conversation."""
     known = set(existing_ids)
     for index, item in enumerate(items):
         if item["id"] in known:
@@ -56,38 +63,38 @@ def check_unique_ids(
 
 
 def list_references(value: object) -> list[str]:
-    """The ids of all items that an input only refers to, so that they can be fetched before it is read."""
+    """List the ids of the items that an input only refers to, so that they can be fetched before it is read."""
     entries = value if isinstance(value, list) else []
     return [entry["id"] for entry in entries if is_reference(entry)]
 
 
 def list_calls_without_result(value: object) -> list[str]:
-    """The ids of the calls at servers of which an input does not say what came: some clients send no more of them."""
+    """List the ids of the `mcp_call` items that have no result, since some clients drop it."""
     entries = value if isinstance(value, list) else []
     return [entry["id"] for entry in entries if is_call_without_result(entry)]
 
 
 def is_call_without_result(entry: object) -> TypeGuard[dict[str, Any]]:
-    """True for a call at a server that comes back with neither its output nor its error."""
+    """True for an `mcp_call` item with neither an output nor an error."""
     if not isinstance(entry, dict) or entry.get("type") != "mcp_call" or not isinstance(entry.get("id"), str):
         return False
     return entry.get("output") is None and entry.get("error") is None
 
 
 def is_reference(entry: object) -> TypeGuard[dict[str, Any]]:
-    """True for an entry of an input that only names an item."""
+    """True for an entry that only refers to an item by its id."""
     return isinstance(entry, dict) and _entry_type(entry) == "item_reference" and isinstance(entry.get("id"), str)
 
 
 def resolve_references(body: object, find_item: FindItem) -> object:
-    """A body with the items that it only refers to, or sends in part, as far as they are found."""
+    """Return the body with references and calls without result replaced by the stored items, where they are found."""
     if not isinstance(body, dict) or not isinstance(body.get("input"), list):
         return body
     return {**body, "input": resolve_entries(body, find_item)}
 
 
 def resolve_entries(body: object, find_item: FindItem) -> list[object]:
-    """The entries of the input of a body as they will be read: those that it only refers to as they are found."""
+    """List the entries of a body's input, replaced as in `resolve_references`."""
     value = body.get("input") if isinstance(body, dict) else None
     return [_find_entry(entry, find_item) or entry for entry in value] if isinstance(value, list) else []
 
@@ -117,9 +124,9 @@ def _read_item(entry: object, path: str, into: Input, *, is_found: bool = False)
     if (
         not is_found
         and is_call_without_result(fields.value)
-        and (kept := into.find_item(fields.value["id"])) is not None
+        and (stored := into.find_item(fields.value["id"])) is not None
     ):
-        _read_item(dict(kept), path, into, is_found=True)
+        _read_item(dict(stored), path, into, is_found=True)
         return
     if not isinstance(kind, str) or kind not in ITEM_READERS:
         refuse_choice(fields.path_of("type"), kind, (*ITEM_READERS, "item_reference"))
@@ -130,7 +137,7 @@ def _read_item(entry: object, path: str, into: Input, *, is_found: bool = False)
 
 
 def _entry_type(entry: Mapping[str, Any]) -> Any:
-    """The type of an item; it may be left out of a message and of a reference."""
+    # The type is optional in a message and in a reference.
     kind = entry.get("type")
     if kind is not None:
         return kind
@@ -150,19 +157,22 @@ def _read_reference(fields: JSONFields, into: Input, *, is_found: bool) -> None:
 
 
 def _remove_answered_requests(parsed: Input) -> None:
-    """A request for approval whose call has its result in the same input is over: the call is not made again."""
+    """Remove approval requests whose call has its result in the same input, so that the call is not run again.
+
+    An approval before the last message of the assistant is marked as past.
+    """
     if parsed.approvals:
-        spoken = [index for index, item in enumerate(parsed.items) if _is_model_message(item)]
-        last = spoken[-1] if spoken else -1
+        messages = [index for index, item in enumerate(parsed.items) if _is_model_message(item)]
+        last = messages[-1] if messages else -1
         parsed.approvals = [replace(answer, is_past=answer.position <= last) for answer in parsed.approvals]
     answered = {item.call_id for item in parsed.items if isinstance(item, FunctionCallOutput)}
-    over = [call for call in parsed.pending_calls if call.call_id in answered]
-    if not over:
+    finished = [call for call in parsed.pending_calls if call.call_id in answered]
+    if not finished:
         return
-    ids = {approval_id(call) for call in over}
-    # The result brings its own call.
-    parsed.items = [item for item in parsed.items if not any(item is call for call in over)]
-    parsed.pending_calls = [call for call in parsed.pending_calls if call not in over]
+    ids = {approval_id(call) for call in finished}
+    # The item with the result has added the same call.
+    parsed.items = [item for item in parsed.items if not any(item is call for call in finished)]
+    parsed.pending_calls = [call for call in parsed.pending_calls if call not in finished]
     parsed.approvals = [answer for answer in parsed.approvals if answer.request_id not in ids]
 
 

@@ -1,4 +1,9 @@
-"""One reader for each type of input item."""
+"""Readers of input items, one for each type, in `ITEM_READERS`.
+
+A reader takes the fields of an item, of which `type` is read already, and adds to an `Input`: items for the engine, and
+the item as the client can list it again. It raises `BadRequestError` for a wrong field; the caller refuses fields that
+no reader has read.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +25,13 @@ from holodeck.lib.limits import MAX_CALL_ID_CHARS, MAX_INPUT_TEXT_CHARS, MAX_TOO
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Message, Reasoning, Role
 
-_RESPONSES_PROVIDER_KEY = "responses"  # under which the provider of that dialect keeps reasoning that it can read again
+# Key of `Reasoning.opaque` for reasoning that the provider of the Responses dialect can read again.
+_RESPONSES_PROVIDER_KEY = "responses"
 _ROLES = ("user", "assistant", "system", "developer")
 _STATUSES = ("in_progress", "completed", "incomplete")
 _MCP_STATUSES = (*_STATUSES, "calling", "failed")
 _UNKNOWN_RESULT = "This call has been run. What came of it is not known here."
+_NO_RESULT = "This call came to no result."
 _NO_PROGRAMS = "This gateway runs no programs that call tools."
 
 
@@ -43,10 +50,11 @@ def _read_message(fields: JSONFields, into: Input) -> None:
 
 def _read_function_call(fields: JSONFields, into: Input) -> None:
     _refuse_indirect_call(fields)
-    fields.pop("parsed_arguments")  # SDKs keep what they made of the arguments beside them, and send it along
-    given_id = fields.get_text("id")
-    item_id = given_id or new_id("fc")
-    if not given_id:
+    # SDKs store the parsed arguments beside the text, and send them back.
+    fields.pop("parsed_arguments")
+    sent_id = fields.get_text("id")
+    item_id = sent_id or new_id("fc")
+    if not sent_id:
         into.generated_ids.add(item_id)
     name, namespace = _read_tool_name(fields)
     call = FunctionCall(
@@ -74,22 +82,22 @@ def _read_tool_name(fields: JSONFields) -> tuple[str, str | None]:
 
 
 def _read_custom_tool_call(fields: JSONFields, into: Input) -> None:
-    """A call of a tool that takes text: the model sees the function that it knows."""
+    """Read a call of a tool that takes text. For the model it is a call of a function with one argument."""
     _refuse_indirect_call(fields)
-    given_id = fields.get_text("id") or new_id("ctc")
+    wire_id = fields.get_text("id") or new_id("ctc")
     name, namespace = _read_tool_name(fields)
     call_id = fields.require_text("call_id", max_length=MAX_CALL_ID_CHARS, may_be_empty=False)
     call = FunctionCall(
         call_id=call_id,
         name=model_tool_name(name, namespace),
         arguments=text_to_arguments(fields.require_text("input", max_length=MAX_INPUT_TEXT_CHARS)),
-        id=item_id_of(given_id),
+        id=item_id_of(wire_id),
     )
     if not fields.has("id"):
         into.generated_ids.add(call.id)
     fields.get_choice("status", _STATUSES)
     into.items.append(call)
-    into.wire_items.append({**fields.value, "type": "custom_tool_call", "id": given_id})
+    into.wire_items.append({**fields.value, "type": "custom_tool_call", "id": wire_id})
 
 
 def _read_function_call_output(fields: JSONFields, into: Input) -> None:
@@ -120,7 +128,7 @@ def _read_tool_search_call(fields: JSONFields, into: Input) -> None:
 
 
 def _read_tool_search_output(fields: JSONFields, into: Input) -> None:
-    """What was found is told to the model as it is; that it may call it is seen to later."""
+    """Read the tools that a search has found. The model gets them as text; `add_found_tools` offers them later."""
     item_id = fields.get_text("id") or new_id("tso")
     fields.get_choice("execution", ("client",))
     fields.get_choice("status", _STATUSES)
@@ -174,7 +182,7 @@ def _read_texts(fields: JSONFields, key: str, kind: str) -> list[str]:
 
 
 def _open_reasoning(encrypted: str, shown: dict[str, Any], fields: JSONFields, into: Input) -> dict[str, Any]:
-    """What we sealed is opened; what another provider sealed is kept for it, as it came."""
+    """The `opaque` of a reasoning item: its content if we sealed it, or the item itself for another provider."""
     if not is_sealed(encrypted):
         return {_RESPONSES_PROVIDER_KEY: dict(shown)}
     return cast(dict[str, Any], _require_sealed_content(REASONING_PURPOSE, encrypted, fields, into))
@@ -213,16 +221,17 @@ def _read_mcp_list_tools(fields: JSONFields, into: Input) -> None:
 
 
 def _read_mcp_call(fields: JSONFields, into: Input) -> None:
-    """A call that was made in an earlier response: the model sees it as the call and the output that it was."""
-    approval = fields.get_text("approval_request_id")  # a client that keeps no ids of items still says what it approved
+    """Read a call of an earlier response as a call and its output."""
+    # A client that does not store the ids of items still sends the id of the approval request.
+    approval = fields.get_text("approval_request_id")
     item_id = fields.get_text("id") or (mcp_id_of(approval) if approval else new_id("mcp"))
     call = _read_server_call(fields, into, item_id)
     status = fields.get_choice("status", _MCP_STATUSES)
     output, error = fields.get_text("output"), fields.pop("error")
-    told = output if error is None else _error_text(error)
-    if told is None:
-        told, error = _UNKNOWN_RESULT if status == "completed" else "This call came to no result.", True
-    content = (TextContent(text=told),)
+    text = output if error is None else _error_text(error)
+    if text is None:
+        text, error = _UNKNOWN_RESULT if status == "completed" else _NO_RESULT, True
+    content = (TextContent(text=text),)
     into.items += [
         call,
         FunctionCallOutput(call_id=call.call_id, content=content, is_error=error is not None, id=f"{item_id}_out"),
@@ -247,15 +256,15 @@ def _read_server_call(fields: JSONFields, into: Input, item_id: str) -> Function
 
 
 def _error_text(error: Any) -> str:
-    """The error of a call in words, from each of the forms that clients have for it."""
+    """The text of a call's error, which is a string or one of several objects, depending on the client."""
     if isinstance(error, str):
         return error
     if isinstance(error, dict):
-        told = error.get("message", error.get("content"))
-        if isinstance(told, list):
-            return "\n".join(str(part.get("text", "")) for part in told if isinstance(part, dict))
-        if isinstance(told, str):
-            return told
+        content = error.get("message", error.get("content"))
+        if isinstance(content, list):
+            return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+        if isinstance(content, str):
+            return content
     return orjson.dumps(error).decode()
 
 
@@ -266,9 +275,8 @@ def _read_mcp_approval_response(fields: JSONFields, into: Input) -> None:
         fields.refuse_missing("approve")
     reason = fields.get_text("reason", max_length=MAX_INPUT_TEXT_CHARS)
     param = fields.path_of("approval_request_id")
-    place = len(into.items)
     into.approvals.append(
-        ApprovalAnswer(request_id=request_id, approve=approve, reason=reason, param=param, position=place)
+        ApprovalAnswer(request_id=request_id, approve=approve, reason=reason, param=param, position=len(into.items))
     )
     item_id = fields.get_text("id") or new_id("mcpa")
     into.wire_items.append({**fields.value, "id": item_id})

@@ -1,4 +1,8 @@
-"""Reads the fields of a client's JSON; the first that is wrong is refused by its path, and none is overlooked."""
+"""Reads the fields of a client's JSON object and refuses what is wrong with them.
+
+Every problem raises `BadRequestError` with the path of the field, a message and a code, as the API has them. The first
+problem ends the reading. A field that no reader asks for is refused as unknown, so none is ignored silently.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ from typing import Any, NoReturn
 from holodeck.lib.errors import BadRequestError
 from holodeck.lib.limits import MAX_SHOWN_CHARS
 
+NOT_SUPPORTED = "This gateway does not implement it."
+NO_PROMPT_CACHE = "This gateway has no prompt cache of its own."
 _TYPE_NAMES = {
     dict: "an object",
     list: "an array",
@@ -20,7 +26,7 @@ _TYPE_NAMES = {
 
 
 def refuse(message: str, param: str, code: str = "invalid_value") -> NoReturn:
-    """Say what is wrong with a field."""
+    """Raise `BadRequestError` for a field."""
     raise BadRequestError(message, param=param, code=code)
 
 
@@ -30,19 +36,22 @@ def refuse_type(param: str, expected: str, value: object) -> NoReturn:
 
 
 def refuse_unsupported(param: str, reason: str) -> NoReturn:
-    """For what the API has and this gateway does not."""
+    """Refuse a parameter of the API that this gateway does not support."""
     refuse(f"Unsupported parameter: '{param}'. {reason}", param, "unsupported_parameter")
 
 
 def refuse_choice(param: str, value: object, choices: Collection[str], *, advice: str = "") -> NoReturn:
-    *most, last = (repr(choice) for choice in choices)
-    listed = f"{', '.join(most)} and {last}" if most else last
+    *others, last = (repr(choice) for choice in choices)
+    listed = f"{', '.join(others)} and {last}" if others else last
     shown = repr(value)[:MAX_SHOWN_CHARS]
     refuse(f"Invalid value for '{param}': {shown}. Supported values are: {listed}. {advice}".rstrip(), param)
 
 
 class JSONFields:
-    """An object of the request. A field that nobody asked for is unknown, and `refuse_unread` refuses it."""
+    """An object of the request. Reading a field marks it as known; `refuse_unread` refuses all others.
+
+    `get_` methods return None for a field that is missing or null, and raise `BadRequestError` for a wrong value.
+    """
 
     __slots__ = ("_unread", "path", "value")
 
@@ -54,19 +63,19 @@ class JSONFields:
         self._unread = value.copy()
 
     def path_of(self, key: str) -> str:
-        """The path of a field."""
+        """The path of a field from the root of the request."""
         return f"{self.path}.{key}" if self.path else key
 
     def has(self, key: str) -> bool:
-        """True when the client gave it, and not as null."""
+        """True for a field that is present and not null."""
         return self.value.get(key) is not None
 
     def has_none_of(self, keys: Collection[str]) -> bool:
-        """True when the client gave none of these, as most clients do of most: then there is nothing to read."""
+        """True when none of these fields is present, so that their readers can be skipped."""
         return self.value.keys().isdisjoint(keys)
 
     def pop(self, key: str) -> Any:
-        """The value as it is; None when it is missing."""
+        """The value without any check; None when it is missing."""
         return self._unread.pop(key, None)
 
     def get_text(self, key: str, *, max_length: int | None = None) -> str | None:
@@ -140,7 +149,6 @@ class JSONFields:
         return value
 
     def get_strings(self, key: str) -> list[str] | None:
-        """An array of strings."""
         values = self.get_array(key)
         for index, value in enumerate(values or ()):
             if not isinstance(value, str):
@@ -156,27 +164,28 @@ class JSONFields:
             yield JSONFields(value, f"{self.path_of(key)}[{index}]")
 
     def get_mapping(self, key: str) -> dict[str, Any] | None:
-        """An object whose keys are the client's own business, such as a JSON Schema."""
+        """An object whose keys are not checked, such as a JSON Schema."""
         value = self.pop(key)
         if value is not None and not isinstance(value, dict):
             refuse_type(self.path_of(key), "an object", value)
         return value
 
     def refuse_present(self, reason: str, *keys: str) -> None:
-        """Parameters of the API that this gateway cannot honour. As null they say nothing."""
+        """Refuse parameters of the API that this gateway does not support, unless they are null."""
         for key in keys:
             if self.pop(key) is not None:
                 refuse_unsupported(self.path_of(key), reason)
 
     def refuse_unread(self) -> None:
-        """Refuse what nobody asked for. A null says nothing: SDKs send one for every field that they know."""
+        """Refuse fields that were not read, unless they are null: SDKs send a null for every field that they know."""
         for key in (key for key, value in self._unread.items() if value is not None):
             where = self.path_of(key[:MAX_SHOWN_CHARS])
             refuse(f"Unknown parameter: '{where}'.", where, "unknown_parameter")
 
     def _check_range(self, key: str, value: float, minimum: float, maximum: float | None, kind: str) -> None:
         where = self.path_of(key)
-        if not value >= minimum:  # written so that NaN is refused, too
+        # Not `value < minimum`, which is false for NaN.
+        if not value >= minimum:
             message = f"Invalid '{where}': {kind} below minimum value. Expected at least {minimum}, but got {value}."
             refuse(message, where, f"{kind}_below_min_value")
         if maximum is not None and value > maximum:

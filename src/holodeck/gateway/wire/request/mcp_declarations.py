@@ -1,4 +1,4 @@
-"""`{"type": "mcp"}` in a request: which server, which of its tools, and which of them a person must approve."""
+"""MCP declarations, the tools of the type `mcp` in a request: a server, its allowed tools, and which need approval."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from holodeck.lib.secret import Secret
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.tool_patterns import is_match
 
-# For such a server.
+# Limit of HTTP headers that a request may define for its server: many times what servers need.
 MAX_REQUEST_HEADERS = 32
-
-
 _NO_CONNECTORS = "Name a server that this gateway has with 'server_label', or give its 'server_url'."
 _NO_SEARCH = "This gateway offers all tools at once."
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -30,7 +28,7 @@ _RESERVED_PREFIXES = ("mcp-", "proxy-")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolFilter:
-    """Some of a server's tools: those that a pattern matches, or those that only read, or those that do both."""
+    """Some of a server's tools: those whose name matches a pattern and whose read-only hint is as wanted. None: any."""
 
     names: tuple[str, ...] | None = None
     read_only: bool | None = None
@@ -43,14 +41,13 @@ class ToolFilter:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApprovalRule:
-    """`default` is for a tool that neither filter matches; `never` wins for a tool that both match."""
+    """Which tools need approval. `default` is for a tool that no filter matches; `never` precedes `always`."""
 
     default: Literal["always", "never"] = "always"
     always: ToolFilter | None = None
     never: ToolFilter | None = None
 
     def needs_approval(self, server: str, tool: MCPToolInfo) -> bool:
-        """True when a person must approve a call of this tool first."""
         if self.never is not None and self.never.matches(server, tool):
             return False
         if self.always is not None and self.always.matches(server, tool):
@@ -60,7 +57,7 @@ class ApprovalRule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MCPDeclaration:
-    """A server that the request asks for. Without a URL it is one of the operator's."""
+    """A server that a request declares. Without a URL it is one of the operator's servers."""
 
     server_label: str
     server_url: str | None = None
@@ -70,8 +67,9 @@ class MCPDeclaration:
     allowed: ToolFilter | None = None
     approval: ApprovalRule = field(default_factory=ApprovalRule)
     echo: Mapping[str, Any] = field(default_factory=dict)
-    """The declaration as it is shown again: without credentials, and without the path of the URL."""
+    """The declaration as the response repeats it: without credentials, and without the path of the URL."""
     param: str = "tools"
+    """The path of the declaration in the request."""
 
     @property
     def has_credentials(self) -> bool:
@@ -81,12 +79,12 @@ class MCPDeclaration:
         return self.allowed is None or self.allowed.matches(self.server_label, tool)
 
     def needs_approval(self, tool: MCPToolInfo) -> bool:
-        """True when the client wants a person to approve a call of this tool first."""
+        """True when the client wants to approve each call of this tool."""
         return self.approval.needs_approval(self.server_label, tool)
 
 
 def read_declaration(fields: JSONFields) -> MCPDeclaration:
-    """Raises `BadRequestError`."""
+    """Read a declaration. Raises `BadRequestError`, which names the field."""
     fields.pop("type")
     fields.refuse_present(_NO_CONNECTORS, "connector_id", "tunnel_id")
     if fields.get_flag("defer_loading"):
@@ -147,10 +145,10 @@ def _read_token(fields: JSONFields) -> str | None:
 def _read_headers(fields: JSONFields, *, has_token: bool) -> dict[str, Secret]:
     where = fields.path_of("headers")
     headers: dict[str, Secret] = {}
-    given = fields.get_mapping("headers") or {}
-    if len(given) > MAX_REQUEST_HEADERS:
+    values = fields.get_mapping("headers") or {}
+    if len(values) > MAX_REQUEST_HEADERS:
         refuse(f"Invalid '{where}': at most {MAX_REQUEST_HEADERS} headers.", where, "object_above_max_properties")
-    for name, value in given.items():
+    for name, value in values.items():
         if not isinstance(value, str):
             refuse_type(f"{where}.{name}", "a string", value)
         if any(char in value for char in "\r\n\0"):
@@ -166,7 +164,6 @@ def _read_headers(fields: JSONFields, *, has_token: bool) -> dict[str, Secret]:
 
 
 def _read_tool_filter(fields: JSONFields, key: str) -> ToolFilter | None:
-    """A list of names, or an object."""
     if isinstance(fields.value.get(key), list):
         return ToolFilter(names=tuple(fields.get_strings(key) or ()))
     if isinstance(fields.value.get(key), str):
@@ -189,7 +186,7 @@ def _read_approval_rule(fields: JSONFields) -> ApprovalRule:
         return ApprovalRule()
     always, never = _read_tool_filter(inner, "always"), _read_tool_filter(inner, "never")
     inner.refuse_unread()
-    # Only the tools that need approval are listed: then the others need none.
+    # If only tools that need approval are listed, the others need none.
     return ApprovalRule(default="never" if always and not never else "always", always=always, never=never)
 
 

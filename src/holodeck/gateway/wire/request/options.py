@@ -1,4 +1,4 @@
-"""How the answer shall be: its format, its length, and how the model is to choose its words."""
+"""Options of a request: format and length of the answer, sampling, reasoning, `metadata` and `include`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from holodeck.lib.types import record
 from holodeck.models.items import Item
 from holodeck.models.model_io import ModelRequest, ToolChoice
 
+# Limits of the Responses API.
 MAX_METADATA_PAIRS = 16
 MAX_METADATA_KEY_CHARS = 64
 MAX_METADATA_VALUE_CHARS = 512
@@ -21,14 +22,15 @@ MAX_TOP_LOGPROBS = 20
 MAX_TEMPERATURE = 2.0
 MAX_PENALTY = 2.0
 
-
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+VERBOSITIES = ("low", "medium", "high")
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 _LOGPROBS = "message.output_text.logprobs"
 _INCLUDABLE = (
     ENCRYPTED_REASONING,
     _LOGPROBS,
     "message.input_image.image_url",
-    # These are about tools that a request cannot ask for here, so there is never anything to include.
+    # Results of tools that no request can use here, so there is never anything to include.
     "file_search_call.results",
     "web_search_call.results",
     "web_search_call.action.sources",
@@ -36,19 +38,18 @@ _INCLUDABLE = (
     "code_interpreter_call.outputs",
 )
 _NO_LOGPROBS = "The models behind this gateway report no log probabilities."
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _SUMMARIES = ("auto", "concise", "detailed")
 _TEXT_FORMAT: Mapping[str, Any] = {"type": "text"}
 
 
 @record
 class GenerationOptions:
-    """None is the model's own choice."""
+    """Options for the model. None is the default of the model."""
 
     format: Mapping[str, Any] = field(default_factory=lambda: _TEXT_FORMAT)
-    """As it is shown again."""
+    """The format as the response repeats it."""
     schema: Mapping[str, Any] | None = None
-    """What the answer must fit."""
+    """The JSON Schema of the answer."""
     verbosity: str | None = None
     effort: str | None = None
     summary: str | None = None
@@ -88,7 +89,7 @@ _OPTION_FIELDS = frozenset({"text", "reasoning", "top_logprobs", "max_output_tok
 
 
 def read_generation_options(fields: JSONFields) -> GenerationOptions:
-    """`text`, `reasoning`, and the numbers."""
+    """Read `text`, `reasoning`, and the numbers. Raises `BadRequestError`, which names the field."""
     if fields.has_none_of(_OPTION_FIELDS):
         return _DEFAULT_OPTIONS
     shown, schema, verbosity = _read_text_options(fields)
@@ -107,7 +108,7 @@ def read_generation_options(fields: JSONFields) -> GenerationOptions:
 
 
 def read_sampling_numbers(fields: JSONFields) -> dict[str, Any]:
-    """The numbers that both dialects have."""
+    """Read the numbers that responses and chat completions share."""
     return {
         "temperature": fields.get_decimal("temperature", minimum=0, maximum=MAX_TEMPERATURE),
         "top_p": fields.get_decimal("top_p", minimum=0, maximum=1),
@@ -116,40 +117,28 @@ def read_sampling_numbers(fields: JSONFields) -> dict[str, Any]:
     }
 
 
-def read_metadata(fields: JSONFields) -> dict[str, str]:
-    given = fields.get_mapping("metadata") or {}
-    if not given:
-        return given
-    where = fields.path_of("metadata")
-    if len(given) > MAX_METADATA_PAIRS:
-        message = (
-            f"Invalid '{where}': too many properties. Expected at most {MAX_METADATA_PAIRS}, but got {len(given)}."
-        )
-        refuse(message, where, "object_above_max_properties")
-    for key, value in given.items():
-        if not isinstance(value, str):
-            refuse_type(f"{where}.{key[:MAX_METADATA_KEY_CHARS]}", "a string", value)
-        if len(key) > MAX_METADATA_KEY_CHARS or len(value) > MAX_METADATA_VALUE_CHARS:
-            limits = f"{MAX_METADATA_KEY_CHARS} characters for a key and {MAX_METADATA_VALUE_CHARS} for a value"
-            name = f"{where}.{key[:MAX_METADATA_KEY_CHARS]}"
-            refuse(f"Invalid '{name}': string too long. Expected at most {limits}.", name, "string_above_max_length")
-    return given
+def read_format(
+    fields: JSONFields, key: str, *, is_nested: bool = False
+) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    """Read a format: `text`, `json_object` or `json_schema`. Returns it as the response repeats it, and its schema.
 
-
-def read_include(fields: JSONFields) -> frozenset[str]:
-    wanted = fields.get_strings("include")
-    if not wanted:
-        return frozenset()
-    for index, value in enumerate(wanted):
-        if value not in _INCLUDABLE:
-            refuse_choice(f"include[{index}]", value, _INCLUDABLE)
-        if value == _LOGPROBS:
-            refuse_unsupported(f"include[{index}]", _NO_LOGPROBS)
-    return frozenset(wanted)
+    `is_nested`: the schema is in an object of its own, as in chat completions.
+    """
+    inner = fields.get_object(key)
+    if inner is None:
+        return _TEXT_FORMAT, None
+    kind = inner.get_choice("type", ("text", "json_object", "json_schema")) or inner.refuse_missing("type")
+    if kind == "json_schema":
+        schema = inner.get_object("json_schema") or inner.refuse_missing("json_schema") if is_nested else inner
+        shown = read_json_schema(schema)
+        inner.refuse_unread()
+        return shown
+    inner.refuse_unread()
+    return {"type": kind}, {"type": "object"} if kind == "json_object" else None
 
 
 def read_json_schema(fields: JSONFields) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A named schema: as it is shown again, and as the model gets it."""
+    """Read a named schema. Returns it as the response repeats it, and as the model gets it."""
     name = fields.require_text("name", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False)
     schema = RequestSchemas().read(fields, "schema")
     if schema is None:
@@ -168,38 +157,53 @@ def read_json_schema(fields: JSONFields) -> tuple[dict[str, Any], dict[str, Any]
     return shown, {"title": name, **about, **schema}
 
 
+def read_metadata(fields: JSONFields) -> dict[str, str]:
+    metadata = fields.get_mapping("metadata") or {}
+    if not metadata:
+        return metadata
+    where = fields.path_of("metadata")
+    if len(metadata) > MAX_METADATA_PAIRS:
+        message = (
+            f"Invalid '{where}': too many properties. Expected at most {MAX_METADATA_PAIRS}, but got {len(metadata)}."
+        )
+        refuse(message, where, "object_above_max_properties")
+    for key, value in metadata.items():
+        if not isinstance(value, str):
+            refuse_type(f"{where}.{key[:MAX_METADATA_KEY_CHARS]}", "a string", value)
+        if len(key) > MAX_METADATA_KEY_CHARS or len(value) > MAX_METADATA_VALUE_CHARS:
+            limits = f"{MAX_METADATA_KEY_CHARS} characters for a key and {MAX_METADATA_VALUE_CHARS} for a value"
+            name = f"{where}.{key[:MAX_METADATA_KEY_CHARS]}"
+            refuse(f"Invalid '{name}': string too long. Expected at most {limits}.", name, "string_above_max_length")
+    return metadata
+
+
+def read_include(fields: JSONFields) -> frozenset[str]:
+    wanted = fields.get_strings("include")
+    if not wanted:
+        return frozenset()
+    for index, value in enumerate(wanted):
+        if value not in _INCLUDABLE:
+            refuse_choice(f"include[{index}]", value, _INCLUDABLE)
+        if value == _LOGPROBS:
+            refuse_unsupported(f"include[{index}]", _NO_LOGPROBS)
+    return frozenset(wanted)
+
+
 def _read_text_options(fields: JSONFields) -> tuple[Mapping[str, Any], Mapping[str, Any] | None, str | None]:
     text = fields.get_object("text")
     if text is None:
         return _TEXT_FORMAT, None, None
-    verbosity = text.get_choice("verbosity", ("low", "medium", "high"))
+    verbosity = text.get_choice("verbosity", VERBOSITIES)
     shown, schema = read_format(text, "format")
     text.refuse_unread()
     return shown, schema, verbosity
-
-
-def read_format(
-    fields: JSONFields, key: str, *, is_nested: bool = False
-) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
-    """`text`, `json_object` or `read_json_schema`; the older API has the schema in an object of its own."""
-    inner = fields.get_object(key)
-    if inner is None:
-        return _TEXT_FORMAT, None
-    kind = inner.get_choice("type", ("text", "json_object", "json_schema")) or inner.refuse_missing("type")
-    if kind == "json_schema":
-        schema = inner.get_object("json_schema") or inner.refuse_missing("json_schema") if is_nested else inner
-        shown = read_json_schema(schema)
-        inner.refuse_unread()
-        return shown
-    inner.refuse_unread()
-    return {"type": kind}, {"type": "object"} if kind == "json_object" else None
 
 
 def _read_reasoning_options(fields: JSONFields) -> tuple[str | None, str | None]:
     inner = fields.get_object("reasoning")
     if inner is None:
         return None, None
-    effort = inner.get_choice("effort", _EFFORTS)
+    effort = inner.get_choice("effort", EFFORTS)
     older = inner.get_choice("generate_summary", _SUMMARIES)
     summary = inner.get_choice("summary", _SUMMARIES) or older
     for key, only in (("mode", "standard"), ("context", "auto")):

@@ -1,4 +1,4 @@
-"""What was read of an input, and what it takes to read one."""
+"""`Input`, the result of reading the `input` of a request, with the lookups that its readers need."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ from holodeck.tools.mcp.names import normalize_tool_name
 
 WireItem = dict[str, Any]
 FindItem = Callable[[str], Mapping[str, Any] | None]
-"""The wire item of an id that the caller may refer to."""
+"""Finds the stored item of an id that the caller may refer to."""
 ToolNameOf = Callable[[str, str], str]
-"""From a server's label and its tool to the name under which the model knows it."""
+"""Maps a server's label and the name of its tool to the name of the tool for the model."""
 
 
 def find_nothing(item_id: str) -> None:
-    """Finds no item: for a place without a store."""
+    """Find no item, where there is no store."""
 
 
 def plain_tool_name(server_label: str, tool: str) -> str:
-    """The name of a tool when no other tool has it."""
+    """The name of a tool for the model, if no other tool has the same."""
     return normalize_tool_name(tool)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApprovalAnswer:
-    """A person's word about a call that waits."""
+    """The answer to an approval request."""
 
     request_id: str
     approve: bool
     reason: str | None = None
     param: str = ""
-    """Where in the request it stands."""
+    """The path of the answer in the request."""
     position: int = 0
-    """How many items stand before it."""
+    """The number of items before it."""
     is_past: bool = False
-    """True when the model has spoken since: it was given earlier, and is only told again."""
+    """True for an answer that was processed by an earlier request: a message of the assistant follows it."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Input:
-    """What was read. `items` are for the model, `wire_items` for the client that lists its input again."""
+    """A parsed input. `items` are for the model, `wire_items` for the client that lists its input again."""
 
     items: list[Item] = field(default_factory=list)
     wire_items: list[WireItem] = field(default_factory=list)
     approvals: list[ApprovalAnswer] = field(default_factory=list)
     pending_calls: list[FunctionCall] = field(default_factory=list)
-    """Calls whose request for approval the client sent along."""
+    """Calls whose approval requests are in the input."""
     targets: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """The server and the tool of each call of an MCP server, by the id of the call."""
+    """The target of each call of an MCP server, as label and tool, by call id."""
     tool_lists: dict[str, WireItem] = field(default_factory=dict)
-    """Tool lists that are in the context already, by the label of their server."""
+    """`mcp_list_tools` items of the input, by the label of their server."""
     generated_ids: set[str] = field(default_factory=set)
-    """The ids that we gave to calls which came without one."""
+    """Item ids that were generated for calls without one."""
     find_item: FindItem = find_nothing
     tool_name_of: ToolNameOf = plain_tool_name
     sealed: SealedInput | None = None
-    """The sealed items, opened; None: no sealed item is read here."""
+    """The opened sealed items. None: a sealed item is refused."""

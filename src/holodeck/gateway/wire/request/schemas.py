@@ -1,4 +1,4 @@
-"""JSON Schemas of one request: each within its limits, all of them within theirs, and none that refers elsewhere."""
+"""JSON Schemas of one request, within the limits for each schema and for all of them together."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from holodeck.gateway.wire.request.json_fields import JSONFields, refuse
 from holodeck.lib.json.schema import SchemaBudget, SchemaError, SchemaTooLargeError
 from holodeck.lib.limits import MIB
 
-# Of all schemas in one request: hundreds of real tools, or four of the largest.
+# Limits for all schemas of one request together: enough for hundreds of real tools, or four of the largest.
 MAX_REQUEST_SCHEMA_BYTES = 1 * MIB
 MAX_REQUEST_SCHEMA_NODES = 40_000
 
 
 class RequestSchemas:
-    """Reads the schemas among the fields of a request."""
+    """Reads the schemas of one request, and adds up their sizes."""
 
     def __init__(self) -> None:
         self._budget = SchemaBudget(max_bytes=MAX_REQUEST_SCHEMA_BYTES, max_nodes=MAX_REQUEST_SCHEMA_NODES)
 
     def read(self, fields: JSONFields, key: str) -> dict[str, Any] | None:
-        """The schema as it is; None when it is missing. Raises `BadRequestError`, which names the field."""
+        """Read a schema; None when it is missing. Raises `BadRequestError`, which names the field."""
         schema = fields.get_mapping(key)
         if schema is None:
             return None

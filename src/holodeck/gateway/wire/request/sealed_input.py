@@ -1,9 +1,9 @@
 """The sealed items of one request, opened before its input is read.
 
-`SealedInput` belongs to one request. `open` first adds up the plain sizes that the items say they have, compares them
-with what the request may have, and acquires them from the byte budget of the gateway; only then are they decrypted,
-inflated and decoded, off the event loop unless they are small. `get` then answers from memory. An item that comes N
-times counts N times and is opened once.
+`SealedInput` belongs to one request. `open` first adds up the plain sizes that the items declare, compares them with
+the limit of the request, and acquires them from the byte budget of the gateway; only then are they decrypted, inflated
+and decoded, off the event loop unless they are small. `get` then answers from memory. An item that occurs N times
+counts N times and is opened once.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from holodeck.lib.off_loop import run_off_loop
 
 _DECODERS: dict[str, Callable[[bytes], Any]] = {REASONING_PURPOSE: orjson.loads, COMPACTION_PURPOSE: decode_compaction}
 """By purpose, which is also the type of the items."""
-_MAX_INLINE_BYTES = 64 * 1024  # decoded in a few milliseconds; a thread would take longer than a small one itself
+# Largest size that is decoded on the event loop, in a few milliseconds: a thread would take longer to start.
+_MAX_INLINE_BYTES = 64 * 1024
 
 Sealed = tuple[str, str]
 """A purpose and a sealed text."""
 
 
 class SealedInput:
-    """What the sealed items of one request say."""
+    """The decoded contents of the sealed items of one request."""
 
     def __init__(self, seal: Seal, *, max_bytes: int, acquire: Callable[[int], None]) -> None:
-        """`max_bytes`: plain bytes of all of them. `acquire`: takes bytes from the budget, or raises."""
+        """`max_bytes`: limit of plain bytes for all items. `acquire`: takes bytes from the budget, or raises."""
         self._sizes: dict[str, int] = {}
         self._seal = seal
         self._max_bytes = max_bytes
@@ -39,15 +40,15 @@ class SealedInput:
 
     @property
     def size(self) -> int:
-        """Plain bytes of everything that was opened."""
+        """Plain bytes of all opened items."""
         return sum(self._sizes.values())
 
     async def open(self, entries: Iterable[object], *, param: str, other_bytes: int = 0) -> None:
-        """Open what is sealed in these entries. What was opened for the same `param` before does not count any more.
+        """Open the sealed items among these entries. They replace those opened for the same `param` in the count.
 
-        `param`: where in the request they stand. `other_bytes`: other bytes of its context. Raises `BadRequestError`
-        (`context_too_long`), or what `acquire` raises, before anything is inflated. What does not open is left out,
-        and refused by the reader of the input, which knows its path.
+        `param`: the path of the entries in the request. `other_bytes`: other bytes of its context. Raises
+        `BadRequestError` (`context_too_long`), or what `acquire` raises, before anything is inflated. An item that
+        cannot be opened is skipped here, and refused by the reader of the input, which knows its path.
         """
         found = [sealed for entry in entries if (sealed := _find_sealed(entry)) is not None]
         size = sum(plain_size(text) or 0 for _, text in found)
@@ -68,7 +69,7 @@ class SealedInput:
             self._contents |= await run_off_loop(lambda: self._decode(fresh))
 
     def get(self, purpose: str, text: str) -> Any:
-        """What a sealed text holds, decoded. None: it did not open for this caller."""
+        """The decoded content of a sealed text. None: it could not be opened for this caller."""
         return self._contents.get((purpose, text))
 
     def _decode(self, sealed: Iterable[Sealed]) -> dict[Sealed, Any]:
@@ -83,7 +84,6 @@ class SealedInput:
 
 
 def _find_sealed(entry: object) -> Sealed | None:
-    """The sealed text of an item, if it has one."""
     if not isinstance(entry, dict):
         return None
     purpose, text = entry.get("type"), entry.get("encrypted_content")

@@ -1,4 +1,9 @@
-"""`tools` and `tool_choice` of a request. A kind of tool that this gateway does not have is refused by name."""
+"""`tools` and `tool_choice` of a request.
+
+A tool is a function, a tool that takes text (`custom`), a namespace of both, a tool search of the client, or a declared
+MCP server. Every other type is refused by its name. The model knows functions only, so a tool of another form is a
+function for the model, and a `ClientToolAlias` says how the client knows it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ from typing import Any, Literal, NoReturn, cast
 
 import orjson
 
-from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type
+from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type, refuse_unsupported
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration, read_declaration
 from holodeck.gateway.wire.request.schemas import RequestSchemas
 from holodeck.lib.json.parse import parse_json
@@ -21,96 +26,56 @@ from holodeck.tools.mcp.names import normalize_tool_name
 _TEXT_ARGUMENT = "input"
 _NAMESPACE_SEPARATOR = "__"
 TOOL_SEARCH = "tool_search"
-
-
-@record
-class ClientToolAlias:
-    """How the client calls a tool for which the model has another name, or another form."""
-
-    name: str
-    namespace: str | None = None
-    form: Literal["function", "custom", "search"] = "function"
-    """`custom` takes text, not arguments; `search` finds more tools."""
-
-
-def model_tool_name(name: str, namespace: str | None) -> str:
-    """The name under which the model knows a tool of the client."""
-    if not namespace:
-        return name
-    return normalize_tool_name(f"{namespace.removesuffix(_NAMESPACE_SEPARATOR)}{_NAMESPACE_SEPARATOR}{name}")
-
-
-def text_tool_parameters(form: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The parameters of a function that stands for a tool which takes text of this form."""
-    about = "The whole input, as plain text."
-    if form is not None and form.get("type") == "grammar":
-        about += f" It follows this {form.get('syntax')} grammar:\n{form.get('definition')}"
-    text = {"type": "string", "description": about}
-    return {
-        "type": "object",
-        "properties": {_TEXT_ARGUMENT: text},
-        "required": [_TEXT_ARGUMENT],
-        "additionalProperties": False,
-    }
-
-
-def text_to_arguments(text: str) -> str:
-    """What the model is shown of its call of a tool that takes text."""
-    return orjson.dumps({_TEXT_ARGUMENT: text}).decode()
-
-
-def arguments_to_text(arguments: str) -> str:
-    """The text for such a tool. A model that does not keep to the form of a function has said it right away."""
-    try:
-        given = parse_json(arguments)
-    except ValueError:
-        return arguments
-    text = given.get(_TEXT_ARGUMENT) if isinstance(given, dict) else given
-    return text if isinstance(text, str) else arguments
-
-
 _FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _CHOICE_MODES = ("none", "auto", "required")
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
-
 _NO_OPENAI_TOOLS = "This gateway runs none of OpenAI's own tools; an MCP server may do the same."
 _TOOL_TYPE_ADVICE = {
     "": _NO_OPENAI_TOOLS,
     "web_search": f'{_NO_OPENAI_TOOLS} In Codex, write web_search = "disabled" into config.toml.',
     TOOL_SEARCH: "Only a search that the client itself makes ('execution': 'client') is known here.",
 }
-"""What to do about a kind of tool that is not here."""
-
+"""Advice for a type of tool that is not supported; the empty type is the default."""
 ServerNames = Callable[[str, str | None], Iterable[str]]
-"""From a server's label, and one of its tools or None for all, to the names that the model knows."""
+"""Maps a server's label, and one of its tools or None for all, to the model's names for them."""
+
+
+@record
+class ClientToolAlias:
+    """The client's name and form of a tool for which the model has another name or form."""
+
+    name: str
+    namespace: str | None = None
+    form: Literal["function", "custom", "search"] = "function"
+    """`custom` takes text instead of arguments; `search` finds more tools."""
 
 
 @record
 class RequestTools:
-    """The client's own functions, the MCP servers that it asks for, and both as they are shown again."""
+    """The client's own functions, its MCP declarations, and both as the response repeats them."""
 
     functions: tuple[ToolSpec, ...] = ()
     declarations: tuple[MCPDeclaration, ...] = ()
     echo: tuple[Mapping[str, Any], ...] = ()
     aliases: Mapping[str, ClientToolAlias] = field(default_factory=dict)
-    """How the client knows those functions, by their names, that it knows otherwise than the model."""
+    """By name, the functions that the client knows under another name or form."""
 
 
 @record
 class RequestToolChoice:
-    """A tool choice before the tools of the servers are known."""
+    """A tool choice. `resolve` turns it into names, once the tools of the servers are known."""
 
     mode: Literal["auto", "required", "none"] = "auto"
     function: str | None = None
-    """The one function that must be called."""
+    """The function that must be called."""
     target: tuple[str, str | None] | None = None
-    """The server, and perhaps the tool of it, that must be called."""
+    """The server, and its tool or None for any, that must be called."""
     allowed: tuple[str | tuple[str, str | None], ...] | None = None
-    """Names of functions, and servers with a tool or with None for all of theirs."""
+    """Names of functions, and servers with a tool or None for all."""
     echo: str | Mapping[str, Any] = field(default="auto")
 
     def resolve(self, names: ServerNames) -> ToolChoice:
-        """The choice for the engine. Raises `BadRequestError` when it forces a tool that nobody has."""
+        """Resolve the choice for the engine. Raises `BadRequestError` when it forces a tool that does not exist."""
         if self.function is not None:
             return ToolChoice(mode="required", name=self.function)
         if self.target is not None:
@@ -139,7 +104,7 @@ def read_tools(fields: JSONFields) -> RequestTools:
     functions: list[ToolSpec] = []
     declarations: list[MCPDeclaration] = []
     echo: list[Mapping[str, Any]] = []
-    guises: dict[str, ClientToolAlias] = {}
+    aliases: dict[str, ClientToolAlias] = {}
     schemas = RequestSchemas()
     for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS):
         kind = entry.value.get("type")
@@ -150,15 +115,15 @@ def read_tools(fields: JSONFields) -> RequestTools:
             declarations.append(read_declaration(entry))
             echo.append(declarations[-1].echo)
         else:
-            functions += _read_aliased_tools(entry, kind, guises, schemas)
+            functions += _read_aliased_tools(entry, kind, aliases, schemas)
             echo.append(dict(entry.value))
     _check_unique_names([spec.name for spec in functions], "function name")
     _check_unique_names([each.server_label for each in declarations], "server_label")
-    return RequestTools(functions=tuple(functions), declarations=tuple(declarations), echo=tuple(echo), aliases=guises)
+    return RequestTools(functions=tuple(functions), declarations=tuple(declarations), echo=tuple(echo), aliases=aliases)
 
 
 def read_found_tools(fields: JSONFields, aliases: dict[str, ClientToolAlias]) -> list[ToolSpec]:
-    """Tools of the client that a search has found."""
+    """Read the tools that a tool search of the client has found. Adds their aliases to `aliases`."""
     found: list[ToolSpec] = []
     schemas = RequestSchemas()
     for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS):
@@ -170,101 +135,8 @@ def read_found_tools(fields: JSONFields, aliases: dict[str, ClientToolAlias]) ->
     return found
 
 
-def _read_aliased_tools(
-    fields: JSONFields,
-    kind: object,
-    aliases: dict[str, ClientToolAlias],
-    schemas: RequestSchemas,
-    *,
-    is_found: bool = False,
-) -> list[ToolSpec]:
-    """Tools that the model knows otherwise than the client."""
-    if kind == "custom":
-        return [_read_custom_tool(fields, None, aliases, schemas, is_found=is_found)]
-    if kind == TOOL_SEARCH and fields.value.get("execution") == "client" and not is_found:
-        return [_read_search_tool(fields, aliases, schemas)]
-    if kind != "namespace":
-        _refuse_tool_type(fields, kind)
-    return _read_namespace_tools(fields, aliases, schemas, is_found=is_found)
-
-
-def _read_search_tool(fields: JSONFields, aliases: dict[str, ClientToolAlias], schemas: RequestSchemas) -> ToolSpec:
-    fields.pop("type")
-    fields.pop("execution")
-    about, parameters = fields.get_text("description") or "", schemas.read(fields, "parameters") or _NO_PARAMETERS
-    fields.refuse_unread()
-    aliases[TOOL_SEARCH] = ClientToolAlias(name=TOOL_SEARCH, form="search")
-    return ToolSpec(name=TOOL_SEARCH, description=about, parameters=parameters)
-
-
-def _read_namespace_tools(
-    fields: JSONFields, aliases: dict[str, ClientToolAlias], schemas: RequestSchemas, *, is_found: bool
-) -> list[ToolSpec]:
-    """The tools of a namespace: its name is part of theirs, and the first says what is said of all."""
-    fields.pop("type")
-    namespace = fields.require_text("name", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False)
-    about = fields.get_text("description")
-    specs: list[ToolSpec] = []
-    for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS):
-        kind = entry.value.get("type")
-        if kind == "function":
-            given = _read_function_tool(entry, schemas, is_found=is_found)
-            name = model_tool_name(given.name, namespace)
-            aliases[name] = ClientToolAlias(name=given.name, namespace=namespace)
-            specs.append(replace(given, name=name))
-        elif kind == "custom":
-            specs.append(_read_custom_tool(entry, namespace, aliases, schemas, is_found=is_found))
-        else:
-            entry.refuse_missing("type") if kind is None else refuse_choice(
-                entry.path_of("type"), kind, ("function", "custom")
-            )
-    fields.refuse_unread()
-    if about and specs:
-        told = f"About all tools whose names begin with {model_tool_name('', namespace)!r}: {about}"
-        specs[0] = replace(specs[0], description=f"{specs[0].description}\n\n{told}".strip())
-    return specs
-
-
-def _read_custom_tool(
-    fields: JSONFields,
-    namespace: str | None,
-    aliases: dict[str, ClientToolAlias],
-    schemas: RequestSchemas,
-    *,
-    is_found: bool,
-) -> ToolSpec:
-    """A tool that takes text: for the model, a function with one argument."""
-    fields.pop("type")
-    form = fields.get_mapping("format")
-    if fields.get_flag("defer_loading") and not is_found:
-        _refuse_unsupported_key(fields, "defer_loading", "This gateway offers all tools at once.")
-    given = read_function_spec(fields, schemas)
-    fields.refuse_unread()
-    name = model_tool_name(given.name, namespace)
-    aliases[name] = ClientToolAlias(name=given.name, namespace=namespace, form="custom")
-    return replace(given, name=name, parameters=text_tool_parameters(form))
-
-
-def _refuse_tool_type(fields: JSONFields, kind: object) -> NoReturn:
-    if kind is None:
-        fields.refuse_missing("type")
-    advice = _TOOL_TYPE_ADVICE.get(kind, _TOOL_TYPE_ADVICE[""]) if isinstance(kind, str) else ""
-    refuse_choice(fields.path_of("type"), kind, ("function", "custom", "namespace", "mcp"), advice=advice)
-
-
-def echo_function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """A function tool as it is shown again: with all of its fields."""
-    return {
-        "type": "function",
-        "name": tool["name"],
-        "description": tool.get("description"),
-        "parameters": tool.get("parameters"),
-        "strict": tool.get("strict"),
-    }
-
-
 def read_function_spec(fields: JSONFields, schemas: RequestSchemas) -> ToolSpec:
-    """Name, description, parameters and `strict`, wherever the dialect keeps them."""
+    """Read name, description, parameters and `strict` from the object that has them."""
     name = fields.require_text("name", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False)
     if not _FUNCTION_NAME.fullmatch(name):
         where = fields.path_of("name")
@@ -278,8 +150,19 @@ def read_function_spec(fields: JSONFields, schemas: RequestSchemas) -> ToolSpec:
     )
 
 
+def echo_function(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Build a function tool as the response repeats it: with all of its fields."""
+    return {
+        "type": "function",
+        "name": tool["name"],
+        "description": tool.get("description"),
+        "parameters": tool.get("parameters"),
+        "strict": tool.get("strict"),
+    }
+
+
 def read_tool_choice(value: object) -> RequestToolChoice:
-    """`tool_choice` in each of its forms."""
+    """Read `tool_choice` in each of its forms. Raises `BadRequestError`, which names the field."""
     if value is None:
         return _AUTO_CHOICE
     if isinstance(value, str):
@@ -299,6 +182,144 @@ def read_tool_choice(value: object) -> RequestToolChoice:
         if isinstance(found, str)
         else RequestToolChoice(target=found, echo=echo)
     )
+
+
+def model_tool_name(name: str, namespace: str | None) -> str:
+    """The model's name for a tool of the client."""
+    if not namespace:
+        return name
+    return normalize_tool_name(f"{namespace.removesuffix(_NAMESPACE_SEPARATOR)}{_NAMESPACE_SEPARATOR}{name}")
+
+
+def text_tool_parameters(form: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Build the parameters of the function that represents a tool which takes text in this format."""
+    description = "The whole input, as plain text."
+    if form is not None and form.get("type") == "grammar":
+        description += f" It follows this {form.get('syntax')} grammar:\n{form.get('definition')}"
+    text = {"type": "string", "description": description}
+    return {
+        "type": "object",
+        "properties": {_TEXT_ARGUMENT: text},
+        "required": [_TEXT_ARGUMENT],
+        "additionalProperties": False,
+    }
+
+
+def text_to_arguments(text: str) -> str:
+    """Encode the text for a `custom` tool as arguments of its function."""
+    return orjson.dumps({_TEXT_ARGUMENT: text}).decode()
+
+
+def arguments_to_text(arguments: str) -> str:
+    """Decode the text for a `custom` tool. Arguments in another form are the text themselves."""
+    try:
+        value = parse_json(arguments)
+    except ValueError:
+        return arguments
+    text = value.get(_TEXT_ARGUMENT) if isinstance(value, dict) else value
+    return text if isinstance(text, str) else arguments
+
+
+def _read_function_tool(fields: JSONFields, schemas: RequestSchemas, *, is_found: bool = False) -> ToolSpec:
+    fields.pop("type")
+    if fields.get_flag("defer_loading") and not is_found:
+        refuse_unsupported(fields.path_of("defer_loading"), "This gateway offers all tools at once.")
+    if fields.get_flag("async"):
+        refuse_unsupported(fields.path_of("async"), "Calls are answered in order.")
+    fields.refuse_present("What a function returns is not checked here.", "output_schema")
+    if (callers := fields.get_strings("allowed_callers")) not in (None, ["direct"]):
+        refuse_choice(fields.path_of("allowed_callers"), callers, ("direct",))
+    spec = read_function_spec(fields, schemas)
+    fields.refuse_unread()
+    return spec
+
+
+def _read_aliased_tools(
+    fields: JSONFields,
+    kind: object,
+    aliases: dict[str, ClientToolAlias],
+    schemas: RequestSchemas,
+    *,
+    is_found: bool = False,
+) -> list[ToolSpec]:
+    """Read a tool that the model knows under another name or form than the client."""
+    if kind == "custom":
+        return [_read_custom_tool(fields, None, aliases, schemas, is_found=is_found)]
+    if kind == TOOL_SEARCH and fields.value.get("execution") == "client" and not is_found:
+        return [_read_search_tool(fields, aliases, schemas)]
+    if kind != "namespace":
+        _refuse_tool_type(fields, kind)
+    return _read_namespace_tools(fields, aliases, schemas, is_found=is_found)
+
+
+def _read_search_tool(fields: JSONFields, aliases: dict[str, ClientToolAlias], schemas: RequestSchemas) -> ToolSpec:
+    fields.pop("type")
+    fields.pop("execution")
+    description, parameters = fields.get_text("description") or "", schemas.read(fields, "parameters") or _NO_PARAMETERS
+    fields.refuse_unread()
+    aliases[TOOL_SEARCH] = ClientToolAlias(name=TOOL_SEARCH, form="search")
+    return ToolSpec(name=TOOL_SEARCH, description=description, parameters=parameters)
+
+
+def _read_namespace_tools(
+    fields: JSONFields, aliases: dict[str, ClientToolAlias], schemas: RequestSchemas, *, is_found: bool
+) -> list[ToolSpec]:
+    """Read the tools of a namespace. Its name becomes part of theirs, and its description part of the first one's."""
+    fields.pop("type")
+    namespace = fields.require_text("name", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False)
+    description = fields.get_text("description")
+    specs: list[ToolSpec] = []
+    for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS):
+        kind = entry.value.get("type")
+        if kind == "function":
+            spec = _read_function_tool(entry, schemas, is_found=is_found)
+            name = model_tool_name(spec.name, namespace)
+            aliases[name] = ClientToolAlias(name=spec.name, namespace=namespace)
+            specs.append(replace(spec, name=name))
+        elif kind == "custom":
+            specs.append(_read_custom_tool(entry, namespace, aliases, schemas, is_found=is_found))
+        else:
+            entry.refuse_missing("type") if kind is None else refuse_choice(
+                entry.path_of("type"), kind, ("function", "custom")
+            )
+    fields.refuse_unread()
+    if description and specs:
+        about_all = f"About all tools whose names begin with {model_tool_name('', namespace)!r}: {description}"
+        specs[0] = replace(specs[0], description=f"{specs[0].description}\n\n{about_all}".strip())
+    return specs
+
+
+def _read_custom_tool(
+    fields: JSONFields,
+    namespace: str | None,
+    aliases: dict[str, ClientToolAlias],
+    schemas: RequestSchemas,
+    *,
+    is_found: bool,
+) -> ToolSpec:
+    """Read a tool that takes text. For the model it is a function with one argument."""
+    fields.pop("type")
+    form = fields.get_mapping("format")
+    if fields.get_flag("defer_loading") and not is_found:
+        refuse_unsupported(fields.path_of("defer_loading"), "This gateway offers all tools at once.")
+    spec = read_function_spec(fields, schemas)
+    fields.refuse_unread()
+    name = model_tool_name(spec.name, namespace)
+    aliases[name] = ClientToolAlias(name=spec.name, namespace=namespace, form="custom")
+    return replace(spec, name=name, parameters=text_tool_parameters(form))
+
+
+def _refuse_tool_type(fields: JSONFields, kind: object) -> NoReturn:
+    if kind is None:
+        fields.refuse_missing("type")
+    advice = _TOOL_TYPE_ADVICE.get(kind, _TOOL_TYPE_ADVICE[""]) if isinstance(kind, str) else ""
+    refuse_choice(fields.path_of("type"), kind, ("function", "custom", "namespace", "mcp"), advice=advice)
+
+
+def _check_unique_names(names: list[str], field_name: str) -> None:
+    twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
+    if twice is not None:
+        refuse(f"Duplicate {field_name} in 'tools': {twice!r}.", "tools", "duplicate_value")
 
 
 def _read_allowed_tools(fields: JSONFields, value: Mapping[str, Any]) -> RequestToolChoice:
@@ -325,27 +346,3 @@ def _read_tool_reference(fields: JSONFields, kind: str, kinds: tuple[str, ...]) 
         refuse_choice(fields.path_of("type"), kind, kinds)
     fields.refuse_unread()
     return found
-
-
-def _read_function_tool(fields: JSONFields, schemas: RequestSchemas, *, is_found: bool = False) -> ToolSpec:
-    fields.pop("type")
-    if fields.get_flag("defer_loading") and not is_found:
-        _refuse_unsupported_key(fields, "defer_loading", "This gateway offers all tools at once.")
-    if fields.get_flag("async"):
-        _refuse_unsupported_key(fields, "async", "Calls are answered in order.")
-    fields.refuse_present("What a function returns is not checked here.", "output_schema")
-    if (callers := fields.get_strings("allowed_callers")) not in (None, ["direct"]):
-        refuse_choice(fields.path_of("allowed_callers"), callers, ("direct",))
-    spec = read_function_spec(fields, schemas)
-    fields.refuse_unread()
-    return spec
-
-
-def _refuse_unsupported_key(fields: JSONFields, key: str, reason: str) -> NoReturn:
-    refuse(f"Unsupported parameter: '{fields.path_of(key)}'. {reason}", fields.path_of(key), "unsupported_parameter")
-
-
-def _check_unique_names(names: list[str], field_name: str) -> None:
-    twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
-    if twice is not None:
-        refuse(f"Duplicate {field_name} in 'tools': {twice!r}.", "tools", "duplicate_value")
