@@ -93,7 +93,7 @@ class _PartialAnswer:
         self._bytes_left = limit
         self._memory = memory
         self._texts: list[str] = []
-        self._thoughts: list[str] = []
+        self._reasoning_texts: list[str] = []
         self._finish: FinishReason = "size"
         self.is_full = False
         """True once a delta exceeded the limit or the budget; no further delta may be added."""
@@ -114,7 +114,7 @@ class _PartialAnswer:
             beginning = delta.text.encode("utf-8", "replace")[: max(self._bytes_left, 0)]
             delta = replace(delta, text=beginning.decode("utf-8", "ignore"))
         self._bytes_left -= size
-        (self._thoughts if isinstance(delta, ReasoningDelta) else self._texts).append(delta.text)
+        (self._reasoning_texts if isinstance(delta, ReasoningDelta) else self._texts).append(delta.text)
         return delta
 
     def _reserve_memory(self, size: int) -> bool:
@@ -128,8 +128,8 @@ class _PartialAnswer:
     def build_answer(self) -> ModelAnswer:
         """The text and reasoning so far, as an answer that was cut."""
         items: list[Item] = []
-        if self._thoughts:
-            items.append(Reasoning(text="".join(self._thoughts)))
+        if self._reasoning_texts:
+            items.append(Reasoning(text="".join(self._reasoning_texts)))
         if self._texts:
             items.append(text_message("assistant", "".join(self._texts)))
         return ModelAnswer(items=tuple(items), finish=self._finish)

@@ -147,12 +147,12 @@ def _refuse_unsupported_fields(fields: JSONFields) -> None:
 
 
 def _read_generation_options(fields: JSONFields) -> GenerationOptions:
-    shown, schema = read_format(fields, "response_format", is_nested=True)
+    echo, schema = read_format(fields, "response_format", is_nested=True)
     newer, older = fields.get_integer("max_completion_tokens", minimum=1), fields.get_integer("max_tokens", minimum=1)
     if newer is not None and older is not None:
         refuse("Give only one of 'max_completion_tokens' and 'max_tokens'.", "max_tokens", "invalid_value")
     return GenerationOptions(
-        format=shown,
+        format=echo,
         schema=schema,
         verbosity=fields.get_choice("verbosity", VERBOSITIES),
         effort=fields.get_choice("reasoning_effort", EFFORTS),

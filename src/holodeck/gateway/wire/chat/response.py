@@ -42,7 +42,7 @@ class ChatWriter:
         self._chunks: list[bytes] = []
         self._texts: list[str] = []
         self._refusals: list[str] = []
-        self._thoughts: list[str] = []
+        self._reasoning_texts: list[str] = []
         self._calls: dict[str, dict[str, Any]] = {}
         self._latest_item_id = ""
         # Deltas of this turn that no finished message has covered yet.
@@ -62,8 +62,8 @@ class ChatWriter:
             "refusal": "".join(self._refusals) or None,
             "annotations": [],
         }
-        if self._thoughts:
-            message[REASONING_FIELD] = "".join(self._thoughts)
+        if self._reasoning_texts:
+            message[REASONING_FIELD] = "".join(self._reasoning_texts)
         if self._calls:
             message["tool_calls"] = list(self._calls.values())
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self._finish_reason}
@@ -84,7 +84,7 @@ class ChatWriter:
             case TextAdded():
                 self._add_text(event.item_id, event.text)
             case ReasoningAdded():
-                self._thoughts.append(event.text)
+                self._reasoning_texts.append(event.text)
                 self._emit_delta({REASONING_FIELD: event.text})
             case CallAdded() if self._request.response.is_client_function(event.name):
                 self._add_call(event.call_id, event.name, event.arguments)

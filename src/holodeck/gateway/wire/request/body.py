@@ -114,11 +114,7 @@ def read_request(
         for key, reason in _UNSUPPORTED_FIELDS.items():
             fields.refuse_present(reason, key)
     value = fields.pop("input")
-    previous = fields.get_text("previous_response_id")
-    conversation = _read_conversation_id(fields)
-    if previous is not None and conversation is not None:
-        message = "Mutually exclusive parameters: give only one of 'previous_response_id' and 'conversation'."
-        refuse(message, "previous_response_id", "mutually_exclusive_parameters")
+    previous, conversation = _read_predecessor(fields)
     if previous is None and conversation is None:
         if value is None:
             fields.refuse_missing("input")
@@ -195,6 +191,16 @@ def stream_id_of(body: object) -> str | None:
     """The valid `stream_id` of a WebSocket message, which every event that answers it repeats. None: it has none."""
     stream_id = body.get("stream_id") if isinstance(body, dict) else None
     return stream_id if isinstance(stream_id, str) and _STREAM_ID.fullmatch(stream_id) else None
+
+
+def _read_predecessor(fields: JSONFields) -> tuple[str | None, str | None]:
+    """Read the ids of the previous response and of the conversation, of which a request has at most one."""
+    previous = fields.get_text("previous_response_id")
+    conversation = _read_conversation_id(fields)
+    if previous is not None and conversation is not None:
+        message = "Mutually exclusive parameters: give only one of 'previous_response_id' and 'conversation'."
+        refuse(message, "previous_response_id", "mutually_exclusive_parameters")
+    return previous, conversation
 
 
 def _read_conversation_id(fields: JSONFields) -> str | None:

@@ -41,7 +41,7 @@ def read_parts(value: object, path: str, *, is_assistant: bool = False) -> tuple
         refuse_type(path, "a string or an array of parts", value)
     readers = _ASSISTANT_PART_READERS if is_assistant else _INPUT_PART_READERS
     parts: list[Part] = []
-    shown: list[WirePart] = []
+    wire_parts: list[WirePart] = []
     for index, each in enumerate(value):
         fields = JSONFields(each, f"{path}[{index}]")
         kind = fields.require_text("type")
@@ -50,10 +50,10 @@ def read_parts(value: object, path: str, *, is_assistant: bool = False) -> tuple
         part = readers[kind](fields)
         fields.refuse_unread()
         parts.append(part)
-        shown.append(
+        wire_parts.append(
             dict(each) if kind in ("refusal", "input_audio") else part_to_wire(part, is_assistant=is_assistant)
         )
-    return tuple(parts), shown
+    return tuple(parts), wire_parts
 
 
 def read_image_url(fields: JSONFields, key: str) -> str:

@@ -39,12 +39,12 @@ def _read_message(fields: JSONFields, into: Input) -> None:
     role = fields.get_choice("role", _ROLES) or fields.refuse_missing("role")
     if not fields.has("content"):
         fields.refuse_missing("content")
-    content, shown = read_parts(fields.pop("content"), fields.path_of("content"), is_assistant=role == "assistant")
+    content, wire_parts = read_parts(fields.pop("content"), fields.path_of("content"), is_assistant=role == "assistant")
     item_id = fields.get_text("id") or new_id("msg")
     status = fields.get_choice("status", _STATUSES) or "completed"
     phase = fields.get_choice("phase", ("commentary", "final_answer"))
     into.items.append(Message(role=cast(Role, role), content=content, id=item_id))
-    entry: dict[str, Any] = {"id": item_id, "type": "message", "status": status, "role": role, "content": shown}
+    entry: dict[str, Any] = {"id": item_id, "type": "message", "status": status, "role": role, "content": wire_parts}
     into.wire_items.append({**entry, "phase": phase} if phase else entry)
 
 
@@ -65,7 +65,7 @@ def _read_function_call(fields: JSONFields, into: Input) -> None:
     )
     status = fields.get_choice("status", _STATUSES) or "completed"
     into.items.append(call)
-    shown = {
+    wire_item = {
         "id": item_id,
         "type": "function_call",
         "status": status,
@@ -73,7 +73,7 @@ def _read_function_call(fields: JSONFields, into: Input) -> None:
         "name": name,
         "arguments": call.arguments,
     }
-    into.wire_items.append({**shown, "namespace": namespace} if namespace else shown)
+    into.wire_items.append({**wire_item, "namespace": namespace} if namespace else wire_item)
 
 
 def _read_tool_name(fields: JSONFields) -> tuple[str, str | None]:
@@ -113,8 +113,8 @@ def _read_function_call_output(fields: JSONFields, into: Input) -> None:
     content, parts = read_parts(output, fields.path_of("output"))
     status = fields.get_choice("status", _STATUSES) or "completed"
     into.items.append(FunctionCallOutput(call_id=call_id, content=content, id=item_id))
-    shown = output if isinstance(output, str) else parts
-    into.wire_items.append({"id": item_id, "type": kind, "status": status, "call_id": call_id, "output": shown})
+    wire_output = output if isinstance(output, str) else parts
+    into.wire_items.append({"id": item_id, "type": kind, "status": status, "call_id": call_id, "output": wire_output})
 
 
 def _read_tool_search_call(fields: JSONFields, into: Input) -> None:
@@ -155,20 +155,20 @@ def _read_reasoning(fields: JSONFields, into: Input) -> None:
     summary = _read_texts(fields, "summary", "summary_text")
     text = _read_texts(fields, "content", "reasoning_text")
     encrypted = fields.get_text("encrypted_content")
-    shown: dict[str, Any] = {
+    wire_item: dict[str, Any] = {
         "id": item_id,
         "type": "reasoning",
         "summary": [{"type": "summary_text", "text": each} for each in summary],
     }
     if text:
-        shown["content"] = [{"type": "reasoning_text", "text": each} for each in text]
+        wire_item["content"] = [{"type": "reasoning_text", "text": each} for each in text]
     if encrypted is not None:
-        shown["encrypted_content"] = encrypted
-    opaque = {} if encrypted is None else _open_reasoning(encrypted, shown, fields, into)
+        wire_item["encrypted_content"] = encrypted
+    opaque = {} if encrypted is None else _open_reasoning(encrypted, wire_item, fields, into)
     if not read_sealed_call(opaque, into):
-        thought = Reasoning(text="".join(text), summary="\n\n".join(summary), opaque=opaque, id=item_id)
-        into.items.append(thought)
-    into.wire_items.append(shown)
+        reasoning = Reasoning(text="".join(text), summary="\n\n".join(summary), opaque=opaque, id=item_id)
+        into.items.append(reasoning)
+    into.wire_items.append(wire_item)
 
 
 def _read_texts(fields: JSONFields, key: str, kind: str) -> list[str]:
@@ -181,10 +181,10 @@ def _read_texts(fields: JSONFields, key: str, kind: str) -> list[str]:
     return texts
 
 
-def _open_reasoning(encrypted: str, shown: dict[str, Any], fields: JSONFields, into: Input) -> dict[str, Any]:
+def _open_reasoning(encrypted: str, wire_item: dict[str, Any], fields: JSONFields, into: Input) -> dict[str, Any]:
     """The `opaque` of a reasoning item: its content if we sealed it, or the item itself for another provider."""
     if not is_sealed(encrypted):
-        return {_RESPONSES_PROVIDER_KEY: dict(shown)}
+        return {_RESPONSES_PROVIDER_KEY: dict(wire_item)}
     return cast(dict[str, Any], _require_sealed_content(REASONING_PURPOSE, encrypted, fields, into))
 
 
@@ -214,10 +214,10 @@ def _read_mcp_list_tools(fields: JSONFields, into: Input) -> None:
         tool.get_mapping("annotations")
         tool.refuse_unread()
     error = fields.get_text("error")
-    shown = {**fields.value, "id": fields.get_text("id") or new_id("mcpl")}
+    wire_item = {**fields.value, "id": fields.get_text("id") or new_id("mcpl")}
     if error is None:
-        into.tool_lists[label] = shown
-    into.wire_items.append(shown)
+        into.tool_lists[label] = wire_item
+    into.wire_items.append(wire_item)
 
 
 def _read_mcp_call(fields: JSONFields, into: Input) -> None:

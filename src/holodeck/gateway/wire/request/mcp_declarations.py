@@ -191,10 +191,10 @@ def _read_approval_rule(fields: JSONFields) -> ApprovalRule:
 
 
 def _redact_declaration(value: Mapping[str, Any], url: str | None) -> dict[str, Any]:
-    shown = {key: value[key] for key in value if key not in ("authorization", "headers")}
-    shown.setdefault("allowed_tools", None)
-    shown.setdefault("require_approval", "always")
+    echo = {key: value[key] for key in value if key not in ("authorization", "headers")}
+    echo.setdefault("allowed_tools", None)
+    echo.setdefault("require_approval", "always")
     if url is not None:
         parts = urlsplit(url)
-        shown["server_url"] = f"{parts.scheme}://{parts.netloc}/<redacted>"
-    return shown
+        echo["server_url"] = f"{parts.scheme}://{parts.netloc}/<redacted>"
+    return echo

@@ -92,12 +92,12 @@ def read_generation_options(fields: JSONFields) -> GenerationOptions:
     """Read `text`, `reasoning`, and the numbers. Raises `BadRequestError`, which names the field."""
     if fields.has_none_of(_OPTION_FIELDS):
         return _DEFAULT_OPTIONS
-    shown, schema, verbosity = _read_text_options(fields)
+    echo, schema, verbosity = _read_text_options(fields)
     effort, summary = _read_reasoning_options(fields)
     if fields.get_integer("top_logprobs", minimum=0, maximum=MAX_TOP_LOGPROBS):
         refuse_unsupported("top_logprobs", _NO_LOGPROBS)
     return GenerationOptions(
-        format=shown,
+        format=echo,
         schema=schema,
         verbosity=verbosity,
         effort=effort,
@@ -130,9 +130,9 @@ def read_format(
     kind = inner.get_choice("type", ("text", "json_object", "json_schema")) or inner.refuse_missing("type")
     if kind == "json_schema":
         schema = inner.get_object("json_schema") or inner.refuse_missing("json_schema") if is_nested else inner
-        shown = read_json_schema(schema)
+        echo_and_schema = read_json_schema(schema)
         inner.refuse_unread()
-        return shown
+        return echo_and_schema
     inner.refuse_unread()
     return {"type": kind}, {"type": "object"} if kind == "json_object" else None
 
@@ -146,7 +146,7 @@ def read_json_schema(fields: JSONFields) -> tuple[dict[str, Any], dict[str, Any]
     strict = fields.get_flag("strict")
     description = fields.get_text("description")
     fields.refuse_unread()
-    shown = {
+    echo = {
         "type": "json_schema",
         "name": name,
         "description": description,
@@ -154,7 +154,7 @@ def read_json_schema(fields: JSONFields) -> tuple[dict[str, Any], dict[str, Any]
         "strict": strict or False,
     }
     about = {"description": description} if description else {}
-    return shown, {"title": name, **about, **schema}
+    return echo, {"title": name, **about, **schema}
 
 
 def read_metadata(fields: JSONFields) -> dict[str, str]:
@@ -194,9 +194,9 @@ def _read_text_options(fields: JSONFields) -> tuple[Mapping[str, Any], Mapping[s
     if text is None:
         return _TEXT_FORMAT, None, None
     verbosity = text.get_choice("verbosity", VERBOSITIES)
-    shown, schema = read_format(text, "format")
+    echo, schema = read_format(text, "format")
     text.refuse_unread()
-    return shown, schema, verbosity
+    return echo, schema, verbosity
 
 
 def _read_reasoning_options(fields: JSONFields) -> tuple[str | None, str | None]:

@@ -119,8 +119,8 @@ class OpenMCPCall:
         if output.is_error:
             self._close("failed", error=build_call_error(output, metadata))
             return
-        shown = output_to_wire(output.content)
-        self._close("completed", output=shown if isinstance(shown, str) else _output_as_text(output))
+        wire_output = output_to_wire(output.content)
+        self._close("completed", output=wire_output if isinstance(wire_output, str) else _output_as_text(output))
 
     def abandon(self) -> None:
         """Close the item as incomplete: the run has ended before the server answered."""

@@ -141,8 +141,8 @@ def ending_of(result: RunResult, *, needs_only_approval: bool) -> Ending:
 
 
 def _text_to_json(request: ResponseRequest, client_kind: ClientKind) -> dict[str, Any]:
-    shown = dict(request.options.format)
-    if client_kind == "open_responses" and "schema" in shown:
+    text_format = dict(request.options.format)
+    if client_kind == "open_responses" and "schema" in text_format:
         # The contract of Open Responses allows no other value.
-        shown["schema"] = None
-    return {"format": shown, "verbosity": request.options.verbosity or "medium"}
+        text_format["schema"] = None
+    return {"format": text_format, "verbosity": request.options.verbosity or "medium"}

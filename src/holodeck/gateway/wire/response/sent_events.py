@@ -1,7 +1,7 @@
 """Events of a response that were sent by a process which died.
 
-The process that takes the response over emits the same events again from the stored steps. `SentEvents` tells its
-encoder which of them clients have received, so that none is sent twice and no finished item changes.
+The process that takes the response over emits the same events again from the stored steps. `SentEvents`
+knows which of them clients have received, so that none is sent twice and no finished item changes.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class TextItems:
         self._used_ids: set[str] = set()
         # Deltas of this turn that no finished item has covered yet.
         self._unmatched_texts: list[str] = []
-        self._unmatched_thoughts: list[str] = []
+        self._unmatched_reasoning: list[str] = []
 
     def append_text(self, item_id: str, text: str, *, is_refusal: bool = False) -> None:
         self._close_reasoning()
@@ -51,12 +51,12 @@ class TextItems:
         if self._reasoning is None:
             self._reasoning = self._open_reasoning(item_id)
         self._reasoning.append(text)
-        self._unmatched_thoughts.append(text)
+        self._unmatched_reasoning.append(text)
 
     def start_turn(self) -> None:
         """Close the items of the last turn and forget its deltas."""
         self.close_items()
-        self._unmatched_texts, self._unmatched_thoughts = [], []
+        self._unmatched_texts, self._unmatched_reasoning = [], []
 
     def close_items(self) -> None:
         """Close the open items, before an item of another kind."""
@@ -75,9 +75,9 @@ class TextItems:
     def finish_reasoning(self, item: Reasoning, status: str = "completed") -> None:
         text = item.text or item.summary
         encrypted = self._seal_reasoning(item)
-        is_streamed = any(self._unmatched_thoughts)
+        is_streamed = any(self._unmatched_reasoning)
         if is_streamed:
-            self._unmatched_thoughts = _streamed_beyond(self._unmatched_thoughts, text)
+            self._unmatched_reasoning = _streamed_beyond(self._unmatched_reasoning, text)
             if self._reasoning is None and encrypted is None:
                 return
         reasoning = self._reasoning or self._open_reasoning(item.id)
