@@ -1,8 +1,8 @@
-"""A byte budget that several components share, so that what all of them hold in memory has one limit.
+"""A byte budget that several components share, so that their memory has one common limit.
 
-A counting semaphore over bytes that never waits: `acquire` raises `OverBudgetError`. Whatever is acquired is released
-by the same component; a `Reservation` remembers how much that is, and releases it at the end of a `with` block, or
-when its owner calls `release`, also after a cancellation. Not for use by several threads.
+`ByteBudget` is a counting semaphore over bytes that never waits: `acquire` raises `OverBudgetError`. The component
+that acquires bytes releases them; a `Reservation` counts its own bytes and releases them at the end of a `with` block,
+or when its owner calls `release`, also after a cancellation. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from holodeck.lib.errors import HoloDeckError
 
 
 class OverBudgetError(HoloDeckError):
-    """There is no room for more bytes now; what is in memory has to go first."""
+    """The budget has too few free bytes. A later attempt succeeds once other reservations are released."""
 
 
 class ByteBudget:
-    """Bytes that may be in memory at once. Without a limit it only counts."""
+    """A limit on the bytes in memory at one time. Without a limit it only counts them."""
 
     __slots__ = ("available", "limit")
 
@@ -29,22 +29,22 @@ class ByteBudget:
 
     @property
     def used(self) -> int:
-        """Bytes that are acquired now."""
+        """Bytes acquired and not yet released."""
         return self.limit - self.available
 
     def acquire(self, size: int) -> None:
-        """Take so many bytes. Raises `OverBudgetError`, and then takes none."""
+        """Acquire `size` bytes, or raise `OverBudgetError` and acquire none."""
         if size > self.available:
             raise OverBudgetError(f"there is no room for {size} bytes: {self.available} of {self.limit} are left")
         self.available -= size
 
     def release(self, size: int) -> None:
-        """So many bytes are not in memory any more."""
+        """Return `size` bytes to the budget."""
         self.available += size
 
 
 class Reservation:
-    """The bytes of a budget that one component holds."""
+    """The bytes of a budget that one component has acquired."""
 
     __slots__ = ("_budget", "size")
 
@@ -54,20 +54,20 @@ class Reservation:
 
     @property
     def limit(self) -> int:
-        """Of the whole budget."""
+        """The limit of the whole budget."""
         return self._budget.limit
 
     def extend(self, size: int) -> None:
-        """Hold so many bytes more. Raises `OverBudgetError`, and then holds what it held."""
+        """Acquire `size` more bytes, or raise `OverBudgetError` and change nothing."""
         self._budget.acquire(size)
         self.size += size
 
     def resize(self, size: int) -> None:
-        """Hold this many bytes in all. Raises `OverBudgetError`, and then holds what it held."""
+        """Grow or shrink to `size` bytes in total, or raise `OverBudgetError` and change nothing."""
         self.extend(size - self.size)
 
     def release(self) -> None:
-        """Hold nothing. May be called twice."""
+        """Release all bytes. Idempotent."""
         self._budget.release(self.size)
         self.size = 0
 

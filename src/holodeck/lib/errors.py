@@ -1,16 +1,17 @@
-"""Every error that HoloDeck raises on purpose: one tree, each saying what happened, where, and what to do.
+"""Every error that HoloDeck raises on purpose, in one tree. Each message says what happened, where, and what to do.
 
 HoloDeckError
 ├── ConfigError                  a file is wrong; carries every problem that was found in it
 │   ├── MCPConfigError           ... in the definition of an MCP server
-│   │   └── MissingTransportFieldError   a transport lacks the field that it cannot do without
+│   │   └── MissingTransportFieldError   a transport lacks its required field
 │   └── ValidationError          ... a value that has the wrong shape
 ├── BadRequestError              a client's request is wrong; carries the path of the field and a code
-├── ExecutionError               a run went wrong for a reason outside the files
-│   ├── StorageError             what should be kept could not be, or cannot be read
-│   └── ModelError               the model could not be asked, or did not answer; carries provider and status
+├── ExecutionError               a run failed for a reason outside the files
+│   ├── StorageError             data could not be stored or read
+│   ├── ServerUnavailableError   an MCP server with `required: true` is not available
+│   └── ModelError               the request to the model failed; carries provider and status
 └── MCPError                     an MCP server failed; carries server and phase
-    ├── MCPConnectionError       it could not be started, reached or kept
+    ├── MCPConnectionError       it could not be started or reached, or the connection was lost
     │   └── MCPTimeoutError      it did not answer in time
     ├── MCPProtocolError         it answered, with an error or with something that is not MCP
     └── MCPToolNotFoundError     it has no tool or prompt of that name
@@ -26,12 +27,12 @@ Severity = Literal["error", "warning"]
 
 
 class HoloDeckError(Exception):
-    """The base: `except HoloDeckError` catches everything that is not a bug."""
+    """Base class: `except HoloDeckError` catches every failure that is not a bug."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One thing that is wrong in one place of a file."""
+    """One error or warning at one position of a file."""
 
     message: str
     file: str = ""
@@ -41,19 +42,19 @@ class Problem:
     key: str = ""
     """The path of the key in the file, such as `tools[0].command`."""
     fix: str = ""
-    """What the person can do about it."""
+    """How to correct it, in one sentence."""
     severity: Severity = "error"
     kind: type[ConfigError] | None = None
-    """The class that stands for this problem when it is the only one. None: plain `ConfigError`."""
+    """The exception class to raise when this is the only problem. None: `ConfigError`."""
 
     @property
     def where(self) -> str:
-        """`agent.yaml:12:5`, as terminals and editors make clickable."""
+        """`agent.yaml:12:5`, a form that terminals and editors make clickable."""
         return ":".join(str(part) for part in (self.file, self.line, self.column) if part not in ("", None))
 
     @property
     def label(self) -> str:
-        """The name that the contract gives to this kind of problem."""
+        """The name of this kind of problem in messages: `warning` or an exception class."""
         if self.severity == "warning":
             return "warning"
         kind = self.kind or ConfigError
@@ -68,7 +69,7 @@ class Problem:
 
 
 class ConfigError(HoloDeckError):
-    """A file is wrong. `problems` has everything that was found, in the order of the file."""
+    """A file is wrong. `problems` lists every problem, in the order of the file."""
 
     def __init__(self, message: str = "", *, problems: Sequence[Problem] = ()) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems) or (Problem(message=message, kind=type(self)),)
@@ -76,7 +77,7 @@ class ConfigError(HoloDeckError):
 
     @staticmethod
     def of(problems: Iterable[Problem]) -> ConfigError:
-        """The error for these problems: of their class when they share one, else a plain `ConfigError`."""
+        """Build the error for these problems: of their common class, or else a plain `ConfigError`."""
         found = tuple(problems)
         kinds = {problem.kind or ConfigError for problem in found}
         kind = kinds.pop() if len(kinds) == 1 else ConfigError
@@ -88,7 +89,7 @@ class MCPConfigError(ConfigError):
 
 
 class MissingTransportFieldError(MCPConfigError):
-    """A transport lacks the field that it cannot do without: `command` for stdio, `url` for the others."""
+    """A transport lacks its required field: `command` for stdio, `url` for the others."""
 
 
 class ValidationError(ConfigError):
@@ -105,25 +106,24 @@ class BadRequestError(HoloDeckError):
 
 
 class ExecutionError(HoloDeckError):
-    """A run went wrong for a reason outside the files."""
+    """A run failed for a reason outside the files."""
 
 
 class StorageError(ExecutionError):
-    """What should be kept could not be, or cannot be read. Nothing was half written."""
+    """Data could not be stored or read. A failed write leaves nothing behind."""
 
 
+# Error codes of failed runs.
 BAD_QUESTION = "invalid_prompt"
-"""The code of a question that a model does not take."""
+"""The model does not accept the request."""
 OVERLOADED = "overloaded"
-"""The code of a question that was not asked, because this machine can do no more at once."""
+"""The request was not sent, because this machine has no capacity for it."""
 RATE_LIMITED = "rate_limit_exceeded"
-"""The code of a question that a provider refused because its caller asks too much at once."""
+"""The provider refused the request because of its rate limit."""
 UNAVAILABLE = "model_unavailable"
-"""The code of a question that a provider is too busy for, or that was not asked because the provider keeps failing."""
-
-
+"""The provider is overloaded, or the request was not sent because the provider keeps failing."""
 SERVER_UNAVAILABLE = "server_unavailable"
-"""The code of a run that was not begun, because an MCP server that it needs is not there."""
+"""The run was not started, because a required MCP server is not available."""
 
 
 class ServerUnavailableError(ExecutionError):
@@ -131,7 +131,7 @@ class ServerUnavailableError(ExecutionError):
 
 
 class ModelError(ExecutionError):
-    """The model could not be asked, or did not answer. `is_retryable` says whether asking again may help."""
+    """The request to the model failed. `is_retryable` says whether the same request may succeed later."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class ModelError(ExecutionError):
         is_retryable: bool = False,
         code: str = "",
     ) -> None:
-        """`code`: what is wrong with the request, when it is something that who asks can change."""
+        """`code`: one of the error codes above, for failures that a client can act on. `retry_after`: seconds."""
         super().__init__(message)
         self.code = code
         self.provider = provider
@@ -153,7 +153,7 @@ class ModelError(ExecutionError):
 
 
 class MCPError(HoloDeckError):
-    """An MCP server failed. `server` and `phase` say where; `details` has what a program may want to read."""
+    """An MCP server failed. `server` and `phase` say where; `details` has values for programs."""
 
     def __init__(
         self, message: str, *, server: str = "", phase: str = "", details: Mapping[str, Any] | None = None
@@ -165,12 +165,12 @@ class MCPError(HoloDeckError):
 
     @property
     def public_text(self) -> str:
-        """What a caller may be told who does not operate the server: no address, no cause, none of its output."""
+        """The message for callers that do not operate the server: no address, no cause, none of its output."""
         return str(self)
 
 
 class MCPConnectionError(MCPError):
-    """The server could not be started, reached or kept."""
+    """The server could not be started or reached, or the connection to it was lost."""
 
     @property
     def public_text(self) -> str:
@@ -179,7 +179,8 @@ class MCPConnectionError(MCPError):
         status = self.details.get("status")
         if self.phase == "authorize":
             what = "it does not accept the credentials" + (f" (HTTP {status})" if isinstance(status, int) else "")
-        elif isinstance(status, int) and self.phase != "connect":  # there it is the status of a proxy
+        elif isinstance(status, int) and self.phase != "connect":
+            # In the phase `connect`, the status is that of a proxy.
             what = f"it answered HTTP {status}"
         else:
             what = self._public_cause
@@ -205,8 +206,9 @@ class MCPProtocolError(MCPError):
 
     @property
     def public_text(self) -> str:
-        is_own_answer = self.phase == "call" and "code" in self.details  # of the tool, to the caller's arguments
-        if is_own_answer or self.details.get("is_public"):
+        # The JSON-RPC error of a tool is about the caller's own arguments.
+        is_tool_answer = self.phase == "call" and "code" in self.details
+        if is_tool_answer or self.details.get("is_public"):
             return str(self)
         return f"Server '{self.server}' ({self.phase}): it answered with something that cannot be used."
 

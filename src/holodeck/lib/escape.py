@@ -1,4 +1,4 @@
-"""Text from outside is made harmless where it is shown: no escape sequences, no invisible or reordering characters."""
+"""Escapes untrusted text for display: no control sequences, no invisible or reordering characters."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import re
 import unicodedata
 
 _ALLOWED_CONTROLS = frozenset("\n\t")
-_INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})  # controls, bidi and zero-width marks, private, surrogates
-# Unicode's Default_Ignorable_Code_Point outside these categories, and what a font draws as nothing: a person does not
-# see them, and a model reads them.
+# Unicode categories: controls, bidi and zero-width marks, private use, surrogates, line and paragraph separators.
+_INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
+# Default_Ignorable_Code_Point outside these categories, and characters that fonts draw as nothing: invisible on a
+# screen, but read by a model.
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
     "\U00016fe4\U0001d159\U000e0000-\U000e0fff]"
@@ -17,7 +18,7 @@ _EMOJI_STYLE = "\ufe0f"
 
 
 def escape_unprintable(text: str) -> str:
-    """The text with each character that could move, hide or reorder others replaced by its code, as `<U+202E>`."""
+    """Replace each character that could move, hide or reorder others by its code, such as `<U+202E>`."""
     if text.isascii() and text.isprintable():
         return text
     before = ("", *text)
@@ -27,13 +28,13 @@ def escape_unprintable(text: str) -> str:
 
 
 def one_line(text: str, limit: int) -> str:
-    """The text on one line, harmless, and no longer than the limit."""
+    """Escape the text, put it on one line and cut it to `limit` characters."""
     flat = " ".join(escape_unprintable(text).split())
     return flat if len(flat) <= limit else flat[: max(limit - 1, 0)] + "…"
 
 
 def _is_harmless(char: str, last: str) -> bool:
-    """`last`: the character before, which says whether a request for emoji style belongs to a symbol."""
+    """`last` is the character before: an emoji variation selector is harmless only after a symbol."""
     if " " <= char <= "~":
         return True
     if char == _EMOJI_STYLE:

@@ -1,4 +1,7 @@
-"""The extras of an installation: whether one is here, and how to get it. Nothing of an extra is imported."""
+"""Optional extras of the installation: whether one is installed, and the command that installs it.
+
+No package of an extra is imported here.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _MODULES: dict[Extra, tuple[str, ...]] = {
 
 
 def is_installed(extra: Extra) -> bool:
-    """Whether every package of the extra can be imported."""
+    """Return whether every package of the extra can be imported."""
     try:
         return all(find_spec(module) is not None for module in _MODULES[extra])
     except ModuleNotFoundError:
@@ -30,7 +33,7 @@ def is_installed(extra: Extra) -> bool:
 
 
 def install_hint(extra: Extra) -> str:
-    """The command that adds the extra to this very installation, whichever program made it and from where."""
+    """Return the command that adds the extra to this installation, with its installer and from its origin."""
     python = shlex.quote(sys.executable)
     install = f"{python} -m pip install" if find_spec("pip") is not None else f"uv pip install --python {python}"
     return f"{install} {_requirement(extra)}"
@@ -52,8 +55,9 @@ def _origin() -> tuple[str, bool]:
     import json
 
     try:
-        told = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
-    except metadata.PackageNotFoundError:  # it runs from a folder that is on the path
+        text = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        # It runs from a folder on the Python path.
         return "", False
-    origin = json.loads(told) if told else {}
+    origin = json.loads(text) if text else {}
     return str(origin.get("url", "")), bool(origin.get("dir_info", {}).get("editable"))

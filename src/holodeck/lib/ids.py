@@ -1,17 +1,19 @@
-"""Names that are unique without asking anybody: `run_…`, `msg_…`, `call_…`."""
+"""Random ids that need no coordination: `run_…`, `msg_…`, `call_…`."""
 
 from __future__ import annotations
 
 import os
 import secrets
 
-_RANDOM_BYTES = 16  # 128 bits: an id that grants access to something cannot be guessed
-_FETCHED = 256  # ids for which the kernel is asked at once: asking costs more than all the rest
+# 128 bits: an id that grants access to a resource cannot be guessed.
+_RANDOM_BYTES = 16
+# Ids generated per system call: the system call costs more than everything else.
+_FETCHED = 256
 _unused: list[str] = []
 
 
 def new_id(prefix: str) -> str:
-    """A fresh id of a kind."""
+    """Return a new id with this prefix."""
     while True:
         try:
             return f"{prefix}_{_unused.pop()}"
@@ -21,4 +23,5 @@ def new_id(prefix: str) -> str:
             _unused.extend(digits[at : at + size] for at in range(0, len(digits), size))
 
 
+# Parent and child would otherwise hand out the same ids.
 os.register_at_fork(after_in_child=_unused.clear)

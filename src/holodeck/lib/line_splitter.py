@@ -1,4 +1,7 @@
-"""Splits a stream into lines in linear time and bounded memory; a line over the limit is dropped while it is read."""
+"""Splits a byte stream into lines in linear time and bounded memory.
+
+A line over the limit, or over the shared byte budget, is dropped while it is read; only its two ends are reported.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ from collections.abc import Callable
 
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 
-_EDGE = 1024  # bytes kept of each end of a dropped line: enough to find whose answer it was
+# Bytes of each end of a dropped line that are reported: enough to find the id of the JSON-RPC message.
+_EDGE = 1024
 
 
 class LineSplitter(asyncio.Protocol):
-    """The reading end of a process's output."""
+    """Reads the output of a process and calls `on_line` for each line, without its line break."""
 
     def __init__(
         self,
@@ -22,13 +26,17 @@ class LineSplitter(asyncio.Protocol):
         on_end: Callable[[], None],
         budget: ByteBudget | None = None,
     ) -> None:
-        """`budget`: for a line that has not ended. One that does not fit is dropped like one over the limit."""
+        """`budget` counts the bytes of an unfinished line. A line that does not fit is dropped like one over `limit`.
+
+        `on_dropped` is called with the beginning, the end and the size of a dropped line; blank lines are skipped.
+        `on_end` is called once, when the stream ends.
+        """
         self._reserved = Reservation(budget or ByteBudget())
         self._limit = limit
         self._on_line = on_line
         self._on_dropped = on_dropped
         self._on_end = on_end
-        # One growing buffer: a list of pieces would leave the heap in pieces, and joining it would double the peak.
+        # One growing buffer: a list of chunks would fragment the heap, and joining it would double the peak.
         self._buffer = bytearray()
         self._size = 0
         self._received_at = 0.0
@@ -36,7 +44,7 @@ class LineSplitter(asyncio.Protocol):
         self._tail = b""
 
     def is_stuck(self, since: float) -> bool:
-        """True in the middle of a line of which nothing has come since that time of the loop."""
+        """Return whether a line is unfinished and no byte of it has arrived since this loop time."""
         return self._size > 0 and self._received_at < since
 
     def data_received(self, data: bytes) -> None:
@@ -49,7 +57,8 @@ class LineSplitter(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._size and self._head is None:
-            self._end_line(b"")  # the last line may lack its end
+            # The last line may lack its line break.
+            self._end_line(b"")
         self._reserved.release()
         self._on_end()
 
@@ -78,10 +87,11 @@ class LineSplitter(asyncio.Protocol):
                 self._on_line(part)
             return
         self._append_part(part)
-        self._reserved.release()  # the receiver of the line holds it from here on
-        held, size, head, tail = self._buffer, self._size, self._head, self._tail
+        # From here on the receiver accounts for the line.
+        self._reserved.release()
+        line, size, head, tail = self._buffer, self._size, self._head, self._tail
         self._buffer, self._size, self._head, self._tail = bytearray(), 0, None, b""
         if head is not None:
             self._on_dropped(head, tail, size)
         else:
-            self._on_line(held)
+            self._on_line(line)

@@ -1,6 +1,8 @@
-"""Logs are events with fields: `log.info("mcp.connected", server="files", ms=12)`, on top of standard logging.
+"""Structured logging on top of the standard library: `log.info("mcp.connected", server="files", ms=12)`.
 
-Names, numbers and ids are fields. The value of an argument, a prompt or an answer never is.
+An event has a name and fields. Fields are names, numbers and ids, never the value of an argument, a prompt or an
+answer. `scope` adds fields to every event of a block and of the tasks that it starts. `set_writer` installs the
+process's `LogWriter`; while it is the only handler, events go to it directly, otherwise through standard logging.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ def error(event: str, /, **fields: object) -> None:
     _emit(logging.ERROR, event, fields)
 
 
-class scope:  # noqa: N801 - it reads as what it does
-    """Every line of this block, and of the tasks that it starts, has these fields; once it is over, none has.
+class scope:  # noqa: N801 - used as a context manager: `with log.scope(...)`
+    """Adds fields to every event of a `with` block and of the tasks that it starts, until the block ends.
 
-    So a connection that a request has opened says whose it was while that lasts, and not for ever after.
+    A task that outlives the block, such as a connection that a request opened, logs without them afterwards.
     """
 
     __slots__ = ("_fields", "_token")
@@ -61,23 +63,23 @@ class scope:  # noqa: N801 - it reads as what it does
 
 
 def add_fields(**fields: object) -> None:
-    """One more thing that is now known of what the current block is about."""
+    """Add fields to the innermost `scope`. Outside of one, do nothing."""
     own = _scope_fields.get()
     if own is not None:
         own |= fields
 
 
 def current_fields() -> dict[str, object]:
-    """What the current block is about so far, for work that goes on after it."""
+    """Return a copy of the fields of the innermost `scope`, for work that continues after it."""
     return dict(_scope_fields.get() or {})
 
 
 class LogWriter(logging.Handler, ABC):
-    """Writes the log of this process down: our own lines, and as a handler what others log."""
+    """Writes the log of this process: our events through `write`, records of other libraries as a handler."""
 
     @abstractmethod
     def write(self, level: int, event: str, fields: Mapping[str, object]) -> None:
-        """Write a line of ours."""
+        """Write one of our events."""
 
 
 _writers: list[LogWriter] = []
@@ -85,12 +87,12 @@ _root_logger = logging.getLogger(ROOT)
 
 
 def set_writer(writer: LogWriter) -> None:
-    """Who writes the log of this process: our own lines go straight there, unless others hear them, too."""
+    """Install the writer of this process. Our events bypass standard logging while it is the only handler."""
     _writers[:] = [writer]
 
 
 class LogLine:
-    """An event with its fields, written out only if somebody reads it."""
+    """An event with its fields, formatted and masked only when a handler asks for its text."""
 
     __slots__ = ("event", "fields")
 
@@ -103,7 +105,7 @@ class LogLine:
 
 
 def format_event(event: str, fields: Mapping[str, object]) -> str:
-    """An event with its fields as people read it."""
+    """Return an event as text: its name, then `key=value` pairs."""
     parts = [event]
     for key, value in fields.items():
         parts.append(f"{key}={value}" if type(value) in _NUMBERS else f"{key}={_quote_value(value)}")
@@ -124,19 +126,19 @@ def _emit(level: int, event: str, fields: dict[str, object]) -> None:
         if _is_only_writer(logger):
             _writers[0].write(level, event, fields)
             return
-        # Made here because `logger.log` would first look for the line of code, which costs more than the rest.
+        # Built here because `logger.log` would first look up the line of code, which costs more than the rest.
         record = logging.LogRecord(logger.name, level, "", 0, "%s", (LogLine(event, fields),), None)
         record.event, record.fields = event, fields
         logger.handle(record)
 
 
 def _is_only_writer(logger: logging.Logger) -> bool:
-    """Whether standard logging would give a line to our writer only: its long way there costs as much as the line."""
+    """Whether our writer is the only handler of this logger, so that the cost of standard logging can be saved."""
     others = logger.handlers or logger.filters or _root_logger.handlers
     return not others and bool(_writers) and logging.root.handlers == _writers
 
 
 def _quote_value(value: object) -> str:
-    """Plain words stay plain; anything that could break a line or a field is quoted."""
+    """Quote a value with characters that could end a line or a field; leave plain words as they are."""
     text = value if type(value) is str else str(value)
     return text if text and text.isprintable() and " " not in text and "=" not in text else repr(text)

@@ -1,4 +1,9 @@
-"""Log records as lines of standard error: text for people, or one JSON object each for programs that collect them."""
+"""Writes the log to standard error, as text for people or as one JSON object per line for log collectors.
+
+`write_log` replaces the handlers of the process by one `LogLineWriter`. It queues formatted, masked lines and writes
+them in batches from a thread of its own. The queue is bounded: lines beyond it are dropped, and counted in an event
+`log.lost`. Standard logging flushes the handler at the end of the process.
+"""
 
 from __future__ import annotations
 
@@ -17,40 +22,42 @@ import orjson
 from holodeck.lib.log import ROOT, LogLine, LogWriter, format_event, set_writer
 from holodeck.lib.redaction import LOG_SECRETS
 
-# Seconds that a line of the log may wait for others.
+# Seconds that a line waits for others, so that many are written at once.
 LOG_PAUSE = 0.05
-# While nobody reads them; a few MB.
+# Lines queued while the reader of standard error does not read; a few MB.
 MAX_LOG_LINES_WAITING = 10_000
-
 
 Format = Literal["text", "json"]
 _SERVERS = f"{ROOT}.mcp.server"
-"""What MCP servers say themselves. It is theirs, and may be about anything."""
+"""The logger of text that MCP servers write. Below a warning, it is only written at the level `debug`."""
 
 
 def write_log(form: Format, level: str, stream: TextIO | None = None) -> None:
-    """Write the log of this process from now on, in place of whatever did so before."""
+    """Make a `LogLineWriter` the only log handler of this process, and set the levels.
+
+    Other libraries are logged from `warning` on, whatever the level.
+    """
     handler = LogLineWriter(stream or sys.stderr, form)
-    # Our lines have none of these, and finding them out for each costs as much as writing it.
+    # Our lines have none of these, and collecting them for each record costs as much as writing it.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     number = logging.getLevelNamesMapping()[level.upper()]
     root = logging.getLogger()
     root.handlers[:] = [handler]
     set_writer(handler)
-    root.setLevel(max(number, logging.WARNING))  # of what is not ours, only what went wrong
+    root.setLevel(max(number, logging.WARNING))
     logging.getLogger(ROOT).setLevel(number)
     logging.getLogger(_SERVERS).setLevel(number if number < logging.INFO else max(number, logging.WARNING))
 
 
 class LogLineWriter(LogWriter):
-    """Writes lines a moment later and many at once, in a thread of its own.
+    """Writes lines with a short delay and many at once, in a thread of its own.
 
-    A write lets other threads in, which costs a request more than the line itself; and when nobody reads what is
-    written, the log waits and not the gateway. What is left is written at the end of the process.
+    A write releases the interpreter lock, which costs a request more than the line itself; and while the reader of
+    the stream is slow, the log waits and not the gateway.
     """
 
     def __init__(self, stream: TextIO, form: Format | None = None) -> None:
-        """Without a `form`, records are written as standard logging does."""
+        """Without a `form`, records are formatted as by standard logging."""
         super().__init__()
         self._line = _json_line if form == "json" else _text_line
         if form is not None:
@@ -69,7 +76,7 @@ class LogLineWriter(LogWriter):
             self._add(self.format(record))
 
     def write(self, level: int, event: str, fields: Mapping[str, object]) -> None:
-        """Write a line of ours, which takes the short way here."""
+        """Queue one of our events, without a `LogRecord`."""
         line = self._line(time.time(), level, event, fields)
         self.acquire()
         if len(self._pending) >= MAX_LOG_LINES_WAITING:
@@ -84,9 +91,10 @@ class LogLineWriter(LogWriter):
             self._has_pending.set()
 
     def flush(self) -> None:
-        """Write everything now."""
+        """Write all queued lines now."""
         with self._write_lock:
-            self.acquire()  # `emit` holds it, too
+            # The handler's own lock, which standard logging holds around `emit`.
+            self.acquire()
             lines, self._pending = self._pending, []
             lost, self._dropped_count = self._dropped_count, 0
             self.release()
@@ -94,7 +102,8 @@ class LogLineWriter(LogWriter):
                 about = (LogLine("log.lost", {"lines": lost}),)
                 lines.append(self.format(logging.LogRecord(ROOT, logging.WARNING, "", 0, "%s", about, None)))
             if lines:
-                with suppress(OSError, ValueError):  # whoever read it has gone
+                # The reader may have closed the stream.
+                with suppress(OSError, ValueError):
                     self._stream.write("\n".join([*lines, ""]))
                     self._stream.flush()
 
@@ -107,25 +116,25 @@ class LogLineWriter(LogWriter):
 
 
 class _TextFormatter(logging.Formatter):
-    """`2026-01-31T12:00:00.000Z INFO gateway.request status=200 ...`, on one line unless something crashed."""
+    """`2026-01-31T12:00:00.000Z INFO gateway.request status=200 ...`, on one line unless it has a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said = _line_or_message(record)
-        told = str(said) if isinstance(said, LogLine) else f"{record.name} {_one_line(said)}"
-        crash = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return f"{_format_time(record.created)} {record.levelname} {told}{crash}"
+        content = _line_or_message(record)
+        text = str(content) if isinstance(content, LogLine) else f"{record.name} {_one_line(content)}"
+        traceback = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        return f"{_format_time(record.created)} {record.levelname} {text}{traceback}"
 
 
 class _JSONFormatter(logging.Formatter):
-    """`time`, `level`, `event`, then the fields of the event; what is not ours has a `message` and its `logger`."""
+    """`time`, `level`, `event` and the fields of the event; a record of another library has `message` and `logger`."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {"time": _format_time(record.created), "level": record.levelname.lower()}
-        said = _line_or_message(record)
-        if isinstance(said, LogLine):
-            entry = {**said.fields, **entry, "event": said.event}
+        content = _line_or_message(record)
+        if isinstance(content, LogLine):
+            entry = {**content.fields, **entry, "event": content.event}
         else:
-            entry |= {"event": "log", "logger": record.name, "message": said}
+            entry |= {"event": "log", "logger": record.name, "message": content}
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return orjson.dumps(entry, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
@@ -147,7 +156,7 @@ def _line_or_message(record: logging.LogRecord) -> LogLine | str:
 
 
 def _one_line(text: str) -> str:
-    """Words of others cannot begin a line of their own, nor move the cursor."""
+    """Escape text of other libraries that could start a new line or move the cursor."""
     return text if text.isprintable() else repr(text)[1:-1]
 
 
@@ -158,5 +167,5 @@ def _format_time(at: float) -> str:
 
 @lru_cache(maxsize=1)
 def _format_second(at: int) -> str:
-    """Busy gateways write many lines in the same second."""
+    """Cached: busy gateways write many lines in the same second."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -1,4 +1,4 @@
-"""CPU work outside the event loop, little of it at once."""
+"""Runs CPU-bound work in a small thread pool, outside the event loop."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
-# Each thread that computes takes its share of the interpreter from the loop. And the threads of asyncio itself, which
-# look up host names, are not kept waiting.
+# Two threads: each one that computes takes interpreter time from the event loop. A pool of its own, because host names
+# are looked up in asyncio's default pool and must not wait for computations.
 _THREADS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="off-loop")
 
 
 async def run_off_loop(work: Callable[[], Result]) -> Result:
-    """Run `work` in a thread. A cancelled caller still waits for its end.
+    """Run `work` in a thread and return its result. A cancelled caller still waits until `work` has ended.
 
-    Until then `work` holds memory, and a budget that is released on cancellation would not count it.
+    Until then `work` occupies memory, which a budget released on cancellation would no longer count.
     """
     task = asyncio.get_running_loop().run_in_executor(_THREADS, work)
     try:

@@ -1,4 +1,8 @@
-"""Spans to an OpenTelemetry collector, over OTLP/HTTP. Only imported where tracing is configured: it is an extra."""
+"""Exports spans to an OpenTelemetry collector over OTLP/HTTP. Imported only where tracing is configured: an extra.
+
+`OTelTracer` implements `tracing.Tracer` with a provider of its own and leaves OpenTelemetry's global state alone. It
+exports in batches from a background thread; `close` flushes within `TRACE_FLUSH_SECONDS`.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,8 @@ from typing import Any
 from holodeck.lib.secret import Secret
 from holodeck.lib.tracing import Attributes, Kind
 
-# For the last spans at the end; a collector that is away must not keep us.
+# Seconds to export the last spans at the end: an unreachable collector must not delay the exit for longer.
 TRACE_FLUSH_SECONDS = 5.0
-
 
 _ADDRESSES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _TRACES = "/v1/traces"
@@ -22,7 +25,7 @@ _TRACES = "/v1/traces"
 
 @dataclass(frozen=True, kw_only=True)
 class Collector:
-    """Where spans go. What is None is as the OTEL_* variables say, or as OpenTelemetry does it."""
+    """Where spans are exported. A value of None follows the OTEL_* variables or OpenTelemetry's default."""
 
     endpoint: str | None = None
     headers: Mapping[str, Secret] = field(default_factory=dict)
@@ -31,14 +34,14 @@ class Collector:
 
 
 def is_configured_in(environ: Mapping[str, str]) -> bool:
-    """Whether the standard variables ask for traces."""
+    """Return whether the standard OTEL_* variables enable traces."""
     if environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none":
         return False
     return any(environ.get(name) for name in _ADDRESSES)
 
 
 class OTelTracer:
-    """A tracer of its own: whatever else in this process uses OpenTelemetry is not touched."""
+    """Creates and exports spans, independently of other users of OpenTelemetry in this process."""
 
     def __init__(self, collector: Collector, *, service: str, version: str, environ: Mapping[str, str]) -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -74,7 +77,8 @@ class OTelTracer:
             context=None if parent is None else self._propagator.extract(parent),
             kind=SpanKind[kind.upper()],
             attributes=_without_none(attributes),
-            record_exception=False,  # its words may be somebody's data
+            # The text of an exception may contain a caller's data.
+            record_exception=False,
             set_status_on_exception=False,
         ) as span:
             own = _Span(span, self._propagator)
@@ -90,7 +94,7 @@ class OTelTracer:
         return carried
 
     def close(self) -> None:
-        """Send what is left, but do not wait for a collector that does not answer."""
+        """Export the remaining spans, but do not wait for a collector that does not answer."""
         closing = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
         closing.start()
         closing.join(TRACE_FLUSH_SECONDS)
@@ -111,7 +115,8 @@ class _Span:
     def fail(self, kind: str) -> None:
         from opentelemetry.trace import Status, StatusCode
 
-        if not self._is_failed:  # the first to say so knows best
+        # The first failure is the most specific: outer blocks only repeat it.
+        if not self._is_failed:
             self._is_failed = True
             self._span.set_attribute("error.type", kind)
             self._span.set_status(Status(StatusCode.ERROR))
@@ -129,7 +134,7 @@ def _without_none(attributes: Attributes) -> dict[str, Any]:
 
 
 def _traces_url(endpoint: str | None) -> str | None:
-    """An endpoint is the collector's base address, as in OTEL_EXPORTER_OTLP_ENDPOINT; the full one is taken, too."""
+    """Accept the collector's base address, as in OTEL_EXPORTER_OTLP_ENDPOINT, and the full URL for traces."""
     if endpoint is None:
         return None
     base = endpoint.rstrip("/")

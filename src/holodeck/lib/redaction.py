@@ -1,9 +1,9 @@
-"""The operator's secrets as text: what of a value is one, and a mask over it where text leaves the process.
+"""Finds the operator's secrets in configured values, and masks them where text leaves the process.
 
-`SecretText` masks a set of secrets. Two of them belong to the process, and are filled when a file is read:
-`LOG_SECRETS` is everything that came out of a variable into a header, a URL or the place of a secret, and is masked in
-the log. `OPERATOR_SECRETS` is the part of it that is a secret by its name or look, and is also masked in what servers
-send (`tools/mcp/faults.py`): there, a tenant or a region that stands in a header is data.
+`SecretText` masks a set of secrets. The process has two of them, filled while configuration files are read:
+`LOG_SECRETS` has every value that a variable put into a header, a URL or a secret field, and is masked in the log.
+`OPERATOR_SECRETS` has those of them that are secrets by their name or form, and is also masked in what MCP servers
+send: a tenant or a region in a header is data there.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 MASK = "***"
 MIN_SECRET_CHARS = 8
-"""Shorter values are ordinary words, and masking those would destroy what is shown."""
-_MAX_REGISTERED = 1000  # far more than files have; a program that reads files for ever forgets the oldest
-_MIN_NEEDLE_BYTES = (
-    4  # of letters and digits: a shorter run is in every message, and the message is then looked through
-)
+"""Shorter values are ordinary words, and masking those would destroy the text."""
+# Values in one set: far more than configuration files have. A program that reads files forever drops the oldest.
+_MAX_REGISTERED = 1000
+# Letters and digits of a needle (see `_needle_of`): a shorter run is in almost every message, and filters nothing.
+_MIN_NEEDLE_BYTES = 4
 _SECRET_NAME = re.compile(
     r"key|token|secret|passw|passphrase|pwd|credential|auth(?!or)|cookie|signature|(?:^|_)pat$", re.IGNORECASE
 )
 _GENERATED = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[!-~]{20,}|[0-9a-f]{32,}|[0-9A-F]{32,}")
 _RUN = re.compile(rb"[A-Za-z0-9]+")
 _OPAQUE = frozenset({"nextCursor", "requestState"})
-"""Members of a message that are sent back as they came, and shown to nobody."""
+"""Members of an MCP message that are sent back unchanged and never shown."""
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable, header, option or query parameter of this name holds a secret."""
+    """Return whether a variable, header, option or query parameter of this name has a secret value."""
     return _SECRET_NAME.search(name) is not None
 
 
 def secrets_in(name: str, value: str) -> list[str]:
-    """What of a value is a secret: all of it by its name or by its look, or what a URL holds besides its address."""
+    """Return the secrets in a value: all of it, by its name or form, or the secret components of a URL."""
     if value.startswith(("/", "~", "./")) and not is_secret_name(name):
         return []
     found = url_secrets(value)
@@ -49,23 +49,23 @@ def secrets_in(name: str, value: str) -> list[str]:
 
 
 def url_secrets(url: str) -> list[str]:
-    """The pieces of a URL that are secrets: password, query, fragment, and parts that are one by name or look."""
+    """Return the secrets in a URL: password, query, fragment, and components that are secrets by name or form."""
     if "://" not in url:
         return []
     try:
         parts = urlsplit(url)
-        pieces = [parts.password or "", parts.fragment, parts.query]
+        found = [parts.password or "", parts.fragment, parts.query]
     except ValueError:
         return [url]
     if parts.username is not None and parts.password is None:
-        pieces.append(parts.username)
-    pieces += [value for name, value in parse_qsl(parts.query) if is_secret_name(name) or _GENERATED.fullmatch(value)]
-    pieces += [segment for segment in parts.path.split("/") if _GENERATED.fullmatch(segment)]
-    return [piece for piece in pieces if piece]
+        found.append(parts.username)
+    found += [value for name, value in parse_qsl(parts.query) if is_secret_name(name) or _GENERATED.fullmatch(value)]
+    found += [segment for segment in parts.path.split("/") if _GENERATED.fullmatch(segment)]
+    return [text for text in found if text]
 
 
 class SecretText:
-    """Masks a bounded set of secrets in text and in messages. The oldest is forgotten first."""
+    """Masks a bounded set of secrets in text and in messages. When the set is full, the oldest is dropped."""
 
     def __init__(
         self, values: Iterable[str] = (), *, min_chars: int = MIN_SECRET_CHARS, max_values: int = _MAX_REGISTERED
@@ -78,7 +78,7 @@ class SecretText:
         self.add(*values)
 
     def add(self, *values: str) -> None:
-        """Mask these values from now on, also where they are written percent-encoded or inside of JSON."""
+        """Mask these values from now on, also where they are percent-encoded or escaped in JSON."""
         fresh = [value for value in values if len(value) >= self._min_chars and value not in self._values]
         if not fresh:
             return
@@ -90,44 +90,45 @@ class SecretText:
         self._needles = tuple({_needle_of(value) for value in self._values})
 
     def mask(self, text: str) -> str:
-        """The text without these secrets."""
+        """Return the text with every secret replaced by `***`."""
         for value in self._longest_first:
             if value in text:
                 text = text.replace(value, MASK)
         return text
 
     def may_be_in(self, raw: bytes | bytearray) -> bool:
-        """Whether one of them may be in there; one pass over the bytes for each. False is certain."""
+        """Return whether a secret may be in these bytes; False is certain. Costs one scan for each secret."""
         return any(needle in raw for needle in self._needles)
 
     def mask_message(self, message: Any) -> Any:
-        """Mask a decoded JSON value in place, also in the names of members, and return it, however deep it is."""
+        """Mask a decoded JSON value of any depth in place, names of members included, and return it."""
         if isinstance(message, str):
             return self.mask(message)
-        waiting: list[Any] = [message] if isinstance(message, dict | list) else []
-        while waiting:
-            node = waiting.pop()
+        queue: list[Any] = [message] if isinstance(message, dict | list) else []
+        while queue:
+            node = queue.pop()
             for key, item in list(node.items() if isinstance(node, dict) else enumerate(node)):
                 if isinstance(key, str) and self.mask(key) != key:
                     del node[key]
-                    key = self.mask(key)  # noqa: PLW2901 - from here on it is this one's name
+                    key = self.mask(key)  # noqa: PLW2901 - the member has this name from here on
                     node[key] = item
                 if isinstance(item, str) and key not in _OPAQUE:
                     node[key] = self.mask(item)
                 elif isinstance(item, dict | list):
-                    waiting.append(item)
+                    queue.append(item)
         return message
 
 
 def _encoded_forms(value: str) -> set[str]:
     try:
         return {value, quote(value, safe=""), unquote(value), json.dumps(value, ensure_ascii=False)[1:-1]}
-    except UnicodeEncodeError:  # bytes of the environment that are no text
+    except UnicodeEncodeError:
+        # Bytes of the environment that are not UTF-8.
         return {value}
 
 
 def _needle_of(value: str) -> bytes:
-    """What is in the bytes of every message that has the value, however its JSON is written."""
+    """Return bytes that occur in every message with this value, however its JSON is escaped."""
     raw = value.encode("utf-8", "surrogatepass")
     longest = max(_RUN.findall(raw), key=len, default=b"")
     return longest if len(longest) >= _MIN_NEEDLE_BYTES else raw
@@ -138,6 +139,6 @@ OPERATOR_SECRETS = SecretText()
 
 
 def register_secrets(*values: str) -> None:
-    """These are secrets of the operator, wherever they appear."""
+    """Mask these values in the log and in what MCP servers send."""
     LOG_SECRETS.add(*values)
     OPERATOR_SECRETS.add(*values)

@@ -1,4 +1,4 @@
-"""A secret prints as `***` everywhere, and is opened by name only where it is sent."""
+"""A type for secret values: it prints as `***`, and only `reveal` returns the value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holodeck.lib.redaction import MASK
 
 
 class Secret:
-    """A value that no log, error, table or dump may show."""
+    """A value that no log, error, table or dump shows. Compared in constant time."""
 
     __slots__ = ("_value",)
 
@@ -21,7 +21,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The value itself. Call it only in the expression that sends it."""
+        """Return the value. Call it only in the expression that sends it."""
         return self._value
 
     def __bool__(self) -> bool:

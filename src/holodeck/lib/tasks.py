@@ -1,7 +1,7 @@
 """Background tasks with an owner.
 
-A component that starts tasks keeps a `TaskSet`: it holds a reference to each task until it has ended, so that none is
-collected while it runs, and `close` ends those that are left within a bounded time.
+A component that starts tasks owns a `TaskSet`. The set refers to each task until it has ended, so that none is
+garbage-collected while it runs, and `close` cancels the remaining ones and awaits them for a bounded time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class TaskSet:
     def start(
         self, work: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[T]:
-        """Run `work` as a task of this set. The result and the exception are the caller's to look at."""
+        """Run `work` as a task of this set. The caller handles its result and its exception."""
         task = asyncio.get_running_loop().create_task(work, name=name, context=context)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -33,7 +33,7 @@ class TaskSet:
         return len(self._tasks)
 
     def __iter__(self) -> Iterator[asyncio.Task[Any]]:
-        """The tasks that have not ended, as they are now."""
+        """Iterate over a snapshot of the tasks that have not ended."""
         return iter(list(self._tasks))
 
     def cancel(self) -> None:
@@ -42,7 +42,7 @@ class TaskSet:
             task.cancel()
 
     async def wait(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - `asyncio.wait` takes it as well
-        """Wait until the tasks of now have ended, at most `timeout` seconds. Returns whether they have."""
+        """Wait until the current tasks have ended, at most `timeout` seconds. Returns whether they have."""
         tasks = list(self._tasks)
         if not tasks:
             return True

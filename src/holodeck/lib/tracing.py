@@ -1,6 +1,8 @@
-"""Where the time of a request goes, told to whoever listens; while nobody does, it costs next to nothing.
+"""Spans: measures where the time of a request goes, for the installed tracer. Almost free while there is none.
 
-A span has names, numbers and kinds of errors. It never has a prompt, an answer or the value of an argument.
+`span` opens a span as a `with` block; spans opened inside it, also in tasks started there, are its children. The last
+tracer that was added receives all spans. A span has names, numbers and kinds of errors, never a prompt, an answer or
+the value of an argument.
 """
 
 from __future__ import annotations
@@ -12,44 +14,44 @@ from typing import Final, Literal, Protocol, Self
 
 Value = str | int | float | bool | Sequence[str]
 Attributes = Mapping[str, Value | None]
-"""What is known of a span. None is left out."""
+"""Attributes of a span by name. A value of None is omitted."""
 Kind = Literal["server", "client", "internal"]
 
 
 class Span(Protocol):
-    """Something that takes time."""
+    """An operation with a beginning and an end."""
 
     def rename(self, name: str) -> None: ...
 
     def set(self, attributes: Attributes) -> None: ...
 
     def fail(self, kind: str) -> None:
-        """It did not work. `kind` is a class of errors, never the words of one."""
+        """Mark the span as failed. `kind` is a class of errors, never the text of one."""
         ...
 
     def carrier(self) -> Mapping[str, str]:
-        """What another program needs to go on with this trace: `traceparent` and `tracestate`."""
+        """Return the headers that continue this trace in another program: `traceparent` and `tracestate`."""
         ...
 
 
 class Tracer(Protocol):
-    """Takes spans. Within one, in this task and in those that it starts, new ones are its children."""
+    """Creates spans. A span opened inside another, in its task or one started there, is its child."""
 
     def span(
         self, name: str, attributes: Attributes, *, kind: Kind, parent: Mapping[str, str] | None
     ) -> AbstractContextManager[Span]: ...
 
     def carrier(self) -> Mapping[str, str]:
-        """That of the span that we are in; empty outside of any."""
+        """Return the carrier of the current span; empty outside of one."""
         ...
 
     def close(self) -> None:
-        """Hand over what is left. Bounded."""
+        """Export the remaining spans, within a bounded time."""
         ...
 
 
 class _NoopSpan:
-    """A span that nobody hears of."""
+    """A span that records nothing."""
 
     def rename(self, name: str) -> None:
         return None
@@ -77,30 +79,30 @@ _tracers: list[Tracer] = []
 
 
 def is_enabled() -> bool:
-    """Whether anybody listens. Ask before gathering attributes on a busy path."""
+    """Return whether there is a tracer. Check it before collecting attributes on a busy path."""
     return bool(_tracers)
 
 
 def span(
     name: str, attributes: Attributes, *, kind: Kind = "internal", parent: Mapping[str, str] | None = None
 ) -> AbstractContextManager[Span]:
-    """A span around a `with` block. `parent`: the headers of a request that may belong to somebody's trace."""
+    """Open a span for a `with` block. `parent`: headers of a request that may continue a client's trace."""
     if not _tracers:
         return NOOP_SPAN
     return _tracers[-1].span(name, attributes, kind=kind, parent=parent)
 
 
 def carrier() -> Mapping[str, str]:
-    """What another process needs to go on with the trace that we are in: the `parent` of a span there."""
+    """Return the carrier of the current span: the `parent` of a span in another process."""
     return _tracers[-1].carrier() if _tracers else {}
 
 
 def add_tracer(tracer: Tracer) -> None:
-    """Tell this one, until `remove_tracer`."""
+    """Send spans to this tracer until `remove_tracer`."""
     _tracers.append(tracer)
 
 
 def remove_tracer(tracer: Tracer) -> None:
-    """Tell it no more. Doing it twice is the same as doing it once."""
+    """Send no more spans to this tracer. Idempotent."""
     if tracer in _tracers:
         _tracers.remove(tracer)

@@ -1,4 +1,4 @@
-"""Data that does not change once it is made."""
+"""Basic types of every layer: the `record` decorator for immutable data, and `Clock`, a source of wall-clock time."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def record(kind: type[T]) -> type[T]:
-    """A class of data for busy paths: by keyword, equal by value, and never changed.
+    """Make a class a keyword-only dataclass with slots, compared and hashed by value, immutable for the type checker.
 
-    The type checker sees to the last; at run time nothing watches over it, because that doubles what making one costs,
-    and a stream makes several for every word. Elsewhere `dataclass(frozen=True)` is right.
+    Immutability is not enforced at run time: that doubles the cost of construction, and a stream constructs several
+    records for each word. Outside busy paths use `dataclass(frozen=True)`.
     """
     return dataclass(kw_only=True, slots=True, unsafe_hash=True)(kind)
 
 
 Clock = Callable[[], float]
-"""Seconds since 1970. By the wall clock: a laptop that slept has an old token, whatever a monotonic clock says."""
+"""Returns seconds since 1970. Wall-clock time, because a monotonic clock may stop while a laptop sleeps, and a token
+expires all the same."""
 
 
 def wall_clock() -> float:

@@ -1,4 +1,4 @@
-"""JSON from outside: bounded in depth, and weighed before it is parsed."""
+"""Parsing of untrusted JSON with a limit on its depth, and an estimate of the memory that it will take."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ from typing import Any
 
 import orjson
 
-# Of a body, a message, arguments; schemas that are in use nest 20 deep, perhaps 40.
+# Levels of nesting of a body, a message or arguments. Real schemas nest 20 deep, perhaps 40.
 MAX_JSON_DEPTH = 100
-
-
+# Levels that orjson writes; it reads 1,024. Parsed values are written again a dozen levels down, in events and records.
 _WRITABLE_DEPTH = 254
-"""Levels that orjson writes; it reads 1,024. What comes is written again a dozen levels down, in events and records."""
-
-
+# Bytes counted for each object and array besides their text: each takes hundreds of bytes, even an empty one.
 _OBJECT_BYTES, _ARRAY_BYTES = 80, 12
-"""What an object and an array weigh beside their text: each takes hundreds of bytes, however little is in it."""
+# Share of its length counted in addition for a text with a 4-byte character: Python then stores all of it as 4 bytes.
 _WIDE_SHARE = 0.6
-"""Of a text in which a character needs four bytes: then all of them take four."""
-_WIDE_MARKS = (b"\xf0", b"\\ud", b"\\uD")  # the first byte of such a character, and its first half as an escape
+# The first byte of such a character in UTF-8, and its high surrogate as an escape.
+_WIDE_MARKS = (b"\xf0", b"\\ud", b"\\uD")
 
 
 class TooDeepError(ValueError):
@@ -29,10 +26,10 @@ class TooDeepError(ValueError):
 
 
 def parse_json(text: bytes | str) -> Any:
-    """The value of JSON text that a client, a model or a server has written.
+    """Parse JSON text of a client, a model or a server.
 
-    Raises `ValueError` for text that is no JSON, and its `TooDeepError`: a value that can be read but not written
-    again would end a request much later, in the middle of something else.
+    Raises `ValueError` for text that is not JSON, and its subclass `TooDeepError`: a value that can be read but not
+    written again would fail much later, in the middle of a run.
     """
     value = orjson.loads(text)
     levels = text.count("[") + text.count("{") if isinstance(text, str) else text.count(b"[") + text.count(b"{")
@@ -42,9 +39,9 @@ def parse_json(text: bytes | str) -> Any:
 
 
 def _check_depth(value: Any) -> None:
-    """Let orjson find out: it writes the value so far down that just `MAX_JSON_DEPTH` levels are left for it.
+    """Have orjson write the value inside so many lists that exactly `MAX_JSON_DEPTH` levels remain for it.
 
-    A walk over a body of 32 MB would hold the event loop for seconds.
+    A walk in Python over a body of 32 MB would block the event loop for seconds.
     """
     for _ in range(_WRITABLE_DEPTH - MAX_JSON_DEPTH):
         value = [value]
@@ -55,10 +52,10 @@ def _check_depth(value: Any) -> None:
 
 
 def parsed_weight(text: bytes) -> int:
-    """Bytes to count for JSON text beside its length, so that what it is parsed to takes eight times what was counted.
+    """Return the bytes to count for JSON text besides its length, so that parsed it takes about eight times the count.
 
-    Measured with whole requests: text alone takes eight times its size, one with an emoji in it 12, content parts of
-    one character 27, and empty objects 56. Costs a scan of the text.
+    Measured with whole requests: plain text takes eight times its size, text with an emoji 12, content parts of one
+    character 27, and empty objects 56. Costs a scan of the text.
     """
     wide = any(mark in text for mark in _WIDE_MARKS)
     containers = text.count(b"{") * _OBJECT_BYTES + text.count(b"[") * _ARRAY_BYTES

@@ -1,9 +1,10 @@
-"""JSON Schema: measured, checked and compiled in one place, without ever fetching anything.
+"""Limits, checks and compilation of JSON Schemas, without network access.
 
-Schemas come from clients and servers that are not trusted. With the program of `lib.schema_worker`, this is the only
-code that uses `jsonschema_rs`, and it does so offline: what a `$schema` or a `$ref` elsewhere names is refused, by its
-name. `check_schema_size` and `check_schema_references` are linear and may run on the event loop. `check_schema` and
-`compile_schema` may take seconds for a hostile schema: there they are only for one that `is_cheap_schema`.
+Schemas come from untrusted clients and servers. Besides `schema_worker_program`, this is the only code that uses
+`jsonschema_rs`, and it does so offline: a `$schema` or `$ref` that names another document is refused, and the error
+quotes it. `check_schema_size` and `check_schema_references` are linear and may run on the event loop. `check_schema`
+and `compile_schema` may take seconds for a hostile schema: on the event loop, call them only where `is_cheap_schema`
+is true.
 """
 
 from __future__ import annotations
@@ -18,15 +19,14 @@ import orjson
 from holodeck.lib.limits import KIB, MAX_RAW_SHOWN, MAX_SHOWN_CHARS
 from holodeck.lib.types import record
 
-# The largest real tools have 30 KiB; a model would read 60,000 tokens of this one.
+# Size of one schema as JSON. The largest real tools have 30 KiB; 256 KiB are some 60,000 tokens for a model.
 MAX_SCHEMA_BYTES = 256 * KIB
-# Keys and elements: 6 ms to read, 2 MB in memory; the largest real tools have 2,000.
+# Keys and elements of one schema: 6 ms to walk, 2 MB in memory. The largest real tools have 2,000.
 MAX_SCHEMA_NODES = 10_000
-# Of nesting: as deep as a file may be, and a body with other things around it.
+# Levels of nesting of one schema: as many as a YAML file may have, and fewer than a JSON body, which wraps it.
 MAX_SCHEMA_LEVELS = 64
-# A schema this small, without references and patterns, takes microseconds.
+# Nodes of a schema that is checked on the event loop: one of this size without patterns takes microseconds.
 MAX_INLINE_SCHEMA_NODES = 500
-
 
 _DRAFTS = frozenset(
     f"json-schema.org/{path}"
@@ -47,7 +47,7 @@ _SCHEMA_KEYWORDS = frozenset(
 _NAMED_SCHEMAS = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
 )
-"""Keywords whose value has schemas under names that its author chose."""
+"""Keywords whose value is a mapping from names to schemas."""
 
 _CHEAP = frozenset(
     {"type", "required", "enum", "const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
@@ -55,7 +55,7 @@ _CHEAP = frozenset(
     | {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment", "$schema"}
     | {"format", "$defs", "definitions"}
 )
-"""Keywords that cost no more than the value has. `format` is not asserted; definitions cost where they are used."""
+"""Keywords whose cost is linear in the value. `format` is not asserted; definitions cost where they are referenced."""
 _CHEAP_IF_SHORT = frozenset({"enum", "required", "$defs", "definitions"})
 _CHEAP_SCHEMAS = frozenset({"items", "additionalProperties", "not", "if", "then", "else"})
 _CHEAP_LISTS = frozenset({"anyOf", "oneOf", "allOf"})
@@ -63,16 +63,16 @@ _LOCAL = ("#/$defs/", "#/definitions/")
 
 
 class SchemaError(ValueError):
-    """A schema that cannot be used; the text says why."""
+    """The schema cannot be used; the message says why."""
 
 
 class SchemaTooLargeError(SchemaError):
-    """A schema over one of the limits."""
+    """The schema exceeds one of the limits."""
 
 
 @record
 class SchemaSize:
-    """How much JSON a schema is."""
+    """The size of a schema."""
 
     bytes: int
     """As JSON text, without spaces."""
@@ -82,22 +82,22 @@ class SchemaSize:
 
 @record
 class Violation:
-    """One thing about a value that its schema forbids."""
+    """One mismatch between a value and its schema."""
 
     path: str
-    """Where in the value, with dots between the keys; empty for the whole."""
+    """Position in the value, its keys joined by dots; empty for the value itself."""
     message: str
 
 
 class SchemaBudget:
-    """What several schemas may take together, on top of the limits of each."""
+    """Common limits of several schemas, in addition to the limits of each one."""
 
     def __init__(self, *, max_bytes: int, max_nodes: int) -> None:
         self._max_bytes, self._max_nodes = max_bytes, max_nodes
         self._bytes = self._nodes = 0
 
     def add(self, schema: Any) -> None:
-        """Count one. Raises `SchemaError` when it is too large, alone or with the others, or refers elsewhere."""
+        """Count a schema. Raises `SchemaError` if it is too large, alone or with the others, or refers elsewhere."""
         size = check_schema_size(schema)
         if self._bytes + size.bytes > self._max_bytes or self._nodes + size.nodes > self._max_nodes:
             limits = f"{self._max_bytes // KIB:,} KiB or {self._max_nodes:,} values"
@@ -110,11 +110,12 @@ class SchemaBudget:
 class CompiledSchema:
     """A schema that values can be checked against. Formats are not asserted."""
 
-    def __init__(self, validator: Any) -> None:  # the library's classes have no common public type
+    # `Any`: the validator classes of the library have no common public type.
+    def __init__(self, validator: Any) -> None:
         self._validator = validator
 
     def find_violations(self, value: Any, *, limit: int) -> list[Violation]:
-        """The first few; none when the value fits."""
+        """Return the first `limit` violations; an empty list if the value matches."""
         if self._validator.is_valid(value):
             return []
         return [
@@ -124,14 +125,14 @@ class CompiledSchema:
 
 
 def check_schema(schema: Any) -> None:
-    """Raise `SchemaError` for a schema that is too large, refers elsewhere, or is none by its own meta-schema."""
+    """Raise `SchemaError` for a schema that is too large, refers elsewhere, or violates its meta-schema."""
     check_schema_size(schema)
     check_schema_references(schema)
     compile_schema(schema)
 
 
 def check_schema_size(schema: Any) -> SchemaSize:
-    """The size of a schema. Raises `SchemaTooLargeError`; of too many values it reads no more than are allowed."""
+    """Return the size of a schema, or raise `SchemaTooLargeError`. The walk stops at the limit."""
     nodes, levels = 1, 0
     level = [schema]
     while level:
@@ -148,7 +149,8 @@ def check_schema_size(schema: Any) -> SchemaSize:
         level = below
     try:
         size = len(orjson.dumps(schema, option=orjson.OPT_NON_STR_KEYS))
-    except (TypeError, ValueError) as error:  # YAML and Python have values that JSON has not
+    except (TypeError, ValueError) as error:
+        # YAML and Python have values that JSON does not.
         raise SchemaError(f"the schema is not JSON: {error}") from None
     if size > MAX_SCHEMA_BYTES:
         raise SchemaTooLargeError(f"the schema is larger than {MAX_SCHEMA_BYTES // KIB} KiB")
@@ -156,15 +158,15 @@ def check_schema_size(schema: Any) -> SchemaSize:
 
 
 def check_schema_references(schema: Any) -> None:
-    """Raise `SchemaError` for an unknown `$schema`, or a reference to another document, naming it.
+    """Raise `SchemaError` for an unknown `$schema` or a reference to another document; the message quotes it.
 
-    What stands in `enum`, `const`, `default` and `examples`, or under keywords that are not JSON Schema's, is data.
+    Values of `enum`, `const`, `default`, `examples` and of keywords outside JSON Schema are data, and are not searched.
     """
     references: list[tuple[str, str]] = []
     documents: set[str] = set()
-    waiting = [schema]
-    while waiting:
-        node = waiting.pop()
+    queue = [schema]
+    while queue:
+        node = queue.pop()
         if not isinstance(node, dict):
             continue
         if not _NAMES.isdisjoint(node):
@@ -172,7 +174,7 @@ def check_schema_references(schema: Any) -> None:
                 raise SchemaError(f"'$schema' is {_quote(node['$schema'])}, which is no known draft of JSON Schema")
             documents.update(name for key in ("$id", "id") if isinstance(name := node.get(key), str))
             references += ((key, name) for key in _REFERENCES if isinstance(name := node.get(key), str))
-        waiting.extend(_inner_schemas(node))
+        queue.extend(_inner_schemas(node))
     if not references:
         return
     base = schema.get("$id", schema.get("id")) if isinstance(schema, dict) else None
@@ -184,37 +186,38 @@ def check_schema_references(schema: Any) -> None:
 
 
 def compile_schema(schema: Any) -> CompiledSchema:
-    """Make a schema usable. Raises `SchemaError` when it is none, or refers to something that it does not have."""
+    """Compile a schema. Raises `SchemaError` if it is invalid or has a reference that leads nowhere."""
     import jsonschema_rs
 
     check_schema_references(schema)
     try:
         return CompiledSchema(jsonschema_rs.validator_for(schema, offline=True, validate_formats=False))
-    except ValueError as error:  # the library's errors are ValueErrors
-        place = ".".join(map(str, getattr(error, "instance_path", ())))
-        where = f" at '{place[:MAX_SHOWN_CHARS]}'" if place else ""
+    except ValueError as error:
+        # The errors of the library are subclasses of ValueError.
+        path = ".".join(map(str, getattr(error, "instance_path", ())))
+        where = f" at '{path[:MAX_SHOWN_CHARS]}'" if path else ""
         reason = str(error).partition("\n")[0][:MAX_RAW_SHOWN]
         raise SchemaError(f"this is not a valid JSON Schema{where}: {reason}") from None
 
 
 def is_cheap_schema(schema: Any) -> bool:
-    """True when the schema, with its references followed, is small and has nothing that could take long.
+    """Return whether the schema, with its references followed, is small and has only keywords of linear cost.
 
-    The walk itself is bounded: references that double, or that lead back to themselves, soon go over the limit.
+    The walk is bounded: references that multiply, or that form a cycle, soon exceed the limit.
     """
-    waiting: list[Any] = [schema]
+    queue: list[Any] = [schema]
     seen = 0
-    while waiting:
+    while queue:
         seen += 1
         if seen > MAX_INLINE_SCHEMA_NODES:
             return False
-        node = waiting.pop()
+        node = queue.pop()
         if isinstance(node, bool):
             continue
         if not isinstance(node, dict):
             return False
         try:
-            waiting.extend(_cheap_inner(node, schema))
+            queue.extend(_cheap_inner(node, schema))
         except LookupError:
             return False
     return True
@@ -228,10 +231,10 @@ def _is_known_draft(name: object) -> bool:
 
 
 def _resolve(base: str, name: str) -> str:
-    """The document that a reference means, without the place in it."""
+    """Return the URL of the document that a reference names, without its fragment; text that is no URL as it is."""
     try:
         return urldefrag(urljoin(base, name)).url
-    except ValueError:  # it is no URL at all
+    except ValueError:
         return name
 
 
@@ -255,7 +258,7 @@ def _inner_schemas(node: Mapping[str, Any]) -> list[Any]:
 
 
 def _cheap_inner(node: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]:
-    """The schemas inside this one. Raises LookupError at anything that is not known to be cheap."""
+    """Yield the schemas inside this one. Raises LookupError at a keyword that is not known to be cheap."""
     for key, value in node.items():
         if key in _CHEAP or key.startswith("x-"):
             if key in _CHEAP_IF_SHORT and not (

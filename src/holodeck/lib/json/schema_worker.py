@@ -1,8 +1,9 @@
-"""Checks of values against schemas that are not trusted, without holding up the event loop.
+"""Checks values against untrusted schemas without blocking the event loop.
 
-`SchemaChecker` is what others use: a cheap schema is compiled once and checked in place, any other goes to its
-`SchemaWorker`. That is a process of its own, started with the first costly check and killed when a check takes more
-than `CHECK_BUDGET`; a schema that did is not tried again. The object that made a checker closes it.
+`SchemaChecker` is the entry point: a cheap schema is compiled once and checked on the event loop, any other is sent to
+the checker's `SchemaWorker`. The worker is a separate process, started by the first costly check and killed when a
+check takes more than `CHECK_BUDGET`; a schema that exceeded the budget is not checked again. The worker checks one
+value at a time, in order of arrival. The owner of a checker closes it, which ends the process.
 """
 
 from __future__ import annotations
@@ -20,40 +21,40 @@ from holodeck.lib.limits import KIB, MAX_CHECKED_BYTES
 from holodeck.lib.line_splitter import LineSplitter
 from holodeck.lib.system.process import Process, spawn_process
 
-# Seconds; a schema that needs more is an attack or a mistake.
+# Seconds for one check in the worker. A schema that needs more is an attack or a mistake.
 CHECK_BUDGET = 1.0
-# A model mends a few at a time.
-MAX_VIOLATIONS_SHOWN = 5
-# Of cheap ones: more tools than are in use at one time.
-MAX_COMPILED_SCHEMAS = 512
-# Of costly ones, in the checking process; another takes the place of the oldest.
-MAX_WORKER_SCHEMAS = 64
-# Seconds to wait for other checks in the same process, of which some may be attacks.
+# Seconds to wait for other checks of the same worker, some of which may be attacks.
 CHECK_QUEUE_BUDGET = 3.0
-# For the checking process to start on a busy machine.
+# Seconds for the worker process to start on a busy machine.
 CHECK_START_BUDGET = 10.0
+# Violations reported for one value: a model corrects a few at a time.
+MAX_VIOLATIONS_SHOWN = 5
+# Cheap schemas that stay compiled: more than the tools in use at one time.
+MAX_COMPILED_SCHEMAS = 512
+# Costly schemas that stay compiled in the worker; a new one replaces the oldest.
+MAX_WORKER_SCHEMAS = 64
+# Size of a value that is checked on the event loop; a larger one goes to the worker even with a cheap schema.
 MAX_INLINE_VALUE_BYTES = 64 * KIB
-
 
 _PROGRAM = Path(__file__).with_name("schema_worker_program.py")
 
 
 class UncheckedError(Exception):
-    """The check could not be made; the text says why."""
+    """The value was not checked; the message says why."""
 
 
 class SchemaChecker:
-    """Checks values in place where that takes microseconds, and in a worker where it might not end."""
+    """Checks values on the event loop where that takes microseconds, and in a worker process otherwise."""
 
     def __init__(self) -> None:
         self._worker = SchemaWorker()
-        # By identity, with the schema itself so that its id stays its own. Only cheap ones, which are small.
+        # Keyed by identity; the value refers to the schema, so that its id is not reused. Only cheap, small schemas.
         self._compiled: dict[int, tuple[Mapping[str, Any], CompiledSchema | SchemaError]] = {}
 
     async def find_violations(self, schema: Mapping[str, Any], value: Any) -> list[Violation]:
-        """The first few things that do not fit. The schema must not change afterwards.
+        """Return the first few violations. The schema must not be modified afterwards: it is cached by identity.
 
-        Raises `SchemaError` for a schema that cannot be used, and `UncheckedError` when the check was not made.
+        Raises `SchemaError` for a schema that cannot be used, and `UncheckedError` if the value was not checked.
         """
         try:
             encoded = orjson.dumps(value)
@@ -73,7 +74,7 @@ class SchemaChecker:
         await self._worker.close()
 
     def _compile(self, schema: Mapping[str, Any]) -> CompiledSchema | SchemaError | None:
-        """None for a costly one."""
+        """Return the compiled schema or its error, or None for a costly schema."""
         known = self._compiled.get(id(schema))
         if known is not None:
             return known[1]
@@ -91,18 +92,21 @@ class SchemaChecker:
 
 
 class SchemaWorker:
-    """The process that checks, one value at a time."""
+    """Owns the worker process, which checks one value at a time."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self._process: Process | None = None
         self._answer: asyncio.Future[bytes | bytearray] | None = None
+        # The schemas that the process has compiled, by identity, each with its slot number; the oldest first.
         self._slots: dict[int, tuple[int, Mapping[str, Any]]] = {}
-        """The schemas that the process has, by identity, each with the number it has there; the oldest first."""
         self._too_slow: dict[int, Mapping[str, Any]] = {}
 
     async def find_violations(self, schema: Mapping[str, Any], encoded: bytes) -> list[Violation]:
-        """The first few. Raises `SchemaError` for a schema that cannot be used, `UncheckedError` for no answer."""
+        """Return the first few violations.
+
+        Raises `SchemaError` for a schema that cannot be used, `UncheckedError` if there is no answer in time.
+        """
         self._refuse_slow(schema)
         try:
             async with asyncio.timeout(CHECK_QUEUE_BUDGET):
@@ -150,7 +154,7 @@ class SchemaWorker:
         )
         argv = [sys.executable, "-I", str(_PROGRAM)]
         self._process = await spawn_process(argv, env={}, cwd="/", stdout=lines, stdin=asyncio.BaseProtocol())
-        # Its start is not the schema's fault, so it has a budget of its own.
+        # The start has a budget of its own, so that a slow start is not attributed to the schema.
         try:
             await self._ask(self._process, b'{"slot":0,"schema":true,"value":null}\n', CHECK_START_BUDGET)
         except TimeoutError:

@@ -1,8 +1,8 @@
-"""The program of `schema_worker`: it is alone in its process, so that a check which does not end can be killed.
+"""The program that `schema_worker` runs in a separate process, so that a check that does not end can be killed.
 
 Each line of input is `{"slot": ..., "schema": ..., "value": ...}` and is answered with `{"violations": [[path, text]]}`
-or `{"error": ...}`; a slot keeps its schema until it is given another. It needs nothing of holodeck, fetches nothing,
-and starts without the caller's environment.
+or `{"error": ...}`. A line without `schema` uses the last schema of its slot. The program imports nothing of holodeck,
+makes no network access, limits its own memory, and starts with an empty environment.
 """
 
 from __future__ import annotations
@@ -11,27 +11,31 @@ import sys
 from itertools import islice
 from typing import Any
 
+# Bytes of address space: a hostile schema cannot exhaust the machine.
 _MAX_MEMORY = 1024 * 1024 * 1024
+# Characters of one message, and violations of one value: as many as the caller shows.
 _MAX_MESSAGE = 300
 _MAX_VIOLATIONS = 5
 
 
 def main() -> None:
-    """Answer until the input ends."""
+    """Answer requests until the input ends."""
     import jsonschema_rs
     import orjson
 
     _limit_memory()
     validators: dict[int, Any] = {}
     for line in sys.stdin.buffer:
-        asked = orjson.loads(line)
-        slot = asked["slot"]
+        request = orjson.loads(line)
+        slot = request["slot"]
         try:
-            if "schema" in asked:
-                validators[slot] = None  # unless it turns out to be one
-                validators[slot] = jsonschema_rs.validator_for(asked["schema"], offline=True, validate_formats=False)
-            answer: dict[str, Any] = {"violations": _find_violations(validators[slot], asked["value"])}
-        except Exception as error:  # whatever is wrong with the schema, the next line is about another
+            if "schema" in request:
+                # If it is invalid, the slot must not keep the schema before it.
+                validators[slot] = None
+                validators[slot] = jsonschema_rs.validator_for(request["schema"], offline=True, validate_formats=False)
+            answer: dict[str, Any] = {"violations": _find_violations(validators[slot], request["value"])}
+        except Exception as error:
+            # Any failure belongs to this schema; the next line may be about another one.
             answer = {"error": str(error).partition("\n")[0][:_MAX_MESSAGE]}
         sys.stdout.buffer.write(orjson.dumps(answer) + b"\n")
         sys.stdout.buffer.flush()

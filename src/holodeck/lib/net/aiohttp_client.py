@@ -1,7 +1,8 @@
-"""The one maker of HTTP clients: one TLS context for all, no redirect to another origin, no unbounded body.
+"""Builds the aiohttp clients of the process, and reads their responses within limits.
 
-A client for an address that a stranger chose dials only what its `IPPolicy` admits. That is asked of every address at
-the moment it is dialled, so that neither a name that resolves differently the second time nor a number gets past.
+All clients share one TLS context. Redirects are followed only within the origin of the request, and no body is read
+without a limit. A client for an untrusted URL dials only addresses that its `IPPolicy` allows. The policy judges each
+IP address when its socket is created, so that a name that resolves differently the second time does not get past it.
 """
 
 from __future__ import annotations
@@ -23,25 +24,27 @@ from holodeck.lib.net.tls import tls_context
 from holodeck.lib.net.urls import host_problem
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_REPEATABLE_REDIRECTS = frozenset({307, 308})  # the only ones that keep the method and the body
+# The only redirects that preserve the method and the body.
+_REPEATABLE_REDIRECTS = frozenset({307, 308})
 _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
 class RefusedAddressError(OSError):
-    """An address that must not be dialled; it was not."""
+    """The policy forbids this address; it was not dialled."""
 
     def __init__(self) -> None:
         super().__init__(errno.EACCES, "its address is not a public one, and only public ones are dialled here")
 
 
 class BodyTooLargeError(ValueError):
-    """A body went over the limit that the reader set; nothing more was read."""
+    """A body exceeds the reader's limit; the rest was not read."""
 
 
 def create_http_client(*, connect_timeout: float, ip_policy: IPPolicy | None = None) -> aiohttp.ClientSession:
-    """A client for one server: its own connections and cookies, no total time limit (the caller has the deadline).
+    """Build a client for one server, with its own connections and cookies. The caller closes it.
 
-    `ip_policy`: which addresses it may dial. Absent: all, because the operator has chosen the server.
+    It has no total timeout: deadlines belong to the caller. `ip_policy`: which addresses it may dial; None: all, for
+    a server that the operator has chosen.
     """
     connector = aiohttp.TCPConnector(
         ssl=tls_context(),
@@ -59,21 +62,22 @@ def create_http_client(*, connect_timeout: float, ip_policy: IPPolicy | None = N
 
 @dataclass(frozen=True, kw_only=True)
 class ProxyRoute:
-    """How a request goes out: through a proxy, or straight. A proxy's URL is quoted in errors, so it has no login."""
+    """The proxy of a request, or none. The URL of the proxy is quoted in errors, so it has no credentials."""
 
     proxy: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    """For the server, unless these are for the proxy alone."""
+    """Headers to add to the request: the proxy credentials, where the proxy reads the request itself (http)."""
     proxy_headers: Mapping[str, str] | None = None
+    """Headers for the CONNECT request of a tunnel (https)."""
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of the request, beside its headers."""
+        """Keyword arguments of an aiohttp request, besides `headers`."""
         return {"proxy": self.proxy, "proxy_headers": self.proxy_headers} if self.proxy else {}
 
 
 def find_proxy_route(url: str) -> ProxyRoute:
-    """Through the proxy that the environment names for this URL, if it does."""
+    """Return the route to a URL, through the proxy that the environment names for it, if any."""
     named = find_proxy(url)
     if named is None:
         return ProxyRoute()
@@ -81,13 +85,14 @@ def find_proxy_route(url: str) -> ProxyRoute:
     try:
         bare, login = without_login(proxy), proxy_login_headers(proxy)
     except ValueError:
-        return ProxyRoute(proxy="http://")  # which is refused as none; what is written there may have a password in it
+        # A malformed proxy URL may contain a password, so it is not quoted. aiohttp refuses this one.
+        return ProxyRoute(proxy="http://")
     is_tunnelled = urlsplit(url).scheme == "https"
     return ProxyRoute(proxy=bare, headers={} if is_tunnelled else login, proxy_headers=login if is_tunnelled else None)
 
 
 def _socket_factory(ip_policy: IPPolicy) -> Callable[[aiohttp.AddrInfoType], socket.socket]:
-    """The last moment before a connection: what is judged here is what is dialled."""
+    """Return a socket factory that applies the policy to the very address that is dialled next."""
 
     def create_socket(info: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, _, address = info
@@ -99,18 +104,18 @@ def _socket_factory(ip_policy: IPPolicy) -> Callable[[aiohttp.AddrInfoType], soc
 
 
 def origin_of(url: str) -> tuple[str, str, int | None]:
-    """Scheme, host and port: what must not change on the way."""
+    """Return the origin of a URL: scheme, host and port."""
     parts: SplitResult = urlsplit(url)
     return parts.scheme, (parts.hostname or "").lower(), parts.port or _DEFAULT_PORTS.get(parts.scheme)
 
 
 def is_same_origin(target: str, url: str) -> bool:
-    """Whether a URL that a server named leads to that server; one whose host can be read in two ways does not."""
+    """Return whether `target`, named by the server of `url`, has the same origin. An ambiguous host never has."""
     return host_problem(urlsplit(target).netloc) is None and origin_of(target) == origin_of(url)
 
 
 def redirect_target(status: int, location: str | None, url: str) -> str | None:
-    """Where a request may be repeated, or None when the redirect must not be followed."""
+    """Return the URL at which the request may be repeated, or None if the redirect must not be followed."""
     if status not in _REPEATABLE_REDIRECTS or not location:
         return None
     target = urljoin(url, location)
@@ -118,7 +123,10 @@ def redirect_target(status: int, location: str | None, url: str) -> str | None:
 
 
 async def read_body(response: aiohttp.ClientResponse, limit: int, reserved: Reservation | None = None) -> bytes:
-    """The whole body, at most `limit` bytes after decompression. `reserved` holds them, or raises `OverBudgetError`."""
+    """Read the whole body, at most `limit` bytes after decompression, counted in `reserved`.
+
+    Raises `BodyTooLargeError`, and `OverBudgetError` where `reserved` cannot be extended.
+    """
     chunks: list[bytes] = []
     size = 0
     async for chunk in response.content.iter_any():
@@ -133,7 +141,7 @@ async def read_body(response: aiohttp.ClientResponse, limit: int, reserved: Rese
 
 
 async def read_excerpt(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """The beginning of a body that is only quoted; the rest is not read."""
+    """Read the first `limit` bytes of a body that is only quoted in an error."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in response.content.iter_any():

@@ -1,7 +1,12 @@
-"""One HTTP/1.1 connection that carries a POST at a time, and the answer as it comes.
+"""An HTTP/1.1 client connection that sends one POST at a time and streams the response.
 
-For the APIs of models, which are asked for every turn: a client that can do everything spends several times as long on
-cookies, redirects and forms that none of them has. Parsing is the same C library's that our own server uses.
+For model APIs, which are called on every turn: a general client spends several times as long on cookies, redirects and
+forms that they do not use. Parsing is done by httptools, as in our own server.
+
+`HTTP1Connection` is an asyncio protocol. Its owner, `HTTP1Pool`, is notified through `on_free` when a response is
+complete and the connection can be reused, and through `on_lost` when it is closed. `HTTP1Response` buffers the body
+until `read`; beyond `HTTP_READ_CHUNK` the connection stops reading from the socket. Closing a response before its end,
+or cancelling a request, closes the connection.
 """
 
 from __future__ import annotations
@@ -19,27 +24,31 @@ from holodeck.lib.limits import HTTP_READ_CHUNK, KIB
 if TYPE_CHECKING:
     OnConnection = Callable[["HTTP1Connection"], None]
 
-# Of the headers of an answer; real ones have a few KiB.
+# Bytes of the headers of a response; real ones have a few KiB.
 MAX_HTTP_HEAD_BYTES = 64 * KIB
 
-
 _OK = 200
-_FIRST_REDIRECT_STATUS = 300  # from here on, an answer is none to what was asked
+# From this status on, a response is a redirect or an error: sending the rest of the request is useless.
+_FIRST_REDIRECT_STATUS = 300
 _ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
 _TOO_LONG = f"its headers have more than {MAX_HTTP_HEAD_BYTES} bytes"
-_ZLIB_METHOD = 8  # in the first byte of what has zlib's header; some send "deflate" without one
+# The method in the first byte of a zlib header; some servers send "deflate" without that header.
+_ZLIB_METHOD = 8
 
 
 class ResponseLostError(ConnectionError):
-    """The connection ended before the answer was whole."""
+    """The connection ended before the response was complete."""
 
 
 class UnreadableResponseError(ResponseLostError):
-    """What came is no answer that can be read; the text says why."""
+    """The response cannot be parsed or decompressed; the message says why."""
 
 
 class HTTP1Response:
-    """An answer whose head has come. `read` gives what follows; `close` before its end closes the connection."""
+    """A response whose headers have arrived. `read` returns the body in parts.
+
+    `close` before the end of the body closes the connection.
+    """
 
     __slots__ = (
         "_chunks",
@@ -55,7 +64,7 @@ class HTTP1Response:
     )
 
     def __init__(self, connection: HTTP1Connection, status: int, headers: dict[str, str]) -> None:
-        """The names in `headers` are in lower case."""
+        """The names in `headers` are lower case."""
         self.status = status
         self.headers = headers
         self._connection = connection
@@ -70,16 +79,20 @@ class HTTP1Response:
 
     @property
     def content_type(self) -> str:
-        named = self.headers.get("content-type", "application/octet-stream")
-        return named.partition(";")[0].partition(",")[0].strip().lower()  # some say it twice
+        header = self.headers.get("content-type", "application/octet-stream")
+        # Some servers send the header twice; the values are then joined by a comma.
+        return header.partition(";")[0].partition(",")[0].strip().lower()
 
     @property
     def is_at_end(self) -> bool:
-        """Whether everything has come and was read."""
+        """Whether the whole body has arrived and was read."""
         return self._is_complete and not self._chunks
 
     async def read(self) -> bytes:
-        """What has come since the last time, as soon as there is anything. Nothing: it is at its end."""
+        """Wait for data and return all that arrived since the last call; empty at the end of the body.
+
+        Raises `ResponseLostError` if the connection ends before that.
+        """
         while not self._chunks:
             if self._is_complete:
                 return b""
@@ -88,7 +101,8 @@ class HTTP1Response:
             self._data_arrived = asyncio.get_running_loop().create_future()
             await self._data_arrived
         if self._encoding:
-            await asyncio.sleep(0)  # little can grow to much: others get their turn
+            # A few bytes can inflate to a lot: let other tasks run in between.
+            await asyncio.sleep(0)
             return self._read_inflated()
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks = []
@@ -96,33 +110,34 @@ class HTTP1Response:
         return data
 
     def close(self) -> None:
-        """Nobody reads any more."""
+        """Stop reading. Closes the connection unless the response is complete."""
         if not self._is_complete:
             self._connection.abort()
 
     def add(self, data: bytes) -> int:
-        """More has come. How much waits to be read now."""
+        """Append data of the body and return the bytes that are buffered. Called by the connection."""
         self._chunks.append(data)
         self._size += len(data)
         self._wake_reader()
         return self._size
 
     def end(self, error: ResponseLostError | None = None) -> None:
-        """Nothing more will come."""
+        """Mark the body as complete, or as lost with `error`. Called by the connection."""
         self._is_complete, self._error = error is None, error
         self._wake_reader()
 
     def _read_inflated(self) -> bytes:
-        """The next part, however much the rest may grow to."""
+        """Return at most `HTTP_READ_CHUNK` bytes of the decompressed body."""
         packed = b"".join(self._chunks)
         inflate = self._inflater = self._inflater or self._create_inflater(packed)
         try:
             data = inflate.decompress(packed, HTTP_READ_CHUNK)
         except zlib.error as error:
             raise UnreadableResponseError(f"its {self._encoding} is broken") from error
-        left = inflate.unconsumed_tail
-        has_more = left or (len(data) == HTTP_READ_CHUNK and not inflate.eof)  # also of what it has taken in
-        self._chunks = [left] if has_more else []
+        rest = inflate.unconsumed_tail
+        # The inflater may also hold output of input that it has already consumed.
+        has_more = rest or (len(data) == HTTP_READ_CHUNK and not inflate.eof)
+        self._chunks = [rest] if has_more else []
         if not has_more:
             self._resume_reading()
         return data
@@ -143,7 +158,7 @@ class HTTP1Response:
 
 
 class HTTP1Connection(asyncio.Protocol):
-    """Asks one thing at a time. It says when it can be used again, and when it is gone."""
+    """A client connection that carries one request at a time; see the module for its lifecycle."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, on_free: OnConnection, on_lost: OnConnection) -> None:
         self.loop = loop
@@ -155,7 +170,8 @@ class HTTP1Connection(asyncio.Protocol):
         self._response: HTTP1Response | None = None
         self._headers: dict[str, str] = {}
         self._head_size = 0
-        self._non_body_bytes = 0  # bytes since the last that were of a body
+        # Bytes received since the last byte of a body.
+        self._non_body_bytes = 0
         self._is_paused = False
         self._is_closed = False
         self._poller: select.poll | None = None
@@ -169,73 +185,79 @@ class HTTP1Connection(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether the server still waits for a question: it neither left nor said anything since, even just now."""
+        """Whether the connection can carry a request: neither closed nor with unexpected data, even just now."""
         return not self._transport.is_closing() and not self._has_unread_data()
 
     async def post(self, head: bytes, body: bytes) -> HTTP1Response:
-        """Send a request. Leaving before its answer begins closes the connection."""
+        """Send a request and wait for the headers of its response. Cancellation closes the connection.
+
+        Raises `ResponseLostError` if the connection ends first.
+        """
         if self._is_closed:
             raise ResponseLostError("the connection was closed")
-        asked: asyncio.Future[HTTP1Response] = self.loop.create_future()
-        self._pending = asked
+        pending: asyncio.Future[HTTP1Response] = self.loop.create_future()
+        self._pending = pending
         self._non_body_bytes = 0
         try:
             if len(body) <= HTTP_READ_CHUNK:
                 self._transport.writelines((head, body))
             else:
-                await self._send(head, body, asked)
-            return await asked
+                await self._send(head, body, pending)
+            return await pending
         except BaseException:
-            if self._pending is asked:  # else it has all come, and the connection may be another's already
+            # Otherwise the response is complete, and the connection may already carry another request.
+            if self._pending is pending:
                 self.abort()
-            if not asked.cancel() and not asked.cancelled():
-                asked.exception()  # seen: nobody else will look
+            if not pending.cancel() and not pending.cancelled():
+                # Mark the exception as retrieved; it is not needed.
+                pending.exception()
             raise
 
     def abort(self) -> None:
         self._transport.abort()
 
     def resume(self) -> None:
-        """What had come was read."""
+        """Read from the socket again, after the buffered body was read."""
         if self._is_paused and self.is_open:
             self._is_paused = False
             self._transport.resume_reading()
 
     def _has_unread_data(self) -> bool:
-        """Whether something lies in the socket that the loop has not looked at."""
+        """Whether the socket has data that the event loop has not read yet."""
         if self._poller is None:
             self._poller = select.poll()
             self._poller.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return bool(self._poller.poll(0))
 
     async def _send(self, head: bytes, body: bytes, pending: asyncio.Future[HTTP1Response]) -> None:
-        """In pieces, so that others get their turn, and not further than to a refusal or the end of an answer.
+        """Send a large body in chunks, so that other tasks run in between, until an error or the end of the response.
 
-        A good answer may begin before the question has ended: some servers send its head at once, and then read on.
+        A successful response may start before the whole request is sent: some servers send its headers first.
         """
         self._is_sending = True
         self._transport.write(head)
         for at in range(0, len(body), HTTP_READ_CHUNK):
-            # What the server said is read before more is sent: a write that fails takes it away with the connection.
-            while not pending.done() and self._has_unread_data():  # noqa: ASYNC110 - it is the loop that looks
+            # Data of the server is read before more is sent: a failed write would discard it with the connection.
+            while not pending.done() and self._has_unread_data():  # noqa: ASYNC110 - the event loop does the reading
                 await asyncio.sleep(0)
             if self._pending is not pending or (pending.done() and pending.result().status >= _FIRST_REDIRECT_STATUS):
                 return
             self._transport.write(body[at : at + HTTP_READ_CHUNK])
             if self._write_allowed is not None:
-                news = (self._write_allowed,) if pending.done() else (self._write_allowed, pending)
-                await asyncio.wait(news, return_when=asyncio.FIRST_COMPLETED)
+                futures = (self._write_allowed,) if pending.done() else (self._write_allowed, pending)
+                await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
             else:
                 await asyncio.sleep(0)
         self._is_sending = False
 
-    # What the loop tells
+    # Callbacks of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment] # uvloop's is none of asyncio's classes
+        self._transport = transport  # type: ignore[assignment] # uvloop's transports do not inherit asyncio's
 
     def data_received(self, data: bytes) -> None:
-        if self._pending is None:  # nobody has
+        if self._pending is None:
+            # Data without a request.
             self.abort()
             return
         self._non_body_bytes += len(data)
@@ -244,11 +266,12 @@ class HTTP1Connection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail_unreadable(error.__context__ or error)
             return
-        if self._non_body_bytes > MAX_HTTP_HEAD_BYTES:  # the parser keeps a header until it is whole
+        # `on_header` does not see an unfinished header, which the parser buffers.
+        if self._non_body_bytes > MAX_HTTP_HEAD_BYTES:
             self._fail_unreadable(UnreadableResponseError(_TOO_LONG))
 
     def eof_received(self) -> None:
-        # What is still to be sent nobody waits for; the loop would, before it tells that the connection is lost.
+        # Abort: the event loop would otherwise send the rest of the request before it calls `connection_lost`.
         self._end_response(None)
         self.abort()
 
@@ -262,14 +285,15 @@ class HTTP1Connection(asyncio.Protocol):
         self._write_allowed = self.loop.create_future()
 
     def resume_writing(self) -> None:
-        waiting, self._write_allowed = self._write_allowed, None
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
+        allowed, self._write_allowed = self._write_allowed, None
+        if allowed is not None and not allowed.done():
+            allowed.set_result(None)
 
-    # What the parser finds
+    # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
-        if self._pending is None:  # more than was asked for
+        if self._pending is None:
+            # A second response to one request.
             self.abort()
         self._headers, self._head_size = {}, 0
 
@@ -277,14 +301,16 @@ class HTTP1Connection(asyncio.Protocol):
         self._head_size += len(name) + len(value)
         if self._head_size > MAX_HTTP_HEAD_BYTES:
             raise UnreadableResponseError(_TOO_LONG)
-        if self._response is not None:  # behind its body: nothing that is needed
+        if self._response is not None:
+            # A trailer after the body: not used.
             return
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status < _OK or self._pending is None:  # "go on", and the like: the answer follows
+        if status < _OK or self._pending is None:
+            # An informational response, such as 100 Continue: the final one follows.
             return
         self._response = HTTP1Response(self, status, self._headers)
         if not self._pending.done():
@@ -297,12 +323,12 @@ class HTTP1Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def on_message_complete(self) -> None:
-        answer, self._response = self._response, None
-        if answer is None:
+        response, self._response = self._response, None
+        if response is None:
             return
         self._pending = None
         self._non_body_bytes = 0
-        answer.end()
+        response.end()
         is_all_sent = not self._is_sending and not self._transport.get_write_buffer_size()
         if is_all_sent and self._parser.should_keep_alive() and self.is_open:
             self.resume()
@@ -311,11 +337,11 @@ class HTTP1Connection(asyncio.Protocol):
             self.abort()
 
     def _end_response(self, exc: Exception | None) -> None:
-        """The connection has ended, and with it an answer that has no other way to say so."""
-        answer = self._response
-        if answer is not None and exc is None and _ends_with_connection(answer.headers):
+        """Complete a response that ends with the connection, or fail one that does not."""
+        response = self._response
+        if response is not None and exc is None and _ends_with_connection(response.headers):
             self._pending = self._response = None
-            answer.end()
+            response.end()
         else:
             self._fail(ResponseLostError("the connection was closed"))
 
@@ -326,11 +352,11 @@ class HTTP1Connection(asyncio.Protocol):
         self.abort()
 
     def _fail(self, error: ResponseLostError) -> None:
-        asked, answer, self._pending, self._response = self._pending, self._response, None, None
-        if answer is not None:
-            answer.end(error)
-        elif asked is not None and not asked.done():
-            asked.set_exception(error)
+        pending, response, self._pending, self._response = self._pending, self._response, None, None
+        if response is not None:
+            response.end(error)
+        elif pending is not None and not pending.done():
+            pending.set_exception(error)
 
 
 def _ends_with_connection(headers: dict[str, str]) -> bool:

@@ -1,47 +1,51 @@
-"""Posts to one address over connections that are kept for the next time."""
+"""A pool of HTTP/1.1 connections to one URL, for POST requests.
+
+The pool opens as many connections as requests run at once, and reuses idle ones for `HTTP_KEEPALIVE` seconds. It owns
+its connections: `close` aborts all of them, and running responses with them. It may be used from several event loops,
+one after another: connections of an earlier loop are dropped.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 from aiohappyeyeballs import start_connection
 
 from holodeck.lib.limits import HTTP_KEEPALIVE
 from holodeck.lib.net.http1 import HTTP1Connection, HTTP1Response, ResponseLostError
+from holodeck.lib.net.proxies import encode_basic_auth
 from holodeck.lib.net.tls import tls_context
 
-# Before the next address of a name is tried beside one that does not answer.
+# Seconds before the next address of a host is tried in parallel with one that does not answer (Happy Eyeballs).
 SECOND_ADDRESS_DELAY = 0.25
-
 
 _SAFE = "/%:@!$&'()*+,;=?~-._"
 _PORTS = {"http": 80, "https": 443}
 
 
 class InvalidURLError(ValueError):
-    """The address is none."""
+    """The URL cannot be dialled."""
 
 
 class InvalidHeaderError(ValueError):
-    """A header has a line break in it, or something else that HTTP has no room for."""
+    """A header contains a line break, a NUL or a non-ASCII character."""
 
 
 class ProxyError(OSError):
-    """A proxy is not there, or does not let us through; the text says which."""
+    """A proxy cannot be reached, or refuses the request; the message says which."""
 
     def __init__(self, what: str, *, is_final: bool = False) -> None:
-        """`is_final`: it will say the same the next time."""
+        """`is_final`: a retry would fail in the same way."""
         super().__init__(what)
         self.is_final = is_final
 
 
 class ConnectFailedError(OSError):
-    """No connection; `reason` is why: its name, the network, TLS, or the time that it took."""
+    """The connection failed; `reason` is the error of the name lookup, the network, TLS, or a timeout."""
 
     def __init__(self, reason: OSError) -> None:
         super().__init__(str(reason))
@@ -49,7 +53,7 @@ class ConnectFailedError(OSError):
 
 
 class HTTP1Pool:
-    """Connections to the server of one URL, as many as are needed at once."""
+    """Connections to the server of one URL; see the module for their lifecycle."""
 
     def __init__(self, url: str, *, connect_timeout: float) -> None:
         """Raises `InvalidURLError`."""
@@ -65,21 +69,22 @@ class HTTP1Pool:
             host = (parts.hostname or "").encode("idna").decode()
         except ValueError as error:
             raise InvalidURLError from error
-        usual = _PORTS.get(parts.scheme)
-        if usual is None or not host or port == 0 or " " in host or not host.isprintable():
+        default_port = _PORTS.get(parts.scheme)
+        if default_port is None or not host or port == 0 or " " in host or not host.isprintable():
             raise InvalidURLError
         self._host, self._is_secure = host, parts.scheme == "https"
-        self._port = port or usual
+        self._port = port or default_port
         target = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE)}" if parts.query else "")
-        shown = f"[{host}]" if ":" in host else host
-        self._head = f"POST {target} HTTP/1.1\r\nHost: {shown}{f':{port}' if self._port != usual else ''}\r\n"
-        self._login = _basic_auth_line(parts.username, parts.password) if parts.username is not None else ""
+        authority = (f"[{host}]" if ":" in host else host) + (f":{port}" if self._port != default_port else "")
+        self._head = f"POST {target} HTTP/1.1\r\nHost: {authority}\r\n"
+        login = encode_basic_auth(parts.username, parts.password)
+        self._login = f"Authorization: {login}\r\n" if login else ""
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> HTTP1Response:
-        """Ask. Raises `InvalidHeaderError`, `ConnectFailedError`, or `ResponseLostError` when no whole head of an
-        answer came.
+        """Send a POST and return its response once the headers have arrived.
 
-        A login in the URL is used when the headers have none.
+        Credentials in the URL are used if `headers` has no `Authorization`. Raises `InvalidHeaderError`,
+        `ConnectFailedError`, or `ResponseLostError` if the connection ends before the headers are complete.
         """
         lines = encode_headers(headers)
         if self._login and "Authorization" not in headers:
@@ -89,7 +94,7 @@ class HTTP1Pool:
         return await connection.post(head, body)
 
     async def close(self) -> None:
-        """Let go of all connections; answers that are still read are cut off."""
+        """Abort all connections; responses that are still read fail with `ResponseLostError`."""
         self._is_closed = True
         self._switch_loop(asyncio.get_running_loop())
         if self._cleanup_timer is not None:
@@ -98,10 +103,11 @@ class HTTP1Pool:
         self._idle.clear()
         for connection in list(self._all):
             connection.abort()
-        await asyncio.sleep(0)  # they end in the loop's next round
+        # Transports close in the next iteration of the event loop.
+        await asyncio.sleep(0)
 
     def _switch_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Connections of another loop cannot be used in this one; those of a closed loop went with it."""
+        """Drop the connections of another event loop, which cannot be used in this one."""
         if self._loop is loop:
             return
         self._loop = loop
@@ -128,9 +134,9 @@ class HTTP1Pool:
         context = tls_context() if self._is_secure else None
         try:
             async with asyncio.timeout(self._connect_timeout):
-                # An address that does not answer must not keep us from the next one of the same name.
-                found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-                sock = await start_connection(found, happy_eyeballs_delay=SECOND_ADDRESS_DELAY, loop=loop)
+                # Happy Eyeballs: an address that does not answer must not delay the next one of the same host.
+                addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+                sock = await start_connection(addresses, happy_eyeballs_delay=SECOND_ADDRESS_DELAY, loop=loop)
                 try:
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     _, connection = await loop.create_connection(
@@ -140,8 +146,8 @@ class HTTP1Pool:
                         server_hostname=self._host if self._is_secure else None,
                     )
                 except BaseException:
-                    # Closing it is up to the loop, which still watches it and may be about to begin a handshake, or
-                    # to wait for the end of one: now there is nothing more to wait for.
+                    # The event loop still watches the socket, perhaps in a TLS handshake, and has to close it. A
+                    # shutdown ends whatever it waits for.
                     with suppress(OSError):
                         sock.shutdown(socket.SHUT_RDWR)
                     raise
@@ -168,7 +174,7 @@ class HTTP1Pool:
             self._idle.remove(connection)
 
     def _close_idle(self) -> None:
-        """Close what nobody needed for long; look again while something is kept."""
+        """Close connections idle for `HTTP_KEEPALIVE`, and run again while others are idle."""
         self._cleanup_timer = None
         loop = asyncio.get_running_loop()
         for connection in list(self._idle):
@@ -180,14 +186,9 @@ class HTTP1Pool:
 
 
 def encode_headers(headers: Mapping[str, str]) -> str:
-    """The headers as they are sent. None can bring others of its own: raises `InvalidHeaderError`."""
+    """Return the header lines. Raises `InvalidHeaderError`, so that no value can inject another header."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     is_one_each = lines.count("\r") == lines.count("\n") == len(headers)
     if not is_one_each or "\0" in lines or not lines.isascii():
         raise InvalidHeaderError
     return lines
-
-
-def _basic_auth_line(name: str, password: str | None) -> str:
-    who = f"{unquote(name)}:{unquote(password or '')}".encode()
-    return f"Authorization: Basic {base64.b64encode(who).decode()}\r\n"

@@ -1,4 +1,4 @@
-"""Which addresses are public: judged by the address that is dialled, never by the name that led to it."""
+"""Which IP addresses may be dialled. Judges the address itself, never the host name that resolved to it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _NOT_PUBLIC_V4 = tuple(
     ipaddress.IPv4Network(text)
     for text in (
-        "0.0.0.0/8",  # "this" network: on most systems another way to say loopback
+        "0.0.0.0/8",  # "this" network: loopback on most systems
         "10.0.0.0/8",
         "100.64.0.0/10",  # carrier-grade NAT; one cloud has its metadata service there
         "127.0.0.0/8",
-        "168.63.129.16/32",  # a host service of one cloud, though the address looks public
+        "168.63.129.16/32",  # the host service of one cloud, in a public range
         "169.254.0.0/16",  # link-local: the metadata service of most clouds
         "172.16.0.0/12",
         "192.0.0.0/24",  # protocol assignments; the metadata service of one cloud
@@ -33,21 +33,23 @@ _NOT_PUBLIC_V4 = tuple(
         "240.0.0.0/4",
     )
 )
-_GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")  # all that is routed; mapped, local and multicast ones are outside
+# All that is routed globally; mapped, local and multicast addresses are outside.
+_GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
 _NOT_PUBLIC_V6 = tuple(
     ipaddress.IPv6Network(text)
     for text in (
-        "2001::/23",  # protocol assignments, Teredo among them, which carries other addresses in it
+        "2001::/23",  # protocol assignments, with Teredo, which embeds other addresses
         "2001:db8::/32",
-        "2002::/16",  # 6to4 carries an IPv4 address in it
+        "2002::/16",  # 6to4 embeds an IPv4 address
         "3fff::/20",
     )
 )
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # how a network without IPv4 reaches public IPv4 servers
+# A network without IPv4 reaches public IPv4 servers through this prefix.
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def is_public(address: str) -> bool:
-    """True for an address that anybody on the Internet could dial as well."""
+    """Return whether an address is reachable from the whole Internet. False for text that is no plain address."""
     parsed = _parse_address(address)
     if parsed is None:
         return False
@@ -60,7 +62,7 @@ def is_public(address: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class IPPolicy:
-    """What may be dialled: public addresses, and these networks."""
+    """Allows public addresses and the addresses of `networks`."""
 
     networks: tuple[Network, ...] = ()
 
@@ -72,7 +74,7 @@ class IPPolicy:
 
 
 def parse_networks(entries: Iterable[str]) -> tuple[Network, ...]:
-    """Those entries that are addresses or networks; the others are names."""
+    """Return the entries that are addresses or networks; others, such as host names, are skipped."""
     found: list[Network] = []
     for entry in entries:
         try:
@@ -83,11 +85,11 @@ def parse_networks(entries: Iterable[str]) -> tuple[Network, ...]:
 
 
 ANY_ADDRESS = IPPolicy(networks=parse_networks(("0.0.0.0/0", "::/0")))
-"""For a host that the operator has named."""
+"""The policy for a host that the operator has configured."""
 
 
 def _parse_address(address: str) -> Address | None:
-    """None for what is no plain address, one with a scope included: that is a neighbour's."""
+    """Return None for text that is no plain address, and for one with a scope, which is link-local."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The proxies that the environment names."""
+"""The proxy of a URL, from the environment, and credentials in URLs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.request import getproxies, proxy_bypass
 
 
 def find_proxy(url: str) -> str | None:
-    """The proxy that the environment names for this URL. Never for loopback."""
+    """Return the proxy that the environment names for this URL, or None. Loopback never has one."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if host in {"localhost", "::1"} or host.startswith("127."):
@@ -19,15 +19,21 @@ def find_proxy(url: str) -> str | None:
 
 
 def without_login(url: str) -> str:
-    """All of a URL but the name and the password in it."""
+    """Return a URL without its user name and password."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def proxy_login_headers(proxy: str) -> dict[str, str]:
-    """What a login in its URL is sent as: in UTF-8, which not every client can do."""
+    """Return the header for the credentials in a proxy URL; empty if it has none."""
     parts = urlsplit(proxy)
-    if parts.username is None:
-        return {}
-    who = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
-    return {"Proxy-Authorization": f"Basic {base64.b64encode(who).decode()}"}
+    login = encode_basic_auth(parts.username, parts.password)
+    return {"Proxy-Authorization": login} if login else {}
+
+
+def encode_basic_auth(username: str | None, password: str | None) -> str | None:
+    """Return `Basic ...` for the credentials of a URL, or None without a user name. Encoded as UTF-8."""
+    if username is None:
+        return None
+    credentials = f"{unquote(username)}:{unquote(password or '')}".encode()
+    return f"Basic {base64.b64encode(credentials).decode()}"

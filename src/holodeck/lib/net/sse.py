@@ -1,36 +1,36 @@
-"""Server-sent events out of bytes, however they are cut: one decoder for every dialect, and no line without a limit."""
+"""An incremental decoder of server-sent events, with a limit on the size of an event."""
 
 from __future__ import annotations
 
 from holodeck.lib.limits import MIB
 
-# Of an event stream; a final event repeats a whole answer with its images.
+# Size of one event of a model API: a final event repeats a whole answer with its images.
 MAX_MODEL_LINE_BYTES = 32 * MIB
-
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class LineTooLongError(ValueError):
-    """An event went over the limit; what was read of it is dropped."""
+    """An event exceeds the limit."""
 
 
 class SSEDecoder:
-    """Feed it what the network gave; it returns the data of each event that is complete.
+    """Turns chunks of bytes, cut anywhere, into the data of complete events.
 
-    The names of events are not kept: every dialect that we speak repeats them inside its data.
+    Event names and ids are ignored: every dialect in use repeats the name inside the data.
     """
 
     def __init__(self, *, limit: int = MAX_MODEL_LINE_BYTES) -> None:
         self._limit = limit
-        self._parts: list[bytes] = []  # of a line that has no end yet: joined once, not with every chunk
+        # Chunks of an unfinished line: joined once, not with every chunk.
+        self._parts: list[bytes] = []
         self._size = 0
         self._data: list[bytes] = []
         self._data_size = 0
         self._at_start = True
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The data of the events that this chunk completes."""
+        """Return the data of the events that this chunk completes. Raises `LineTooLongError`."""
         if self._size:
             self._parts.append(chunk)
             self._size += len(chunk)
@@ -49,15 +49,15 @@ class SSEDecoder:
         return self._events(lines) if lines else lines
 
     def flush(self) -> list[bytes]:
-        """The data of an event whose last line or blank line never came. It may be cut short."""
+        """Return the data of an event whose final line break or blank line is missing. It may be incomplete."""
         return self.feed(b"\n\n")
 
     @staticmethod
     def _split_lines(text: bytes) -> list[bytes]:
-        # A return at the very end may be half of a CRLF: it is kept until the next chunk tells.
-        held = b"\r" if text.endswith(b"\r") else b""
+        # A CR at the very end may be half of a CRLF: it stays in the rest until the next chunk.
+        trailing = b"\r" if text.endswith(b"\r") else b""
         lines = text.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        lines[-1] += held
+        lines[-1] += trailing
         return lines
 
     def _events(self, lines: list[bytes]) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""How connections are made secure: one context for all of them."""
+"""The TLS context of all client connections, and the reason of a connection error as text."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from functools import cache
 
 @cache
 def tls_context() -> ssl.SSLContext:
-    """Building one takes 26 ms and 870 kB, so there is one. SSL_CERT_FILE and SSL_CERT_DIR are honoured."""
+    """Return the shared TLS context; building one takes 26 ms and 870 kB. Honours SSL_CERT_FILE and SSL_CERT_DIR."""
     return ssl.create_default_context()
 
 
 def unreachable_reason(error: OSError) -> str:
-    """`Connection refused`, or `Name or service not known`."""
-    if error.errno is None or isinstance(error, socket.gaierror):  # whose numbers mean other things
+    """Return the reason of a failed connection: `Connection refused`, `Name or service not known`."""
+    # The numbers of a gaierror are not those of `errno`.
+    if error.errno is None or isinstance(error, socket.gaierror):
         return error.strerror or str(error)
     return os.strerror(error.errno)

@@ -1,4 +1,4 @@
-"""URLs for code that decides by the host, and for messages that may name a URL but not what is secret in it."""
+"""Checks of the host of a URL, and URLs for messages, without the components that may be secret."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 
 
 def host_problem(authority: str) -> str | None:
-    """Why clients could read the host of `user@host:port` differently, or None when they cannot.
+    """Return why the host of `user@host:port` is ambiguous, or None if every client reads it the same way.
 
     `urlsplit` takes `[::1].evil.example` for `::1`, and resolvers take `127.1`, `0177.0.0.1` and `2130706433` for
-    addresses: a rule that is decided by the host must not be asked of one of these.
+    addresses: a rule about hosts must not be applied to one of these.
     """
     match = _AUTHORITY.fullmatch(authority)
     if match is None:
@@ -36,7 +36,7 @@ def host_problem(authority: str) -> str | None:
 
 
 def shown_origin(url: str) -> str:
-    """A URL as errors and logs name it: scheme, host and port. User, path, query and fragment may hold secrets."""
+    """Return scheme, host and port of a URL, for errors and logs. Its other components may contain secrets."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port

@@ -1,4 +1,8 @@
-"""This machine has no file and no connection left to give: that is no fault of whoever was to be reached."""
+"""Recognises failures caused by a lack of file descriptors or memory on this machine, and logs them.
+
+Such a failure must not be attributed to the peer that was being reached. The log has one event for all failures within
+`SHORTAGE_LOG_PAUSE` seconds.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +28,14 @@ _last_logged = [float("-inf")]
 
 
 def is_file_shortage(error: BaseException) -> bool:
-    """Whether this failed for want of something that this machine has no more of. The log tells the operator so."""
+    """Return whether an error was caused by a shortage on this machine, and log the shortage if so.
+
+    Searches the causes of the error as well. May open and close a file.
+    """
     reason: BaseException | None = error
     while reason is not None and getattr(reason, "errno", None) not in _SHORT:
         reason = reason.__cause__ or reason.__context__
-    # A name that cannot be looked up for want of a file is "not known", and a certificate that cannot be read "wrong".
+    # Without a free descriptor a name lookup fails with "not known" and a certificate with "invalid": test directly.
     if reason is None and _can_open_file():
         return False
     _log_shortage()
@@ -36,7 +43,7 @@ def is_file_shortage(error: BaseException) -> bool:
 
 
 async def watch_file_shortage() -> None:
-    """Tell the log also when nothing of ours fails: who cannot be let in is turned away by the event loop, unheard."""
+    """Log shortages until cancelled, also when no operation fails: the event loop refuses connections silently."""
     while True:
         await asyncio.sleep(SHORTAGE_POLL)
         if not _can_open_file():
@@ -45,7 +52,7 @@ async def watch_file_shortage() -> None:
 
 def _log_shortage() -> None:
     now = time.monotonic()
-    if now - _last_logged[0] >= SHORTAGE_LOG_PAUSE:  # thousands may feel it at once
+    if now - _last_logged[0] >= SHORTAGE_LOG_PAUSE:
         _last_logged[0] = now
         log.error("process.out_of_files", limit=_open_file_limit(), notice=_NOTICE)
 
@@ -61,6 +68,7 @@ def _can_open_file() -> bool:
 def _open_file_limit() -> int | None:
     try:
         import resource
-    except ImportError:  # Windows has no such limit
+    except ImportError:
+        # Windows has no such limit.
         return None
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

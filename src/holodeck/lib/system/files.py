@@ -1,5 +1,12 @@
-"""Whether a file is still the one that was opened. Deleted or replaced, it can be written to all the same, and is lost
-with the process that has it open: SQLite notices that only where it keeps no log beside the file.
+"""Files that several processes may use: drafts, private files, regular files, and files replaced while open.
+
+- `read_regular_file` reads a bounded part of a file, and refuses folders, pipes, devices and sockets.
+- `create_private_file` creates a file that only its owner can read.
+- `draft_of` provides a path at which one process builds a SQLite file before it is moved into place;
+  `remove_stale_drafts` removes those of processes that were killed.
+- `warn_if_waiting` logs that a lock of another process delays this one.
+- `ReplacedFileCheck` detects that an open file was deleted or replaced. Writes to such a file succeed and are lost with
+  the process that has it open; SQLite detects that only without a write-ahead log.
 """
 
 from __future__ import annotations
@@ -20,108 +27,9 @@ FILE_REPLACED = (
     "written. Put that very file back. If it is gone for good, copy it and its '-wal' from /proc/PID/fd, as root, "
     "stop the gateway, remove what is left of them, put the copies or the right file in their place and start it again."
 )
-
-
-class ReplacedFileCheck:
-    """A file by its name, and what that name meant at first. A look at it takes microseconds."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._identity: tuple[int, int] | None = None
-        self._was_replaced = False
-
-    def remember_identity(self) -> None:
-        """It has just been opened. What is opened later under its name may be another one."""
-        if self._identity is None:
-            with suppress(OSError):
-                self._identity = self._read_identity()
-
-    def check_replaced(self) -> bool:
-        """True when what was opened is no longer there; the log hears of it. Where nobody may look, it is there."""
-        try:
-            is_lost = self._identity is not None and self._read_identity() != self._identity
-        except OSError:
-            return self._was_replaced
-        if is_lost and not self._was_replaced:
-            log.error("storage.file_lost", file=self._path, error=FILE_REPLACED)
-        elif self._was_replaced and not is_lost:
-            log.info("storage.file_back", file=self._path)
-        self._was_replaced = is_lost
-        return is_lost
-
-    def _read_identity(self) -> tuple[int, int] | None:
-        try:
-            found = self._path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return found.st_dev, found.st_ino
-
-
-_SQLITE_SUFFIXES = ("", "-journal", "-wal", "-shm")  # what SQLite has of one database
-
-
-@contextmanager
-def draft_of(path: Path) -> Iterator[Path]:
-    """Where this process makes the file. Nothing is left there."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
-    _remove_draft(draft)
-    try:
-        yield draft
-    finally:
-        _remove_draft(draft)
-
-
-def remove_stale_drafts(path: Path) -> None:
-    """Remove what processes that were killed had made of this file."""
-    for draft in path.parent.glob(f"{path.name}.*.new"):
-        number = draft.name.removeprefix(f"{path.name}.").removesuffix(".new")
-        if number.isdecimal() and not _is_process_alive(int(number)):
-            with suppress(OSError):  # another user's, or on a disk that is read-only: it is in nobody's way
-                _remove_draft(draft)
-
-
-def _remove_draft(draft: Path) -> None:
-    for ending in _SQLITE_SUFFIXES:
-        draft.with_name(draft.name + ending).unlink(missing_ok=True)
-
-
-def _is_process_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # somebody else's
-        return True
-    return process != os.getpid()  # ours is from a process that had this number before, as 1 in a container
-
-
-@contextmanager
-def warn_if_waiting(file: Path | str, *, timeout: float | None = None) -> Iterator[None]:
-    """While another process may keep us from a file; `timeout` is how many seconds that is borne."""
-    bound = "until it is done" if timeout is None else f"for up to {timeout:g} s"
-    notice = f"Waiting for {file}, to which another process is writing, {bound}."
-
-    def log_waiting() -> None:
-        log.warning("storage.waiting", file=file, notice=notice)
-
-    timer = threading.Timer(PROGRESS_DELAY, log_waiting)  # whoever waits is held by a database or by the kernel
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
 _OWNER_ONLY = 0o600
-
-
-def create_private_file(path: Path) -> None:
-    """Make an empty file that only its owner may read; one that is there stays as its owner has set it."""
-    with suppress(FileExistsError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _OWNER_ONLY))
-
-
+# The files of one SQLite database.
+_SQLITE_SUFFIXES = ("", "-journal", "-wal", "-shm")
 _KINDS = {
     stat.S_IFDIR: "this is a folder, not a file",
     stat.S_IFIFO: "this is a pipe, not a file",
@@ -153,3 +61,107 @@ def read_regular_file(path: Path, limit: int) -> bytes:
             return file.read(limit)
     finally:
         os.close(handle)
+
+
+def create_private_file(path: Path) -> None:
+    """Create an empty file that only its owner can read. The permissions of an existing file are not changed."""
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _OWNER_ONLY))
+
+
+@contextmanager
+def draft_of(path: Path) -> Iterator[Path]:
+    """Provide the path at which this process builds the file. The draft is removed before and after the block."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    _remove_draft(draft)
+    try:
+        yield draft
+    finally:
+        _remove_draft(draft)
+
+
+def remove_stale_drafts(path: Path) -> None:
+    """Remove drafts of this file whose processes have ended."""
+    for draft in path.parent.glob(f"{path.name}.*.new"):
+        number = draft.name.removeprefix(f"{path.name}.").removesuffix(".new")
+        if number.isdecimal() and not _is_process_alive(int(number)):
+            # A draft of another user or on a read-only disk stays, and does no harm.
+            with suppress(OSError):
+                _remove_draft(draft)
+
+
+@contextmanager
+def warn_if_waiting(file: Path | str, *, timeout: float | None = None) -> Iterator[None]:
+    """Log a warning if the block, which waits for another process's lock on `file`, takes over `PROGRESS_DELAY`.
+
+    `timeout`: seconds after which the wait inside the block ends, for the text of the warning; None: unlimited.
+    """
+    bound = "until it is done" if timeout is None else f"for up to {timeout:g} s"
+    notice = f"Waiting for {file}, to which another process is writing, {bound}."
+
+    def log_waiting() -> None:
+        log.warning("storage.waiting", file=file, notice=notice)
+
+    # A thread: the caller is blocked in a database or in the kernel.
+    timer = threading.Timer(PROGRESS_DELAY, log_waiting)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+class ReplacedFileCheck:
+    """Compares the file at a path with the one that was opened there. A check takes microseconds."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._identity: tuple[int, int] | None = None
+        self._was_replaced = False
+
+    def remember_identity(self) -> None:
+        """Record the file that was just opened. Only the first call counts: a later file may be a replacement."""
+        if self._identity is None:
+            with suppress(OSError):
+                self._identity = self._read_identity()
+
+    def check_replaced(self) -> bool:
+        """Return whether the opened file is no longer at its path, and log each change.
+
+        Returns the last result if the path cannot be examined.
+        """
+        try:
+            is_lost = self._identity is not None and self._read_identity() != self._identity
+        except OSError:
+            return self._was_replaced
+        if is_lost and not self._was_replaced:
+            log.error("storage.file_lost", file=self._path, error=FILE_REPLACED)
+        elif self._was_replaced and not is_lost:
+            log.info("storage.file_back", file=self._path)
+        self._was_replaced = is_lost
+        return is_lost
+
+    def _read_identity(self) -> tuple[int, int] | None:
+        try:
+            status = self._path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return status.st_dev, status.st_ino
+
+
+def _remove_draft(draft: Path) -> None:
+    for suffix in _SQLITE_SUFFIXES:
+        draft.with_name(draft.name + suffix).unlink(missing_ok=True)
+
+
+def _is_process_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        # A process of another user.
+        return True
+    # A draft with our own number is from an earlier process with the same one, such as 1 in a container.
+    return process != os.getpid()

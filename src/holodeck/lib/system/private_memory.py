@@ -1,7 +1,7 @@
-"""Keeps the environment and the memory of this process from other processes of the same user, on Linux.
+"""Hides the environment and the memory of this process from other processes of the same user, on Linux.
 
-MCP servers run as our user: without this, each could read every key we were started with in `/proc/<ppid>/environ`.
-A process that is not dumpable leaves no core dump and is readable by root only; it reads its own files as before.
+MCP servers run as the same user: without this, each could read every key in `/proc/<ppid>/environ`. A process that is
+not dumpable leaves no core dump, and only root can read its memory; its own access to files does not change.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _PR_SET_DUMPABLE = 4
 
 @cache
 def hide_memory() -> None:
-    """Make this process non-dumpable. Once: `fork` keeps it so, and `exec` ends it for the program that follows."""
+    """Make this process non-dumpable. Children inherit it with `fork`, and lose it with `exec`."""
     if sys.platform != "linux":
         return
-    # Imported late: it takes longer than the rest of a short command.
+    # Imported late: the import takes longer than the rest of a short command.
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

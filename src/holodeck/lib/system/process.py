@@ -1,4 +1,11 @@
-"""The one spawner: a child has its own session, is always drained, and is gone with its whole group after close()."""
+"""Starts and ends child processes.
+
+`spawn_process` starts a program in a session and process group of its own, with exactly the environment that it is
+passed. The caller owns the returned `Process` and closes it. Standard output goes to the caller's protocol; standard
+error is always drained, and its end can be read. `close` closes standard input, then sends TERM, then KILL, each with
+a bounded wait, always to the whole group, and removes the container if there is one. When the child itself exits, the
+rest of its group is killed. Should this process die first, the reaper ends the group.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +20,22 @@ from contextlib import suppress
 from holodeck.lib.limits import KIB
 from holodeck.lib.system.private_memory import hide_memory
 from holodeck.lib.system.reaper import REAPER
+from holodeck.lib.tasks import TaskSet
 
-# A server that reads its input ends at once when it is closed.
+# Seconds to exit after its input is closed: a server that reads its input exits at once.
 PROCESS_EOF_GRACE = 2.0
-# Time to save something after TERM.
+# Seconds to exit after TERM: time to save state.
 PROCESS_TERM_GRACE = 2.0
-# After KILL only the kernel's own work is left.
+# Seconds to wait after KILL: only the kernel has work to do.
 PROCESS_KILL_GRACE = 2.0
-# `docker rm -f` talks to a daemon that may be busy.
+# Seconds for `docker rm -f`, which talks to a daemon that may be busy.
 CONTAINER_REMOVAL_TIMEOUT = 10.0
-# Enough for a stack trace, little enough to keep for every server.
+# Bytes of standard error in memory: enough for a stack trace, and small for every server.
 STDERR_RING_BYTES = 64 * KIB
 
 
 class Process:
-    """A running child. Make one with `spawn_process`; whoever made it closes it."""
+    """A child process, started with `spawn_process` and closed by its owner."""
 
     def __init__(
         self,
@@ -45,8 +53,9 @@ class Process:
         self._stdin: asyncio.WriteTransport | None = None
         self._transports: list[asyncio.BaseTransport] = []
         self.exited = asyncio.Event()
+        """Set when the child itself has exited; its process group is killed at that moment."""
         self.was_killed = False
-        """Set when the child itself has ended; what it started is killed at that moment."""
+        """Whether `close` had to send KILL."""
 
     @property
     def pid(self) -> int:
@@ -54,7 +63,7 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; negative for a signal, as in `subprocess`."""
+        """The exit status: None while it runs, negative for a signal, as in `subprocess`."""
         return self._popen.returncode
 
     @property
@@ -64,14 +73,11 @@ class Process:
         return self._stdin
 
     def stderr_tail(self) -> bytes:
-        """The last of what it wrote to standard error."""
+        """Return the last bytes of standard error, at most `STDERR_RING_BYTES`."""
         return self._stderr.tail
 
     async def close(self) -> None:
-        """Ask (end of input), insist (TERM), make sure (KILL): each for a bounded time, and always the whole group.
-
-        Afterwards `was_killed` says whether it took the last of them.
-        """
+        """Close standard input, then send TERM, then KILL to the whole group, each with a bounded wait."""
         try:
             if self._stdin is not None:
                 self._stdin.close()
@@ -89,12 +95,12 @@ class Process:
                 await _remove_container(self._container, self._env)
 
     def kill(self) -> None:
-        """End the whole group now."""
+        """Send KILL to the whole group, without waiting."""
         if not self.exited.is_set():
             self._signal(signal.SIGKILL)
 
     async def _abandon(self) -> None:
-        """End it before it was of any use: no process, no pipe is left."""
+        """End a process whose pipes may be only partly connected, and close all of them."""
         self.kill()
         await self._wait_exited(PROCESS_KILL_GRACE)
         for transport in self._transports:
@@ -134,14 +140,15 @@ class Process:
 
     def _wait_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
         os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)
-        with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+        # The event loop may be closed.
+        with suppress(RuntimeError):
             loop.call_soon_threadsafe(self._on_exit, loop, None)
 
     def _on_exit(self, loop: asyncio.AbstractEventLoop, descriptor: int | None) -> None:
         if descriptor is not None:
             loop.remove_reader(descriptor)
             os.close(descriptor)
-        # The zombie still holds its number here, so the group cannot be somebody else's.
+        # The child is still a zombie here, so its group id cannot belong to another process.
         self._signal(signal.SIGKILL)
         self._popen.wait()
         REAPER.unwatch(self._popen.pid)
@@ -160,9 +167,13 @@ async def spawn_process(
     on_exit: Callable[[], None] | None = None,
     container: str | None = None,
 ) -> Process:
-    """Start a program with exactly this environment. Raises OSError as `subprocess` does."""
+    """Start a program with exactly this environment. Raises OSError like `subprocess`.
+
+    `container`: the name of the Docker container that the program runs, removed when the process is closed. `on_exit`
+    is called in the event loop when the child has exited.
+    """
     hide_memory()
-    popen = subprocess.Popen(  # noqa: ASYNC220 - it only waits for exec, and asyncio's own does just this
+    popen = subprocess.Popen(  # noqa: ASYNC220 - blocks only until exec, as asyncio's own does
         list(argv),
         env=dict(env),
         cwd=cwd,
@@ -174,19 +185,20 @@ async def spawn_process(
     )
     REAPER.watch(popen.pid, container)
     process = Process(popen, env=env, container=container, on_exit=on_exit)
-    # A half-connected pipe has two owners who would both close it, so this step is never cancelled, only waited for.
-    connecting = asyncio.ensure_future(process._connect(stdout, stdin))
+    # A half-connected pipe has two owners, and both would close it: this step is awaited to its end, never cancelled.
+    tasks = TaskSet()
+    connecting = tasks.start(process._connect(stdout, stdin))
     try:
         await asyncio.shield(connecting)
     except BaseException:
-        await asyncio.wait({connecting})
+        await tasks.wait()
         await process._abandon()
         raise
     return process
 
 
 class _TailBuffer(asyncio.Protocol):
-    """Keeps the end of a stream and forgets the rest."""
+    """Stores the last `STDERR_RING_BYTES` of a stream."""
 
     def __init__(self) -> None:
         self.tail = b""
@@ -196,7 +208,7 @@ class _TailBuffer(asyncio.Protocol):
 
 
 async def _remove_container(name: str, env: Mapping[str, str]) -> None:
-    """With the environment that started it. Best effort and bounded: usually it is gone, since it was run with --rm."""
+    """Remove a container with the environment that started it. Best effort: it usually ran with --rm."""
     try:
         popen = subprocess.Popen(  # noqa: ASYNC220
             ["docker", "rm", "-f", name],  # noqa: S607 - found on PATH, as the one that started it

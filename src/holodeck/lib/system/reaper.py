@@ -1,8 +1,8 @@
-"""When we are killed without a chance to clean up, our children's process groups and containers go with us.
+"""Ends the process groups and containers of children when this process dies without cleaning up.
 
-A parent-death signal reaches only the direct child, and `npx` and `uvx` run the real server as a grandchild. So one
-small shell per process holds a pipe from us: the kernel closes it when we die, however we die, and the shell then ends
-what is on its list.
+A parent-death signal reaches only the direct child, and `npx` and `uvx` run the real server as a grandchild. So this
+process starts one small shell that reads a pipe from it. The kernel closes the pipe however this process ends, and the
+shell then kills the groups and removes the containers on its list. `watch` and `unwatch` maintain that list.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import os
 import subprocess
 from contextlib import suppress
 
-# For a small shell to send a few signals when we end.
+# Seconds for the shell to send its signals at a normal exit.
 REAPER_GRACE = 2.0
 
-
-# What `docker rm` needs. The shell is readable by the servers that it watches, so no key of ours is in its environment.
+# The variables that `docker rm` needs. The watched servers can read the environment of the shell, so it has no keys.
 _VARIABLES = (
     *("PATH", "HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT", "DOCKER_API_VERSION"),
     *("DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY", "DOCKER_TLS"),
@@ -27,9 +26,9 @@ entries=' '
 while read -r sign group container; do
   case $sign in
     +) entries="$entries$group:$container " ;;
-    -) kept=' '
-       for entry in $entries; do [ "${entry%%:*}" = "$group" ] || kept="$kept$entry "; done
-       entries=$kept ;;
+    -) rest=' '
+       for entry in $entries; do [ "${entry%%:*}" = "$group" ] || rest="$rest$entry "; done
+       entries=$rest ;;
   esac
 done
 for entry in $entries; do kill -s KILL -- "-${entry%%:*}"; done
@@ -41,7 +40,7 @@ done
 
 
 class Reaper:
-    """The list of process groups that must not outlive us."""
+    """The list of process groups and containers that must not outlive this process."""
 
     def __init__(self) -> None:
         self._owner_pid = 0
@@ -49,19 +48,20 @@ class Reaper:
         self._entries: dict[int, str] = {}
 
     def watch(self, group: int, container: str | None = None) -> None:
-        """From now on this process group, and this container, end when we do."""
+        """Add a process group, and its container if any, to the list."""
         if self._shell is None or self._owner_pid != os.getpid() or self._shell.poll() is not None:
             self._start()
         self._entries[group] = container or ""
         self._send_line(f"+ {group} {container or ''}")
 
     def unwatch(self, group: int) -> None:
-        """The group is gone; its number may soon be somebody else's."""
+        """Remove a group that has ended from the list; its id may soon be reused."""
         if self._entries.pop(group, None) is not None:
             self._send_line(f"- {group}")
 
     def _start(self) -> None:
-        if self._owner_pid != os.getpid():  # after a fork the list is the parent's business
+        # After a fork, the entries belong to the parent.
+        if self._owner_pid != os.getpid():
             self._entries = {}
         self._owner_pid = os.getpid()
         self._shell = subprocess.Popen(
@@ -79,7 +79,7 @@ class Reaper:
         atexit.register(self._close_shell, self._shell)
 
     def _close_shell(self, shell: subprocess.Popen[bytes]) -> None:
-        """At a normal exit the shell is told in the same way, and so cleans up what somebody forgot to close."""
+        """At a normal exit, have the shell end the children that were not closed."""
         if self._owner_pid == os.getpid() and shell.stdin is not None:
             shell.stdin.close()
             with suppress(subprocess.TimeoutExpired):
