@@ -1,4 +1,4 @@
-"""An agent as it stands in its file: who it is, which model it asks, which tools it may use, and how it is tested."""
+"""The models of `agent.yaml` and `config.yaml`: an agent with its model, instructions, tools and test cases."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from holodeck.models.tool import Tool
 
 
 class InstructionsSource(FileModel):
-    """Instructions written here, or in a file of their own."""
+    """Instructions in the agent file, or in a file of their own."""
 
     inline: NonEmpty | None = None
-    """The text itself."""
+    """Text of the instructions. It or `file` is required."""
     file: NonEmpty | None = None
-    """A text file, relative to the agent file."""
+    """Path of a text file, relative to the agent file."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -35,42 +35,43 @@ def _check_one_source(data: dict[str, Any]) -> list[Violation]:
 
 
 class ExpectedTool(FileModel):
-    """A tool that a test case expects to be called, with the arguments that matter."""
+    """A tool that a test case expects to be called, with the arguments that are checked."""
 
     name: NonEmpty
-    """The tool by its configured, full or bare name."""
+    """The tool, by its configured name, its full name, or its bare name."""
     arguments: dict[str, Any] | None = None
-    """Arguments that must be among those of the call. Absent: any."""
+    """Arguments that the call must have; it may have others. Absent: any."""
 
 
 class TestCase(FileModel):
-    """A question with what its answer should use and say."""
+    """A question, the tools that the agent should call for it, and the expected answer."""
 
-    __test__ = False  # the name is the user's word; pytest must not collect it
+    # pytest must not collect this class, whose name comes from the file format.
+    __test__ = False
 
     name: NonEmpty | None = None
-    """How reports call it. Absent: its `input`."""
+    """Name of the case in reports. Absent: its `input`."""
     input: NonEmpty
-    """What the agent is asked, such as `What is 1 + 2?`."""
+    """Question for the agent, such as `What is 1 + 2?`."""
     expected_tools: list[
         Annotated[
             Annotated[NonEmpty, Tag("text")] | Annotated[ExpectedTool, Tag("mapping")], Discriminator(text_or_mapping)
         ]
     ] = Field(default_factory=list)
-    """Tools that must be called, such as `calc.add`. An empty list: none may be called. Absent: any."""
+    """Tools that must be called, such as `calc.add`. An empty list: no tool may be called. Absent: any."""
     ground_truth: NonEmpty | None = None
-    """What the answer should say. It is shown beside the answer, and not judged."""
+    """Expected answer. It is shown beside the actual answer, and not evaluated."""
 
 
 class Agent(FileModel):
-    """The whole of `agent.yaml`."""
+    """The content of `agent.yaml`."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_ .-]{0,127}$")]
-    """How people call this agent."""
+    """Name of the agent."""
     description: NonEmpty | None = None
-    """What the agent is for, in a sentence."""
+    """Purpose of the agent, in one sentence."""
     model: LLM = Field(default_factory=LLM)
-    """Absent: the built-in rehearsal model, which needs no key and follows rules."""
+    """Model of the agent. Absent: the built-in rehearsal model, which follows rules and needs no key."""
     instructions: (
         Annotated[
             Annotated[NonEmpty, Tag("text")] | Annotated[InstructionsSource, Tag("mapping")],
@@ -78,24 +79,24 @@ class Agent(FileModel):
         ]
         | None
     ) = None
-    """What the model is told before the conversation."""
+    """Instructions for the model, sent before the conversation: a text, or a mapping with `inline` or `file`."""
     response_format: (
         Annotated[
             Annotated[NonEmpty, Tag("text")] | Annotated[dict[str, Any], Tag("mapping")], Discriminator(text_or_mapping)
         ]
         | None
     ) = None
-    """A JSON Schema for the answer, or a file that holds one."""
+    """JSON Schema of the answer, or the path of a file that contains one."""
     max_turns: Annotated[Integer, Field(ge=1, le=MAX_MAX_TURNS)] = DEFAULT_MAX_TURNS
-    """How often the model may be asked before the run ends as incomplete."""
+    """Model turns after which a run ends as incomplete."""
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
     """MCP servers (`type: mcp`) and Python functions (`type: function`) that the agent may use."""
     test_cases: list[TestCase] = Field(default_factory=list)
-    """Questions for `holodeck test`, each with what its answer should use or say."""
+    """Test cases for `holodeck test`."""
 
 
 class SharedSettings(FileModel):
-    """The whole of `config.yaml`: what several agents share."""
+    """The content of `config.yaml`: settings that several agents share."""
 
     mcp_servers: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
-    """MCP servers for every agent; an agent's own tool of the same name wins."""
+    """MCP servers for every agent. An agent's own tool of the same name takes precedence."""

@@ -1,4 +1,4 @@
-"""How HoloDeck proves to a remote MCP server who it is."""
+"""The models of `auth`: how HoloDeck authenticates to a remote MCP server."""
 
 from __future__ import annotations
 
@@ -11,62 +11,65 @@ from holodeck.models.file_model import Boolean, FileModel, Integer, NonEmpty
 
 
 class BearerAuth(FileModel):
-    """A token that somebody made for us, sent as `Authorization: Bearer ...`."""
+    """A fixed token, sent as `Authorization: Bearer ...`."""
 
     type: Literal["bearer"]
-    """A fixed token."""
+    """Authentication with a fixed token."""
     token: Secret
-    """The token, as a variable: `${API_TOKEN}`."""
+    """Token, as a variable: `${API_TOKEN}`."""
 
 
 class OAuthClientCredentials(FileModel):
-    """OAuth 2 for machines. `token_url` or `issuer` pins who may see the secret: the MCP server has no say in it."""
+    """OAuth 2 client credentials.
+
+    `token_url` or `issuer` determines the server that receives the secret; the MCP server cannot change it.
+    """
 
     type: Literal["oauth_client_credentials"]
-    """OAuth for a machine, which needs no person."""
+    """OAuth without a user: the client authenticates itself."""
     client_id: NonEmpty
-    """The name that the authorization server gave to this client."""
+    """Client id at the authorization server."""
     client_secret: Secret | None = None
-    """The client's secret, as a variable: `${CLIENT_SECRET}`."""
+    """Client secret, as a variable: `${CLIENT_SECRET}`."""
     private_key_file: NonEmpty | None = None
-    """A PEM file; with it the client signs (`private_key_jwt`) instead of sending a secret."""
+    """PEM file of a private key. The client then signs (`private_key_jwt`) instead of sending a secret."""
     signing_algorithm: NonEmpty = "ES256"
-    """How the client signs with its private key; it must fit the kind of the key."""
+    """Signature algorithm for the private key; it must match the type of the key."""
     assertion_file: NonEmpty | None = None
-    """A file with a JWT that the platform writes for this workload, presented as the grant (RFC 7523)."""
+    """File with a JWT that the platform writes for this workload, presented as the grant (RFC 7523)."""
     token_url: NonEmpty | None = None
-    """The address that issues tokens. It or `issuer` is required."""
+    """URL of the token endpoint. It or `issuer` is required."""
     issuer: NonEmpty | None = None
-    """The authorization server, whose metadata says where tokens are issued."""
+    """URL of the authorization server, whose metadata names the token endpoint."""
     auth_method: Literal["client_secret_basic", "client_secret_post", "private_key_jwt"] | None = None
-    """How the client proves itself. Absent: as the authorization server and the keys above allow."""
+    """How the client authenticates. Absent: chosen by the server's metadata and the keys above."""
     scopes: list[NonEmpty] = Field(default_factory=list)
-    """The rights to ask for, such as `read`. Absent: the authorization server's default."""
+    """Scopes to request, such as `read`. Absent: the authorization server's default."""
     resource: NonEmpty | None = None
-    """The resource that tokens are for, usually the MCP server's address."""
+    """Resource that the tokens are for, usually the URL of the MCP server."""
     dpop: Boolean = False
-    """Bind tokens to a key of this client (DPoP), where the authorization server does that."""
+    """Bind tokens to a key of this client (DPoP), where the authorization server supports it."""
 
 
 class OAuthAuthorizationCode(FileModel):
-    """OAuth 2 for a person at a browser, with PKCE; `holodeck mcp login SERVER` starts it."""
+    """OAuth 2 authorization code with PKCE, for a user with a browser; `holodeck mcp login SERVER` starts it."""
 
     type: Literal["oauth_authorization_code"]
-    """OAuth for a person, who logs in with a browser."""
+    """OAuth with a user, who logs in with a browser."""
     client_id: NonEmpty | None = None
-    """Absent: the client registers itself, or names its metadata document."""
+    """Client id at the authorization server. Absent: the client registers itself, or uses `client_metadata_url`."""
     client_secret: Secret | None = None
-    """The client's secret, as a variable. It needs `client_id` and `issuer`."""
+    """Client secret, as a variable. Requires `client_id` and `issuer`."""
     client_metadata_url: NonEmpty | None = None
-    """The https address of a document that describes this client, instead of a registration."""
+    """https URL of a document that describes this client, instead of a registration."""
     issuer: NonEmpty | None = None
-    """The authorization server. Absent: the one that the MCP server names."""
+    """URL of the authorization server. Absent: the one that the MCP server names."""
     scopes: list[NonEmpty] = Field(default_factory=list)
-    """The rights to ask for. Absent: those that the MCP server asks for."""
+    """Scopes to request. Absent: those that the MCP server names."""
     redirect_port: Integer | None = Field(default=None, ge=1, le=65535)
-    """The loopback port of the redirect. Absent: any free one."""
+    """Loopback port of the redirect. Absent: any free port."""
     dpop: Boolean = False
-    """Bind tokens to a key that is kept beside them (DPoP), where the authorization server does that."""
+    """Bind tokens to a key that is stored with them (DPoP), where the authorization server supports it."""
 
 
 Auth = Annotated[BearerAuth | OAuthClientCredentials | OAuthAuthorizationCode, Field(discriminator="type")]

@@ -1,4 +1,4 @@
-"""What a tool gives back, in the four shapes that the rest of the product knows."""
+"""Content of tool results: text, image, audio and binary."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holodeck.lib.types import record
 
 @record
 class TextContent:
-    """Text, also that of a text resource, which then has its `uri`."""
+    """Text. A text resource has its `uri`."""
 
     text: str
     uri: str | None = None
@@ -19,7 +19,7 @@ class TextContent:
 
 @record
 class ImageContent:
-    """An image; `data` is base64, as it came."""
+    """An image; `data` is base64, as received."""
 
     data: str
     mime_type: str
@@ -28,7 +28,7 @@ class ImageContent:
 
 @record
 class AudioContent:
-    """A sound; `data` is base64, as it came."""
+    """A sound; `data` is base64, as received."""
 
     data: str
     mime_type: str
@@ -37,7 +37,7 @@ class AudioContent:
 
 @record
 class BinaryContent:
-    """The bytes of a resource, or only where it is: a link has a `uri` and no data, and is never fetched by itself."""
+    """The bytes of a resource, or a link to it, which has a `uri` and no data and is never fetched automatically."""
 
     data: bytes = b""
     mime_type: str | None = None

@@ -1,4 +1,7 @@
-"""What happens in a run, in the order it happens. The log keeps these; every door shows them its own way."""
+"""The events of a run, in the order in which they occur, and its result.
+
+The engine's event log stores them; the terminal, the Python API and the gateway each present them in their own form.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +25,18 @@ class RunStarted:
 
 @record
 class TurnStarted:
-    """The model is asked; `tools` is how many it is offered."""
+    """A request to the model starts; `tools` is the number of tools that it offers."""
 
     turn: int
     tools: int
     is_replayed: bool = False
-    """True for a turn that was taken before the process that ran it ended; it is only remembered."""
+    """True for a turn of a durable run that an earlier process finished: its stored result is used."""
     type: Literal["turn.started"] = "turn.started"
 
 
 @record
 class TextAdded:
-    """More of a message, which will be finished under the same `item_id`."""
+    """More text of a message. `ItemFinished` follows with the same item id."""
 
     item_id: str
     text: str
@@ -50,7 +53,7 @@ class ReasoningAdded:
 
 @record
 class CallAdded:
-    """More of a tool call's arguments; the first one of an item names the tool."""
+    """More of a tool call's arguments; the first event of an item names the tool."""
 
     item_id: str
     call_id: str
@@ -61,11 +64,11 @@ class CallAdded:
 
 @record
 class ItemFinished:
-    """A message, a call, a thought or an output is whole."""
+    """A message, a call, a reasoning item or an output is complete."""
 
     item: Item
     is_cut: bool = False
-    """True when it is as whole as it gets: the model was stopped in the middle of it."""
+    """True if the model was stopped in the middle of the item: nothing more follows."""
     type: Literal["item.finished"] = "item.finished"
 
 
@@ -86,7 +89,7 @@ class ToolProgressed:
 
 @record
 class ToolFinished:
-    """A call has come to an end, good or bad; `metadata` says by whom and how long."""
+    """A call has ended, successfully or not; `metadata` has details of its execution, such as the server."""
 
     call_id: str
     name: str
@@ -98,19 +101,19 @@ class ToolFinished:
 
 @record
 class Failure:
-    """Why a run failed, for people (`message`) and programs (`code`)."""
+    """Why a run failed, for people (`message`) and for programs (`code`)."""
 
     code: str
     message: str
     is_retryable: bool = True
-    """Whether the same question may have an answer later."""
+    """Whether the same request may succeed later."""
     retry_after: float | None = None
-    """How many seconds later, if that was said."""
+    """Seconds to wait before that, if known."""
 
 
 @record
 class MissingServer:
-    """An MCP server whose tools the model was not offered at some point of a run."""
+    """An MCP server whose tools were not available in some turn of a run."""
 
     name: str
     reason: str
@@ -119,21 +122,21 @@ class MissingServer:
 
 @record
 class RunResult:
-    """How a run ended, and everything that it added to the conversation."""
+    """How a run ended, and the items that it added to the conversation."""
 
     status: Status
     text: str
-    """What the model said last."""
+    """Text of the last message of the model."""
     items: tuple[Item, ...] = ()
     reason: str = ""
-    """Why it is incomplete, in words."""
+    """Why the run is incomplete, for people."""
     cause: Cause | None = None
-    """The same for programs."""
+    """Why the run is incomplete, for programs."""
     error: Failure | None = None
     pending: tuple[FunctionCall, ...] = ()
-    """Calls that wait until the client has answered its own, or until a person has approved some of them."""
+    """Pending calls: they wait for outputs of the client, or for approvals."""
     held: frozenset[str] = frozenset()
-    """The ids of those that a person must approve."""
+    """Ids of the pending calls that need an approval."""
     turns: int = 0
     tool_calls: int = 0
     usage: Usage = field(default_factory=Usage)

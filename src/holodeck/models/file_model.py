@@ -1,4 +1,9 @@
-"""What every model that comes from a file shares: no unknown key, no silent coercion, no change after loading."""
+"""The base of all models that are read from files, with their field types and their rules.
+
+`FileModel` refuses unknown keys, does not coerce values, and is immutable. `Substituted` is text in which a variable
+was replaced: numbers and booleans may come from such text, and messages quote it as written in the file.
+`validate_with_rules` adds rules between fields to the validation of a model, as `Violation`s.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,7 @@ from holodeck.lib.limits import MAX_SHOWN_CHARS
 
 
 class Substituted(str):
-    """Text in which a `${VARIABLE}` was replaced: `written` is how it stands in the file, the only form ever shown."""
+    """Text in which a `${VARIABLE}` was replaced. `written` is the text in the file, the only form that is shown."""
 
     __slots__ = ("written",)
     written: str
@@ -26,7 +31,7 @@ class Substituted(str):
         return self
 
     def __repr__(self) -> str:
-        """A list or mapping that is quoted in a message quotes what is in it by this."""
+        """Used where a message quotes a list or a mapping with this value."""
         return repr(self.written)
 
     def __deepcopy__(self, memo: object) -> Substituted:
@@ -34,22 +39,22 @@ class Substituted(str):
 
 
 def as_written(value: object) -> str:
-    """A value as it stands in the file, with its references still in it."""
+    """Return a value as written in the file, with its `${VARIABLE}` references."""
     return value.written if isinstance(value, Substituted) else str(value)
 
 
 def quote_value(value: object) -> str:
-    """A value as a message may quote it: as written in the file, short, on one line."""
+    """Return a value for a message: as written in the file, shortened, on one line, in quotes."""
     text = as_written(value)
     text = "".join(char if char.isprintable() else "?" for char in text)
     return f"'{text if len(text) <= MAX_SHOWN_CHARS else text[:MAX_SHOWN_CHARS] + '...'}'"
 
 
 class FileModel(BaseModel):
-    """A mapping in a file of ours."""
+    """A mapping in a configuration file."""
 
     model_config = ConfigDict(
-        # Built with the first file that needs it: a command reads one or two of the dozen kinds.
+        # The validator is built on first use: a command reads one or two of the dozen models.
         defer_build=True,
         extra="forbid",
         frozen=True,
@@ -60,12 +65,12 @@ class FileModel(BaseModel):
 
 
 def text_or_mapping(value: Any) -> str:
-    """Which of the two forms a value has, so that an error speaks of the form the person chose."""
+    """Return the discriminator of a value that is a text or a mapping, so that errors are about the form in use."""
     return "mapping" if isinstance(value, (dict, FileModel)) else "text"
 
 
 def _coerce_number(value: Any) -> Any:
-    """A number may come out of a variable, which is always text; a quoted number in the file itself is a mistake."""
+    """Convert the text of a variable to a number. A quoted number in the file itself is a mistake."""
     if isinstance(value, Substituted):
         for kind in (int, float):
             try:
@@ -74,7 +79,8 @@ def _coerce_number(value: Any) -> Any:
                 continue
         raise PydanticCustomError("number_in_variable", "the variable does not hold a number")
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)  # 1e3 and 60.0 are whole numbers to a person
+        # 1e3 and 60.0 are floats in YAML, but meant as integers.
+        return int(value)
     return value
 
 
@@ -98,13 +104,13 @@ Model = TypeVar("Model")
 
 @dataclass(frozen=True, kw_only=True)
 class Violation:
-    """A rule of the contract that a tool breaks. `key` is where in the tool, `message` the contract's own text."""
+    """A rule between fields that a mapping breaks, with the key that it is reported at."""
 
     key: str
     message: str
     fix: str = ""
     kind: type[ConfigError] | None = None
-    """The error that stands for it. None: the usual one of the place where it is found."""
+    """The exception class for it. None: the usual one of the file."""
 
 
 def validate_with_rules(
@@ -113,7 +119,10 @@ def validate_with_rules(
     handler: Callable[[Any], Model],
     rules: Callable[[dict[str, Any]], list[Violation]],
 ) -> Model:
-    """Run the model's own validation and its rules, and raise what both have found."""
+    """Validate with the model's own `handler` and with `rules`, and raise one error with the problems of both.
+
+    A problem that `handler` finds at the key of a violation is dropped.
+    """
     if not isinstance(data, dict):
         return handler(data)
     found = rules(data)

@@ -1,4 +1,4 @@
-"""A gateway as it stands in its file: what it serves, to whom, with which servers behind it, within which limits."""
+"""The models of `gateway.yaml`: models and agents that are served, callers, MCP servers, storage and limits."""
 
 from __future__ import annotations
 
@@ -39,119 +39,118 @@ from holodeck.models.llm import LLM
 from holodeck.models.tool import Tool
 from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, is_sent_in_cleartext, url_problem
 
-# Seconds that a background response waits for a model: a restart, an overload.
+# Seconds that a turn of a background response retries its model: enough for a restart or an overload.
 DEFAULT_MODEL_WAIT = 600.0
-# A few images in a request.
+# Bytes of one request: enough for a few images.
 DEFAULT_BODY_BYTES = 32 * MIB
-# Of all requests at once; what is counted takes up to eight times as much memory.
+# Bytes of all requests at once; in memory they take up to eight times as much.
 DEFAULT_BODIES_BYTES = 256 * MIB
-# Requests at once; one more is refused, not queued.
+# Requests at once. A further one is refused, not queued.
 DEFAULT_IN_FLIGHT = 1_000
-# Of one caller.
+# Requests at once of one caller.
 DEFAULT_KEY_IN_FLIGHT = 256
-# Of one caller, on all gateways: four times what one gateway does at once.
+# Background responses of one caller on all gateways: four times what one gateway runs at once.
 DEFAULT_KEY_BACKGROUND = 256
-# Of one caller.
+# Open WebSockets of one caller.
 DEFAULT_KEY_SOCKETS = 256
-# What orchestrators wait before they kill.
+# Seconds for running requests after SIGTERM: orchestrators wait as long before they kill.
 DEFAULT_DRAIN_SECONDS = 30.0
-# What users of the OpenAI API expect.
+# Days that responses are stored: as in the OpenAI API.
 DEFAULT_RETENTION_DAYS = 30.0
-# That it may bring along by their addresses.
+# MCP servers that one request may declare by URL.
 DEFAULT_SERVERS_PER_REQUEST = 8
-# In which a reader takes nothing of its answer: it sleeps, or is gone without a word.
+# Seconds in which a client reads nothing of its response: it sleeps, or its connection is lost.
 DEFAULT_READER_SECONDS = 60.0
-# The Responses API ends a WebSocket after an hour.
+# Seconds that a WebSocket may stay open: the Responses API closes one after an hour.
 MAX_SOCKET_SECONDS = 3_600.0
-# Background runs that one gateway begins; what is more waits until somebody has room.
+# Durable runs of one gateway at once. Further ones wait for any gateway with free capacity.
 MAX_DURABLE_RUNS = 64
-
 
 Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "EdDSA"]
 PublicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$")]
 
 
 class Listen(FileModel):
-    """Where the gateway listens."""
+    """The address on which the gateway listens."""
 
     host: NonEmpty = "127.0.0.1"
-    """The address to listen on. Without keys only one of loopback is allowed."""
+    """Address to listen on. Without keys, only a loopback address is allowed."""
     port: Annotated[Integer, Field(ge=0, le=65535)] = 8080
-    """0: any free one, which is printed."""
+    """Port to listen on. 0: any free port, which is printed."""
     allowed_hosts: list[NonEmpty] = Field(default_factory=list)
-    """Names that requests may be addressed to (`Host`). Absent: the host itself, and loopback names."""
+    """Host names that requests may have in `Host`. Absent: `host` itself and the loopback names."""
     closes_first: Boolean = False
-    """On SIGTERM, take no new connection from then on, instead of answering it with 503: for a balancer that does not
-    ask `/readyz`, but goes to another gateway when one refuses, as nginx does."""
+    """On SIGTERM, refuse new connections instead of answering them with 503. For load balancers that do not check
+    `/readyz` but use another gateway when one refuses a connection, such as nginx."""
 
 
 class ServedModel(FileModel):
-    """A plain model behind a name of ours."""
+    """A plain model that is served under a public name."""
 
     name: PublicName
-    """What clients say as `model`."""
+    """Public name, which clients send as `model`."""
     model: LLM
-    """Which model it is, as in an agent file."""
+    """The model, as in an agent file."""
     instructions: NonEmpty | None = None
-    """What the model is told before each conversation."""
+    """Instructions for the model, sent before each conversation."""
     use_mcp: Boolean = True
-    """Whether the gateway's MCP servers are offered to it."""
+    """Whether the tools of the gateway's MCP servers are offered to the model."""
 
 
 class ServedAgent(FileModel):
-    """An agent file served under its name."""
+    """An agent that is served under a public name."""
 
     file: NonEmpty
-    """Relative to the gateway file."""
+    """Path of the agent file, relative to the gateway file."""
     name: PublicName | None = None
-    """What clients say as `model`. Absent: the agent's own name."""
+    """Public name, which clients send as `model`. Absent: the name of the agent."""
 
 
 class KeyLimits(FileModel):
-    """How much one caller may ask for."""
+    """Limits of one caller."""
 
     in_flight: Annotated[Integer, Field(ge=1)] = DEFAULT_KEY_IN_FLIGHT
-    """Requests at once. A background response that does not survive the process counts until it has ended."""
+    """Requests at once. A background response that is not durable counts until it has ended."""
     background: Annotated[Integer, Field(ge=1)] = DEFAULT_KEY_BACKGROUND
-    """Background responses that are queued or running, of all gateways that share a storage together."""
+    """Background responses that are queued or running, counted over all gateways with the same storage."""
     requests_per_minute: Annotated[Integer, Field(ge=1)] | None = None
-    """Requests in a minute. Absent: unlimited."""
+    """Requests per minute. Absent: unlimited."""
     tokens_per_minute: Annotated[Integer, Field(ge=1)] | None = None
-    """Tokens of models in a minute. Absent: unlimited."""
+    """Model tokens per minute. Absent: unlimited."""
     sockets: Annotated[Integer, Field(ge=0)] = DEFAULT_KEY_SOCKETS
-    """WebSockets that are open at once, also those that ask for nothing. 0: none."""
+    """Open WebSockets, including idle ones. 0: none."""
 
 
 class CallerKey(FileModel):
-    """A caller, known by the hash of a key that `holodeck keys create` showed once."""
+    """A caller that authenticates with a key of the gateway. The file has only the hash of the key."""
 
     name: PublicName
-    """Who the caller is in logs and in what it stores; unique in the file."""
+    """Name of the caller, in logs and as the owner of stored data; unique in the file."""
     hash: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
-    """The hash of the key, as `holodeck keys create` prints it."""
+    """Hash of the key, as `holodeck keys create` prints it."""
     is_admin: Boolean = Field(default=False, alias="admin")
-    """May see `/v1/mcp/servers` and `/metrics`."""
+    """Whether the caller may read `/v1/mcp/servers` and `/metrics`."""
     limits: KeyLimits | None = None
     """Limits of this caller. Absent: `limits.key`."""
 
 
 class JWTCallers(FileModel):
-    """Callers who bring a token of an identity provider."""
+    """Callers that authenticate with a token (JWT) of an identity provider."""
 
     issuer: NonEmpty
-    """The identity provider, as it stands in the claim `iss`."""
+    """Identity provider: the required value of the claim `iss`."""
     audience: NonEmpty
-    """What tokens must be made for, as it stands in the claim `aud`."""
+    """Audience of the tokens: the required value of the claim `aud`."""
     jwks_url: NonEmpty | None = None
-    """Where the provider's keys are. It or `jwks_file` is required."""
+    """URL of the provider's public keys. It or `jwks_file` is required."""
     jwks_file: NonEmpty | None = None
-    """A file with the provider's keys, relative to the gateway file."""
+    """File with the provider's public keys, relative to the gateway file."""
     caller_claim: NonEmpty = "sub"
-    """The claim that names the caller."""
+    """Claim with the name of the caller."""
     admin_scope: NonEmpty | None = None
-    """The scope that makes a caller an operator. Absent: none does."""
+    """Scope that makes a caller an administrator. Absent: no caller is one."""
     algorithms: tuple[Algorithm, ...] = Field(default=("RS256", "ES256"), strict=False)
-    """The signatures that are accepted."""
+    """Signature algorithms that are accepted."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -165,20 +164,20 @@ def _check_one_key_set(data: dict[str, Any]) -> list[Violation]:
         return [Violation(key="jwks_url", message="give 'jwks_url' or 'jwks_file', one of them")]
     problem = url_problem(url, websocket=False) if isinstance(url, str) else None
     if problem is not None:
-        fix = "Whoever can change the keys on their way can be any caller."
+        fix = "Use https://: a network that can replace the keys can impersonate every caller."
         return [Violation(key="jwks_url", message=problem.replace("'url'", "'jwks_url'"), fix=fix)]
     return []
 
 
 class Storage(FileModel):
-    """Where responses and conversations are kept."""
+    """The database for responses and conversations."""
 
     url: NonEmpty = "sqlite:///holodeck.db"
-    """`sqlite:///path`, relative to the gateway file, or `postgresql://...`."""
+    """URL of the database: `sqlite:///path`, relative to the gateway file, or `postgresql://...`."""
     retention_days: Annotated[Number, Field(gt=0)] = DEFAULT_RETENTION_DAYS
     """Days after which responses and conversations are deleted."""
     durability: Literal["fast", "safe"] = "fast"
-    """`safe` waits for the disk on every save; `fast` may lose the last moments when the power fails."""
+    """`safe`: wait for the disk on every write. `fast`: a power failure may lose the last moments."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -200,66 +199,66 @@ def _check_storage_url(data: dict[str, Any]) -> list[Violation]:
 
 
 class BackgroundRuns(FileModel):
-    """Responses that nobody waits for (`background: true`)."""
+    """Background responses (`background: true`)."""
 
     durable: Boolean | None = None
-    """Whether they survive the process. Absent: yes, if HoloDeck is installed with the extra `durable`."""
+    """Whether background responses survive the process. Absent: yes, if the extra `durable` is installed."""
     at_once: Annotated[Integer, Field(ge=1)] = MAX_DURABLE_RUNS
-    """How many durable ones a gateway does at once, new ones and those it takes over together.
+    """Durable responses that one gateway runs at once, including those it takes over.
 
-    The others wait for whichever gateway has room first.
+    Further ones wait for the first gateway with free capacity.
     """
     model_wait_seconds: Annotated[Number, Field(ge=0, le=MAX_TIMEOUT)] = DEFAULT_MODEL_WAIT
-    """How long each turn asks a model again that cannot be reached, is overloaded or fails, before the response fails.
+    """Seconds for which each turn retries a model that is unreachable, overloaded or failing.
 
-    Meanwhile it is `in_progress` and counts among those at once. 0: it fails as others do.
+    Meanwhile the response is `in_progress` and counts towards `at_once`; after that it fails. 0: it fails as soon as a
+    response in the foreground would.
     """
 
 
 class GatewayLimits(FileModel):
-    """What the gateway as a whole takes on."""
+    """Limits of the whole gateway."""
 
     in_flight: Annotated[Integer, Field(ge=1)] = DEFAULT_IN_FLIGHT
-    """Requests at once; one more is refused at once."""
+    """Requests at once. Further ones are refused immediately."""
     body_bytes: Annotated[Integer, Field(ge=1024, le=1024 * MIB)] = DEFAULT_BODY_BYTES
-    """Bytes of one request, or of one message on a WebSocket."""
+    """Bytes of one request body, or of one WebSocket message."""
     bodies_bytes: Annotated[Integer, Field(ge=1024)] | None = None
-    """Bodies of all requests that are sent or answered at once, messages of WebSockets that are sent, wait or are
-    answered, what their sealed items hold, answers of MCP servers that are read or kept for reading on, and answers of
-    models until their runs have ended. One more request is refused at once; one more answer of a server is dropped,
-    and the model is told; one of a model is cut, and the response incomplete. Memory for eight times as
-    much is needed; many small values in a body count for more than their text. Absent: 256 MiB, or what one body may
-    have, if that is more."""
+    """Bytes in memory at once: bodies of requests and messages of WebSockets until they are answered, contents of
+    their sealed items, answers of MCP servers that are being read or stored for paging, and answers of models until
+    their runs end. Beyond it a request is refused immediately, an answer of a server is dropped and reported to the
+    model, and an answer of a model is cut and its response incomplete. Plan memory for eight times as much; many small
+    values in a body count for more than their text. Absent: 256 MiB, or `body_bytes` if that is more."""
     context_bytes: Annotated[Integer, Field(ge=1024, le=1024 * MIB)] = DEFAULT_CONTEXT_BYTES
-    """Of all that comes before a request: its conversation, or the responses that it goes on from.
+    """Bytes of the context of one request: its conversation, or the responses that it continues.
 
-    And of what its sealed items hold."""
+    Also the limit for the contents of its sealed items."""
     answer_bytes: Annotated[Integer, Field(ge=1024, le=1024 * MIB)] = DEFAULT_ANSWER_BYTES
-    """Of what a model says in one turn, thoughts and calls included. There the response ends as incomplete."""
+    """Bytes that a model may write in one turn, reasoning and calls included. Beyond it the response is incomplete."""
     response_bytes: Annotated[Integer, Field(ge=1024, le=1024 * MIB)] = DEFAULT_RESPONSE_BYTES
-    """The same of all turns of a response."""
+    """Bytes that a model may write in all turns of one response. Beyond it the response is incomplete."""
     max_turns: Annotated[Integer, Field(ge=1, le=MAX_MAX_TURNS)] = DEFAULT_MAX_TURNS
-    """How often a plain model may be asked for one response; an agent has its own."""
+    """Turns of one response of a plain model. An agent has its own limit."""
     discovery_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DISCOVERY_TIMEOUT
-    """How long a request waits for an MCP server to say what it has."""
+    """Seconds that a request waits for an MCP server to list its tools."""
     request_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DEFAULT_REQUEST_SECONDS
-    """How long a client may take to send its headers, and between two pieces of a body."""
+    """Seconds for a client to send its headers, and between two chunks of a body."""
     reader_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DEFAULT_READER_SECONDS
-    """How long a client may take nothing of an answer that waits for it; then its connection is closed."""
+    """Seconds after which the connection of a client that reads nothing of its response is closed."""
     silent_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DEFAULT_SILENT_SECONDS
-    """How often a stream that has nothing to tell says so, for proxies that end silent connections."""
+    """Seconds between keep-alives in a silent stream, for proxies that close silent connections."""
     drain_seconds: Annotated[Number, Field(ge=0, le=MAX_TIMEOUT)] = DEFAULT_DRAIN_SECONDS
-    """How long running requests may go on after SIGTERM."""
+    """Seconds for running requests to finish after SIGTERM."""
     sockets: Annotated[Integer, Field(ge=0)] = DEFAULT_SOCKETS
-    """WebSockets that are open at once; one more is refused at once. 0: none."""
+    """Open WebSockets. Further ones are refused immediately. 0: none."""
     socket_seconds: Annotated[Number, Field(gt=0, le=MAX_SOCKET_SECONDS)] = MAX_SOCKET_SECONDS
-    """How long a WebSocket may stay open; the API itself ends it after an hour."""
+    """Seconds that a WebSocket may stay open. OpenAI's API closes one after an hour."""
     key: KeyLimits = Field(default_factory=KeyLimits)
-    """For every caller without limits of its own."""
+    """Limits of every caller without `limits` of its own."""
 
     @property
     def body_budget(self) -> int:
-        """Bytes of bodies at once."""
+        """`bodies_bytes`, or its default."""
         return self.bodies_bytes or max(DEFAULT_BODIES_BYTES, self.body_bytes)
 
     @field_validator("bodies_bytes")
@@ -272,18 +271,18 @@ class GatewayLimits(FileModel):
 
 
 class RequestServers(FileModel):
-    """MCP servers that a request brings along by `server_url`. Only public addresses are dialled, and only https."""
+    """MCP servers that requests declare by `server_url`. Unless allowed below, only public addresses and https."""
 
     allow: Boolean = False
-    """Without it such a request is refused."""
+    """Whether requests may declare MCP servers. false: such a request is refused."""
     hosts: Annotated[list[NonEmpty], Field(min_length=1)] | None = None
-    """Names or globs of the hosts that may be named. Absent: every public one."""
+    """Names or globs of hosts that may be declared. Absent: every public host."""
     allow_private_hosts: list[NonEmpty] = Field(default_factory=list)
-    """Names, addresses or networks that may be dialled although they are not public, such as `10.20.0.0/16`."""
+    """Names, addresses or networks that may be reached although they are not public, such as `10.20.0.0/16`."""
     allow_insecure_hosts: list[NonEmpty] = Field(default_factory=list)
     """Hosts that may be reached by plain http://."""
     max_per_request: Annotated[Integer, Field(ge=1, le=MAX_REQUEST_TOOLS)] = DEFAULT_SERVERS_PER_REQUEST
-    """How many servers one request may bring."""
+    """Servers that one request may declare."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -306,27 +305,27 @@ def _check_hosts(data: dict[str, Any]) -> list[Violation]:
 
 
 class Log(FileModel):
-    """What the gateway writes to standard error."""
+    """The log, which is written to standard error."""
 
     format: Literal["text", "json"] = "text"
-    """`json`: one object in each line, for programs that collect logs."""
+    """`text`: lines for people. `json`: one object per line, for log collectors."""
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least severe lines that are written."""
+    """Lowest level that is written."""
 
 
 class OTel(FileModel):
-    """Traces for an OpenTelemetry collector. Whatever is absent is as the standard OTEL_* variables say."""
+    """Traces for an OpenTelemetry collector. Absent values follow the standard OTEL_* variables."""
 
     endpoint: Annotated[str, Field(pattern=r"^https?://\S+$")] | None = None
-    """The collector's address for OTLP over HTTP, such as `http://127.0.0.1:4318`."""
+    """Address of the collector for OTLP over HTTP, such as `http://127.0.0.1:4318`."""
     headers: dict[str, Secret] = Field(default_factory=dict)
-    """Sent with every export; keys of a hosted collector, as references."""
+    """Headers of every export, such as the key of a hosted collector, as variables."""
     allow_insecure_hosts: list[NonEmpty] = Field(default_factory=list)
-    """Hosts that may get the headers by plain http://, such as names inside a cluster."""
+    """Hosts that may receive the headers by plain http://, such as names inside a cluster."""
     service_name: NonEmpty | None = None
-    """Absent: `holodeck`."""
+    """Name of the service in traces. Absent: `holodeck`."""
     sample_ratio: Annotated[Number, Field(ge=0, le=1)] | None = None
-    """The share of traces to keep, of those that nobody else began. Absent: all."""
+    """Share of traces to record, of those that start at the gateway, from 0 to 1. Absent: all."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -347,44 +346,44 @@ def _check_header_privacy(data: dict[str, Any]) -> list[Violation]:
 
 
 class GatewayFile(FileModel):
-    """The whole of `gateway.yaml`."""
+    """The content of `gateway.yaml`."""
 
     listen: Listen = Field(default_factory=Listen)
-    """The address and port of the gateway."""
+    """Address and port of the gateway."""
     models: list[ServedModel] = Field(default_factory=list)
-    """Plain models, by the names that clients say."""
+    """Plain models that are served, by public name."""
     agents: list[ServedAgent] = Field(default_factory=list)
-    """Agent files that are served as models."""
+    """Agents that are served as models."""
     mcp_servers: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
-    """MCP servers that the models above are offered."""
+    """MCP servers whose tools are offered to the models above."""
     keys: list[CallerKey] = Field(default_factory=list)
-    """Callers with a key of the gateway."""
+    """Callers that authenticate with a key of the gateway."""
     jwt: JWTCallers | None = None
-    """Callers with a token of an identity provider."""
+    """Callers that authenticate with a token of an identity provider."""
     storage: Storage = Field(default_factory=Storage)
-    """Where responses and conversations are stored."""
+    """Database for responses and conversations."""
     background: BackgroundRuns = Field(default_factory=BackgroundRuns)
     """Responses with `background: true`."""
     limits: GatewayLimits = Field(default_factory=GatewayLimits)
-    """What the gateway and each caller may use at once."""
+    """Limits of the gateway and of each caller."""
     log: Log = Field(default_factory=Log)
-    """What is written to standard error."""
+    """Log on standard error."""
     otel: OTel | None = None
-    """Absent, and with no OTEL_EXPORTER_OTLP_ENDPOINT: nothing is traced."""
+    """Export of traces. Absent, and without OTEL_EXPORTER_OTLP_ENDPOINT: no traces."""
     cors_origins: list[NonEmpty] = Field(default_factory=list)
     """Origins of web pages that may use the gateway, such as `https://app.example.com`."""
     request_servers: RequestServers = Field(default_factory=RequestServers)
-    """MCP servers that a request may bring along."""
+    """MCP servers that requests may declare."""
     allow_stdio: Boolean = False
-    """Lets MCP servers be started as processes of this machine."""
+    """Whether MCP servers may be started as processes on this machine."""
     seal_key: list[Secret] = Field(default_factory=list)
-    """Seals what clients keep and cannot read, such as folded conversations. Several gateways share one.
+    """Secret that encrypts items which clients store but cannot read, such as compacted conversations.
 
-    One secret or a list of them: the first one seals, all of them open what they have sealed.
-    Absent: made once and kept beside the SQLite file; with another storage, it lasts until the gateway stops.
+    One secret or a list: the first one encrypts, all of them decrypt. Several gateways share the same ones.
+    Absent: generated once and stored beside the SQLite file; with another storage, valid until the gateway stops.
     """
     mcp_output: Literal["auto", "openai", "portable"] = "auto"
-    """How calls to configured MCP servers appear on the wire. `auto`: as the request, or the program, knows them."""
+    """Form of calls to configured MCP servers in responses. `auto`: the one that the request or the client knows."""
 
     @field_validator("seal_key", mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""What a conversation is made of. Every door and every model dialect translates to and from these."""
+"""The items of a conversation. The APIs of the gateway and the dialects of models translate to and from these."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Role = Literal["system", "developer", "user", "assistant"]
 
 @record
 class ImageLink:
-    """An image that a person sent: the address of it, or the whole of it as a `data:` URL."""
+    """An image of a user message: its URL, or its bytes as a `data:` URL."""
 
     url: str
     detail: Literal["auto", "low", "high", "original"] = "auto"
@@ -23,7 +23,7 @@ class ImageLink:
 
 @record
 class FileData:
-    """A file that a person sent: its bytes as a `data:` URL, or its address."""
+    """A file of a user message: its URL, or its bytes as a `data:` URL."""
 
     url: str
     filename: str | None = None
@@ -35,24 +35,24 @@ Part = ContentBlock | ImageLink | FileData
 
 @record
 class Message:
-    """Something that somebody said."""
+    """A message of one role."""
 
     role: Role
     content: tuple[Part, ...]
     id: str = ""
     name: str = ""
-    """Who of several with this role spoke. Dialects that have no names of speakers leave it out."""
+    """The participant, where several share a role. Dialects without such names omit it."""
     type: Literal["message"] = "message"
 
     @property
     def text(self) -> str:
-        """The words of it, without pictures and files."""
+        """The text parts, joined; images and files are omitted."""
         return "".join(part.text for part in self.content if isinstance(part, TextContent))
 
 
 @record
 class FunctionCall:
-    """A tool call as the model wrote it: `arguments` is its text, which may not be JSON at all."""
+    """A tool call as the model wrote it: `arguments` is text that may be invalid JSON."""
 
     call_id: str
     name: str
@@ -63,7 +63,7 @@ class FunctionCall:
 
 @record
 class FunctionCallOutput:
-    """What a tool call came to, as the model is told."""
+    """The result of a tool call, as sent to the model."""
 
     call_id: str
     content: tuple[Part, ...]
@@ -74,7 +74,7 @@ class FunctionCallOutput:
 
 @record
 class Reasoning:
-    """What a model thought before it spoke. `opaque` is handed back to the same provider unchanged."""
+    """Reasoning of a model before its answer. `opaque` is sent back to the same provider unchanged."""
 
     text: str = ""
     summary: str = ""
@@ -109,31 +109,31 @@ class Usage:
 
 
 def place_outputs_after_calls(items: Sequence[Item]) -> tuple[Item, ...]:
-    """The same items, with each output before what a person says after its call: models insist on that.
+    """Return the items with each output moved before any message of a user that follows its call.
 
-    They insist as well that of calls that were made together all have their outputs before anything else comes.
-    Outputs that stand together are in the order of their calls.
+    Model APIs require that, and that all outputs of parallel calls come before any other item. Adjacent outputs are in
+    the order of their calls.
     """
     outputs = {item.call_id: item for item in items if isinstance(item, FunctionCallOutput)}
-    waiting: dict[str, FunctionCallOutput] = {}
+    pending: dict[str, FunctionCallOutput] = {}
     early: set[str] = set()
     order: dict[str, int] = {}
     placed: list[Item] = []
     together: list[FunctionCallOutput] = []
     for index, item in enumerate(items):
         if isinstance(item, FunctionCallOutput):
-            waiting.pop(item.call_id, None)
+            pending.pop(item.call_id, None)
             if item.call_id not in early:
                 together.append(item)
             continue
-        if waiting and (together or (isinstance(item, Message) and item.role != "assistant")):
-            together += waiting.values()
-            early |= waiting.keys()
-            waiting.clear()
+        if pending and (together or (isinstance(item, Message) and item.role != "assistant")):
+            together += pending.values()
+            early |= pending.keys()
+            pending.clear()
         if isinstance(item, FunctionCall):
             order[item.call_id] = index
             if item.call_id in outputs:
-                waiting[item.call_id] = outputs[item.call_id]
+                pending[item.call_id] = outputs[item.call_id]
         if together:
             placed += _sort_by_call(together, order)
             together = []
@@ -146,7 +146,7 @@ def _sort_by_call(outputs: list[FunctionCallOutput], order: Mapping[str, int]) -
 
 
 def output_id(call: FunctionCall) -> str:
-    """The id of a call's output: the same for the same call, also when its result is only remembered.
+    """Return the id of a call's output: the same for the same call, also when a durable run is replayed.
 
     Empty for a call without an id.
     """
@@ -155,5 +155,5 @@ def output_id(call: FunctionCall) -> str:
 
 
 def text_message(role: Role, text: str) -> Message:
-    """A message of plain text."""
+    """Build a message of plain text."""
     return Message(role=role, content=(TextContent(text=text),))

@@ -1,4 +1,4 @@
-"""Engine items as plain JSON, for storage: what is written is read back the same, bytes and all."""
+"""JSON form of conversation items, for storage. Decoding an encoded item yields an equal one, bytes included."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _DEFAULTS = {
     name: [(each.name, each.default) for each in fields(kind) if each.name != "type"]
     for name, kind in {**_PARTS, **_ITEMS}.items()
 }
-"""The fields of each but its type, and what they have when nobody says otherwise."""
+"""Fields of each type with their defaults, without `type`."""
 _UNENCODED_TYPES = frozenset({str, tuple, bool})
-"""What needs no translation; asking whether it is a mapping takes longer than all the rest."""
+"""Types that are stored as they are; checking for a mapping first would cost more than everything else."""
 
 
 def encode_items(items: Sequence[Item]) -> bytes:
-    """A JSON array."""
+    """Encode items as a JSON array."""
     return orjson.dumps([encode_item(item) for item in items])
 
 
@@ -45,7 +45,7 @@ def decode_items(encoded: bytes) -> tuple[Item, ...]:
 
 
 def encode_item(item: Item) -> dict[str, Any]:
-    """One item as a JSON object; what has its default value is left out."""
+    """Encode one item as a JSON object; fields with their default value are omitted."""
     entry = _encode_fields(item)
     if "content" in entry:
         entry["content"] = [_encode_fields(part) for part in entry["content"]]

@@ -1,7 +1,13 @@
-"""The model behind an agent, as it stands in its file."""
+"""The model of `model`: which provider and model an agent uses, with what each provider requires of a file.
+
+A provider has two registry rows: its `ProviderSpec` here, for configuration files, and its row in
+`providers/registry.py`, which builds it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -15,7 +21,7 @@ from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, BadURLError, is_s
 
 
 class Provider(StrEnum):
-    """Who runs the model."""
+    """The service or library that runs a model."""
 
     OPENAI = "openai"
     AZURE_OPENAI = "azure_openai"
@@ -26,40 +32,67 @@ class Provider(StrEnum):
     REHEARSAL = "rehearsal"
 
 
-API_KEY_VARIABLES = {
-    Provider.OPENAI: "OPENAI_API_KEY",
-    Provider.AZURE_OPENAI: "AZURE_OPENAI_API_KEY",
-    Provider.ANTHROPIC: "ANTHROPIC_API_KEY",
-}
-"""Where the key is looked for when the file does not give one."""
+@dataclass(frozen=True, kw_only=True)
+class ProviderSpec:
+    """What a configuration file must or may say about the models of one provider."""
 
-NEEDS_ENDPOINT = {Provider.AZURE_OPENAI, Provider.OPENAI_COMPATIBLE}
-NEEDS_NAME = set(Provider) - {Provider.LOCAL, Provider.REHEARSAL}
+    key_variable: str | None = None
+    """Environment variable with the key, used if the file has none. None: the provider has no such variable."""
+    is_service: bool = True
+    """Whether it is reached over HTTP: its models need a `name`, and may have a `timeout`."""
+    needs_endpoint: bool = False
+    """Whether `endpoint` is required, because the provider has no common address."""
+    has_api_version: bool = False
+    """Whether `api_version` is accepted."""
+
+
+PROVIDER_SPECS: Mapping[Provider, ProviderSpec] = {
+    Provider.OPENAI: ProviderSpec(key_variable="OPENAI_API_KEY"),
+    Provider.AZURE_OPENAI: ProviderSpec(key_variable="AZURE_OPENAI_API_KEY", needs_endpoint=True, has_api_version=True),
+    Provider.ANTHROPIC: ProviderSpec(key_variable="ANTHROPIC_API_KEY"),
+    Provider.OLLAMA: ProviderSpec(),
+    Provider.OPENAI_COMPATIBLE: ProviderSpec(needs_endpoint=True),
+    Provider.LOCAL: ProviderSpec(is_service=False),
+    Provider.REHEARSAL: ProviderSpec(is_service=False),
+}
+API_KEY_VARIABLES = {provider: spec.key_variable for provider, spec in PROVIDER_SPECS.items() if spec.key_variable}
+NEEDS_ENDPOINT = {provider for provider, spec in PROVIDER_SPECS.items() if spec.needs_endpoint}
+NEEDS_NAME = {provider for provider, spec in PROVIDER_SPECS.items() if spec.is_service}
+_HAS_API_VERSION = {provider for provider, spec in PROVIDER_SPECS.items() if spec.has_api_version}
 
 
 class LLM(FileModel):
-    """Which model, where, and how it is asked."""
+    """A model, its provider, and the parameters of its requests."""
 
     provider: Provider = Field(default=Provider.REHEARSAL, strict=False)
-    """Who runs the model. `rehearsal` follows rules and needs no key."""
+    """Provider of the model. `rehearsal` follows rules and needs no key."""
     name: NonEmpty | None = None
-    """The model's name at its provider."""
+    """Name of the model at its provider."""
     endpoint: NonEmpty | None = None
-    """The base URL of the API."""
+    """Base URL of the API."""
     api_key: Secret | None = None
-    """The key, as a variable: `${OPENAI_API_KEY}`. Absent: that variable of the provider, if it is set."""
+    """API key, as a variable: `${OPENAI_API_KEY}`. Absent: the provider's usual variable, if it is set."""
     allow_insecure_hosts: list[NonEmpty] = Field(default_factory=list)
-    """Hosts that may get the key by plain http://, such as names inside a cluster."""
+    """Hosts that may receive the key by plain http://, such as names inside a cluster."""
     temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
-    """How freely the model chooses its words, from 0 to 2. Absent: the provider's default."""
+    """Sampling temperature, from 0 to 2. Absent: the provider's default."""
     max_tokens: Annotated[Integer, Field(ge=1)] | None = None
-    """The most tokens that one answer of the model may have. Absent: the provider's default."""
+    """Tokens that one answer of the model may have. Absent: the provider's default."""
     top_p: Annotated[Number, Field(ge=0, le=1)] | None = None
-    """Only the likeliest words that together have this probability are chosen from. Absent: the provider's default."""
+    """Nucleus sampling: choose among the likeliest tokens of this total probability. Absent: the provider's default."""
     timeout: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] | None = None
-    """Seconds that the model may say nothing. Absent: 600 before its first word, and 300 after that."""
+    """Seconds without output after which a turn fails. Absent: 600 before the first output, 300 after it."""
     api_version: NonEmpty | None = None
-    """Azure OpenAI's version of the API."""
+    """API version of Azure OpenAI. Only for `azure_openai`."""
+
+    @property
+    def spec(self) -> ProviderSpec:
+        return PROVIDER_SPECS[self.provider]
+
+    @property
+    def is_at_provider(self) -> bool:
+        """Whether requests go to the provider's own service, and not to another program behind an `endpoint`."""
+        return self.endpoint is None or self.spec.needs_endpoint
 
     @model_validator(mode="wrap")
     @classmethod
@@ -70,14 +103,15 @@ class LLM(FileModel):
 def _check_llm(data: dict[str, Any]) -> list[Violation]:
     provider = data.get("provider", Provider.REHEARSAL)
     if not isinstance(provider, str):
-        return []  # the field's own type says so
+        # The type of the field reports it.
+        return []
     written = as_written(provider)
     found: list[Violation] = []
     if provider in NEEDS_NAME and not data.get("name"):
         found.append(Violation(key="name", message=f"'name' is required for provider {written}", fix="Name the model."))
     if provider in NEEDS_ENDPOINT and not data.get("endpoint"):
         found.append(Violation(key="endpoint", message=f"'endpoint' is required for provider {written}"))
-    if provider != Provider.AZURE_OPENAI and data.get("api_version") is not None:
+    if provider not in _HAS_API_VERSION and data.get("api_version") is not None:
         found.append(Violation(key="api_version", message="'api_version' has no meaning here (only for azure_openai)"))
     if provider not in NEEDS_NAME and data.get("timeout") is not None:
         found.append(Violation(key="timeout", message=f"'timeout' has no meaning here (not for {written})"))

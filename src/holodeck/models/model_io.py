@@ -1,4 +1,4 @@
-"""One exchange with a model: what it is asked, and what comes back while it answers."""
+"""The request of one model turn, and the events of its answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holodeck.models.items import Item, Usage
 
 @record
 class ToolSpec:
-    """A tool as a model is offered it."""
+    """A tool as it is described to a model."""
 
     name: str
     description: str = ""
@@ -22,7 +22,7 @@ class ToolSpec:
 
 @record
 class ToolChoice:
-    """Whether the model may, must or must not call a tool; `name` forces one tool, `allowed` narrows the choice."""
+    """Whether the model may, must or must not call a tool. `name` forces one tool, `allowed` restricts the choice."""
 
     mode: Literal["auto", "required", "none"] = "auto"
     name: str | None = None
@@ -31,7 +31,7 @@ class ToolChoice:
 
 @record
 class ModelRequest:
-    """All that a model is told for one turn."""
+    """The whole request of one turn."""
 
     items: tuple[Item, ...]
     instructions: str | None = None
@@ -39,19 +39,19 @@ class ModelRequest:
     tool_choice: ToolChoice = field(default_factory=ToolChoice)
     parallel_tool_calls: bool = True
     response_format: Mapping[str, Any] | None = None
-    """A JSON Schema that the answer must fit."""
+    """JSON Schema that the answer must match."""
     temperature: float | None = None
     top_p: float | None = None
     max_tokens: int | None = None
     effort: str | None = None
-    """How hard to think: `low`, `medium`, `high`, and whatever else the model knows."""
+    """Reasoning effort: `low`, `medium`, `high`, or another value that the model knows."""
     summary: str | None = None
-    """How much of the thinking to tell: `auto`, `concise` or `detailed`."""
+    """Summary of the reasoning in the answer: `auto`, `concise` or `detailed`."""
     verbosity: str | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     stop: tuple[str, ...] = ()
-    """Words at which the answer ends, before them."""
+    """Texts before which the answer ends."""
     seed: int | None = None
 
 
@@ -61,12 +61,12 @@ class TextDelta:
 
     text: str
     is_refusal: bool = False
-    """True when the model says so that it will not answer."""
+    """True if the text is a refusal to answer."""
 
 
 @record
 class ReasoningDelta:
-    """More of what the model thinks aloud."""
+    """More of the model's reasoning."""
 
     text: str
 
@@ -83,19 +83,19 @@ class CallDelta:
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "size", "memory"]
 CUT_SHORT: frozenset[FinishReason] = frozenset({"length", "content_filter", "size", "memory"})
-"""The model was stopped in the middle of what it said last, which may have been a call. `size` and `memory`:
-by the engine, at a limit of bytes of its own, or of all runs together; no provider says so."""
+"""Reasons for which the last item may be incomplete, a call included. `size` and `memory` are set by the engine, at the
+byte limit of the answer and at the shared byte budget; no provider reports them."""
 
 
 @record
 class ModelAnswer:
-    """The end of a turn: everything the model said, whole. Always the last event, and there is exactly one."""
+    """The complete answer of a turn. Exactly one per turn, always the last event."""
 
     items: tuple[Item, ...]
     finish: FinishReason
     usage: Usage = field(default_factory=Usage)
     model: str = ""
-    """The name that the provider gave to the model that answered."""
+    """Name of the model that answered, as the provider reports it."""
 
 
 ModelEvent = TextDelta | ReasoningDelta | CallDelta | ModelAnswer

@@ -1,30 +1,31 @@
-"""What a `storage.url` leads to: `sqlite:///path/to/file.db`, `sqlite://:memory:`, or `postgresql://...`."""
+"""Parsing of `storage.url`: `sqlite:///path/to/file.db`, `sqlite://:memory:`, or `postgresql://...`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-_MEMORY = {"sqlite://:memory:", "sqlite:///:memory:"}  # the second is how SQLAlchemy's users write it
+# The second form is SQLAlchemy's.
+_MEMORY = {"sqlite://:memory:", "sqlite:///:memory:"}
 
 
 def is_in_memory(url: str) -> bool:
-    """Whether nothing is kept when the process ends."""
+    """Return whether the database is in memory, and lost when the process ends."""
     return url in _MEMORY
 
 
 def is_sqlite(url: str) -> bool:
-    """Whether it is a SQLite database; any other is a PostgreSQL server."""
+    """Return whether it is a SQLite database; any other is a PostgreSQL server."""
     return url.startswith("sqlite://")
 
 
 def sqlite_path(url: str, folder: Path) -> Path:
-    """The file that a `sqlite:///...` names. A relative path is relative to `folder`."""
+    """Return the file of a `sqlite:///...` URL. A relative path is relative to `folder`."""
     path = Path(url.partition("://")[2].removeprefix("/"))
     return path.expanduser() if path.parts[:1] == ("~",) else folder / path
 
 
 def seal_key_file(url: str, folder: Path) -> Path | None:
-    """The file beside the database in which a gateway keeps the key that it has made; None: the database is no file."""
+    """Return the file for a generated seal key, beside the database; None if the database is not a file."""
     if not is_sqlite(url) or is_in_memory(url):
         return None
     path = sqlite_path(url, folder)

@@ -1,4 +1,4 @@
-"""The tools an agent may have, as they stand in its file. Data and rules; nothing is started here."""
+"""The models of `tools`: MCP servers and Python functions. Rules between fields are in `tool_rules`."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from holodeck.models.file_model import (
     validate_with_rules,
 )
 
-# Generous, for complex operations.
+# Seconds for one call: generous, for complex operations.
 DEFAULT_REQUEST_TIMEOUT = 60
+# Seconds to connect, and of silence on an event stream.
 DEFAULT_CONNECT_TIMEOUT = 30.0
 DEFAULT_SSE_READ_TIMEOUT = 300.0
-# A cold `npx -y` downloads for 20 s and more.
+# Seconds for a server to start: a cold `npx -y` downloads for 20 s and more.
 DEFAULT_STARTUP_TIMEOUT = 120.0
-# Of one server: a busy gateway needs them, and a small server still bears them.
+# Calls of one server at once: enough for a busy gateway, and not too many for a small server.
 DEFAULT_CONCURRENT_CALLS = 64
 MAX_CONCURRENT_CALLS = 10_000
-# What is kept of one result; what the model is shown is cut much shorter.
+# Bytes of one result; the model receives a much shorter text.
 DEFAULT_MAX_RESULT_BYTES = 64 * MIB
 MAX_RESULT_BYTES = 1024 * MIB
-
 
 TOOL_NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
 
@@ -52,7 +52,7 @@ Seconds = Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)]
 
 
 class TransportType(StrEnum):
-    """How HoloDeck talks to an MCP server."""
+    """Transport to an MCP server."""
 
     STDIO = "stdio"
     SSE = "sse"
@@ -61,7 +61,7 @@ class TransportType(StrEnum):
 
 
 class CommandType(StrEnum):
-    """What may start an MCP server on this machine."""
+    """Program that starts an MCP server on this machine."""
 
     NPX = "npx"
     UVX = "uvx"
@@ -69,59 +69,59 @@ class CommandType(StrEnum):
 
 
 class Approval(FileModel):
-    """Which tools of a server a person must approve, by name or glob."""
+    """Tools of a server whose calls need approval, by name or glob."""
 
     always: list[NonEmpty] = Field(default_factory=list)
-    """Tools that a person must approve each time."""
+    """Tools whose every call needs approval."""
     never: list[NonEmpty] = Field(default_factory=list)
-    """Tools that need no approval, also where `always` matches."""
+    """Tools that need no approval, even if `always` matches."""
 
 
 class MCPTool(FileModel):
-    """An MCP server, with how to start or reach it and what the agent may do with it."""
+    """An MCP server: how it is started or reached, and what the agent may do with it."""
 
     name: ToolName
-    """How the agent, the logs and the commands call this server; unique in the file."""
+    """Name of the server for the agent, the log and the commands; unique in the file."""
     description: NonEmpty | None = None
-    """What it is for, in words for people and models. Absent: what the server says of itself."""
+    """Purpose of the server, for people and models. Absent: the server's own description."""
     type: Literal["mcp"] = "mcp"
     """An MCP server."""
     server: str = ""
-    """The package or service: an npm or PyPI name, an image, or a label."""
+    """Package or service: an npm or PyPI name, an image, or a label."""
     transport: TransportType = Field(default=TransportType.STDIO, strict=False)
-    """How the server is reached: started as a process (`stdio`), or over the network."""
+    """Transport to the server: a process on this machine (`stdio`), or the network."""
 
     command: CommandType | None = Field(default=None, strict=False)
-    """What starts the server: npx, uvx or docker."""
+    """Program that starts the server: npx, uvx or docker."""
     args: list[str] | None = None
-    """Arguments of `command`. Absent: made from `server`."""
+    """Arguments of `command`. Absent: derived from `server`."""
     env: dict[str, Secret] = Field(default_factory=dict)
-    """Variables for the server's process."""
+    """Environment variables of the server's process."""
     env_file: NonEmpty | None = Field(default=None, validation_alias=AliasChoices("envFile", "env_file"))
-    """A file of variables, relative to the agent file, for the server's process and for `${...}` in this tool."""
+    """File of variables, relative to the agent file, for the server's process and for `${...}` in this tool."""
     encoding: NonEmpty = "utf-8"
-    """The encoding of the server's standard input and output."""
+    """Encoding of the server's standard input and output."""
     cwd: NonEmpty | None = None
-    """The folder that the server is started in. Absent: the agent file's folder."""
+    """Working directory of the server. Absent: the folder of the agent file."""
 
     url: NonEmpty | None = None
-    """Where the server is, such as `https://mcp.example.com/mcp`."""
+    """URL of the server, such as `https://mcp.example.com/mcp`."""
     headers: dict[str, Secret] = Field(default_factory=dict)
-    """Sent with every request, such as `Authorization: Bearer ${API_TOKEN}`."""
+    """Headers of every request, such as `Authorization: Bearer ${API_TOKEN}`."""
     timeout: Seconds = DEFAULT_CONNECT_TIMEOUT
     """Seconds to establish a connection."""
     sse_read_timeout: Seconds = DEFAULT_SSE_READ_TIMEOUT
-    """Seconds of silence on an event stream before it is given up."""
+    """Seconds of silence after which an event stream is closed."""
     terminate_on_close: Boolean = True
-    """Tell the server when the session ends."""
+    """Whether the server is notified when the session ends."""
     allow_insecure_hosts: list[NonEmpty] = Field(default_factory=list)
     """Hosts that may be reached by plain http://, such as names inside a cluster."""
     auth: Auth | None = None
-    """How HoloDeck proves to the server who it is. Absent: by `headers` alone."""
+    """How HoloDeck authenticates to the server. Absent: by `headers` only."""
     caller_authorization: Boolean = False
-    """In a gateway: a request may bring its caller's own `authorization` or `headers` for this server.
+    """In a gateway: whether a request may carry its caller's own `authorization` or `headers` for this server.
 
-    They are sent instead of `auth` and `headers` of this file, over a connection that is only that caller's.
+    They replace `auth` and `headers` of this file, on a connection that only that caller uses.
     """
 
     config: dict[str, Any] = Field(default_factory=dict)
@@ -129,37 +129,37 @@ class MCPTool(FileModel):
     load_tools: Boolean = True
     """Whether the server's tools are offered to the model."""
     load_prompts: Boolean = True
-    """Whether the server's prompts are offered to the person."""
+    """Whether the server's prompts are offered to the user."""
     request_timeout: Annotated[Integer, Field(ge=1, le=MAX_TIMEOUT)] = DEFAULT_REQUEST_TIMEOUT
-    """Seconds before a call becomes a tool error."""
+    """Seconds after which a call fails with a tool error."""
     max_concurrent_calls: Annotated[Integer, Field(ge=1, le=MAX_CONCURRENT_CALLS)] = DEFAULT_CONCURRENT_CALLS
-    """Calls of this server at once; one more waits for its turn, within its own `request_timeout`."""
+    """Calls of this server at once. Further ones wait, within their own `request_timeout`."""
     startup_timeout: Seconds = DEFAULT_STARTUP_TIMEOUT
-    """Seconds for the server to start and answer for the first time."""
+    """Seconds for the server to start and to answer its first request."""
 
     enabled: Boolean = True
-    """false: as if the server were not in the file."""
+    """Whether the server is used. false: it is ignored."""
     required: Boolean = False
-    """Without this server nothing runs: a run fails before the model is asked, a request with the status 503."""
+    """Whether runs need this server. true: without it, a run fails before its first turn, a request with status 503."""
     allowed_tools: list[NonEmpty] | None = None
-    """Names or globs of the tools to offer. Absent: all."""
+    """Names or globs of tools that are offered to the model. Absent: all."""
     denied_tools: list[NonEmpty] = Field(default_factory=list)
-    """Names or globs of tools never to offer."""
+    """Names or globs of tools that are never offered."""
     approval: Annotated[
         Annotated[Literal["never", "always"], Tag("text")] | Annotated[Approval, Tag("mapping")],
         Discriminator(text_or_mapping),
     ] = "never"
-    """Which calls a person must approve first."""
+    """Calls that need approval: `never`, `always`, or lists of tools."""
     sampling: Literal["deny", "allow"] = "deny"
-    """Whether the server may ask the agent's model to write for it."""
+    """Whether the server may send requests to the agent's model (MCP sampling)."""
     idempotent_tools: list[NonEmpty] = Field(default_factory=list)
-    """Names or globs of tools that may be called again when a connection is lost mid-call."""
+    """Names or globs of tools that may be called again if the connection is lost during a call."""
     roots: list[NonEmpty] = Field(default_factory=list)
-    """Folders offered to the server as MCP roots."""
+    """Folders that are announced to the server as MCP roots."""
     max_result_bytes: Annotated[Integer, Field(ge=KIB, le=MAX_RESULT_BYTES)] = DEFAULT_MAX_RESULT_BYTES
-    """What is kept of one result; the rest is cut and marked."""
+    """Bytes of one result. The rest is cut off, and the cut is marked."""
     allow_unsafe_args: Boolean = False
-    """Allow arguments and variables that can run other code than the named server."""
+    """Whether arguments and variables that can run other code than the named server are allowed."""
 
     @field_validator("encoding")
     @classmethod
@@ -172,7 +172,7 @@ class MCPTool(FileModel):
     @model_validator(mode="wrap")
     @classmethod
     def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[MCPTool]) -> MCPTool:
-        """The rules between fields. A bare npm name is started with npx, as it was before there was a command."""
+        """Check rules between fields. A bare npm name without a command is deprecated, and started with npx."""
         if isinstance(data, dict) and tool_rules.is_legacy_npm(data):
             message = f"server {data['server']} has no command and is started with npx; write 'command: npx'"
             warnings.warn(message, DeprecationWarning, stacklevel=2)
@@ -184,19 +184,19 @@ class FunctionTool(FileModel):
     """A Python function in the agent's project, offered to the model as a tool."""
 
     name: ToolName
-    """How the model and the logs call this function; unique in the file."""
+    """Name of the function for the model and the log; unique in the file."""
     description: NonEmpty | None = None
-    """What it does. Absent: the function's docstring."""
+    """Description of the function. Absent: its docstring."""
     type: Literal["function"]
     """A Python function of the project."""
     file: NonEmpty
-    """The Python file, relative to the agent file and inside its folder."""
+    """Path of the Python file, relative to the agent file and inside its folder."""
     function: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-    """The name of the function in that file."""
+    """Name of the function in that file."""
     parameters: dict[str, Any] | None = None
-    """A JSON Schema of the arguments. Absent: made from the signature."""
+    """JSON Schema of the arguments. Absent: derived from the signature."""
     request_timeout: Annotated[Integer, Field(ge=1, le=MAX_TIMEOUT)] = DEFAULT_REQUEST_TIMEOUT
-    """Seconds before a call becomes a tool error."""
+    """Seconds after which a call fails with a tool error."""
 
 
 Tool = Annotated[MCPTool | FunctionTool, Field(discriminator="type")]

@@ -1,4 +1,4 @@
-"""The rules between the fields of an MCP tool: from a mapping as written to the violations in it, each with its key."""
+"""The rules between the fields of an MCP tool. `find_violations` checks a mapping as written in the file."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ FIELD_TRANSPORTS: Mapping[str, frozenset[str]] = {
 
 
 def find_violations(data: Mapping[str, Any]) -> list[Violation]:
-    """Every rule that this tool breaks."""
+    """Return every violation of a rule between fields."""
     transport = data.get("transport") or "stdio"
     if not isinstance(transport, str):
-        return []  # the field's own type says so
+        # The type of the field reports it.
+        return []
     found: list[Violation] = []
     if transport not in TRANSPORTS:
         found.append(_unknown_transport_violation(transport))
@@ -57,7 +58,7 @@ def find_violations(data: Mapping[str, Any]) -> list[Violation]:
 
 
 def is_legacy_npm(data: Mapping[str, Any]) -> bool:
-    """A stdio server without a command whose `server` is a scoped npm name: the format before there was a command."""
+    """Return whether this is the old format: a stdio server without a command, whose `server` is a scoped npm name."""
     server = data.get("server")
     return (
         str(data.get("transport") or "stdio") == "stdio"
@@ -68,9 +69,10 @@ def is_legacy_npm(data: Mapping[str, Any]) -> bool:
 
 
 def encoding_problem(name: str) -> str | None:
-    """Why this cannot be the encoding of a line-based text stream, or None."""
+    """Return why this cannot be the encoding of a line-based text stream, or None."""
     try:
-        is_text = codecs.lookup(name)._is_text_encoding  # not public, but what open() itself asks
+        # Not public, but `open` checks the same attribute.
+        is_text = codecs.lookup(name)._is_text_encoding
     except (LookupError, ValueError):
         return "'encoding' is not an encoding that Python knows; 'utf-8' is the usual one"
     if not is_text or "\n".encode(name) != b"\n":
@@ -79,12 +81,12 @@ def encoding_problem(name: str) -> str | None:
 
 
 def _unknown_transport_violation(transport: str) -> Violation:
-    said = transport.lower()
-    meant = [_OTHER_NAMES[said]] if said in _OTHER_NAMES else difflib.get_close_matches(said, TRANSPORTS, n=1)
+    name = transport.lower()
+    similar = [_OTHER_NAMES[name]] if name in _OTHER_NAMES else difflib.get_close_matches(name, TRANSPORTS, n=1)
     return Violation(
         key="transport",
         message="Unknown transport. Supported transports: " + ", ".join(TRANSPORTS),
-        fix=f"Did you mean '{meant[0]}'?" if meant else "",
+        fix=f"Did you mean '{similar[0]}'?" if similar else "",
     )
 
 
@@ -127,7 +129,8 @@ def _check_server(data: Mapping[str, Any]) -> list[Violation]:
 def _check_command(data: Mapping[str, Any]) -> list[Violation]:
     command = data.get("command")
     if command is None:
-        if is_legacy_npm(data) or "url" in data:  # a URL on stdio is reported once, as a field of another transport
+        # A URL with stdio is reported once, as a field of another transport.
+        if is_legacy_npm(data) or "url" in data:
             return []
         return [
             Violation(
@@ -180,7 +183,8 @@ def _check_url(data: Mapping[str, Any], transport: str) -> list[Violation]:
         message = f"'url' is required for {as_written(transport)} transport"
         return [Violation(key="url", message=message, kind=MissingTransportFieldError)]
     if not isinstance(url, str):
-        return []  # the field's own type says so
+        # The type of the field reports it.
+        return []
     hosts = data.get("allow_insecure_hosts")
     insecure = [host for host in hosts if isinstance(host, str)] if isinstance(hosts, list) else []
     problem = url_problem(url, websocket=transport == "websocket", allow_insecure_hosts=insecure)

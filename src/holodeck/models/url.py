@@ -1,4 +1,4 @@
-"""Which URLs an MCP server may have, judged by the parsed host and never by how the text begins."""
+"""Which URLs are accepted for MCP servers and models. Judges the parsed host, never a prefix of the text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WEBSOCKET_REQUIRED = "'url' must use wss:// or ws://"
 
 
 class Endpoint(NamedTuple):
-    """The parts of a URL that decide whether it may be dialled."""
+    """The components of a URL that decide whether it is accepted."""
 
     scheme: str
     host: str
@@ -24,11 +24,11 @@ class Endpoint(NamedTuple):
 
 
 class BadURLError(ValueError):
-    """The text is not a URL that can be dialled; the message says why."""
+    """The text is not an acceptable URL; the message says why."""
 
 
 def parse_endpoint(url: str) -> Endpoint:
-    """Take a URL apart, refusing what clients and people read differently."""
+    """Parse a URL. Raises `BadURLError`, also for text that different clients, or people, would read differently."""
     if any(char.isspace() or not char.isprintable() for char in url):
         raise BadURLError("'url' must not contain spaces or control characters")
     if "\\" in url:
@@ -51,7 +51,7 @@ def parse_endpoint(url: str) -> Endpoint:
 
 
 def is_loopback(host: str) -> bool:
-    """True for `localhost`, 127.0.0.0/8 (also mapped into IPv6) and ::1; false for what only looks like them."""
+    """Return whether a host is `localhost`, in 127.0.0.0/8 (also mapped into IPv6), or ::1."""
     if host.lower().removesuffix(".") == "localhost":
         return True
     try:
@@ -64,18 +64,19 @@ def is_loopback(host: str) -> bool:
 
 
 def is_sent_in_cleartext(url: str, allow_insecure_hosts: object) -> bool:
-    """Whether credentials that are sent with requests to this URL can be read on their way."""
+    """Return whether credentials in requests to this URL can be read on the network."""
     try:
         endpoint = parse_endpoint(url)
     except BadURLError:
-        return False  # which is refused as such
+        # A malformed URL is refused by another rule.
+        return False
     listed = allow_insecure_hosts if isinstance(allow_insecure_hosts, list) else []
     is_listed = endpoint.host in {str(host).lower() for host in listed}
     return endpoint.scheme == "http" and not endpoint.is_loopback and not is_listed
 
 
 def url_problem(url: str, *, websocket: bool, allow_insecure_hosts: Collection[str] = ()) -> str | None:
-    """Why this URL is refused for an MCP server, or None."""
+    """Return why this URL is refused for an MCP server, or None."""
     try:
         scheme, host, loopback = parse_endpoint(url)
     except BadURLError as error:
