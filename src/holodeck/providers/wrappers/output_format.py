@@ -23,12 +23,14 @@ from holodeck.lib.json.schema import SchemaError
 from holodeck.lib.json.schema_worker import SchemaChecker, UncheckedError
 from holodeck.lib.limits import MAX_CHECKED_BYTES
 from holodeck.models.items import FunctionCall, Message, Usage, text_message
-from holodeck.models.llm import LLM, Provider
+from holodeck.models.llm import LLM
 from holodeck.models.model_io import CUT_SHORT, ModelAnswer, ModelEvent, ModelRequest, TextDelta
 from holodeck.providers.base import Batches, BatchingModel, ModelProvider, stream_in_batches
 from holodeck.providers.encoding import is_strict
+from holodeck.providers.registry import PROVIDERS
 
-MAX_CORRECTIONS = 2  # a model that has not understood after two explanations does not understand the third
+# Corrections of one answer: a model that did not understand two explanations does not understand a third.
+MAX_CORRECTIONS = 2
 _CORRECTION = (
     "Your answer does not fit the JSON Schema that it must fit: {reason}. "
     "Answer again with JSON that fits it, and nothing else."
@@ -146,14 +148,11 @@ class FormatEnforcer(BatchingModel):
 
 
 def format_guarantee_of(llm: LLM) -> Guarantee:
-    """What the provider of a model promises: local models always, OpenAI and Anthropic for a closed schema.
-
-    Behind an endpoint of one's own is another program, which may ignore the format.
-    """
-    if llm.provider is Provider.LOCAL:
+    """Return for which schemas the provider of a model guarantees the format, by its row in the registry."""
+    guarantee = PROVIDERS[llm.provider].guarantees_format
+    if guarantee == "always":
         return lambda _: True
-    is_own_service = llm.endpoint is None and llm.provider in {Provider.OPENAI, Provider.ANTHROPIC}
-    return is_strict if is_own_service or llm.provider is Provider.AZURE_OPENAI else lambda _: False
+    return is_strict if guarantee == "strict" and llm.is_at_provider else lambda _: False
 
 
 def _has_refusal(batch: list[ModelEvent]) -> bool:

@@ -1,0 +1,121 @@
+"""The model providers: how each one is built, and what the wrappers have to know about it.
+
+A provider is one `RegistryRow` here, and one `ProviderSpec` in `models/llm.py` with the rules of its configuration.
+Rows import the provider's module when it is built, so that a command loads only the dialect that it uses.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, cast
+from urllib.parse import urlsplit
+
+from holodeck.lib.secret import Secret
+from holodeck.models.llm import LLM, Provider
+from holodeck.providers.base import ModelProvider
+from holodeck.providers.tool_schemas import SchemaRulesName
+
+OLLAMA_URL = "http://localhost:11434/v1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """A configured model with its key."""
+
+    llm: LLM
+    key: Secret | None = None
+    key_source: str = "model.api_key"
+    """Where the key comes from, for error messages."""
+
+    @property
+    def name(self) -> str:
+        return self.llm.name or ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegistryRow:
+    """One provider."""
+
+    build: Callable[[ModelSettings], ModelProvider]
+    """Builds the bare model, without wrappers. Makes no network access."""
+    schema_rules: SchemaRulesName = "generic"
+    """Which tool schemas the provider accepts."""
+    guarantees_format: Literal["never", "strict", "always"] = "never"
+    """Whether the provider itself makes answers match `response_format`. `strict`: for strict schemas, and only at the
+    provider's own service, since another program behind an `endpoint` may ignore the format."""
+
+
+def _build_openai(settings: ModelSettings) -> ModelProvider:
+    """OpenAI itself is called through its Responses API; other servers mostly have Chat Completions only."""
+    if settings.llm.endpoint is not None:
+        return _build_chat(settings)
+    from holodeck.providers.openai_responses import Responses
+
+    return Responses(model=settings.name, api_key=settings.key, key_source=settings.key_source)
+
+
+def _build_azure(settings: ModelSettings) -> ModelProvider:
+    from holodeck.providers.openai_chat import AzureChatCompletions
+
+    return AzureChatCompletions(
+        base_url=settings.llm.endpoint or "",
+        deployment=settings.name,
+        api_key=settings.key or Secret(""),
+        api_version=settings.llm.api_version,
+        key_source=settings.key_source,
+    )
+
+
+def _build_anthropic(settings: ModelSettings) -> ModelProvider:
+    from holodeck.providers.anthropic import ANTHROPIC_URL, Anthropic
+
+    return Anthropic(
+        model=settings.name,
+        base_url=settings.llm.endpoint or ANTHROPIC_URL,
+        api_key=settings.key,
+        key_source=settings.key_source,
+    )
+
+
+def _build_chat(settings: ModelSettings) -> ModelProvider:
+    return _build_chat_at(settings, settings.llm.endpoint or "")
+
+
+def _build_ollama(settings: ModelSettings) -> ModelProvider:
+    endpoint = settings.llm.endpoint or OLLAMA_URL
+    # Users write the address of the server; its OpenAI dialect is under `/v1`.
+    has_path = bool(urlsplit(endpoint).path.strip("/"))
+    return _build_chat_at(settings, endpoint if has_path else endpoint.rstrip("/") + "/v1")
+
+
+def _build_chat_at(settings: ModelSettings, base_url: str) -> ModelProvider:
+    from holodeck.providers.openai_chat import ChatCompletions
+
+    return ChatCompletions(
+        base_url=base_url,
+        model=settings.name,
+        api_key=settings.key,
+        key_source=settings.key_source,
+        provider=str(settings.llm.provider),
+    )
+
+
+def _build_local(settings: ModelSettings) -> ModelProvider:
+    return cast(ModelProvider, importlib.import_module("holodeck.providers.local").Local(settings.llm))
+
+
+def _build_rehearsal(_: ModelSettings) -> ModelProvider:
+    return cast(ModelProvider, importlib.import_module("holodeck.providers.rehearsal").Rehearsal())
+
+
+PROVIDERS: Mapping[Provider, RegistryRow] = {
+    Provider.OPENAI: RegistryRow(build=_build_openai, schema_rules="openai", guarantees_format="strict"),
+    Provider.AZURE_OPENAI: RegistryRow(build=_build_azure, schema_rules="openai", guarantees_format="strict"),
+    Provider.ANTHROPIC: RegistryRow(build=_build_anthropic, schema_rules="anthropic", guarantees_format="strict"),
+    Provider.OLLAMA: RegistryRow(build=_build_ollama),
+    Provider.OPENAI_COMPATIBLE: RegistryRow(build=_build_chat),
+    Provider.LOCAL: RegistryRow(build=_build_local, guarantees_format="always"),
+    Provider.REHEARSAL: RegistryRow(build=_build_rehearsal),
+}
