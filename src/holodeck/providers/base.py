@@ -1,4 +1,9 @@
-"""A model's events, several at a time when they came together: then a wait and a hand-over serve many of them."""
+"""The interface of a model, and the base classes of its implementations and wrappers.
+
+`ModelProvider` is the protocol that the engine uses. A `BatchingModel` yields events in the batches in which they
+arrived, so that one wait serves many of them; `stream_in_batches` reads any model that way. A `ModelWrapper` is a
+`BatchingModel` around another model, and owns it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,10 @@ T = TypeVar("T")
 
 
 class ClosingIterator(Generic[T]):
-    """Closes the iterator on the way out, if it can be closed: `async for` alone leaves that to the collector."""
+    """Closes an iterator at the end of an `async with` block, if it can be closed.
+
+    `async for` alone leaves that to the garbage collector.
+    """
 
     __slots__ = ("_events",)
 
@@ -29,7 +37,7 @@ class ClosingIterator(Generic[T]):
 
 
 class ModelProvider(Protocol):
-    """A model that answers. Errors are `ModelError`s of `holodeck.lib.errors`; leaving the iterator stops the model."""
+    """A model. It raises `ModelError` of `holodeck.lib.errors`; closing the iterator stops the model."""
 
     @property
     def name(self) -> str:
@@ -37,11 +45,11 @@ class ModelProvider(Protocol):
         ...
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Ask once. Deltas come as they are produced; the last event is `ModelAnswer`."""
+        """Send one request. Yields deltas as they are produced; the last event is the `ModelAnswer`."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections. Bounded; may be called twice."""
+        """Release connections, within a bounded time. Idempotent."""
         ...
 
 
@@ -49,25 +57,44 @@ Batches = AsyncGenerator[list[ModelEvent], None]
 
 
 class BatchingModel:
-    """A model that knows which of its events came together. Whoever wants them one by one has `stream`.
+    """A model that yields events in the batches in which they arrived; `stream` yields them one by one.
 
-    Not an `ABC`: every turn asks several times who is one, and of those Python takes long to say it.
+    Not an `ABC`: every turn checks `isinstance` several times, which is slow for an `ABC`.
     """
 
     def stream_batches(self, request: ModelRequest) -> Batches:
-        """Ask once; no batch is empty. Leaving the iterator stops the model."""
+        """Send one request. No batch is empty. Closing the iterator stops the model."""
         raise NotImplementedError
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Ask once, an event at a time."""
+        """Send one request and yield one event at a time."""
         async with aclosing(self.stream_batches(request)) as batches:
             async for batch in batches:
                 for event in batch:
                     yield event
 
 
+class ModelWrapper(BatchingModel):
+    """Adds behaviour around `inner`, which it owns."""
+
+    def __init__(self, inner: ModelProvider) -> None:
+        self._inner = inner
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a circuit breaker inside refuses requests at the moment, because the model kept failing."""
+        return bool(getattr(self._inner, "is_open", False))
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
 def stream_in_batches(model: ModelProvider, request: ModelRequest) -> Batches:
-    """Ask any model: one that knows of no batches gives every event in one of its own."""
+    """Send one request to any model; one that is no `BatchingModel` yields batches of one event."""
     return model.stream_batches(request) if isinstance(model, BatchingModel) else _stream_one_by_one(model, request)
 
 

@@ -1,4 +1,8 @@
-"""A provider that keeps failing is left alone for a while: callers hear so at once, and one of them tries it again."""
+"""A circuit breaker: a provider that keeps failing gets no requests for a while.
+
+States: closed (requests pass), open (requests fail at once with `ModelError`), and open with a probe (after the pause,
+one request passes; its first output closes the circuit, its failure opens it for another pause).
+"""
 
 from __future__ import annotations
 
@@ -9,20 +13,20 @@ from http import HTTPStatus
 from holodeck.lib import log
 from holodeck.lib.errors import OVERLOADED, RATE_LIMITED, UNAVAILABLE, ModelError
 from holodeck.models.model_io import ModelRequest
-from holodeck.providers.base import Batches, BatchingModel, ModelProvider, stream_in_batches
+from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
 
-# In a row: then the provider is left alone ...
+# Consecutive failures that open the circuit.
 MODEL_BREAKER_FAILURES = 5
-# ... for this long.
+# Seconds that it stays open before a probe.
 MODEL_BREAKER_PAUSE = 30.0
 
 
-class CircuitBreaker(BatchingModel):
-    """Opens after `failures` in a row that asking again might have mended.
+class CircuitBreaker(ModelWrapper):
+    """Opens after `failures` consecutive retryable failures, for `pause` seconds.
 
-    A wrong key or question is none of these, nor is a 429: a provider that refuses is there. A provider that answers a
-    part of its requests is not left alone: of many that are under way at once those that fail end first, so as many
-    have to fail in a row as were under way together.
+    A wrong key, an invalid request or a 429 does not count: a provider that refuses is reachable. A provider that
+    answers some of its requests stays closed: of concurrent requests those that fail end first, so at least as many
+    have to fail in a row as were in flight together.
     """
 
     def __init__(
@@ -33,45 +37,46 @@ class CircuitBreaker(BatchingModel):
         pause: float = MODEL_BREAKER_PAUSE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._limit = failures
         self._pause = pause
         self._clock = clock
         self._failures = 0
         self._in_flight = 0
+        # The most requests in flight at once, since the last success.
         self._max_in_flight = 0
-        """At once, since the last sign of life."""
-        self.is_open = False
-        """Whether callers are turned away, but for one that tries whether it works again."""
+        self._is_open = False
         self._opened_at = 0.0
         self._is_probing = False
+        # Increased whenever the circuit opens or closes: results of requests of an earlier generation are ignored.
         self._generation = 0
-        """Another one begins whenever it opens or closes: what was asked in an earlier one says nothing about this."""
 
     @property
-    def name(self) -> str:
-        return self._inner.name
+    def is_open(self) -> bool:
+        """Whether requests are refused, except for one probe."""
+        return self._is_open
 
     async def stream_batches(self, request: ModelRequest) -> Batches:
-        """Ask, unless the provider is being left alone."""
+        """Send the request, or raise `ModelError` while the circuit is open."""
         is_probe = self._admit()
-        era = self._generation
+        generation = self._generation
         self._in_flight += 1
         self._max_in_flight = max(self._max_in_flight, self._in_flight)
         batches = stream_in_batches(self._inner, request)
         try:
             async for batch in batches:
-                if is_probe:  # it answers: the others need not wait for the end of that
+                # The model answers: other requests need not wait for the end of the answer.
+                if is_probe:
                     is_probe = False
                     self._close_circuit()
-                    era = self._generation
+                    generation = self._generation
                 yield batch
         except ModelError as error:
-            if era == self._generation:
+            if generation == self._generation:
                 self._record_failure(error)
             raise
         else:
-            if era == self._generation:
+            if generation == self._generation:
                 self._close_circuit()
         finally:
             self._in_flight -= 1
@@ -79,12 +84,9 @@ class CircuitBreaker(BatchingModel):
                 self._is_probing = False
             await batches.aclose()
 
-    async def close(self) -> None:
-        await self._inner.close()
-
     def _admit(self) -> bool:
-        """Let a caller in, as the probe when it is one, or tell it how long the pause still is."""
-        if not self.is_open:
+        """Admit a request and return whether it is the probe; raise `ModelError` if it is refused."""
+        if not self._is_open:
             return False
         remaining = self._opened_at + self._pause - self._clock()
         if remaining <= 0 and not self._is_probing:
@@ -99,23 +101,24 @@ class CircuitBreaker(BatchingModel):
         )
 
     def _record_failure(self, error: ModelError) -> None:
-        if error.code == OVERLOADED:  # it was not asked
+        if error.code == OVERLOADED:
+            # The request was not sent: this machine is overloaded, not the provider.
             return
         if not error.is_retryable or error.status == HTTPStatus.TOO_MANY_REQUESTS or error.code == RATE_LIMITED:
-            # It answered, if only to refuse: the provider is there.
+            # The provider refused the request, so it is reachable.
             self._close_circuit()
             return
         self._failures += 1
-        if self.is_open or self._failures >= max(self._limit, self._max_in_flight):
-            self.is_open = True
+        if self._is_open or self._failures >= max(self._limit, self._max_in_flight):
+            self._is_open = True
             self._generation += 1
             self._opened_at = self._clock()
             log.warning("model.left_alone", model=self.name, failures=self._failures, pause=self._pause)
 
     def _close_circuit(self) -> None:
-        if self.is_open:
+        if self._is_open:
             self._generation += 1
             self._is_probing = False
-        self.is_open = False
+        self._is_open = False
         self._failures = 0
         self._max_in_flight = self._in_flight

@@ -1,4 +1,4 @@
-"""Ask a model again for as long as its caller can wait, which for a response in the background is minutes."""
+"""Long retries of model requests, for background responses: minutes instead of seconds."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ import time
 from collections.abc import Awaitable, Callable
 
 from holodeck.lib import log
+from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.errors import ModelError
 from holodeck.models.model_io import ModelRequest
-from holodeck.providers.base import Batches, BatchingModel, ModelProvider, stream_in_batches
+from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
 
-# Before a background response asks again, after the attempts above; doubled each time.
+# Seconds before the first repetition, at most; doubled each time.
 MODEL_WAIT_FIRST_PAUSE = 1.0
-# A model that is back is noticed within this; nobody sits there and waits.
+# The longest pause: a model that works again is noticed within this time.
 MODEL_WAIT_MAX_PAUSE = 15.0
 
 
-class LongRetrying(BatchingModel):
-    """Repeats a turn that failed before the model said anything, while asking again may help.
+class LongRetrying(ModelWrapper):
+    """Repeats a turn that failed with a retryable error before any output.
 
-    Stands around retries and breaker: the error of an open breaker is waited out, too. Each turn may be waited for
-    `seconds` from its first failure on; then its last error is raised. Cancelling the task ends the wait at once.
+    It wraps the retries and the circuit breaker, so that it also waits while the circuit is open. `seconds` bounds the
+    time from the first failure of a turn; then its last error is raised. Cancelling the task ends the wait at once.
     `jitter` (0 to 1) spreads the requests of many responses that wait for the same model.
     """
 
@@ -35,18 +36,14 @@ class LongRetrying(BatchingModel):
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._seconds = seconds
         self._sleep = sleep
         self._clock = clock
         self._jitter = jitter
 
-    @property
-    def name(self) -> str:
-        return self._inner.name
-
     async def stream_batches(self, request: ModelRequest) -> Batches:
-        """Ask, and ask again while nothing was answered, it may help, and there is time."""
+        """Send the request, and repeat it while there is no output, the error is retryable, and there is time."""
         failures, deadline = 0, 0.0
         while True:
             has_begun = False
@@ -68,11 +65,12 @@ class LongRetrying(BatchingModel):
                 await batches.aclose()
             await self._sleep(pause)
 
-    async def close(self) -> None:
-        await self._inner.close()
-
     def _pause(self, error: ModelError, failures: int) -> float:
-        """Seconds before the next attempt: as the provider wishes, and some more of our own choosing."""
-        # Not 2.0 ** failures alone: a wait of hours has enough of them to overflow.
-        longest = min(MODEL_WAIT_FIRST_PAUSE * 2.0 ** min(failures, 30), MODEL_WAIT_MAX_PAUSE)
-        return (error.retry_after or 0.0) + longest * (1 + self._jitter()) / 2
+        """Return the seconds before the next attempt: the provider's `retry_after`, and the backoff in addition."""
+        return (error.retry_after or 0.0) + backoff_pause(
+            failures + 1,
+            first=MODEL_WAIT_FIRST_PAUSE / 2,
+            longest=MODEL_WAIT_MAX_PAUSE / 2,
+            spread=2.0,
+            random_number=self._jitter(),
+        )

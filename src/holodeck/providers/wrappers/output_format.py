@@ -1,11 +1,11 @@
-"""A model whose answers fit the JSON Schema that was asked for, or that fails with the reason.
+"""Enforces `response_format`: an answer matches the JSON Schema of its request, or the turn fails with the reason.
 
-`FormatEnforcer` wraps a model. A turn without `response_format` passes through untouched, and so does every answer that
-is no final text: one with tool calls, one that was cut short, a refusal. Any other is checked against the schema. One
-that does not fit is told to the model with the reasons, `MAX_CORRECTIONS` times at most, within the same turn: the
-conversation, the stream and the checkpoint of a durable run have the last answer only, with the usage of all. Where
-the provider itself guarantees the format, its answer is streamed as it comes; anywhere else it is heard to its end
-first, because what was streamed cannot be taken back. Raises `ModelError` when no answer fits.
+`FormatEnforcer` wraps a model. A turn without `response_format` passes through unchanged, and so does every answer that
+is no final text: one with tool calls, one that was cut short, a refusal. Any other answer is checked against the
+schema. If it does not match, the model gets the reasons and is asked again, at most `MAX_CORRECTIONS` times, within the
+same turn: the conversation, the stream and the checkpoint of a durable run have only the last answer, with the usage of
+all. Where the provider guarantees the format, its answer is streamed as it arrives; elsewhere it is buffered until it
+is complete, because streamed text cannot be taken back. Raises `ModelError` if no answer matches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from holodeck.lib.limits import MAX_CHECKED_BYTES
 from holodeck.models.items import FunctionCall, Message, Usage, text_message
 from holodeck.models.llm import LLM
 from holodeck.models.model_io import CUT_SHORT, ModelAnswer, ModelEvent, ModelRequest, TextDelta
-from holodeck.providers.base import Batches, BatchingModel, ModelProvider, stream_in_batches
+from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
 from holodeck.providers.encoding import is_strict
 from holodeck.providers.registry import PROVIDERS
 
@@ -37,41 +37,32 @@ _CORRECTION = (
 )
 
 Guarantee = Callable[[Mapping[str, Any]], bool]
-"""Whether a provider itself makes sure that an answer fits this schema."""
+"""Returns whether a provider itself guarantees that an answer matches this schema."""
 
 
-class FormatEnforcer(BatchingModel):
-    """Wraps a model, and owns the checker of its answers."""
+class FormatEnforcer(ModelWrapper):
+    """Wraps a model, and owns the `SchemaChecker` of its answers."""
 
     def __init__(self, model: ModelProvider, *, is_guaranteed: Guarantee = lambda _: False) -> None:
-        self._model = model
+        super().__init__(model)
         self._is_guaranteed = is_guaranteed
         self._checker = SchemaChecker()
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the model is left alone for a while, because it kept failing."""
-        return bool(getattr(self._model, "is_open", False))
 
     def stream_batches(self, request: ModelRequest) -> Batches:
         schema = request.response_format
         if schema is None:
-            return stream_in_batches(self._model, request)
+            return stream_in_batches(self._inner, request)
         is_streamed = self._is_guaranteed(schema)
         return self._stream_checked(request, schema) if is_streamed else self._ask_until_valid(request, schema)
 
     async def close(self) -> None:
         await self._checker.close()
-        await self._model.close()
+        await super().close()
 
     async def _stream_checked(self, request: ModelRequest, schema: Mapping[str, Any]) -> Batches:
         await self._require_usable(schema)
         is_refusal = False
-        async with aclosing(stream_in_batches(self._model, request)) as batches:
+        async with aclosing(stream_in_batches(self._inner, request)) as batches:
             async for batch in batches:
                 is_refusal = is_refusal or _has_refusal(batch)
                 last = batch[-1]
@@ -83,54 +74,56 @@ class FormatEnforcer(BatchingModel):
 
     async def _ask_until_valid(self, request: ModelRequest, schema: Mapping[str, Any]) -> Batches:
         await self._require_usable(schema)
-        usage, asked = Usage(), request
+        usage, corrected = Usage(), request
         for attempt in range(1, MAX_CORRECTIONS + 2):
-            heard: list[list[ModelEvent]] = []
+            buffered: list[list[ModelEvent]] = []
             size = 0
-            async with aclosing(stream_in_batches(self._model, asked)) as batches:
+            async with aclosing(stream_in_batches(self._inner, corrected)) as batches:
                 async for batch in batches:
-                    heard.append(batch)
+                    buffered.append(batch)
                     size += sum(len(event.text) for event in batch if isinstance(event, TextDelta))
-                    # More is not checked, and must not be held: the rest goes to the caller, which has a limit.
+                    # A larger answer is neither checked nor buffered: it is streamed to the caller, which has a limit.
                     if size > MAX_CHECKED_BYTES:
                         log.warning("model.answer_unchecked", model=self.name, reason=f"more than {size} characters")
-                        for held in heard:
-                            yield held
+                        for earlier in buffered:
+                            yield earlier
                         async for rest in batches:
                             yield rest
                         return
-            answered = heard[-1][-1] if heard else None
-            if not isinstance(answered, ModelAnswer):  # the caller says what that is
+            answer = buffered[-1][-1] if buffered else None
+            if not isinstance(answer, ModelAnswer):
+                # The caller reports a stream without an answer.
                 break
-            usage += answered.usage
-            is_refusal = any(_has_refusal(batch) for batch in heard)
-            reason = None if is_refusal else await self._find_misfit(schema, answered)
+            usage += answer.usage
+            is_refusal = any(_has_refusal(batch) for batch in buffered)
+            reason = None if is_refusal else await self._find_misfit(schema, answer)
             if reason is None:
-                heard[-1][-1] = replace(answered, usage=usage)
+                buffered[-1][-1] = replace(answer, usage=usage)
                 break
-            # Not the reason itself: it quotes the answer, and no log line has any content.
+            # Without the reason: it quotes the answer, and the log has no content of conversations.
             log.warning("model.answer_does_not_fit", model=self.name, attempt=attempt)
             correction = text_message("user", _CORRECTION.format(reason=reason))
-            asked = replace(request, items=(*request.items, *answered.items, correction))
+            corrected = replace(request, items=(*request.items, *answer.items, correction))
         else:
             raise self._error(reason or "", MAX_CORRECTIONS + 1)
-        for batch in heard:
+        for batch in buffered:
             yield batch
 
     async def _require_usable(self, schema: Mapping[str, Any]) -> None:
-        """Raise `ModelError` for a schema against which nothing can be checked, before the model is asked."""
+        """Raise `ModelError` for a schema that cannot be used, before the request is sent."""
         try:
             await self._checker.find_violations(schema, None)
         except SchemaError as error:
             raise ModelError(f"'response_format' cannot be used: {error}.", code=BAD_QUESTION) from None
-        except UncheckedError:  # the answer's own check says so
+        except UncheckedError:
+            # The check of the answer reports it.
             return
 
-    async def _find_misfit(self, schema: Mapping[str, Any], answered: ModelAnswer) -> str | None:
-        """Why a final text does not fit; None for one that does, and for what is no final text."""
-        if answered.finish in CUT_SHORT or any(isinstance(item, FunctionCall) for item in answered.items):
+    async def _find_misfit(self, schema: Mapping[str, Any], answer: ModelAnswer) -> str | None:
+        """Return why a final text does not match; None if it matches, or if the answer is no final text."""
+        if answer.finish in CUT_SHORT or any(isinstance(item, FunctionCall) for item in answer.items):
             return None
-        texts = [item.text for item in answered.items if isinstance(item, Message)]
+        texts = [item.text for item in answer.items if isinstance(item, Message)]
         try:
             value = orjson.loads(texts[-1] if texts else "")
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""Ask again when a provider is busy or gone, but never once it has begun to answer: nothing is said twice."""
+"""Short retries of model requests. A request is never repeated once output has arrived, so no output is duplicated."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ import random
 from collections.abc import Awaitable, Callable
 
 from holodeck.lib import log
+from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.errors import ModelError
 from holodeck.models.model_io import ModelRequest
-from holodeck.providers.base import Batches, BatchingModel, ModelProvider, stream_in_batches
+from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
 
-# One and three more: a short overload passes, a long one is reported.
+# Attempts of one turn: enough for a short overload; a long one is reported.
 MODEL_ATTEMPTS = 4
-# Before the second attempt; doubled each time.
+# Seconds before the second attempt, at most; doubled each time.
 MODEL_FIRST_PAUSE = 0.5
-# Of our own choosing: a person is waiting.
+# The longest pause that the provider did not ask for: a user waits for the answer.
 MODEL_MAX_PAUSE = 8.0
-# A provider that wants a longer pause is reported instead of waited for.
+# The longest `retry_after` in seconds that is waited for; a longer one is reported.
 MODEL_MAX_RETRY_AFTER = 60.0
 
 
-class Retrying(BatchingModel):
-    """A model that is asked up to `attempts` times. `jitter` spreads the pauses of many clients: 0 to 1."""
+class Retrying(ModelWrapper):
+    """Sends a request up to `attempts` times. `jitter` (0 to 1) spreads the pauses of many clients."""
 
     def __init__(
         self,
@@ -32,17 +33,13 @@ class Retrying(BatchingModel):
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._attempts = attempts
         self._sleep = sleep
         self._jitter = jitter
 
-    @property
-    def name(self) -> str:
-        return self._inner.name
-
     async def stream_batches(self, request: ModelRequest) -> Batches:
-        """Ask, and ask again while nothing was answered and it may help."""
+        """Send the request, and repeat it while there is no output and the error is retryable."""
         attempt = 1
         while True:
             has_begun = False
@@ -63,14 +60,16 @@ class Retrying(BatchingModel):
             await self._sleep(pause)
             attempt += 1
 
-    async def close(self) -> None:
-        await self._inner.close()
-
     def _pause(self, error: ModelError, attempt: int) -> float | None:
-        """Seconds before the next attempt; None when there is none."""
+        """Return the seconds before the next attempt, or None if there is none."""
         if not error.is_retryable or attempt >= self._attempts:
             return None
         if error.retry_after is not None:
             return error.retry_after if error.retry_after <= MODEL_MAX_RETRY_AFTER else None
-        longest = min(MODEL_FIRST_PAUSE * 2.0 ** (attempt - 1), MODEL_MAX_PAUSE)
-        return longest * (1 + self._jitter()) / 2
+        return backoff_pause(
+            attempt,
+            first=MODEL_FIRST_PAUSE / 2,
+            longest=MODEL_MAX_PAUSE / 2,
+            spread=2.0,
+            random_number=self._jitter(),
+        )

@@ -1,4 +1,4 @@
-"""A model is offered only schemas that it accepts, and its arguments come back as each tool's own schema has them."""
+"""Adapts tool schemas to what the provider accepts, and restores the arguments of calls to each tool's own schema."""
 
 from __future__ import annotations
 
@@ -13,55 +13,43 @@ from holodeck.lib.json.parse import parse_json
 from holodeck.lib.limits import MIB
 from holodeck.models.items import FunctionCall, Item
 from holodeck.models.model_io import ModelAnswer, ModelRequest, ToolSpec
-from holodeck.providers.base import Batches, BatchingModel, ModelProvider, stream_in_batches
+from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
 from holodeck.providers.tool_schemas import AdaptedTool, SchemaRulesName, adapt_tool
 
-# Of them together: clients bring schemas, too, and new ones with every request.
+# Bytes of all cached schemas of a model: clients send schemas as well, and new ones with every request.
 MAX_ADAPTED_BYTES = 32 * MIB
-# Schemas adapted for a model: as many as the tools that one server may list.
+# Cached schemas of a model: as many as the tools that one server may list.
 MAX_ADAPTED_SCHEMAS = 20_000
 
 
-class SchemaAdapter(BatchingModel):
-    """Wraps a model. Each schema is adapted once, and kept for the next turn."""
+class SchemaAdapter(ModelWrapper):
+    """Adapts each schema once and caches it for later turns. A full cache is cleared."""
 
     def __init__(self, model: ModelProvider, rules_name: SchemaRulesName) -> None:
-        self._model = model
+        super().__init__(model)
         self._rules_name = rules_name
+        # By tool name and identity of the schema. The entry refers to the spec, so that the id is not reused.
         self._cache: dict[tuple[str, int], tuple[ToolSpec, AdaptedTool]] = {}
         self._cached_bytes = 0
-        """The bytes of all schemas that are kept."""
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the model is left alone for a while, because it kept failing."""
-        return bool(getattr(self._model, "is_open", False))
 
     def stream_batches(self, request: ModelRequest) -> Batches:
-        return self._stream_adapted(request) if request.tools else stream_in_batches(self._model, request)
+        return self._stream_adapted(request) if request.tools else stream_in_batches(self._inner, request)
 
     async def _stream_adapted(self, request: ModelRequest) -> Batches:
         adapted = {spec.name: self._adapt_spec(spec) for spec in request.tools}
-        asked = replace(request, tools=tuple(each.spec for each in adapted.values()))
-        async with aclosing(stream_in_batches(self._model, asked)) as batches:
+        adapted_request = replace(request, tools=tuple(each.spec for each in adapted.values()))
+        async with aclosing(stream_in_batches(self._inner, adapted_request)) as batches:
             async for batch in batches:
                 last = batch[-1]
                 if isinstance(last, ModelAnswer):
                     batch[-1] = replace(last, items=tuple(_restore_arguments(item, adapted) for item in last.items))
                 yield batch
 
-    async def close(self) -> None:
-        await self._model.close()
-
     def _adapt_spec(self, spec: ToolSpec) -> AdaptedTool:
         key = (spec.name, id(spec.parameters))
         known = self._cache.get(key)
         if known is None or known[0].description != spec.description:
-            known = (spec, adapt_tool(spec, self._rules_name))  # the spec is kept, so that its id stays its own
+            known = (spec, adapt_tool(spec, self._rules_name))
             self._store(key, known)
         return known[1]
 
@@ -80,7 +68,7 @@ class SchemaAdapter(BatchingModel):
 
 
 def _restore_arguments(item: Item, adapted: Mapping[str, AdaptedTool]) -> Item:
-    """A call with the arguments of the tool's own schema. What is not JSON stays as the model wrote it."""
+    """Return a call with arguments for the tool's own schema. Invalid JSON stays as the model wrote it."""
     if not isinstance(item, FunctionCall) or item.name not in adapted or not adapted[item.name].changes:
         return item
     try:

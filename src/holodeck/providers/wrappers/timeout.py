@@ -1,4 +1,4 @@
-"""A model that falls silent is an error with a name, not a wait without end."""
+"""Timeouts of model requests: until the first output, and between two outputs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import asyncio
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MODEL_FIRST_EVENT_TIMEOUT, MODEL_IDLE_TIMEOUT
 from holodeck.models.model_io import ModelRequest
-from holodeck.providers.base import Batches, BatchingModel, ModelProvider, stream_in_batches
+from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
 
 
-class Timeouts(BatchingModel):
-    """A model that must begin to answer within `first` seconds, and then not pause for more than `idle`.
+class Timeouts(ModelWrapper):
+    """Fails a request without output for `first` seconds at its start, or for `idle` seconds later.
 
-    The time that the reader takes between two batches does not count.
+    The time that the reader takes between two batches does not count. Raises a retryable `ModelError`.
     """
 
     def __init__(
@@ -23,51 +23,46 @@ class Timeouts(BatchingModel):
         first: float = MODEL_FIRST_EVENT_TIMEOUT,
         idle: float = MODEL_IDLE_TIMEOUT,
     ) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._first = first
         self._idle = idle
         self._spare_timers: list[_IdleTimer] = []
 
-    @property
-    def name(self) -> str:
-        return self._inner.name
-
     async def stream_batches(self, request: ModelRequest) -> Batches:
-        """Ask, and watch the silence."""
         limit, what = self._first, "did not begin to answer within"
-        silence = self._acquire_timer()
+        timer = self._acquire_timer()
         batches = stream_in_batches(self._inner, request)
         try:
             while True:
-                silence.start(limit)
+                timer.start(limit)
                 try:
                     batch = await anext(batches)
                 except StopAsyncIteration:
                     return
                 except asyncio.CancelledError as error:
-                    if not silence.has_expired():
+                    if not timer.has_expired():
                         raise
                     raise self._error(what, limit) from error
                 finally:
-                    silence.stop()
+                    timer.stop()
                 yield batch
                 limit, what = self._idle, "fell silent in the middle of its answer for"
         finally:
-            self._spare_timers.append(silence)
+            self._spare_timers.append(timer)
             await batches.aclose()
 
     async def close(self) -> None:
         while self._spare_timers:
             self._spare_timers.pop().close()
-        await self._inner.close()
+        await super().close()
 
     def _acquire_timer(self) -> _IdleTimer:
-        """One that nobody uses, its timer still set: setting one costs more than all that is done with it."""
+        """Return a spare timer of this event loop, or a new one. A spare is still scheduled, which saves that cost."""
         loop = asyncio.get_running_loop()
         while self._spare_timers:
-            silence = self._spare_timers.pop()
-            if silence.loop is loop:
-                return silence
+            timer = self._spare_timers.pop()
+            if timer.loop is loop:
+                return timer
         return _IdleTimer(loop)
 
     def _error(self, what: str, limit: float) -> ModelError:
@@ -76,9 +71,9 @@ class Timeouts(BatchingModel):
 
 
 class _IdleTimer:
-    """One timer for all waits of a stream, and of the next ones, set anew only when it rings too early.
+    """One timer for all waits of a stream and of later ones, rescheduled only when it fires before the deadline.
 
-    `asyncio.timeout` around each wait does the same, and costs more than all the rest of an event.
+    It cancels the waiting task, like `asyncio.timeout`, which would cost more than the rest of an event.
     """
 
     __slots__ = ("_cancel_count", "_deadline", "_has_fired", "_task", "_timer", "_timer_at", "loop")
@@ -92,8 +87,9 @@ class _IdleTimer:
         self._has_fired = False
 
     def start(self, limit: float) -> None:
-        """Wait from now on."""
-        self._task = asyncio.current_task(self.loop)  # without it, Python 3.11 asks the kernel who we are
+        """Start a wait of the current task, of at most `limit` seconds."""
+        # With the loop as an argument: without it, Python 3.11 makes a system call.
+        self._task = asyncio.current_task(self.loop)
         self._cancel_count = self._task.cancelling() if self._task else 0
         self._deadline = self.loop.time() + limit
         self._has_fired = False
@@ -104,16 +100,16 @@ class _IdleTimer:
             self._set_timer()
 
     def stop(self) -> None:
-        """The wait is over, one way or the other."""
+        """End the wait. The timer stays scheduled."""
         self._task = None
 
     def close(self) -> None:
-        """Nobody waits any more, on whatever loop it was."""
+        """Cancel the timer. Safe after its event loop was closed."""
         if self._timer is not None and not self.loop.is_closed():
             self._timer.cancel()
 
     def has_expired(self) -> bool:
-        """Whether a cancellation was ours, and only ours: then it goes no further."""
+        """Return whether this timer, and nothing else, cancelled the task; the cancellation is then withdrawn."""
         return self._has_fired and self._task is not None and self._task.uncancel() <= self._cancel_count
 
     def _set_timer(self) -> None:
@@ -122,7 +118,8 @@ class _IdleTimer:
 
     def _on_timer(self) -> None:
         self._timer = None
-        if self._task is None:  # it is the reader who takes time
+        if self._task is None:
+            # No wait is active: the reader takes its time.
             return
         if self.loop.time() < self._deadline:
             self._set_timer()
