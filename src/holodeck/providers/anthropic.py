@@ -1,4 +1,8 @@
-"""Anthropic Messages: the dialect of Claude, in which tool results carry pictures and say that they failed."""
+"""The dialect of Anthropic's Messages API, and models that use it.
+
+Tool results may contain images and are marked as errors; instructions have one field outside of the messages. Reasoning
+blocks are stored as received, with their signature, and sent back unchanged.
+"""
 
 from __future__ import annotations
 
@@ -36,18 +40,24 @@ from holodeck.providers.http.model import HTTPModel
 from holodeck.providers.http.model_address import ModelAddress, append_path, host_of
 from holodeck.providers.tool_call_assembler import ToolCallAssembler, arguments_object, arguments_text
 
-# This API demands a number; every current model accepts this one.
+ANTHROPIC_URL = "https://api.anthropic.com"
+API_VERSION = "2023-06-01"
+# Tokens of an answer: the API requires a number, and every current model accepts this one.
 DEFAULT_ANTHROPIC_MAX_TOKENS = 8_192
-
-
 REASONING_KEY = "anthropic"
-"""Under this name `Reasoning.opaque` keeps the block as the provider sent it, with its signature."""
+"""Key in `Reasoning.opaque` of the block as the provider sent it, with its signature."""
+_FINISHES: dict[str, FinishReason] = {
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+}
 
 Block = dict[str, Any]
 
 
 def build_anthropic_body(request: ModelRequest, *, model: str) -> dict[str, Any]:
-    """What is posted to `/v1/messages`."""
+    """Build the body for `/v1/messages`. Raises `ModelError` for options that the API does not have."""
     body: dict[str, Any] = {
         "model": model,
         "max_tokens": request.max_tokens or DEFAULT_ANTHROPIC_MAX_TOKENS,
@@ -70,14 +80,14 @@ def build_anthropic_body(request: ModelRequest, *, model: str) -> dict[str, Any]
 
 
 def _output_config(request: ModelRequest) -> dict[str, Any]:
-    """The format and the effort. What this API has no word for is refused, rather than left out."""
-    wishes = {
+    """Return the format and the effort. Options that this API does not have are refused, not ignored."""
+    unsupported = {
         "presence_penalty": request.presence_penalty,
         "frequency_penalty": request.frequency_penalty,
         "verbosity": request.verbosity,
         "seed": request.seed is not None,
     }
-    refused = [name for name, value in wishes.items() if value]
+    refused = [name for name, value in unsupported.items() if value]
     if refused:
         message = f"Anthropic's models have no '{refused[0]}'. Leave it out."
         raise ModelError(message, provider="anthropic", status=400, code="unsupported_parameter")
@@ -90,29 +100,29 @@ def _output_config(request: ModelRequest) -> dict[str, Any]:
 
 
 def _system(request: ModelRequest) -> str:
-    """All instructions, wherever they stood: this API has one place for them."""
-    spoken = [item.text for item in request.items if isinstance(item, Message) and item.role in {"system", "developer"}]
-    return "\n\n".join(text for text in (request.instructions or "", *spoken) if text)
+    """Join all instructions, also those of messages: this API has one field for them."""
+    texts = [item.text for item in request.items if isinstance(item, Message) and item.role in {"system", "developer"}]
+    return "\n\n".join(text for text in (request.instructions or "", *texts) if text)
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": tool.name, "input_schema": dict(tool.parameters)}
+    entry: dict[str, Any] = {"name": tool.name, "input_schema": dict(tool.parameters)}
     if tool.description:
-        found["description"] = tool.description
+        entry["description"] = tool.description
     if tool.strict:
-        found["strict"] = True
-    return found
+        entry["strict"] = True
+    return entry
 
 
 def _choice(request: ModelRequest) -> dict[str, Any]:
     choice = request.tool_choice
     if choice.name is not None:
-        found: dict[str, Any] = {"type": "tool", "name": choice.name}
+        entry: dict[str, Any] = {"type": "tool", "name": choice.name}
     elif choice.mode == "none" or choice.allowed == ():
         return {"type": "none"}
     else:
-        found = {"type": "any" if choice.mode == "required" else "auto"}
-    return found if request.parallel_tool_calls else {**found, "disable_parallel_tool_use": True}
+        entry = {"type": "any" if choice.mode == "required" else "auto"}
+    return entry if request.parallel_tool_calls else {**entry, "disable_parallel_tool_use": True}
 
 
 def _messages(items: tuple[Item, ...]) -> list[dict[str, Any]]:
@@ -127,11 +137,11 @@ def _messages(items: tuple[Item, ...]) -> list[dict[str, Any]]:
         if not messages or messages[-1]["role"] != role:
             messages.append({"role": role, "content": []})
         content: list[Block] = messages[-1]["content"]
-        # The results of a turn's calls must stand before anything else that the person says after them.
-        place = len(content)
+        # The API requires the results of calls before any other content of a user message.
+        index = len(content)
         if isinstance(item, FunctionCallOutput):
-            place = sum(block["type"] == "tool_result" for block in content)
-        content[place:place] = blocks
+            index = sum(block["type"] == "tool_result" for block in content)
+        content[index:index] = blocks
     return messages
 
 
@@ -158,10 +168,11 @@ def _blocks(item: Item) -> list[Block]:
 
 def _part(part: Part) -> list[Block]:
     if isinstance(part, TextContent):
-        return [{"type": "text", "text": part.text}] if part.text else []  # an empty block is refused
-    found = find_image(part)
-    if found:
-        return [{"type": "image", "source": {"type": "base64", "media_type": found.mime_type, "data": found.data}}]
+        # The API refuses an empty block.
+        return [{"type": "text", "text": part.text}] if part.text else []
+    image = find_image(part)
+    if image:
+        return [{"type": "image", "source": {"type": "base64", "media_type": image.mime_type, "data": image.data}}]
     if isinstance(part, ImageLink) and not part.url.startswith("data:"):
         return [{"type": "image", "source": {"type": "url", "url": part.url}}]
     if isinstance(part, FileData):
@@ -180,16 +191,8 @@ def _document(part: FileData) -> Block:
     return {"type": "document", "source": source, **title}
 
 
-_FINISHES: dict[str, FinishReason] = {
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "refusal": "content_filter",
-}
-
-
 class AnthropicDecoder:
-    """One answer. Blocks keep their order, and thoughts their signature."""
+    """Assembles one answer. Blocks stay in order, and reasoning blocks keep their signature."""
 
     def __init__(self, request: ModelRequest, address: ModelAddress) -> None:
         self._address = address
@@ -219,7 +222,8 @@ class AnthropicDecoder:
             self.is_finished = True
         elif kind == "error" or event.get("error"):
             raise stream_error(self._address, event.get("error"))
-        elif kind == "message":  # a server that does not stream
+        elif kind == "message":
+            # A server that does not stream.
             self._decode_message(event)
         return self._events
 
@@ -237,7 +241,7 @@ class AnthropicDecoder:
         kind = block.get("type")
         if kind == "tool_use":
             self._calls.start(index, call_id=block.get("id") or "", name=block.get("name") or "")
-            # The input of a start is an empty object that fragments replace; only some servers put all of it there.
+            # Usually an empty object, followed by fragments; some servers send the whole input here.
             self._events += self._calls.append(index, arguments=arguments_text(block.get("input") or None))
         elif kind == "text" and block.get("text"):
             self._events.append(TextDelta(text=block["text"]))
@@ -258,10 +262,10 @@ class AnthropicDecoder:
             self._deltas[index].setdefault("signature", []).append(delta["signature"])
 
     def _join_block(self, index: int) -> dict[str, Any]:
-        """A block with all that was added to it."""
+        """Return a block with all its deltas."""
         block = self._blocks[index]
-        added = self._deltas[index].items()
-        return {**block, **{field: (block.get(field) or "") + "".join(parts) for field, parts in added}}
+        deltas = self._deltas[index].items()
+        return {**block, **{field: (block.get(field) or "") + "".join(parts) for field, parts in deltas}}
 
     def _decode_message(self, message: dict[str, Any]) -> None:
         for index, block in enumerate(message.get("content") or ()):
@@ -272,7 +276,7 @@ class AnthropicDecoder:
         self.is_finished = True
 
     def _update_usage(self, usage: dict[str, Any] | None) -> None:
-        """Counts are totals so far; a later event repeats only some of them."""
+        """Merge the counts of an event. They are totals so far, and a later event has only some of them."""
         self._usage.update({name: value for name, value in (usage or {}).items() if value is not None})
 
     def _build_items(self) -> tuple[Item, ...]:
@@ -291,7 +295,7 @@ class AnthropicDecoder:
 
 
 def _build_usage(usage: dict[str, Any]) -> Usage:
-    """The three kinds of input add up here; elsewhere the cached part is within the input."""
+    """Add up the three kinds of input: in this API, cached tokens are not part of `input_tokens`."""
     cached = usage.get("cache_read_input_tokens") or 0
     details = usage.get("output_tokens_details") or {}
     return Usage(
@@ -303,7 +307,7 @@ def _build_usage(usage: dict[str, Any]) -> Usage:
 
 
 def _append_text(items: list[Item], text: str) -> None:
-    """Text blocks in a row are one message."""
+    """Append text to the last message, or as a new one: consecutive text blocks are one message."""
     last = items[-1] if items else None
     if isinstance(last, Message):
         items[-1] = text_message("assistant", last.text + text)
@@ -311,12 +315,8 @@ def _append_text(items: list[Item], text: str) -> None:
         items.append(text_message("assistant", text))
 
 
-ANTHROPIC_URL = "https://api.anthropic.com"
-API_VERSION = "2023-06-01"
-
-
 class AnthropicDialect:
-    """How the dialect is spoken to one model."""
+    """The dialect for one model."""
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -329,7 +329,7 @@ class AnthropicDialect:
 
 
 class Anthropic(HTTPModel):
-    """A model at a server that speaks Anthropic Messages. `base_url` is with or without `/v1`."""
+    """A model of a server with the Messages API. `base_url` may end in `/v1` or not."""
 
     def __init__(
         self,

@@ -1,4 +1,7 @@
-"""Pictures, sounds and files on their way to a model: as themselves where a dialect can carry them, else as a note."""
+"""Encoding of requests that the dialects share: content parts, tool results, tools and formats.
+
+Images, sounds and files are sent as such where a dialect can carry them, and otherwise described in text.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,18 @@ from holodeck.models.items import FileData, FunctionCallOutput, ImageLink, Part
 from holodeck.models.model_io import ModelRequest, ToolSpec
 
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""What every model with eyes can see."""
+"""Image types that every model with image input accepts."""
 
 NO_OUTPUT = "(The tool gave no output.)"
 _KIB = 1024
+_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
+# Characters of a format's name: the limit of the APIs.
+_MAX_NAME_CHARS = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Base64Data:
-    """Bytes as base64, with what they are."""
+    """Bytes as base64, with their media type."""
 
     mime_type: str
     data: str
@@ -32,7 +38,7 @@ class Base64Data:
 
 
 def find_image(part: Part) -> Base64Data | None:
-    """The picture in a part that holds the bytes of one, whatever it came as."""
+    """Return the image of a part that contains the bytes of one, in any form; else None."""
     found: Base64Data | None = None
     if isinstance(part, ImageContent):
         found = Base64Data(mime_type=_normalize_mime_type(part.mime_type), data=part.data)
@@ -44,7 +50,7 @@ def find_image(part: Part) -> Base64Data | None:
 
 
 def find_image_url(part: Part) -> str | None:
-    """What a dialect that takes URLs is given for a picture: its address, or the whole of it."""
+    """Return the URL of an image, for dialects that accept URLs: its address, or a `data:` URL; else None."""
     found = find_image(part)
     if found:
         return found.url
@@ -52,7 +58,7 @@ def find_image_url(part: Part) -> str | None:
 
 
 def parse_data_url(url: str) -> Base64Data | None:
-    """The bytes in a `data:` URL."""
+    """Return the data of a base64 `data:` URL, or None for another URL."""
     head, comma, data = url.partition(",")
     if not (comma and head.startswith("data:") and head.endswith(";base64")):
         return None
@@ -60,7 +66,7 @@ def parse_data_url(url: str) -> Base64Data | None:
 
 
 def describe_part(part: Part) -> str:
-    """A part in words: the text of a text, and for anything else what it is and that it could not be shown."""
+    """Return a part as text: the text itself, or a description of content that the model cannot receive."""
     if isinstance(part, TextContent):
         return part.text
     if isinstance(part, ImageContent):
@@ -76,12 +82,12 @@ def describe_part(part: Part) -> str:
 
 
 def describe_parts(parts: Iterable[Part]) -> str:
-    """Parts in words only."""
+    """Return parts as text, one per line."""
     return "\n".join(describe_part(part) for part in parts)
 
 
 def output_text(output: FunctionCallOutput, text: str) -> str:
-    """The text of a tool result for a dialect that has no other place to say that it failed, or that it is empty."""
+    """Return the text of a tool result, marked if it failed or is empty, for dialects without a field for that."""
     text = text or NO_OUTPUT
     return f"Error: {text}" if output.is_error and not text.lower().startswith("error") else text
 
@@ -109,12 +115,8 @@ def _size_text(data: str) -> str:
     return f"{max(1, len(data) * 3 // 4 // _KIB)} KiB"
 
 
-_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
-_MAX_NAME_CHARS = 64  # what the APIs accept
-
-
 def select_tools(request: ModelRequest) -> tuple[ToolSpec, ...]:
-    """The tools of a dialect that cannot say "only these": the others are not shown to the model."""
+    """Return the allowed tools, for dialects that cannot restrict the choice: the others are not sent."""
     allowed = request.tool_choice.allowed
     if not allowed or request.tool_choice.name is not None:
         return request.tools
@@ -122,14 +124,14 @@ def select_tools(request: ModelRequest) -> tuple[ToolSpec, ...]:
 
 
 def build_json_format(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema for the answer, with the name that it must have; strict when it can be."""
+    """Return a `json_schema` format with the name that the APIs require; strict if the schema allows it."""
     title = schema.get("title")
     name = _NOT_IN_A_NAME.sub("_", title)[:_MAX_NAME_CHARS] if isinstance(title, str) else ""
     return {"name": name or "answer", "schema": dict(schema), "strict": is_strict(schema)}
 
 
 def is_strict(schema: Any) -> bool:
-    """Whether a schema is one that strict modes accept: every object closed, every property required."""
+    """Return whether strict modes accept a schema: every object closed, every property required."""
     if isinstance(schema, list | tuple):
         return all(is_strict(part) for part in schema)
     if not isinstance(schema, Mapping):

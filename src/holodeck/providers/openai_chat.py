@@ -1,4 +1,8 @@
-"""A request in Chat Completions: what every server with that endpoint accepts, and nothing that only one does."""
+"""The dialect of the Chat Completions API, and models that use it, at Azure OpenAI and at compatible servers.
+
+Requests use only what every server with this endpoint accepts. The decoder accepts the variants of many servers:
+reasoning in several fields, whole answers instead of streams, calls without ids, and signatures attached to calls.
+"""
 
 from __future__ import annotations
 
@@ -41,16 +45,30 @@ from holodeck.providers.http.model_address import ModelAddress, append_path, bea
 from holodeck.providers.tool_call_assembler import ToolCallAssembler, arguments_object, arguments_text
 
 REASONING_KEY = "chat"
-"""Under this name `Reasoning.opaque` keeps the field in which a server sent its thoughts."""
-
+"""Key in `Reasoning.opaque` of the name of the field in which a server sent its reasoning."""
 SIGNED_KEY = "chat_calls"
-"""Under this name it keeps what a server attached to calls, by their id, and wants to see again."""
-
+"""Key in `Reasoning.opaque` of what a server attached to calls, by call id, and requires back."""
+OPENAI_HOST = "api.openai.com"
+DEFAULT_AZURE_VERSION = "2024-10-21"
+_PATH = "/chat/completions"
 _SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+_FINISHES: dict[str, FinishReason] = {
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "content_filter": "content_filter",
+    "safety": "content_filter",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+}
+# The two names in use for the field with the reasoning.
+_THOUGHTS = ("reasoning_content", "reasoning")
+# Gemini's endpoint refuses calls that come back without it.
+_SIGNATURE = "extra_content"
 
 
 def build_chat_body(request: ModelRequest, *, model: str, max_tokens_field: str) -> dict[str, Any]:
-    """What is posted to `/chat/completions`."""
+    """Build the body for `/chat/completions`."""
     body: dict[str, Any] = {
         "model": model,
         "messages": _build_messages(request),
@@ -92,7 +110,7 @@ def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
 
 
 def _encode_tool_choice(choice: ToolChoice) -> Any:
-    """`auto` is left out: it is the default, and some servers refuse the word. A narrowed choice offers fewer tools."""
+    """Return None for `auto`: it is the default, and some servers refuse it. A restricted choice sends fewer tools."""
     if choice.name is not None:
         return {"type": "function", "function": {"name": choice.name}}
     if choice.allowed == ():
@@ -105,7 +123,7 @@ def _build_messages(request: ModelRequest) -> list[dict[str, Any]]:
     if request.instructions:
         messages.append({"role": "system", "content": request.instructions})
     last_question = max((i for i, item in enumerate(request.items) if _is_from_user(item)), default=-1)
-    # Thoughts are sent back within one question only, which is where servers that want them want them.
+    # Reasoning is sent back only for the current question: servers that require it require it there.
     items = [item for i, item in enumerate(request.items) if i > last_question or not isinstance(item, Reasoning)]
     for speaker, group in groupby(items, key=_speaker):
         if speaker == "assistant":
@@ -128,7 +146,8 @@ def _is_from_user(item: Item) -> bool:
 
 
 def _build_message(message: Message) -> dict[str, Any]:
-    role = "user" if message.role == "user" else "system"  # few servers know the role "developer"
+    # Few servers know the role "developer".
+    role = "user" if message.role == "user" else "system"
     named = {"name": message.name} if message.name else {}
     if all(isinstance(part, TextContent) for part in message.content):
         return {"role": role, **named, "content": message.text}
@@ -140,7 +159,8 @@ def _encode_part(part: Part) -> dict[str, Any]:
     if url is not None:
         image: dict[str, Any] = {"url": url}
         if isinstance(part, ImageLink) and part.detail != "auto":
-            image["detail"] = "high" if part.detail == "original" else part.detail  # the most that it knows
+            # "high" is the highest level of this API.
+            image["detail"] = "high" if part.detail == "original" else part.detail
         return {"type": "image_url", "image_url": image}
     if isinstance(part, AudioContent) and part.mime_type in _SOUNDS:
         return {"type": "input_audio", "input_audio": {"data": part.data, "format": _SOUNDS[part.mime_type]}}
@@ -150,7 +170,7 @@ def _encode_part(part: Part) -> dict[str, Any]:
 
 
 def _build_assistant_messages(items: Iterable[Item]) -> list[dict[str, Any]]:
-    """What the model said in one go. Calls end a message: their results must come directly after it."""
+    """Build the messages of consecutive assistant items. Calls end a message: their results must follow directly."""
     messages: list[dict[str, Any]] = []
     current: dict[str, Any] = {}
     signed: dict[str, dict[str, Any]] = {}
@@ -174,13 +194,13 @@ def _build_assistant_messages(items: Iterable[Item]) -> list[dict[str, Any]]:
 
 
 def _encode_call(call: FunctionCall) -> dict[str, Any]:
-    # Several servers parse these again, and refuse the whole request over one call that is no JSON object.
+    # Several servers parse the arguments again, and refuse the whole request if one is not a JSON object.
     arguments = orjson.dumps(arguments_object(call.arguments)).decode()
     return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
 def _build_result_messages(outputs: Sequence[FunctionCallOutput], items: Sequence[Item]) -> list[dict[str, Any]]:
-    """A tool message holds text only, so pictures follow in a message of their own."""
+    """Build the messages of tool results. They can contain only text, so images follow in a user message."""
     names = {item.call_id: item.name for item in items if isinstance(item, FunctionCall)}
     messages: list[dict[str, Any]] = []
     pictures: list[dict[str, Any]] = []
@@ -201,21 +221,8 @@ def _build_result_messages(outputs: Sequence[FunctionCallOutput], items: Sequenc
     return messages
 
 
-_FINISHES: dict[str, FinishReason] = {
-    "length": "length",
-    "max_tokens": "length",
-    "model_length": "length",
-    "content_filter": "content_filter",
-    "safety": "content_filter",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-}
-_THOUGHTS = ("reasoning_content", "reasoning")  # the same thing under the two names in use
-_SIGNATURE = "extra_content"  # Gemini's endpoint refuses calls that come back without it
-
-
 class ChatDecoder:
-    """One answer. It is complete when its finish was told; the usage may still follow, up to `[DONE]`."""
+    """Assembles one answer. It is complete with its finish reason; the usage may still follow, until `[DONE]`."""
 
     def __init__(self, request: ModelRequest, address: ModelAddress) -> None:
         self._address = address
@@ -232,7 +239,6 @@ class ChatDecoder:
         self.is_finished = False
 
     def decode(self, event: dict[str, Any]) -> list[ModelEvent]:
-        """What is new in one chunk."""
         text = self._find_only_text(event)
         if text:
             self._text.append(text)
@@ -265,18 +271,19 @@ class ChatDecoder:
         if self._text:
             items.append(text_message("assistant", "".join(self._text)))
         finish = _FINISHES.get(self._finish or "", "stop")
-        if self._calls and finish == "stop":  # some servers call every end a stop
+        # Some servers report every end as "stop".
+        if self._calls and finish == "stop":
             finish = "tool_calls"
         return ModelAnswer(items=(*items, *self._calls.items()), finish=finish, usage=self._usage, model=self._model)
 
     def _find_only_text(self, event: dict[str, Any]) -> str | None:
-        """The text of a chunk that brings nothing else, as nearly all do: they are read much faster for it."""
+        """Return the text of a chunk that has nothing else, like nearly all chunks: a fast path."""
         choices = event.get("choices")
         if not self._has_choice or not choices or len(choices) > 1 or event.get("model") != self._model:
             return None
         choice = choices[0]
         delta = choice.get("delta")
-        is_mere = (
+        is_text_only = (
             delta
             and len(delta) == 1
             and not choice.get("index")
@@ -284,21 +291,22 @@ class ChatDecoder:
             and not event.get("usage")
             and not event.get("error")
         )
-        text = delta.get("content") if is_mere else None
+        text = delta.get("content") if is_text_only else None
         return text if isinstance(text, str) else None
 
     def _decode_choice(self, choice: dict[str, Any]) -> None:
         self._has_choice = True
         delta = choice.get("delta")
-        whole = choice.get("message") if delta is None else None  # from a server that does not stream
-        if delta or whole:
-            self._decode_delta(delta or whole or {})
+        # A server that does not stream sends a whole message.
+        message = choice.get("message") if delta is None else None
+        if delta or message:
+            self._decode_delta(delta or message or {})
         finish = choice.get("finish_reason")
         if finish == "error":
             raise stream_error(self._address, choice.get("error"))
         if finish:
             self._finish = finish
-        if whole:
+        if message:
             self._end_stream()
 
     def _decode_delta(self, delta: dict[str, Any]) -> None:
@@ -322,7 +330,8 @@ class ChatDecoder:
         if isinstance(content, str):
             self._append_text(content)
             return
-        for part in content:  # some servers send parts, thoughts among them
+        # Some servers send a list of parts, reasoning included.
+        for part in content:
             if part.get("type") == "thinking":
                 self._thoughts_field = self._thoughts_field or _THOUGHTS[0]
                 self._append_reasoning("".join(inner.get("text", "") for inner in part.get("thinking") or ()))
@@ -362,13 +371,8 @@ def _build_usage(usage: dict[str, Any]) -> Usage:
     )
 
 
-OPENAI_HOST = "api.openai.com"
-DEFAULT_AZURE_VERSION = "2024-10-21"
-_PATH = "/chat/completions"
-
-
 class ChatDialect:
-    """How the dialect is spoken to one kind of server."""
+    """The dialect for one model. `max_tokens_field`: the name of that field, which differs between servers."""
 
     def __init__(self, model: str, *, max_tokens_field: str = "max_tokens") -> None:
         self._model = model
@@ -382,7 +386,7 @@ class ChatDialect:
 
 
 class ChatCompletions(HTTPModel):
-    """A model at a server that speaks Chat Completions. `base_url` usually ends in `/v1`."""
+    """A model of a server with the Chat Completions API. `base_url` usually ends in `/v1`."""
 
     def __init__(
         self,
@@ -402,7 +406,7 @@ class ChatCompletions(HTTPModel):
 
 
 class AzureChatCompletions(HTTPModel):
-    """The same at Azure OpenAI, where the name of a deployment is part of the address."""
+    """A deployment at Azure OpenAI, whose name is part of the URL."""
 
     def __init__(
         self,
@@ -425,7 +429,7 @@ class AzureChatCompletions(HTTPModel):
 
 
 def azure_url(base_url: str, deployment: str, api_version: str | None) -> str:
-    """The address of a deployment; a base that ends in `/openai/v1` is Azure's newer form, without a version."""
+    """Return the URL of a deployment. A base that ends in `/openai/v1` is Azure's newer form, without a version."""
     if urlsplit(base_url).path.rstrip("/").endswith("/openai/v1"):
         return append_path(base_url, _PATH)
     parts = urlsplit(append_path(base_url, f"/openai/deployments/{quote(deployment, safe='')}{_PATH}"))

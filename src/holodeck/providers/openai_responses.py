@@ -1,4 +1,8 @@
-"""An answer in the Responses API: items that are added, filled and done, then one terminal event."""
+"""The dialect of OpenAI's Responses API, and models that use it.
+
+Requests are not stored at the provider (`store: false`), so reasoning is requested in encrypted form and sent back as
+received. A stream adds, fills and completes items, then ends with one terminal event.
+"""
 
 from __future__ import annotations
 
@@ -37,17 +41,25 @@ from holodeck.providers.http.model import HTTPModel
 from holodeck.providers.http.model_address import ModelAddress, append_path, bearer_headers, host_of
 from holodeck.providers.tool_call_assembler import NO_ARGUMENTS, ToolCallAssembler
 
+OPENAI_URL = "https://api.openai.com/v1"
 REASONING_KEY = "responses"
-"""Under this name `Reasoning.opaque` keeps the item as the provider sent it."""
-
+"""Key in `Reasoning.opaque` of the item as the provider sent it."""
 ENCRYPTED = "reasoning.encrypted_content"
+_BAD_REQUEST = 400
+_REFUSAL = "response.refusal.delta"
+_TEXT = frozenset({"response.output_text.delta", _REFUSAL})
+_THOUGHTS = frozenset(
+    {"response.reasoning_text.delta", "response.reasoning.delta", "response.reasoning_summary_text.delta"}
+)
+_LAST = frozenset({"response.completed", "response.incomplete"})
+_FAILED = frozenset({"response.failed", "response.cancelled", "error"})
 
 
 def build_responses_body(request: ModelRequest, *, model: str, wants_encrypted: bool) -> dict[str, Any]:
-    """What is posted to `/responses`. What this API has no word for is refused, rather than left out."""
+    """Build the body for `/responses`. Raises `ModelError` for options that the API does not have."""
     if request.stop or request.seed is not None:
-        wish = "stop" if request.stop else "seed"
-        raise ModelError(f"The Responses API has no '{wish}'. Leave it out.", status=400)
+        option = "stop" if request.stop else "seed"
+        raise ModelError(f"The Responses API has no '{option}'. Leave it out.", status=400)
     body: dict[str, Any] = {
         "model": model,
         "input": [entry for item in request.items for entry in _encode_item(item)],
@@ -83,7 +95,7 @@ def _without_none(**options: Any) -> dict[str, Any]:
 
 
 def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
-    # `strict` is never left out: its default here is true, and most schemas of tools do not fit that mode.
+    # `strict` is always sent: its default here is true, and most tool schemas do not meet that mode.
     head = {"type": "function", "name": tool.name, "strict": tool.strict, "parameters": dict(tool.parameters)}
     return {**head, "description": tool.description} if tool.description else head
 
@@ -111,7 +123,7 @@ def _encode_item(item: Item) -> list[dict[str, Any]]:
 
 
 def _encode_message(message: Message) -> dict[str, Any]:
-    # Without ids: what was never stored cannot be looked up, and ids of other origins are refused.
+    # Without ids: items are not stored at the provider, and ids from elsewhere are refused.
     content = (
         describe_parts(message.content)
         if message.role == "assistant"
@@ -133,7 +145,7 @@ def _encode_part(part: Part) -> dict[str, Any]:
 
 
 def _encode_output(output: FunctionCallOutput) -> Any:
-    """Text alone as a string, which every server takes; with pictures as parts."""
+    """Encode text alone as a string, which every server accepts, and a result with images as parts."""
     if all(find_image_url(part) is None for part in output.content):
         return output_text(output, describe_parts(output.content))
     parts = [_encode_part(part) for part in output.content if not isinstance(part, TextContent) or part.text]
@@ -143,29 +155,21 @@ def _encode_output(output: FunctionCallOutput) -> Any:
 
 
 def _encode_reasoning(item: Reasoning) -> list[dict[str, Any]]:
-    """Only what the provider can read again: it keeps nothing, so a bare id would lead nowhere."""
+    """Encode reasoning with its content. A bare id is dropped: the provider has stored nothing under it."""
     entry = item.opaque.get(REASONING_KEY)
     if not isinstance(entry, dict) or not (entry.get("encrypted_content") or entry.get("content")):
         return []
     return [{name: value for name, value in entry.items() if name != "status"}]
 
 
-_REFUSAL = "response.refusal.delta"
-_TEXT = frozenset({"response.output_text.delta", _REFUSAL})
-_THOUGHTS = frozenset(
-    {"response.reasoning_text.delta", "response.reasoning.delta", "response.reasoning_summary_text.delta"}
-)
-_LAST = frozenset({"response.completed", "response.incomplete"})
-_FAILED = frozenset({"response.failed", "response.cancelled", "error"})
-
-
 class ResponsesDecoder:
-    """One answer. Items are taken from their `done` events, since some servers leave them out of the last one."""
+    """Assembles one answer. Items are read from their `done` events, since some servers omit them in the last one."""
 
     def __init__(self, request: ModelRequest, address: ModelAddress) -> None:
         self._address = address
         self._calls = ToolCallAssembler(request)
-        self._streamed_indexes: set[Any] = set()  # places of items of which deltas came
+        # Output indexes of items with deltas.
+        self._streamed_indexes: set[Any] = set()
         self._done_items: dict[Any, dict[str, Any]] = {}
         self._response: dict[str, Any] = {}
         self._events: list[ModelEvent] = []
@@ -173,32 +177,33 @@ class ResponsesDecoder:
 
     def decode(self, event: dict[str, Any]) -> list[ModelEvent]:
         self._events = []
-        kind, place = event.get("type"), event.get("output_index", 0)
+        kind, index = event.get("type"), event.get("output_index", 0)
         if kind in _TEXT:
-            self._append_delta(TextDelta(text=event["delta"], is_refusal=kind == _REFUSAL), place)
+            self._append_delta(TextDelta(text=event["delta"], is_refusal=kind == _REFUSAL), index)
         elif kind == "response.function_call_arguments.delta":
-            self._events += self._calls.append(place, arguments=event["delta"])
+            self._events += self._calls.append(index, arguments=event["delta"])
         elif kind in _THOUGHTS:
-            self._append_delta(ReasoningDelta(text=event["delta"]), place)
+            self._append_delta(ReasoningDelta(text=event["delta"]), index)
         elif kind == "response.reasoning_summary_part.added" and event.get("summary_index"):
-            self._append_delta(ReasoningDelta(text="\n\n"), place)
+            self._append_delta(ReasoningDelta(text="\n\n"), index)
         elif kind == "response.output_item.added":
-            self._start_item(event["item"], place)
+            self._start_item(event["item"], index)
         elif kind == "response.output_item.done":
-            self._finish_item(event["item"], place)
+            self._finish_item(event["item"], index)
         elif kind in _LAST:
             self._finish_response(event["response"])
         elif kind in _FAILED or event.get("error"):
             response = event.get("response") or {}
             raise stream_error(self._address, event.get("error") or response.get("error") or event)
-        elif event.get("object") == "response" and kind is None:  # a server that does not stream
+        elif event.get("object") == "response" and kind is None:
+            # A server that does not stream.
             self._finish_response(event)
         return self._events
 
     def to_answered(self) -> ModelAnswer | None:
         if not self.is_finished:
             return None
-        items = [item for place in sorted(self._done_items) for item in self._build_items(place)]
+        items = [item for index in sorted(self._done_items) for item in self._build_items(index)]
         details = self._response.get("incomplete_details") or {}
         finish: FinishReason = "tool_calls" if self._calls else "stop"
         if self._response.get("status") == "incomplete":
@@ -222,7 +227,7 @@ class ResponsesDecoder:
             self._events += self._calls.append(index, arguments=item.get("arguments") or "")
 
     def _finish_item(self, item: dict[str, Any], index: Any) -> None:
-        """An item is complete: what of it did not come in deltas is told now."""
+        """Record a complete item, and add deltas for content that had none."""
         self._done_items[index] = item
         kind = item.get("type")
         if kind == "function_call":
@@ -240,8 +245,8 @@ class ResponsesDecoder:
         if response.get("status") == "failed" or response.get("error"):
             raise stream_error(self._address, response.get("error"))
         if not self._done_items:
-            for place, item in enumerate(response.get("output") or ()):
-                self._finish_item(item, place)
+            for index, item in enumerate(response.get("output") or ()):
+                self._finish_item(item, index)
         self._response = response
         self.is_finished = True
         self._events += self._calls.announce_remaining()
@@ -257,7 +262,8 @@ class ResponsesDecoder:
         if kind == "reasoning":
             text, summary = _join_text(item.get("content")), _join_text(item.get("summary"), "\n\n")
             return [Reasoning(text=text, summary=summary, opaque={REASONING_KEY: item}, id=item.get("id") or "")]
-        return []  # tools that the provider runs by itself: nothing of ours asks for them
+        # Calls of the provider's built-in tools, which no request here enables.
+        return []
 
 
 def _join_text(parts: Any, between: str = "") -> str:
@@ -274,17 +280,13 @@ def _build_usage(usage: dict[str, Any]) -> Usage:
     )
 
 
-OPENAI_URL = "https://api.openai.com/v1"
-_BAD_REQUEST = 400
-
-
 class ResponsesDialect:
-    """How the dialect is spoken to one model."""
+    """The dialect for one model."""
 
     def __init__(self, model: str) -> None:
         self._model = model
         self.wants_encrypted = True
-        """Models that do not reason refuse the wish, so it is given up after the first refusal."""
+        """Whether encrypted reasoning is requested. Models without reasoning refuse it; it is then switched off."""
 
     def build_body(self, request: ModelRequest) -> dict[str, Any]:
         return build_responses_body(request, model=self._model, wants_encrypted=self.wants_encrypted)
@@ -294,7 +296,7 @@ class ResponsesDialect:
 
 
 class Responses(HTTPModel):
-    """A model at a server that speaks the Responses API. `base_url` usually ends in `/v1`."""
+    """A model of a server with the Responses API. `base_url` usually ends in `/v1`."""
 
     def __init__(
         self,
@@ -315,7 +317,7 @@ class Responses(HTTPModel):
         super().__init__(endpoint, self._responses_dialect)
 
     async def stream_batches(self, request: ModelRequest) -> Batches:
-        """Ask once; twice when the model turns out to have no encrypted thoughts."""
+        """Send the request, and once again if the model turns out to have no encrypted reasoning."""
         try:
             async with aclosing(super().stream_batches(request)) as batches:
                 async for batch in batches:

@@ -1,4 +1,8 @@
-"""Tool calls out of fragments: several at once, interleaved, without ids, in one piece, or under one number."""
+"""Assembles tool calls from the fragments of a stream.
+
+Handles parallel and interleaved calls, calls without ids, whole calls in one event, and servers that use one index for
+all calls.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ class _AssembledCall:
 
 
 class ToolCallAssembler:
-    """The tool calls of one answer. Ids that a server leaves out are made up, the same again for the same items."""
+    """The tool calls of one answer. Missing or duplicate ids are replaced, deterministically for the same request."""
 
     def __init__(self, request: ModelRequest) -> None:
         self._used_ids = {item.call_id for item in request.items if isinstance(item, FunctionCall)}
@@ -51,7 +55,7 @@ class ToolCallAssembler:
         return key in self._by_key
 
     def start(self, key: Hashable, *, call_id: str = "", name: str = "", item_id: str = "") -> None:
-        """A new call, which later fragments name by `key`."""
+        """Start a call; later fragments refer to it by `key`."""
         call = _AssembledCall(
             index=len(self._calls), call_id=self._unique_id(call_id), original_id=call_id, name=name, item_id=item_id
         )
@@ -59,7 +63,7 @@ class ToolCallAssembler:
         self._by_key[key] = call
 
     def append(self, key: Hashable, *, name: str = "", arguments: str = "") -> Iterator[CallDelta]:
-        """A fragment. Nothing is told of a call before its name is known."""
+        """Append a fragment and yield its delta. A call has no delta before its name is known."""
         call = self._by_key[key]
         call.name = call.name or name
         call.fragments.append(arguments)
@@ -70,13 +74,13 @@ class ToolCallAssembler:
             yield self._announce(call)
 
     def append_missing(self, key: Hashable, arguments: str) -> Iterator[CallDelta]:
-        """All of the arguments at the end: tells what the fragments did not."""
+        """Append what the complete `arguments` have beyond the fragments."""
         known = self._by_key[key].arguments
         if arguments.startswith(known):
             yield from self.append(key, arguments=arguments[len(known) :])
 
     def is_new_call(self, key: Hashable, *, call_id: str, name: str) -> bool:
-        """Whether a fragment under a known key begins a new call: some servers number every call 0."""
+        """Return whether a fragment with a known key starts another call: some servers number every call 0."""
         call = self._by_key[key]
         if not name or not call.name:
             return False
@@ -85,17 +89,17 @@ class ToolCallAssembler:
         return name != call.name or _is_complete(call.arguments)
 
     def announce_remaining(self) -> Iterator[CallDelta]:
-        """Calls that never got a name: the reader is told of them in the end, without one."""
+        """Yield the deltas of calls that never got a name."""
         for call in self._calls:
             if not call.is_announced:
                 yield self._announce(call)
 
     def item(self, key: Hashable) -> FunctionCall:
-        """One call, whole."""
+        """Return one complete call."""
         return self._by_key[key].item
 
     def items(self) -> tuple[FunctionCall, ...]:
-        """The calls, whole, in the order in which they began."""
+        """Return all complete calls, in the order in which they started."""
         return tuple(call.item for call in self._calls)
 
     @staticmethod
@@ -113,14 +117,14 @@ class ToolCallAssembler:
 
 
 def arguments_text(arguments: Any) -> str:
-    """The text of arguments that may have come as an object."""
+    """Return arguments as text; some servers send an object."""
     if arguments is None:
         return ""
     return arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
 
 
 def arguments_object(arguments: str) -> dict[str, Any]:
-    """The object that a call's text stands for; text that is none is kept whole, under a key that says so."""
+    """Return a call's arguments as an object; text that is none becomes the value of `invalid_arguments`."""
     if not arguments.strip():
         return {}
     try:

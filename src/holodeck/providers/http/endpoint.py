@@ -1,4 +1,9 @@
-"""One address of a model API: a body goes out, events come in, and every way to fail has a sentence."""
+"""One URL of a model API: posts a request body and yields the decoded events of the response.
+
+`Endpoint` owns its transport, an `HTTP1Pool` or a `ProxiedTransport`, which it creates on the first request and keeps
+until `close`. Responses are event streams, or one JSON document from servers that do not stream. Every failure is
+raised as a `ModelError` with a text for users.
+"""
 
 from __future__ import annotations
 
@@ -23,39 +28,38 @@ from holodeck.lib.system.fd_shortage import SHORTAGE_TEXT, is_file_shortage
 from holodeck.providers.http.errors import refusal_error
 from holodeck.providers.http.model_address import ModelAddress, host_of
 
-# To reach an API: name, connection and TLS.
+# Seconds to connect to an API: name lookup, TCP and TLS.
 MODEL_CONNECT_TIMEOUT = 15.0
-# For the words of a refusal whose status is known.
+# Seconds to read the body of an error whose status is known.
 MODEL_REFUSAL_TIMEOUT = 5.0
-# For an API to end the stream after its last event, so that the connection can be used again.
+# Seconds for an API to end the stream after its last event, so that the connection can be reused.
 MODEL_TAIL_TIMEOUT = 0.05
-# Of an answer that came in one piece.
+# Bytes of a response that is one document.
 MAX_MODEL_BODY_BYTES = 64 * MIB
-# Of a body that only explains an error.
+# Bytes read of a body that only explains an error.
 MAX_MODEL_ERROR_BYTES = 64 * KIB
-# Seconds; some of what is going on has ended by then.
+# Seconds to wait when this machine has no free file descriptors: some requests have ended by then.
 SHORTAGE_RETRY_AFTER = 1.0
 
-
 DONE: dict[str, Any] = {"[DONE]": True}
-"""Stands among the events for the mark that ends a stream in some dialects."""
+"""The event for the `[DONE]` mark, which ends a stream in some dialects."""
 
 _HEADERS = {
     "Content-Type": "application/json",
     "Accept": "text/event-stream",
-    "Accept-Encoding": "identity",  # a compressed stream comes in lumps
+    # A compressed stream arrives in large, late chunks.
+    "Accept-Encoding": "identity",
     "User-Agent": "holodeck",
 }
-_STREAM_TYPES = frozenset(
-    {"text/event-stream", "text/plain", "application/octet-stream"}
-)  # some name it wrongly, or not
+# Some servers declare a stream with a wrong type, or with none.
+_STREAM_TYPES = frozenset({"text/event-stream", "text/plain", "application/octet-stream"})
 _NETWORK_ERRORS = (OSError, LineTooLongError, InvalidURLError, InvalidHeaderError)
 _OK = HTTPStatus.OK.value
 Headers = Callable[[], Mapping[str, str]]
 
 
 class HTTPResponse(Protocol):
-    """An answer whose head has come, direct or through a proxy."""
+    """A response whose headers have arrived, direct or through a proxy."""
 
     @property
     def status(self) -> int: ...
@@ -70,14 +74,14 @@ class HTTPResponse(Protocol):
 
 
 class HTTPTransport(Protocol):
-    """Carries questions to one URL."""
+    """Sends POST requests to one URL."""
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> HTTPResponse: ...
     async def close(self) -> None: ...
 
 
 class Endpoint:
-    """Where a model is asked. Its connections are made when first needed, and kept until `close`."""
+    """The URL of a model API, with its connections."""
 
     def __init__(self, url: str, *, address: ModelAddress, headers: Headers) -> None:
         self._url = url
@@ -89,26 +93,27 @@ class Endpoint:
     async def stream_events(
         self, body: Mapping[str, Any], *, is_finished: Callable[[], bool]
     ) -> AsyncGenerator[list[dict[str, Any]], None]:
-        """The decoded events of one answer, as they come, several when they came together.
+        """Post `body` and yield the decoded events of the response, in the batches in which they arrive.
 
-        Once `is_finished`, nothing more is read. Leaving the iterator before that closes the connection at once.
+        Stops reading once `is_finished` returns True. Closing the iterator before that closes the connection at once.
         """
         try:
-            answer = await self._require_transport().post(orjson.dumps(body), {**_HEADERS, **self._headers()})
+            response = await self._require_transport().post(orjson.dumps(body), {**_HEADERS, **self._headers()})
         except _NETWORK_ERRORS as error:
             raise self._explain(error) from _cause(error)
         try:
-            if answer.status != _OK:
-                await self._raise_refusal(answer)
-            if answer.content_type in _STREAM_TYPES:
+            if response.status != _OK:
+                await self._raise_refusal(response)
+            if response.content_type in _STREAM_TYPES:
                 decoder = SSEDecoder()
-                while not (is_finished() or answer.is_at_end):
+                while not (is_finished() or response.is_at_end):
                     events: list[dict[str, Any]] = []
                     try:
-                        for data in await self._read_events(answer, decoder):
+                        for data in await self._read_events(response, decoder):
                             events.append(self._decode_event(data))
                     except ModelError:
-                        yield events  # what came before it stands
+                        # Events before the malformed one are valid, and may complete the answer.
+                        yield events
                         if not is_finished():
                             raise
                     else:
@@ -116,17 +121,17 @@ class Endpoint:
                 if not is_finished():
                     yield self._flush_decoder(decoder)
             else:
-                yield [await self._read_whole(answer)]
-            if not answer.is_at_end:
-                await self._drain(answer)
+                yield [await self._read_whole(response)]
+            if not response.is_at_end:
+                await self._drain(response)
         finally:
-            answer.close()
+            response.close()
 
     async def close(self) -> None:
-        """Let go of the connections. The next question makes new ones."""
-        carrier, self._transport = self._transport, None
-        if carrier is not None:
-            await carrier.close()
+        """Close the connections. A later request opens new ones."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            await transport.close()
 
     def _require_transport(self) -> HTTPTransport:
         if self._transport is None:
@@ -143,16 +148,15 @@ class Endpoint:
                 self._transport = ProxiedTransport(self._url, proxy, connect_timeout=MODEL_CONNECT_TIMEOUT)
         return self._transport
 
-    async def _read_events(self, answer: HTTPResponse, decoder: SSEDecoder) -> list[bytes]:
+    async def _read_events(self, response: HTTPResponse, decoder: SSEDecoder) -> list[bytes]:
+        # No context manager for the conversion of errors: one per chunk costs as much as the chunk.
         try:
-            return decoder.feed(await answer.read())
-        except (
-            _NETWORK_ERRORS
-        ) as error:  # spelled out here: a context manager for each chunk costs as much as the chunk
+            return decoder.feed(await response.read())
+        except _NETWORK_ERRORS as error:
             raise self._explain(error) from _cause(error)
 
     def _flush_decoder(self, decoder: SSEDecoder) -> list[dict[str, Any]]:
-        """An event without its blank line; or half of one that was cut, which is no JSON and no event."""
+        """Return an event without its final blank line. A truncated one is no JSON, and is ignored."""
         try:
             return [self._decode_event(data) for data in decoder.flush()]
         except ModelError:
@@ -170,46 +174,47 @@ class Endpoint:
         shown = data[:MAX_MODEL_ERROR_BYTES].decode("utf-8", "replace")
         raise self.address.error(f"it sent an event that is not a JSON object: {shown}", is_retryable=True)
 
-    async def _read_whole(self, answer: HTTPResponse) -> dict[str, Any]:
-        """The answer of a server that does not stream."""
-        body = await self._read_body(answer)
+    async def _read_whole(self, response: HTTPResponse) -> dict[str, Any]:
+        """Read the response of a server that does not stream."""
+        body = await self._read_body(response)
         if len(body) > MAX_MODEL_BODY_BYTES:
             raise self.address.error(f"its answer is too big to be one: more than {MAX_MODEL_BODY_BYTES} bytes.")
         try:
-            whole = orjson.loads(body)
+            document = orjson.loads(body)
         except orjson.JSONDecodeError:
-            whole = None
-        if isinstance(whole, dict):
-            return whole
+            document = None
+        if isinstance(document, dict):
+            return document
         raise self.address.error(
-            f"it answered with {answer.content_type} instead of an event stream. "
+            f"it answered with {response.content_type} instead of an event stream. "
             "Check the path of the endpoint (most servers want /v1 at its end)."
         )
 
-    async def _raise_refusal(self, answer: HTTPResponse) -> NoReturn:
-        pieces: list[bytes] = []
-        with suppress(OSError):  # the status says enough, whatever becomes of the words
+    async def _raise_refusal(self, response: HTTPResponse) -> NoReturn:
+        chunks: list[bytes] = []
+        # If the body cannot be read, the status says enough.
+        with suppress(OSError):
             async with asyncio.timeout(MODEL_REFUSAL_TIMEOUT):
-                await _read_into(pieces, answer, MAX_MODEL_ERROR_BYTES)
-        words = b"".join(pieces)[:MAX_MODEL_ERROR_BYTES]
-        raise refusal_error(self.address, answer.status, answer.headers, words, proxy=self._proxy)
+                await _read_into(chunks, response, MAX_MODEL_ERROR_BYTES)
+        body = b"".join(chunks)[:MAX_MODEL_ERROR_BYTES]
+        raise refusal_error(self.address, response.status, response.headers, body, proxy=self._proxy)
 
-    async def _read_body(self, answer: HTTPResponse) -> bytes:
-        """All of a body, or its beginning when it goes over the limit."""
-        pieces: list[bytes] = []
+    async def _read_body(self, response: HTTPResponse) -> bytes:
+        """Read the whole body, or its beginning if it exceeds the limit."""
+        chunks: list[bytes] = []
         try:
-            await _read_into(pieces, answer, MAX_MODEL_BODY_BYTES)
+            await _read_into(chunks, response, MAX_MODEL_BODY_BYTES)
         except _NETWORK_ERRORS as error:
             raise self._explain(error) from _cause(error)
-        return b"".join(pieces)
+        return b"".join(chunks)
 
     @staticmethod
-    async def _drain(answer: HTTPResponse) -> None:
-        """Read the end of a stream that said its last word, so that its connection is kept; not for long."""
+    async def _drain(response: HTTPResponse) -> None:
+        """Read to the end of a finished stream, for a short time, so that its connection can be reused."""
         with suppress(TimeoutError, ResponseLostError):
             async with asyncio.timeout(MODEL_TAIL_TIMEOUT):
-                while not answer.is_at_end:
-                    await answer.read()
+                while not response.is_at_end:
+                    await response.read()
 
     def _explain(self, error: Exception) -> ModelError:
         if isinstance(error, OSError) and not isinstance(error, ResponseLostError) and is_file_shortage(error):
@@ -237,10 +242,10 @@ class Endpoint:
         return self.address.error(what, is_retryable=True)
 
 
-async def _read_into(chunks: list[bytes], answer: HTTPResponse, limit: int) -> None:
+async def _read_into(chunks: list[bytes], response: HTTPResponse, limit: int) -> None:
     size = 0
-    while size <= limit and not answer.is_at_end:
-        chunks.append(await answer.read())
+    while size <= limit and not response.is_at_end:
+        chunks.append(await response.read())
         size += len(chunks[-1])
 
 
@@ -254,10 +259,11 @@ def _unreached_reason(reason: OSError) -> str:
             return f"TLS failed ({reason}). Check the endpoint and the certificates."
         case TimeoutError():
             return f"no connection within {MODEL_CONNECT_TIMEOUT:.0f} s. Check the endpoint and the network."
-    what = os.strerror(reason.errno) if reason.errno else "connection failed"  # asyncio's own words are for programmers
+    # The text of asyncio's errors is for programmers.
+    what = os.strerror(reason.errno) if reason.errno else "connection failed"
     return f"it could not be reached ({what}). Is the server running?"
 
 
 def _cause(error: Exception) -> Exception | None:
-    """The error itself, unless its text has the URL, whose query may hold a key."""
+    """Return the error as a cause, unless its text has the URL, whose query may contain a key."""
     return None if isinstance(error, InvalidURLError) else error

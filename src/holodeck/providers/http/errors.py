@@ -1,4 +1,8 @@
-"""What went wrong with a model, in a sentence: who, what it said (never a secret), and what to do."""
+"""Errors of model APIs: turns HTTP statuses and error events into `ModelError`s.
+
+The text names the model, quotes the provider without secrets, and gives advice. The attributes say whether and when
+the request may be repeated, and carry an error code that clients know.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +18,17 @@ from holodeck.lib.errors import BAD_QUESTION, RATE_LIMITED, UNAVAILABLE, ModelEr
 from holodeck.providers.http.model_address import ModelAddress
 
 RETRYABLE_STATUSES = frozenset({408, 409, 429})
-_FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})  # a 429 that no waiting helps
+# Codes of a 429 that no retry resolves.
+_FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 _TOO_LONG = "context_length_exceeded"
 _MEANINGS = {
     RATE_LIMITED: RATE_LIMITED,
     "rate_limit_error": RATE_LIMITED,
     "overloaded_error": UNAVAILABLE,
 }
-"""What the codes of providers mean, where whoever asks can do something about it."""
-_OVERLOADED_STATUSES = frozenset({503, 529})  # the second is Anthropic's
+"""Our error codes for codes of providers that a client can act on."""
+# 529 is Anthropic's.
+_OVERLOADED_STATUSES = frozenset({503, 529})
 _BAD_QUESTIONS = frozenset({400, 413, 415, 422})
 _TOO_LONG_WORDS = ("context length", "context window", "context size", "prompt is too long", "input is too long")
 _RETRYABLE_CODES = frozenset(
@@ -33,11 +39,11 @@ _RETRYABLE_CODES = frozenset(
 def refusal_error(
     address: ModelAddress, status: int, headers: Mapping[str, str], body: bytes, *, proxy: str = ""
 ) -> ModelError:
-    """The error for an answer with an HTTP status that is not success. `proxy`: the proxy that it came through."""
-    said, code = _parse_refusal_body(body)
+    """Build the error for a response with an error status. `proxy`: the host of the proxy in between, if any."""
+    message, code = _parse_refusal_body(body)
     wait = parse_retry_after(headers)
     title = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "unknown status"
-    what = address.redact(f"it answered {status} {title}" + (f": {said}" if said else ""))
+    what = address.redact(f"it answered {status} {title}" + (f": {message}" if message else ""))
     advice = _advice(address, status, wait, proxy)
     return ModelError(
         f"{address.description}: {what.rstrip('.')}." + (f" {advice}" if advice else ""),
@@ -46,13 +52,13 @@ def refusal_error(
         retry_after=wait,
         is_retryable=_is_retryable(status, headers, code),
         code=_TOO_LONG
-        if status < HTTPStatus.INTERNAL_SERVER_ERROR and _is_too_long(said, code)
+        if status < HTTPStatus.INTERNAL_SERVER_ERROR and _is_too_long(message, code)
         else _code_for_status(status),
     )
 
 
 def _code_for_status(status: int) -> str:
-    """What whoever asks can do something about, in OpenAI's words; nothing for what is only the operator's business."""
+    """Return OpenAI's code for an error that a client can act on; empty for one that only the operator can."""
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return RATE_LIMITED
     if status in _OVERLOADED_STATUSES:
@@ -61,23 +67,23 @@ def _code_for_status(status: int) -> str:
 
 
 def stream_error(address: ModelAddress, error: Any) -> ModelError:
-    """The error for an error that came inside a stream, in any of the shapes that servers use."""
-    said, code = _read_message_and_code(error)
+    """Build the error for an error event inside a stream, in any of the forms that servers use."""
+    message, code = _read_message_and_code(error)
     return address.error(
-        f"it reported an error in the middle of its answer: {said or 'without a reason'}",
+        f"it reported an error in the middle of its answer: {message or 'without a reason'}",
         is_retryable=code in _RETRYABLE_CODES,
-        code=_TOO_LONG if _is_too_long(said, code) else _MEANINGS.get(code, ""),
+        code=_TOO_LONG if _is_too_long(message, code) else _MEANINGS.get(code, ""),
     )
 
 
 def _is_too_long(message: str, code: str) -> bool:
-    """Whether the conversation does not fit: one has a code for it, the others only words."""
-    words = message.lower()
-    return code == _TOO_LONG or any(each in words for each in _TOO_LONG_WORDS)
+    """Whether the conversation exceeds the context window: OpenAI has a code for it, others only a message."""
+    lowered = message.lower()
+    return code == _TOO_LONG or any(phrase in lowered for phrase in _TOO_LONG_WORDS)
 
 
 def parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the provider asks us to wait, as a number, a date or in milliseconds."""
+    """Return the seconds in `retry-after-ms` or `retry-after`, which may be a number or a date; None without them."""
     milliseconds = _parse_seconds(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
@@ -111,7 +117,8 @@ def _is_retryable(status: int, headers: Mapping[str, str], code: str) -> bool:
 
 
 def _advice(address: ModelAddress, status: int, wait: float | None, proxy: str) -> str:
-    if status == HTTPStatus.FORBIDDEN and proxy:  # either of them may have said so
+    # A 403 may come from the API or from the proxy.
+    if status == HTTPStatus.FORBIDDEN and proxy:
         return f"Check the key in {address.key_source}, and whether the proxy at {proxy} lets this model be asked."
     if status in {401, 403}:
         return f"Check the key in {address.key_source}."
@@ -131,14 +138,15 @@ def _advice(address: ModelAddress, status: int, wait: float | None, proxy: str) 
 
 
 def _parse_refusal_body(body: bytes) -> tuple[str, str]:
-    """The words and the code in the body of a refusal, which may be anything."""
+    """Return the message and the code in the body of an error response, which may have any form."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
         text = body.decode("utf-8", "replace").strip()
         return ("a web page instead of JSON" if text.startswith("<") else text), ""
+    # Google's endpoints wrap the error in a list.
     if isinstance(document, list) and document:
-        document = document[0]  # Google's endpoints wrap the error in a list
+        document = document[0]
     if isinstance(document, dict):
         return _read_message_and_code(document.get("error", document))
     return _read_message_and_code(document)
@@ -149,9 +157,9 @@ def _read_message_and_code(error: Any) -> tuple[str, str]:
         return error, ""
     if not isinstance(error, dict):
         return "", ""
-    said = next((error[key] for key in ("message", "detail", "msg", "error") if error.get(key)), "")
+    value = next((error[key] for key in ("message", "detail", "msg", "error") if error.get(key)), "")
     code = error.get("code") or error.get("type") or ""
-    words = said if isinstance(said, str) else orjson.dumps(said).decode()
-    if isinstance(code, str) and code and code not in words:
-        words = f"{words} ({code})" if words else code
-    return words, code if isinstance(code, str) else ""
+    message = value if isinstance(value, str) else orjson.dumps(value).decode()
+    if isinstance(code, str) and code and code not in message:
+        message = f"{message} ({code})" if message else code
+    return message, code if isinstance(code, str) else ""

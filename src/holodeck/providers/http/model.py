@@ -1,4 +1,4 @@
-"""A model behind HTTP: a dialect says what is sent and what comes back, an endpoint carries it."""
+"""A model behind HTTP: a `Dialect` translates requests and events, an `Endpoint` carries them."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from holodeck.providers.http.endpoint import Endpoint
 from holodeck.providers.http.model_address import ModelAddress
 
 _MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What a translator runs into when a broken server sends anything else than its dialect defines."""
+"""Errors that a decoder raises when a broken server sends something that its dialect does not define."""
 
 
 class AnswerDecoder(Protocol):
-    """One answer as it comes together."""
+    """Assembles one answer from the events of a stream."""
 
     @property
     def is_finished(self) -> bool:
-        """The stream said its last word: nothing that follows can change the answer."""
+        """Whether the last event has arrived: further ones cannot change the answer."""
         ...
 
     def decode(self, event: dict[str, Any]) -> list[ModelEvent]:
-        """What is new in this event of the stream."""
+        """Process an event of the stream and return the deltas in it."""
         ...
 
     def to_answered(self) -> ModelAnswer | None:
-        """The end of it, or None when it was cut short."""
+        """Return the complete answer, or None if the stream was cut short."""
         ...
 
 
 class Dialect(Protocol):
-    """A wire format, as pure translation."""
+    """Translates to and from a wire format, without I/O."""
 
     def build_body(self, request: ModelRequest) -> dict[str, Any]:
-        """What is posted."""
+        """Build the body that is posted."""
         ...
 
     def create_decoder(self, request: ModelRequest, address: ModelAddress) -> AnswerDecoder:
-        """What puts the answer together. `address` names the model in errors."""
+        """Create the decoder of one answer. `address` names the model in errors."""
         ...
 
 
@@ -56,43 +56,45 @@ class HTTPModel(BatchingModel):
         return self._endpoint.address.model
 
     async def stream_batches(self, request: ModelRequest) -> Batches:
-        """Ask once. Leaving the iterator closes the connection at once."""
-        answer = self._dialect.create_decoder(request, self._endpoint.address)
-        came = self._endpoint.stream_events(self._dialect.build_body(request), is_finished=lambda: answer.is_finished)
-        is_told = False
-        async with aclosing(came):
-            async for events in came:
-                news: list[ModelEvent] = []
+        """Send one request. Closing the iterator closes the connection at once."""
+        decoder = self._dialect.create_decoder(request, self._endpoint.address)
+        body = self._dialect.build_body(request)
+        stream = self._endpoint.stream_events(body, is_finished=lambda: decoder.is_finished)
+        is_answered = False
+        async with aclosing(stream):
+            async for events in stream:
+                batch: list[ModelEvent] = []
                 try:
                     for event in events:
-                        news += answer.decode(event)
-                    if answer.is_finished and not is_told:
-                        is_told = True
-                        news.append(self._require_answered(answer))
+                        batch += decoder.decode(event)
+                    if decoder.is_finished and not is_answered:
+                        is_answered = True
+                        batch.append(self._require_answered(decoder))
                 except (ModelError, *_MALFORMED) as error:
-                    if news:  # what came before it stands
-                        yield news
+                    # Events before the failing one are valid.
+                    if batch:
+                        yield batch
                     if isinstance(error, ModelError):
                         raise
                     raise self._malformed_error(error) from error
-                if news:
-                    yield news
-        if not is_told:
-            yield [self._require_answered(answer)]
+                if batch:
+                    yield batch
+        if not is_answered:
+            yield [self._require_answered(decoder)]
 
     async def close(self) -> None:
         await self._endpoint.close()
 
-    def _require_answered(self, answer: AnswerDecoder) -> ModelAnswer:
+    def _require_answered(self, decoder: AnswerDecoder) -> ModelAnswer:
         try:
-            whole = answer.to_answered()
+            answer = decoder.to_answered()
         except _MALFORMED as error:
             raise self._malformed_error(error) from error
-        if whole is None:
+        if answer is None:
             raise self._endpoint.address.error(
                 "its stream ended before the answer was complete. Ask again.", is_retryable=True
             )
-        return whole
+        return answer
 
     def _malformed_error(self, error: Exception) -> ModelError:
         what = f"it sent an event of a shape that its dialect does not have ({type(error).__name__}: {error})."

@@ -1,4 +1,4 @@
-"""Where a model is asked: what its errors call it, how its URL is made, and what of it may be shown."""
+"""The address of a model: its name in errors, its URL, and the redaction of quoted text."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from holodeck.lib.escape import one_line
 from holodeck.lib.redaction import MASK
 from holodeck.lib.secret import Secret
 
-# Of a provider's words quoted in an error.
+# Characters of a provider's message quoted in an error.
 MAX_MODEL_ERROR_CHARS = 500
-
-
-_MIN_SECRET_CHARS = 4  # shorter "keys" are placeholders, and hiding them would hide ordinary words
+# A shorter key is a placeholder, and masking it would mask ordinary words.
+_MIN_SECRET_CHARS = 4
 _KEY_SHAPES = re.compile(r"\bsk-[\w*.-]{6,}|(?<=[Bb]earer )[\w*.~+/=-]{6,}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelAddress:
-    """Who was asked: all that an error needs to name."""
+    """What an error has to know about the model that a request went to."""
 
     provider: str
     model: str
     host: str
     key: Secret | None = None
     key_source: str = "model.api_key"
-    """Where a person puts the key right."""
+    """Where the key is configured: a variable or a key of the file."""
 
     @property
     def description(self) -> str:
@@ -44,7 +43,7 @@ class ModelAddress:
         is_retryable: bool = False,
         code: str = "",
     ) -> ModelError:
-        """The error that says this about this model."""
+        """Build a `ModelError` about this model; `what` is redacted."""
         return ModelError(
             f"{self.description}: {self.redact(what)}",
             provider=self.provider,
@@ -55,25 +54,26 @@ class ModelAddress:
         )
 
     def redact(self, text: str) -> str:
-        """Words from outside: without secrets, on one line, not too long."""
+        """Return untrusted text without secrets, on one line, cut to `MAX_MODEL_ERROR_CHARS`."""
         if self.key is not None and len(self.key.reveal()) >= _MIN_SECRET_CHARS:
             text = text.replace(self.key.reveal(), MASK)
         return one_line(_KEY_SHAPES.sub(MASK, text), MAX_MODEL_ERROR_CHARS)
 
 
 def host_of(url: str) -> str:
-    """Host and port: all of a URL that is shown, since its query may hold a key."""
+    """Return host and port of a URL, for messages: its query may contain a key."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "?", parts.port
-    except ValueError:  # whoever is asked there hears that it is no URL
+    except ValueError:
+        # The first request reports that it is no URL.
         return "?"
     host = f"[{host}]" if ":" in host else host
     return f"{host}:{port}" if port else host
 
 
 def append_path(base_url: str, path: str) -> str:
-    """The base URL with a path at its end, unless it has that already; its query stays."""
+    """Append a path to a URL, unless it ends with it already; the query is preserved."""
     try:
         parts = urlsplit(base_url)
     except ValueError:
@@ -83,5 +83,5 @@ def append_path(base_url: str, path: str) -> str:
 
 
 def bearer_headers(api_key: Secret | None) -> Mapping[str, str]:
-    """The header with the key, if there is one."""
+    """Return the `Authorization` header for a key; empty without one."""
     return {"Authorization": f"Bearer {api_key.reveal()}"} if api_key else {}

@@ -1,4 +1,4 @@
-"""A model behind a proxy that the environment names: the same answers and errors as without one."""
+"""The transport to a model API through a proxy of the environment, with the responses and errors of `HTTP1Pool`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holodeck.providers.http.model_address import host_of
 
 
 class ProxiedResponse:
-    """An answer that came through the proxy."""
+    """A response that came through the proxy."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
@@ -53,7 +53,8 @@ class ProxiedTransport:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> ProxiedResponse:
-        encode_headers(headers)  # or say that they cannot be sent
+        # Raises `InvalidHeaderError`; aiohttp encodes the headers itself.
+        encode_headers(headers)
         if not _is_http(self._url):
             raise InvalidURLError
         if not _is_http(self._proxy):
@@ -61,13 +62,11 @@ class ProxiedTransport:
         loop = asyncio.get_running_loop()
         client = self._client
         if client is None or self._loop is not loop:
-            before, client = (
-                (client, self._loop),
-                aiohttp_client.create_http_client(connect_timeout=self._connect_timeout),
-            )
+            old_client, old_loop = client, self._loop
+            client = aiohttp_client.create_http_client(connect_timeout=self._connect_timeout)
             self._client, self._loop = client, loop
-            await _close_client(*before)
-        # What is large goes in several pieces, so that others get their turn.
+            await _close_client(old_client, old_loop)
+        # A large body is sent in chunks, so that other tasks run in between.
         data = body if len(body) <= HTTP_READ_CHUNK else io.BytesIO(body)
         login = proxy_login_headers(self._proxy)
         is_tunnelled = urlsplit(self._url).scheme == "https"
@@ -80,7 +79,8 @@ class ProxiedTransport:
                 proxy=without_login(self._proxy),
                 proxy_headers=login if is_tunnelled else None,
             )
-        if response.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:  # which no model says
+        # Only a proxy answers with this status.
+        if response.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
             response.close()
             raise self._refusal_error(response.status, response.reason)
         return ProxiedResponse(response)
@@ -91,7 +91,7 @@ class ProxiedTransport:
 
     @contextmanager
     def _convert_proxy_errors(self) -> Iterator[None]:
-        """What went wrong on the way to the proxy, or in it. It may need a password, which is not shown."""
+        """Convert errors of the connection to the proxy, and of the proxy itself. Its password is not shown."""
         try:
             yield
         except aiohttp.ClientHttpProxyError as error:
@@ -116,7 +116,8 @@ class ProxiedTransport:
 async def _close_client(client: aiohttp.ClientSession | None, loop: asyncio.AbstractEventLoop | None) -> None:
     if client is None or loop is None:
         return
-    if loop is asyncio.get_running_loop() or loop.is_closed():  # the connections of a closed one went with it
+    # With a closed loop its connections are closed as well; this only releases the client.
+    if loop is asyncio.get_running_loop() or loop.is_closed():
         await client.close()
     else:
         asyncio.run_coroutine_threadsafe(client.close(), loop)
@@ -132,7 +133,7 @@ def _is_http(url: str) -> bool:
 
 
 def _reason(error: OSError) -> str | None:
-    """The system's words; asyncio's own are for programmers."""
+    """Return the system's text for an error; asyncio's own is for programmers."""
     return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
 
 

@@ -1,4 +1,4 @@
-"""A real model in this process: no server, no key. Needs the extra `local` and weights (`holodeck model pull`)."""
+"""A language model in this process, without a service or a key. Needs the extra `local` and pulled weights."""
 
 from holodeck.providers.local.model import Local
 

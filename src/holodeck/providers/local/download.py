@@ -1,4 +1,8 @@
-"""Weights come whole or not at all: resumed where they stopped, checked by their hash, then moved into place."""
+"""Downloads and imports model weights: resumes, verifies the hash, then moves the file into place.
+
+The file is written as `NAME.part`, locked against a second process, and becomes visible under its name only when it is
+complete and its SHA-256 is right.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +30,13 @@ from holodeck.providers.local.weights import (
 )
 
 if TYPE_CHECKING:
-    import aiohttp  # imported where it is used: the list of models does not need it
+    # Imported where it is used: the list of models does not need it.
+    import aiohttp
 
-# That bring nothing; one that brings something starts the count anew.
+# Consecutive attempts without progress; one that downloads something resets the count.
 DOWNLOAD_ATTEMPTS = 4
-# Without a byte.
+# Seconds to connect, and without a byte.
 DOWNLOAD_TIMEOUT = 30.0
-
 
 _PARTIAL, _FIRST_ERROR, _RANGE_REFUSED, _FIRST_SERVER_ERROR = 206, 300, 416, 500
 
@@ -40,7 +44,7 @@ _PARTIAL, _FIRST_ERROR, _RANGE_REFUSED, _FIRST_SERVER_ERROR = 206, 300, 416, 500
 def pull(
     weights: Weights, *, folder: Path | None = None, url: str | None = None, on_progress: Progress | None = None
 ) -> Path:
-    """Fetch weights from their home (or a mirror), going on where an earlier attempt stopped."""
+    """Download weights from their publisher or a mirror, resuming an earlier attempt. Raises `ModelError`."""
     where = folder or models_folder()
     target = where / weights.file
     if is_pulled(weights, where):
@@ -54,7 +58,7 @@ def pull(
 def import_weights(
     weights: Weights, source: Path, *, folder: Path | None = None, on_progress: Progress | None = None
 ) -> Path:
-    """Take weights from a file, for machines without internet; checked as a download is."""
+    """Copy weights from a file, for machines without Internet access; verified like a download."""
     where = folder or models_folder()
     target = where / weights.file
     _require_weights_file(weights, source)
@@ -62,9 +66,9 @@ def import_weights(
         part.truncate(0)
         _require_disk_space(where, weights, part)
         with source.open("rb") as file:
-            arriving = _CountingWriter(part, 0, weights.size, on_progress or _ignore_progress)
+            writer = _CountingWriter(part, 0, weights.size, on_progress or _ignore_progress)
             while chunk := file.read(COPY_CHUNK_BYTES):
-                arriving.write(chunk)
+                writer.write(chunk)
         return _verify_and_move(weights, part, target)
 
 
@@ -84,7 +88,7 @@ def _require_weights_file(weights: Weights, source: Path) -> None:
 
 @contextmanager
 def _partial_file(folder: Path, weights: Weights) -> Iterator[BinaryIO]:
-    """The file that is being filled, held so that two downloads do not fill it at once."""
+    """Open the partial file with an exclusive lock, so that two processes do not write it at once."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{weights.file}.part").open("ab+") as part:
         try:
@@ -108,7 +112,7 @@ def _require_disk_space(folder: Path, weights: Weights, part: BinaryIO) -> None:
 
 
 async def _fetch(weights: Weights, url: str, part: BinaryIO, on_progress: Progress) -> None:
-    """As many attempts as bring something; then an error that says how far it came."""
+    """Download until the file is complete, or until `DOWNLOAD_ATTEMPTS` in a row made no progress."""
     import aiohttp
 
     from holodeck.lib.net.aiohttp_client import create_http_client
@@ -148,25 +152,27 @@ async def _download_once(
     from holodeck.lib.net.aiohttp_client import find_proxy_route
 
     have = _file_size(part)
-    way = find_proxy_route(url)
-    headers = {"User-Agent": "holodeck", "Accept-Encoding": "identity", **way.headers}
+    route = find_proxy_route(url)
+    headers = {"User-Agent": "holodeck", "Accept-Encoding": "identity", **route.headers}
     if have:
         headers["Range"] = f"bytes={have}-"
-    patience = aiohttp.ClientTimeout(total=None, connect=DOWNLOAD_TIMEOUT, sock_read=DOWNLOAD_TIMEOUT)
-    async with client.get(url, headers=headers, **way.options, timeout=patience) as answer:
-        if answer.status >= _FIRST_ERROR:
-            _recover_from_status(answer.status, weights, url, part)
+    timeout = aiohttp.ClientTimeout(total=None, connect=DOWNLOAD_TIMEOUT, sock_read=DOWNLOAD_TIMEOUT)
+    async with client.get(url, headers=headers, **route.options, timeout=timeout) as response:
+        if response.status >= _FIRST_ERROR:
+            _recover_from_status(response.status, weights, url, part)
             return
-        is_resumed = answer.status == _PARTIAL and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+        content_range = response.headers.get("Content-Range", "")
+        is_resumed = response.status == _PARTIAL and content_range.startswith(f"bytes {have}-")
+        # A server without ranges sends the file from its start.
         if have and not is_resumed:
-            part.truncate(0)  # the server sends it from the start
-        arriving = _CountingWriter(part, have if is_resumed else 0, weights.size, on_progress)
-        async for chunk in answer.content.iter_chunked(COPY_CHUNK_BYTES):
-            arriving.write(chunk)
+            part.truncate(0)
+        writer = _CountingWriter(part, have if is_resumed else 0, weights.size, on_progress)
+        async for chunk in response.content.iter_chunked(COPY_CHUNK_BYTES):
+            writer.write(chunk)
 
 
 def _recover_from_status(status: int, weights: Weights, url: str, part: BinaryIO) -> None:
-    """What another attempt may mend is left to it."""
+    """Return if another attempt may succeed; raise `ModelError` for a status that a retry does not change."""
     if status == _RANGE_REFUSED and _file_size(part):
         part.truncate(0)
     elif status < _FIRST_SERVER_ERROR:
@@ -174,7 +180,7 @@ def _recover_from_status(status: int, weights: Weights, url: str, part: BinaryIO
 
 
 class _CountingWriter:
-    """Bytes on their way into the file, counted: more than were promised are an error."""
+    """Writes chunks and reports progress. More bytes than expected are an error."""
 
     def __init__(self, part: BinaryIO, have: int, size: int, on_progress: Progress) -> None:
         self._part = part
@@ -196,11 +202,11 @@ def _verify_and_move(weights: Weights, part: BinaryIO, target: Path) -> Path:
     part.flush()
     os.fsync(part.fileno())
     path = Path(part.name)
-    found = sha256_of(path)
-    if found != weights.sha256:
+    digest = sha256_of(path)
+    if digest != weights.sha256:
         path.unlink()
         raise ModelError(
-            f"What came is not '{weights.name}': its sha256 is {found}, not {weights.sha256}. It was thrown away.",
+            f"What came is not '{weights.name}': its sha256 is {digest}, not {weights.sha256}. It was thrown away.",
             provider=PROVIDER,
         )
     path.replace(target)
@@ -209,7 +215,7 @@ def _verify_and_move(weights: Weights, part: BinaryIO, target: Path) -> Path:
 
 @contextmanager
 def _convert_disk_errors(folder: Path) -> Iterator[None]:
-    """A full disk, or one that may not be written, is a sentence."""
+    """Convert errors of the disk, such as a full one, to `ModelError`."""
     try:
         yield
     except OSError as error:
@@ -228,4 +234,4 @@ def _host(url: str) -> str:
 
 
 def _ignore_progress(done: int, size: int) -> None:
-    """Nobody listens."""
+    """The default for `on_progress`."""

@@ -1,4 +1,8 @@
-"""One model in one worker thread: loaded once, asked one thing at a time, stopped at the next piece of its answer."""
+"""Runs llama.cpp in one worker thread: loads a model once and processes one request at a time.
+
+Chunks of an answer are passed to the event loop through a queue. Closing the iterator of a request, or the thread's
+owner calling `close`, stops the model at its next chunk.
+"""
 
 from __future__ import annotations
 
@@ -16,70 +20,71 @@ from holodeck.lib.errors import ModelError
 from holodeck.lib.extras import install_hint
 from holodeck.providers.local.weights import PROVIDER
 
-# A longer prompt takes minutes to read on two cores.
+# Tokens of the context: a longer prompt takes minutes to process on two cores.
 LOCAL_CONTEXT_TOKENS = 4_096
-# For the piece that is being computed.
+# Seconds to wait at `close` for the chunk that is being computed.
 LOCAL_CLOSE_TIMEOUT = 5.0
-
 
 _NOT_INSTALLED = "The local model needs an extra that is not installed. Install it with: "
 
 
 class LlamaThread:
-    """Runs llama.cpp in this process. Loading holds the interpreter for a second or two; answering does not."""
+    """A model in a worker thread. Loading blocks the interpreter for a second or two; answering does not."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="local-model")
-        self._server: Any = None  # a class of xllamacpp, which has no types
+        # `Any`: a class of xllamacpp, which has no types.
+        self._server: Any = None
         self._is_closed = threading.Event()
 
     async def load(self) -> None:
-        """Read the weights, once."""
+        """Load the weights, if they are not loaded. Raises `ModelError`."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._load)
 
     async def chat(self, body: Mapping[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
-        """The pieces of one chat completion as they are written. Leaving the iterator stops the model."""
+        """Yield the chunks of one chat completion as they are produced. Closing the iterator stops the model."""
         loop, stop = asyncio.get_running_loop(), threading.Event()
-        pieces: asyncio.Queue[Mapping[str, Any] | BaseException | None] = asyncio.Queue()
+        chunks: asyncio.Queue[Mapping[str, Any] | BaseException | None] = asyncio.Queue()
 
         def put_chunk(chunk: Mapping[str, Any] | BaseException | None) -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(pieces.put_nowait, chunk)
+                loop.call_soon_threadsafe(chunks.put_nowait, chunk)
 
         self._thread.submit(self._chat, dict(body), put_chunk, stop)
         try:
-            while (piece := await pieces.get()) is not None:
-                if isinstance(piece, BaseException):
-                    raise piece
-                yield piece
+            while (chunk := await chunks.get()) is not None:
+                if isinstance(chunk, BaseException):
+                    raise chunk
+                yield chunk
         finally:
             stop.set()
 
     async def close(self) -> None:
-        """Stop what is being written and let go of the weights."""
+        """Stop the running request and release the weights, within `LOCAL_CLOSE_TIMEOUT`."""
         self._is_closed.set()
         self._thread.shutdown(wait=False, cancel_futures=True)
-        waiting = asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
-        await asyncio.wait([waiting], timeout=LOCAL_CLOSE_TIMEOUT)
+        shutdown = asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
+        await asyncio.wait([shutdown], timeout=LOCAL_CLOSE_TIMEOUT)
         self._server = None
 
     def _load(self) -> None:
         if self._server is not None:
             return
-        # Spinning threads would take the core that the event loop needs; read once, when the library is loaded.
+        # Spinning threads would occupy the core of the event loop. The library reads this once, when it is loaded.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         try:
             xllamacpp = importlib.import_module("xllamacpp")
         except ImportError:
             raise ModelError(_NOT_INSTALLED + install_hint("local"), provider=PROVIDER) from None
-        threads = max(1, (os.cpu_count() or 2) - 1)  # a core stays free for everything else
+        # One core stays free for everything else.
+        threads = max(1, (os.cpu_count() or 2) - 1)
         params = xllamacpp.CommonParams()
         params.model.path = str(self._path)
         params.n_ctx, params.n_parallel = LOCAL_CONTEXT_TOKENS, 1
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
         params.warmup, params.verbosity = False, -1
-        # llama.cpp's server also listens on a loopback port: with a key that nobody has, nobody else can use it.
+        # llama.cpp's server also listens on a loopback port: a random key makes it unusable for other processes.
         params.api_keys = [secrets.token_hex(32)]
         try:
             self._server = xllamacpp.Server(params)

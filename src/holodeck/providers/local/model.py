@@ -1,4 +1,8 @@
-"""A small real model in this process: it chooses among a few tools, and answers in a prompt of its own."""
+"""The local provider: a small language model in this process, with tool calls.
+
+A turn has one of two prompts: one in which the model chooses a tool from a short list or replies, constrained to JSON,
+and one without tools in which it answers, used when a tool result is present or no tool may be called.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +25,8 @@ from holodeck.providers.local.weights import KNOWN_WEIGHTS, require_model_file
 from holodeck.providers.rehearsal import shortlist_tools
 from holodeck.providers.tool_schemas import adapt_tool
 
-# Of eight tools the 0.5B model finds two right ones of four; of three, six of six.
+# Tools offered to the model: with eight, the 0.5B model chose right in two cases of four; with three, in six of six.
 LOCAL_SHORTLIST = 3
-
 
 _REPLY = re.compile(r'\s*\{\s*"reply"\s*:\s*"')
 _BROKEN_ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{0,3}|(?<!\\)(?:\\\\)*\\)$")
@@ -31,14 +34,14 @@ _HALF_A_PAIR = re.compile(r"[\ud800-\udbff]$")
 
 
 class ChoiceParser:
-    """Collects the JSON that a model writes."""
+    """Parses the JSON of a choice while the model writes it."""
 
     def __init__(self) -> None:
         self._text = ""
         self._sent_chars = 0
 
     def add(self, text: str) -> str:
-        """Take another piece; returns what is new of a reply."""
+        """Add a chunk of the JSON and return the new text of a reply in it."""
         self._text += text
         match = _REPLY.match(self._text)
         if match is None:
@@ -48,19 +51,19 @@ class ChoiceParser:
         return new
 
     def parse_call(self) -> FunctionCall | None:
-        """The call that was written, or None for a reply or for something that is neither."""
-        written = _first_object(self._text)
-        name, arguments = written.get("tool"), written.get("arguments", {})
+        """Return the call in the complete JSON, or None for a reply or anything else."""
+        choice = _first_object(self._text)
+        name, arguments = choice.get("tool"), choice.get("arguments", {})
         if not isinstance(name, str) or not isinstance(arguments, dict):
             return None
         text = json.dumps(arguments, ensure_ascii=False)
         return FunctionCall(call_id=new_id("call"), name=name, arguments=text)
 
 
-def _parse_partial_string(written: str) -> str:
-    """The text of a JSON string that may not have ended yet."""
-    end = re.search(r'(?<!\\)(?:\\\\)*"', written)
-    inner = written[: end.end() - 1] if end else _BROKEN_ESCAPE.sub("", written)
+def _parse_partial_string(encoded: str) -> str:
+    """Return the text of a JSON string that may be incomplete."""
+    end = re.search(r'(?<!\\)(?:\\\\)*"', encoded)
+    inner = encoded[: end.end() - 1] if end else _BROKEN_ESCAPE.sub("", encoded)
     try:
         text = str(json.loads(f'"{inner}"', strict=False))
     except ValueError:
@@ -78,7 +81,7 @@ def _first_object(text: str) -> dict[str, Any]:
 
 
 class Local:
-    """Runs a GGUF model. Loads it on the first request; requests wait for each other."""
+    """Runs a GGUF model. It is loaded on the first request, and processes one request at a time."""
 
     def __init__(
         self,
@@ -96,24 +99,25 @@ class Local:
 
     @property
     def name(self) -> str:
-        """The model's name, or that of its file."""
+        """The name of known weights, else the name of the file or the configured name."""
         known = [
             weights.name for weights in KNOWN_WEIGHTS if self._path is not None and weights.file == self._path.name
         ]
         return (known or [self._path.stem if self._path else self._requested_name or "local"])[0]
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Choose a tool, or answer. A tool's result is answered without looking at the tools again."""
+        """Choose a tool, or answer. After a tool result, the model answers without tools."""
         engine = await self._require_engine()
         tools = self._select_tools(request)
         is_answer = not tools or has_result(request.items)
         events = self._stream_answer(engine, request) if is_answer else self._stream_choice(engine, request, tools)
-        async with aclosing(events):  # who leaves this iterator stops the model, not only the reading of it
+        # Closing this iterator has to close the inner one, which stops the model.
+        async with aclosing(events):
             async for event in events:
                 yield event
 
     async def close(self) -> None:
-        """Stop and let go of the weights."""
+        """Stop the model and release its weights."""
         engine, self._engine = self._engine, None
         if engine is not None:
             await engine.close()
@@ -139,46 +143,47 @@ class Local:
             return []
         names = {choice.name} if choice.name else set(choice.allowed) if choice.allowed is not None else None
         offered = [tool for tool in request.tools if names is None or tool.name in names]
-        few = shortlist_tools(last_user_text(request.items), offered, LOCAL_SHORTLIST)
-        return [adapt_tool(tool, "generic").spec for tool in few]
+        shortlist = shortlist_tools(last_user_text(request.items), offered, LOCAL_SHORTLIST)
+        return [adapt_tool(tool, "generic").spec for tool in shortlist]
 
     async def _stream_choice(
         self, engine: LlamaThread, request: ModelRequest, tools: Sequence[ToolSpec]
     ) -> AsyncGenerator[ModelEvent, None]:
         choice = request.tool_choice
         body = build_choice_body(request, tools, may_reply=choice.mode != "required" and choice.name is None)
-        writing, told, end = ChoiceParser(), "", _AnswerSummary()
-        async with aclosing(engine.chat(body)) as pieces:
-            async for piece in pieces:
-                new = writing.add(end.read_chunk(piece))
+        parser, reply, summary = ChoiceParser(), "", _AnswerSummary()
+        async with aclosing(engine.chat(body)) as chunks:
+            async for chunk in chunks:
+                new = parser.add(summary.read_chunk(chunk))
                 if new:
-                    told += new
+                    reply += new
                     yield TextDelta(text=new)
-        call = writing.parse_call()
-        if call is None and not told:  # it was cut off before it said anything that can be used
+        call = parser.parse_call()
+        # The model was cut off before it wrote anything usable: let it answer without tools.
+        if call is None and not reply:
             async with aclosing(self._stream_answer(engine, request)) as events:
                 async for event in events:
                     yield event
             return
         if call is not None:
             yield CallDelta(index=0, call_id=call.call_id, name=call.name, arguments=call.arguments)
-            yield end.build_answered((call,), self.name, finish="tool_calls")
+            yield summary.build_answered((call,), self.name, finish="tool_calls")
             return
-        yield end.build_answered((text_message("assistant", told),), self.name)
+        yield summary.build_answered((text_message("assistant", reply),), self.name)
 
     async def _stream_answer(self, engine: LlamaThread, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        text, end = "", _AnswerSummary()
-        async with aclosing(engine.chat(build_answer_body(request))) as pieces:
-            async for piece in pieces:
-                new = end.read_chunk(piece)
+        text, summary = "", _AnswerSummary()
+        async with aclosing(engine.chat(build_answer_body(request))) as chunks:
+            async for chunk in chunks:
+                new = summary.read_chunk(chunk)
                 if new:
                     text += new
                     yield TextDelta(text=new)
-        yield end.build_answered((text_message("assistant", text),), self.name)
+        yield summary.build_answered((text_message("assistant", text),), self.name)
 
 
 class _AnswerSummary:
-    """What the pieces of an answer say besides its words."""
+    """Usage and finish reason of an answer, collected from its chunks."""
 
     def __init__(self) -> None:
         self._finish: FinishReason = "stop"
@@ -204,7 +209,7 @@ class _AnswerSummary:
 
 
 def _speed_notice(path: Path) -> str:
-    """How slow it will be, before it is."""
+    """Return the notice about the speed of a model, shown before it is used."""
     known = next((weights for weights in KNOWN_WEIGHTS if weights.file == path.name), None)
     pace = (
         f"about {known.tokens_per_second:.0f} tokens a second on two cores, so a turn takes 5 to 30 seconds"

@@ -1,4 +1,4 @@
-"""What a small model is told: first only which tool to call, then, in a prompt without tools, what it found."""
+"""The prompts of the local model: one to choose a tool, and one without tools to answer."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Part
 from holodeck.models.model_io import ModelRequest, ToolSpec
 
-# Of a conversation; with the tools it fits the context.
+# Characters of the conversation in a prompt: with the tools, it fits the context.
 LOCAL_PROMPT_CHARS = 8_000
-# Of a tool's answer.
+# Characters of one tool result.
 LOCAL_RESULT_CHARS = 2_000
-# Half a minute of writing.
+# Tokens of an answer and of a choice: half a minute of output.
 LOCAL_ANSWER_TOKENS = 512
 LOCAL_CHOICE_TOKENS = 384
-# Of a description.
+# Characters of a tool's description.
 LOCAL_TOOL_CHARS = 300
-
 
 _CHOOSING = """\
 Decide what to do about the last message. Answer with one JSON object and nothing else.
@@ -37,7 +36,7 @@ _ANSWERING = (
 
 
 def build_choice_body(request: ModelRequest, tools: Sequence[ToolSpec], *, may_reply: bool) -> dict[str, Any]:
-    """A request whose answer can only be a call of one of the tools, or a reply."""
+    """Build a request whose output is constrained to a call of one of the tools or, if `may_reply`, a reply."""
     offered = "\n".join(map(_describe_tool, tools))
     system = "\n\n".join(filter(None, [request.instructions, _CHOOSING, f"Tools:\n{offered}"]))
     examples = [
@@ -55,7 +54,7 @@ def build_choice_body(request: ModelRequest, tools: Sequence[ToolSpec], *, may_r
 
 
 def build_answer_body(request: ModelRequest) -> dict[str, Any]:
-    """A request without tools: with them in sight, a small model answers a result with another call."""
+    """Build a request without tools: with tools in the prompt, a small model answers a result with another call."""
     system = "\n\n".join(filter(None, [request.instructions, _ANSWERING]))
     body: dict[str, Any] = {
         "messages": [{"role": "system", "content": system}, *_build_messages(request.items)],
@@ -73,12 +72,12 @@ def build_answer_body(request: ModelRequest) -> dict[str, Any]:
 
 
 def last_user_text(items: Sequence[Item]) -> str:
-    """What the person said last."""
+    """Return the text of the last user message."""
     return next((item.text for item in reversed(items) if isinstance(item, Message) and item.role == "user"), "")
 
 
 def has_result(items: Sequence[Item]) -> bool:
-    """Whether a tool has answered since the person spoke last."""
+    """Return whether there is a tool result after the last user message."""
     for item in reversed(items):
         if isinstance(item, FunctionCallOutput):
             return True
@@ -109,20 +108,20 @@ def _field_type(field: Any) -> Any:
 
 
 def _build_messages(items: Sequence[Item]) -> list[dict[str, str]]:
-    """The end of the conversation, as much as fits, in plain words: small models know no other form well."""
+    """Build messages from the end of the conversation, as many as fit, as plain text: small models know it best."""
     names = {item.call_id: item.name for item in items if isinstance(item, FunctionCall)}
-    told: list[dict[str, str]] = []
-    room = LOCAL_PROMPT_CHARS
+    messages: list[dict[str, str]] = []
+    remaining = LOCAL_PROMPT_CHARS
     for item in reversed(items):
         message = _encode_item(item, names)
         if message is None:
             continue
-        if told and room < len(message["content"]):
+        if messages and remaining < len(message["content"]):
             break
         message["content"] = message["content"][-LOCAL_PROMPT_CHARS:]
-        room -= len(message["content"])
-        told.append(message)
-    return told[::-1]
+        remaining -= len(message["content"])
+        messages.append(message)
+    return messages[::-1]
 
 
 def _encode_item(item: Item, names: Mapping[str, str]) -> dict[str, str] | None:

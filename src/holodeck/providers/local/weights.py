@@ -1,4 +1,4 @@
-"""The weights that the local model runs on: which there are, where they are kept, and whether they are whole."""
+"""The weights of local models: which are known, where they are stored, and whether a file is complete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GGUF_MAGIC = b"GGUF"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Weights:
-    """A model's weights, as their maker published them."""
+    """The published weights of a model."""
 
     name: str
     url: str
@@ -25,11 +25,11 @@ class Weights:
     sha256: str
     licence: str = "Apache-2.0"
     memory: str = ""
-    """What a running model takes, for people."""
+    """Memory of the running model, as text."""
     tokens_per_second: float = 0.0
-    """How fast it writes, on two cores of an ordinary machine."""
+    """Output tokens per second, on two cores of an ordinary machine."""
     prompt_tokens_per_second: float = 0.0
-    """How fast it reads."""
+    """Prompt tokens per second, on the same machine."""
 
     @property
     def file(self) -> str:
@@ -61,18 +61,18 @@ KNOWN_WEIGHTS: tuple[Weights, ...] = (
 DEFAULT_WEIGHTS = KNOWN_WEIGHTS[0]
 
 Progress = Callable[[int, int], None]
-"""Hears how many bytes of how many are there."""
+"""Called with the number of bytes that are done, and their total."""
 
 
 def models_folder() -> Path:
-    """Where weights are kept: `$XDG_CACHE_HOME/holodeck/models`, else `~/.cache/holodeck/models`."""
+    """Return the folder of the weights: `$XDG_CACHE_HOME/holodeck/models`, else `~/.cache/holodeck/models`."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache"
     return base / "holodeck" / "models"
 
 
 def require_weights(name: str) -> Weights:
-    """The weights of that name; a `ModelError` with the names that there are."""
+    """Return the weights of this name, or raise a `ModelError` that lists the known names."""
     for weights in KNOWN_WEIGHTS:
         if weights.name == name:
             return weights
@@ -81,7 +81,10 @@ def require_weights(name: str) -> Weights:
 
 
 def require_model_file(name: str | None, folder: Path | None = None) -> Path:
-    """The file that a model's name means: a known one that was pulled, or the path of a GGUF file."""
+    """Return the file of a model name: pulled weights of that name, or the path of a GGUF file.
+
+    Without a name, the first known weights that were pulled. Raises `ModelError` if there is none.
+    """
     if name is not None and (name.endswith(".gguf") or os.sep in name):
         path = Path(name).expanduser()
         if not path.is_file():
@@ -100,13 +103,13 @@ def require_model_file(name: str | None, folder: Path | None = None) -> Path:
 
 
 def is_pulled(weights: Weights, folder: Path | None = None) -> bool:
-    """Whether the whole file is there. It was checked when it was pulled; here only its size is."""
+    """Return whether the complete file is present. Checks its size only; the hash was verified by the download."""
     path = (folder or models_folder()) / weights.file
     return path.is_file() and path.stat().st_size == weights.size
 
 
 def sha256_of(path: Path, on_progress: Progress | None = None) -> str:
-    """The hash of a file, read in pieces."""
+    """Return the SHA-256 of a file, which is read in chunks."""
     digest, done, size = hashlib.sha256(), 0, path.stat().st_size
     with path.open("rb") as file:
         while chunk := file.read(COPY_CHUNK_BYTES):

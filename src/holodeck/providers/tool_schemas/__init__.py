@@ -1,4 +1,4 @@
-"""Tool schemas as each provider accepts them, and the way back for the arguments."""
+"""Adapts tool schemas to what each provider accepts, and restores the arguments of calls to the original schema."""
 
 from holodeck.providers.tool_schemas.adapt import AdaptedTool, adapt_tool
 from holodeck.providers.tool_schemas.rules import SchemaRulesName

@@ -1,4 +1,7 @@
-"""A tool's schema as a provider accepts it, what was changed, and the way back for the arguments."""
+"""Adapts the schema of one tool to a provider: inlines references, reshapes, and wraps the root if necessary.
+
+The result has the new schema, the list of changes, and a function that restores arguments to the original schema.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +18,26 @@ from holodeck.providers.tool_schemas.rules import SCHEMA_RULES, SchemaRules, Sch
 from holodeck.providers.tool_schemas.strict import NotStrictError
 
 WRAPPER = "arguments"
-"""The one field of a root that had to be wrapped."""
+"""The only property of a root schema that had to be wrapped."""
 _OTHER_TYPES = ("string", "number", "integer", "boolean", "array", "null")
 _EMPTY: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptedTool:
-    """A tool as a provider is offered it."""
+    """A tool in the form that a provider accepts."""
 
     spec: ToolSpec
     changes: tuple[str, ...]
-    """What is different from the tool's own schema, for people."""
+    """Differences from the tool's own schema, as text."""
     restore: Callable[[dict[str, Any]], dict[str, Any]]
-    """The model's arguments as the tool's own schema has them."""
+    """Converts the model's arguments to the tool's own schema."""
     is_looser: bool = False
-    """The model may write arguments that the tool refuses: something that limits them was left out."""
+    """Whether a constraint was removed, so that the model may write arguments that the tool refuses."""
 
 
 def adapt_tool(spec: ToolSpec, rules_name: SchemaRulesName) -> AdaptedTool:
-    """The tool for a dialect. Pure: nothing is fetched, the given schema is not touched."""
+    """Adapt a tool to the rules of a provider. Pure: no network access, and the original schema is not modified."""
     rules, notes = SCHEMA_RULES[rules_name], ChangeNotes()
     try:
         parameters, restore = _adapt_parameters(spec.parameters, rules, notes)
@@ -81,7 +84,7 @@ def _build_restore(restorer: ArgumentRestorer) -> Callable[[dict[str, Any]], dic
 
 
 def _build_unwrap(restorer: ArgumentRestorer) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """A model that forgets the wrapper is understood all the same."""
+    """Return a function that removes the wrapper; arguments without it are accepted as well."""
 
     def restore(arguments: dict[str, Any]) -> dict[str, Any]:
         inner = arguments[WRAPPER] if set(arguments) == {WRAPPER} else arguments

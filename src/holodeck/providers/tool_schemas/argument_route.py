@@ -1,4 +1,4 @@
-"""The way back: arguments that fit an adapted schema become arguments for the tool's own."""
+"""Restores arguments that match an adapted schema to the tool's own schema."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 
 @dataclass(slots=True)
 class ArgumentRestorer:
-    """What to undo at one place of the arguments, and where to go on."""
+    """The changes to undo at one position of the arguments, with the restorers of the positions below."""
 
     names: dict[str, str] = field(default_factory=dict)
-    """Properties that were renamed: the new name and the old one."""
+    """Renamed properties: original names by new names."""
     nulls: set[str] = field(default_factory=set)
-    """Properties that may be left out; strict models say null instead."""
+    """Optional properties, for which strict models write null."""
     fields: dict[str, ArgumentRestorer] = field(default_factory=dict)
     items: ArgumentRestorer | None = None
     others: ArgumentRestorer | None = None
-    """For properties that the schema does not name."""
+    """The restorer for properties that the schema does not name."""
     branches: list[ArgumentRestorer] = field(default_factory=list)
-    """Alternatives and additions that describe the same place."""
+    """Restorers of subschemas that describe the same position, such as those of `anyOf`."""
 
     def restore(self, value: Any) -> Any:
-        """The value as the tool's own schema has it."""
+        """Return the value for the tool's own schema."""
         if isinstance(value, dict):
             return dict(self._restore_fields(value))
         if isinstance(value, list):
@@ -36,9 +36,9 @@ class ArgumentRestorer:
         for name, inner in value.items():
             if inner is None and any(name in route.nulls for route in here):
                 continue
-            ways = [route.fields.get(name) or route.others for route in here]
+            restorers = [route.fields.get(name) or route.others for route in here]
             original = next((route.names[name] for route in here if name in route.names), name)
-            yield original, _join_restorers(ways).restore(inner)
+            yield original, _join_restorers(restorers).restore(inner)
 
     def _with_branches(self) -> Iterator[ArgumentRestorer]:
         yield self
@@ -47,5 +47,5 @@ class ArgumentRestorer:
 
 
 def _join_restorers(restorers: list[ArgumentRestorer | None]) -> ArgumentRestorer:
-    real = [route for route in restorers if route is not None]
-    return real[0] if len(real) == 1 else ArgumentRestorer(branches=real)
+    present = [restorer for restorer in restorers if restorer is not None]
+    return present[0] if len(present) == 1 else ArgumentRestorer(branches=present)

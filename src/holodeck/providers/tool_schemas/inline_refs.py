@@ -1,4 +1,4 @@
-"""`$ref` replaced by what it refers to: local ones only, nothing is ever fetched, and recursion ends."""
+"""Replaces references by their targets. Only local ones are followed, without network access; recursion is cut."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from urllib.parse import unquote
 from holodeck.lib.limits import MAX_SCHEMA_DEPTH
 from holodeck.providers.tool_schemas.changes import ChangeNotes
 
-# References can multiply; a schema of this size costs a model more than its answer is worth.
+# Nodes of an inlined schema: references can multiply, and a larger schema costs a model more than it is worth.
 MAX_INLINED_NODES = 5_000
-
 
 _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"})
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-"""Keywords whose keys are names that an author chose, not keywords."""
+"""Keywords whose value maps names, not keywords."""
 _PLAIN_DATA = frozenset({"enum", "const", "default", "examples", "required", "dependentRequired"})
 
 
@@ -28,7 +27,7 @@ class Inliner:
         self._nodes = 0
 
     def inline(self) -> Any:
-        """The whole schema without references."""
+        """Return a copy of the schema without references."""
         return self._inline_schema(self._root, "", (), 0)
 
     def _inline_schema(self, schema: Any, path: str, open_references: tuple[str, ...], depth: int) -> Any:
@@ -74,14 +73,14 @@ class Inliner:
             self._notes.add("cut: a schema that contains itself", path, is_looser=True)
             return {**_outline(target), **{name: rest[name] for name in rest if name in _ANNOTATIONS}}
         self._notes.add("inlined: a reference", path)
-        whole = self._inline_schema(target, path, (*open_references, target_name), depth + 1)
-        others = self._inline_schema(rest, path, open_references, depth)
-        if not isinstance(whole, dict):
-            return whole if not others else {"allOf": [whole, others]}
-        return {**whole, **others} if set(others) <= _ANNOTATIONS else {"allOf": [whole, others]}
+        inlined = self._inline_schema(target, path, (*open_references, target_name), depth + 1)
+        siblings = self._inline_schema(rest, path, open_references, depth)
+        if not isinstance(inlined, dict):
+            return inlined if not siblings else {"allOf": [inlined, siblings]}
+        return {**inlined, **siblings} if set(siblings) <= _ANNOTATIONS else {"allOf": [inlined, siblings]}
 
     def _look_up(self, reference: str) -> tuple[bool, Any]:
-        """What a JSON pointer within this schema names."""
+        """Return whether a JSON pointer within this schema leads to a schema, and that schema."""
         if reference in {"#", "#/"}:
             return True, self._root
         if not reference.startswith("#/"):
@@ -99,6 +98,6 @@ class Inliner:
 
 
 def _outline(schema: Any) -> dict[str, Any]:
-    """What is left of a schema that is cut: its type, so that a model still knows the shape."""
+    """Return a stub for a schema that is cut: its type, which still helps a model."""
     kind = schema.get("type") if isinstance(schema, Mapping) else None
     return {"type": kind} if isinstance(kind, str) else {}

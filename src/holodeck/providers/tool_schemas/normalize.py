@@ -1,4 +1,4 @@
-"""A schema as draft 2020-12 writes it: old spellings translated, keywords with nonsense in them left out."""
+"""Normalises a schema to draft 2020-12: translates keywords of older drafts, drops unknown and malformed ones."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
 }
 _KNOWN = IDENTITIES | {*_CHECKS, "const", "default"}
 _OLD = frozenset({"dependencies", "disallow", "extends", "divisibleBy"})
-"""Keywords of older drafts that limit something."""
+"""Keywords of older drafts that are constraints."""
 
 
 def normalize_schema(schema: Mapping[str, Any], path: str, notes: ChangeNotes) -> dict[str, Any]:
-    """One level of a schema, in today's spelling and without keywords that no validator would take."""
+    """Return one level of a schema in draft 2020-12, without keywords that a validator would refuse."""
     result = _modernize(schema)
     for keyword in [keyword for keyword, value in result.items() if keyword in _CHECKS and not _CHECKS[keyword](value)]:
         del result[keyword]
@@ -102,7 +102,7 @@ def normalize_schema(schema: Mapping[str, Any], path: str, notes: ChangeNotes) -
 
 
 def _modernize(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Tuples and limits as older drafts wrote them."""
+    """Translate tuples and exclusive limits of older drafts."""
     result = dict(schema)
     if isinstance(result.get("items"), list):
         result["prefixItems"] = result.pop("items")

@@ -1,4 +1,8 @@
-"""A schema in the shape that a dialect accepts, built beside the route that leads its arguments back."""
+"""Reshapes a schema by the rules of a provider, and builds the `ArgumentRestorer` that undoes it for arguments.
+
+`Shaper` removes refused keywords, shortens texts, renames properties and limits the depth. `merge_root` and
+`build_renames` prepare the root schema for it.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +20,14 @@ from holodeck.providers.tool_schemas.strict import to_strict
 _SIMPLE = frozenset(
     {"type", "properties", "required", "title", "description", "$schema", "$id", "$defs", "definitions"}
 )
+_ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"})
+_ONE_SCHEMA = ("not", "if", "then", "else", "contains", "unevaluatedItems", "unevaluatedProperties")
+_PLAIN_DATA = frozenset({"enum", "const", "default", "examples"})
+_ELLIPSIS = " ..."
 
 
 def merge_all_of(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """The one schema that means the same, or None when there is none so simple."""
+    """Merge `allOf` of plain objects into one equivalent schema; None if a branch is not that simple."""
     rest = {key: value for key, value in schema.items() if key != "allOf"}
     branches = schema["allOf"]
     if not isinstance(branches, list):
@@ -45,19 +53,14 @@ def _is_simple(part: Any) -> bool:
     )
 
 
-_ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"})
-_ONE_SCHEMA = ("not", "if", "then", "else", "contains", "unevaluatedItems", "unevaluatedProperties")
-_ELLIPSIS = " ..."
-
-
 class Shaper:
-    """Shapes one schema. References are gone before it starts."""
+    """Reshapes one schema, in which references are already inlined."""
 
     def __init__(self, rules: SchemaRules, names: Mapping[str, str], notes: ChangeNotes) -> None:
         self._rules, self._names, self._notes = rules, names, notes
 
     def shape(self, schema: Any, path: str = "", depth: int = 0) -> tuple[dict[str, Any], ArgumentRestorer]:
-        """The schema, and the way back for what fits it."""
+        """Return the reshaped schema, and the restorer for its values."""
         if schema is False:
             return {"not": {}}, ArgumentRestorer()
         if not isinstance(schema, Mapping):
@@ -126,32 +129,32 @@ class Shaper:
     def _shape_unnamed_properties(
         self, schema: dict[str, Any], restorer: ArgumentRestorer, path: str, depth: int
     ) -> None:
-        """Properties that are described without a name."""
+        """Reshape `additionalProperties` and `patternProperties`."""
         others: list[ArgumentRestorer] = []
         if isinstance(schema.get("additionalProperties"), dict):
             inner = schema["additionalProperties"]
-            schema["additionalProperties"], way = self.shape(inner, f"{path}/additionalProperties", depth + 1)
-            others.append(way)
+            schema["additionalProperties"], other = self.shape(inner, f"{path}/additionalProperties", depth + 1)
+            others.append(other)
         if "patternProperties" in schema:
             shaped = {}
             for pattern, inner in schema["patternProperties"].items():
-                shaped[pattern], way = self.shape(inner, f"{path}/patternProperties/{pattern}", depth + 1)
-                others.append(way)
+                shaped[pattern], other = self.shape(inner, f"{path}/patternProperties/{pattern}", depth + 1)
+                others.append(other)
             schema["patternProperties"] = shaped
         if others:
             restorer.others = ArgumentRestorer(branches=others)
 
     def _shape_array(self, schema: dict[str, Any], restorer: ArgumentRestorer, path: str, depth: int) -> None:
-        ways: list[ArgumentRestorer] = []
+        elements: list[ArgumentRestorer] = []
         if "prefixItems" in schema:
             shaped = [
                 self.shape(each, f"{path}/prefixItems/{at}", depth + 1) for at, each in enumerate(schema["prefixItems"])
             ]
             schema["prefixItems"] = [each for each, _ in shaped]
-            ways += [way for _, way in shaped]
+            elements += [element for _, element in shaped]
         if isinstance(schema.get("items"), dict):
-            schema["items"], way = self.shape(schema["items"], f"{path}/items", depth + 1)
-            ways.append(way)
+            schema["items"], element = self.shape(schema["items"], f"{path}/items", depth + 1)
+            elements.append(element)
         elif schema.get("items") is False and "prefixItems" not in schema:
             schema["items"] = {"not": {}}
         elif self._rules.needs_items and schema.get("type") == "array" and not isinstance(schema.get("items"), bool):
@@ -159,8 +162,8 @@ class Shaper:
             self._notes.add("added: empty 'items'", path)
         if schema.get("items") is True:
             schema["items"] = {}
-        if ways:
-            restorer.items = ArgumentRestorer(branches=ways)
+        if elements:
+            restorer.items = ArgumentRestorer(branches=elements)
 
     def _rename_property(self, name: str, restorer: ArgumentRestorer, path: str) -> str:
         new = self._names.get(name, name)
@@ -171,20 +174,17 @@ class Shaper:
 
 
 def merge_root(schema: dict[str, Any], notes: ChangeNotes) -> dict[str, Any]:
-    """A root that says `allOf` of plain objects, as one object."""
+    """Merge a root with `allOf` of plain objects into one object; return any other root unchanged."""
     if "allOf" not in schema:
         return schema
-    whole = merge_all_of(schema)
-    if whole is not None:
+    merged = merge_all_of(schema)
+    if merged is not None:
         notes.add("merged: 'allOf'", "")
-    return whole if whole is not None else schema
-
-
-_PLAIN_DATA = frozenset({"enum", "const", "default", "examples"})
+    return merged if merged is not None else schema
 
 
 def build_renames(schema: Any, pattern: re.Pattern[str] | None) -> dict[str, str]:
-    """New names by old ones, for the property names in the schema that the pattern does not allow."""
+    """Return new names, by original names, for properties whose name the pattern does not allow."""
     if pattern is None:
         return {}
     names = dict.fromkeys(_property_names(schema))
@@ -205,7 +205,7 @@ def _unused_name(name: str, taken: set[str]) -> str:
 
 
 def _property_names(schema: Any) -> Iterator[str]:
-    """Every property name that the schema mentions."""
+    """Yield every property name in the schema."""
     if isinstance(schema, list):
         for inner in schema:
             yield from _property_names(inner)

@@ -1,4 +1,4 @@
-"""What each kind of provider refuses in a tool's schema. A new provider is a row here, not an `if` elsewhere."""
+"""The rules of providers for tool schemas, as one row each in `SCHEMA_RULES`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from typing import Literal
 
 from holodeck.lib.limits import MAX_SCHEMA_DEPTH
 
-# OpenAI's strict mode refuses deeper ones.
+# Levels of nesting: OpenAI's strict mode refuses deeper schemas.
 MAX_STRICT_DEPTH = 10
-# OpenAI counts a thousand over all of a tool's fields.
+# Values of one enumeration: OpenAI accepts a thousand over all fields of a tool.
 MAX_ENUM_VALUES = 500
-# Longer ones are refused.
+# Characters of a description: OpenAI refuses longer ones.
 OPENAI_DESCRIPTION_CHARS = 1_024
-# Longer ones crowd out the conversation.
+# Characters of descriptions for other providers: longer ones take too much of the context.
 MAX_TOOL_DESCRIPTION_CHARS = 8_192
 MAX_FIELD_DESCRIPTION_CHARS = 4_096
-
 
 SchemaRulesName = Literal["openai", "openai_strict", "anthropic", "generic"]
 
@@ -35,7 +34,7 @@ IDENTITIES = frozenset(
         "definitions",
     }
 )
-"""Keywords that name or define things for references; there are none left when they are dropped."""
+"""Keywords that exist for references. They are dropped after references are inlined."""
 COMBINATIONS = ("anyOf", "oneOf", "allOf")
 _ROOT_RULES = frozenset({*COMBINATIONS, "not", "enum", "const", "if", "then", "else", "dependentSchemas"})
 _NOT_STRICT = frozenset(
@@ -84,13 +83,13 @@ _PLAIN_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 @dataclass(frozen=True, kw_only=True)
 class SchemaRules:
-    """What one dialect asks of a schema."""
+    """The rules of one provider for schemas."""
 
     refused: frozenset[str] = IDENTITIES
     refused_at_root: frozenset[str] = frozenset()
-    """Keywords that make the root be wrapped into an object with one field."""
+    """Keywords for which the root is wrapped in an object with one property."""
     name_pattern: re.Pattern[str] | None = None
-    """What a property may be called; None: anything."""
+    """Pattern of property names; None: any name."""
     needs_items: bool = False
     is_strict: bool = False
     max_depth: int = MAX_SCHEMA_DEPTH

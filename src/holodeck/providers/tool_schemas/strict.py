@@ -1,4 +1,4 @@
-"""What OpenAI's strict mode wants: every property required, nothing besides, and a type everywhere."""
+"""Converts a schema to OpenAI's strict mode: all properties required, no others allowed, and a type everywhere."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _NESTED = frozenset({"object", "array"})
 
 
 class NotStrictError(Exception):
-    """The schema says something that strict mode cannot: the tool is then offered without it."""
+    """The schema cannot be expressed in strict mode: the tool is then sent as not strict."""
 
 
 def to_strict(schema: dict[str, Any], restorer: ArgumentRestorer, path: str, notes: ChangeNotes) -> dict[str, Any]:
-    """One level of a schema whose inner levels are strict already."""
+    """Convert one level of a schema whose inner levels are strict already. Raises `NotStrictError`."""
     if "allOf" in schema:
         raise NotStrictError(f"'allOf' at {path or '/'}")
     if "oneOf" in schema:
@@ -49,8 +49,9 @@ def to_strict(schema: dict[str, Any], restorer: ArgumentRestorer, path: str, not
 def _require_type(schema: dict[str, Any], restorer: ArgumentRestorer, path: str) -> dict[str, Any]:
     kind = schema.get("type")
     if kind is None:
+        # The object around it removes a property that accepts nothing.
         if schema == _NOTHING:
-            return schema  # taken out by the object that holds it
+            return schema
         raise NotStrictError(f"anything at {path or '/'}")
     if isinstance(kind, list) and set(kind) & _NESTED:
         raise NotStrictError(f"several types at {path or '/'}")
@@ -69,17 +70,17 @@ def _strict_object(schema: dict[str, Any], restorer: ArgumentRestorer, path: str
     required = set(schema.get("required", ()))
     if required - set(properties):
         raise NotStrictError(f"a required field that is not described at {path or '/'}")
-    kept: dict[str, Any] = {}
+    strict: dict[str, Any] = {}
     for name, inner in properties.items():
         if inner == _NOTHING:
             if name in required:
                 raise NotStrictError(f"a field that cannot be given at {path}/properties/{name}")
             continue
-        kept[name] = inner
+        strict[name] = inner
         if name not in required and not _is_nullable(inner):
-            kept[name] = _add_null(inner)
+            strict[name] = _add_null(inner)
             restorer.nulls.add(name)
-    return {**schema, "properties": kept, "required": list(kept), "additionalProperties": False}
+    return {**schema, "properties": strict, "required": list(strict), "additionalProperties": False}
 
 
 def _is_nullable(schema: dict[str, Any]) -> bool:
