@@ -1,4 +1,9 @@
-"""The rehearsal model: the first run on a fresh machine, and the retriever for large catalogues of tools."""
+"""The rehearsal model, which follows fixed rules and needs no key, and its ranking of tools by a request.
+
+A request passes through these steps: `stemming` normalises words, `extract` finds entities that could be arguments,
+`ranking` scores tools, `schema_fields` lists the fields of a tool, `arguments` (with `phrases`) fills them, `plan`
+splits the request into steps, and `model` turns steps into calls and results into text.
+"""
 
 from holodeck.providers.rehearsal.model import Rehearsal
 from holodeck.providers.rehearsal.ranking import shortlist_tools

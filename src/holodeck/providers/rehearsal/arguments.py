@@ -1,4 +1,8 @@
-"""Arguments for a tool, taken from a request. What the request does not say is missing, never made up."""
+"""Fills the arguments of a tool from the text of a request. Values are taken from the text, never invented.
+
+`fill_arguments` matches entities of the request with the fields of the tool, by their form (`_LOOKS`), by words beside
+them that name a field, and by direction (from, to). Then it fills booleans, enumerations and free text.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from holodeck.providers.rehearsal.phrases import blank_entities, find_list_words
 from holodeck.providers.rehearsal.schema_fields import Field, Role, list_fields
 from holodeck.providers.rehearsal.stemming import stem, stem_set, stems
 
-# What a thing looks like, against what a field wants. Five is certain; below one it needs a word beside it.
+# Scores of the kind of an entity for the role of a field. Five is certain; below one, another hint is required.
 _LOOKS: dict[Role, dict[EntityKind, float]] = {
     Role.URL: {EntityKind.URL: 5, EntityKind.PATH: 3, EntityKind.QUOTED: 2},
     Role.EMAIL: {EntityKind.EMAIL: 5},
@@ -38,7 +42,7 @@ _LOOKS: dict[Role, dict[EntityKind, float]] = {
 }
 _LABEL, _DESCRIBED, _DIRECTION, _SHAPE = 3.0, 1.0, 1.5, 1.0
 _SURE = 1.0
-"""The least that fills a field."""
+"""The lowest score with which an entity fills a field."""
 
 _ORIGIN = stem_set("from source src old origin start base before")
 _GOAL = stem_set("to target destination dest dst new end after")
@@ -48,12 +52,12 @@ _ORIGIN_WORDS = re.compile(
 _GOAL_WORDS = re.compile(r"(?:\b(?:to|into|as|with|in|by)|->|→)\s+(?:the\s+\w+\s+|file\s+)?$", re.IGNORECASE)
 _FOLDERS = stem_set("dir directory folder repo repository root")
 _BEFORE, _AFTER = 28, 24
-"""Characters on either side of a thing that say what it is for."""
+"""Characters before and after an entity that are searched for its purpose."""
 _DOMAIN = re.compile(r"[\w-]+(?:\.[\w-]+)*\.[a-z]{2,6}(?:/\S*)?", re.IGNORECASE)
 
 
 def score_fit(field: Field, entity: Entity, text: str) -> float:
-    """How well they fit; 0 when they do not."""
+    """Return how well an entity fits a field; 0 if it does not."""
     looks = _LOOKS.get(field.role, {}).get(entity.kind, 0.0)
     if not looks or value_for(field, entity) is None:
         return 0.0
@@ -69,14 +73,14 @@ def score_fit(field: Field, entity: Entity, text: str) -> float:
 
 
 def is_labelled(field: Field, entity: Entity, text: str) -> bool:
-    """Whether a word beside the thing names the field."""
+    """Return whether a word beside the entity names the field."""
     before = text[max(0, entity.start - _BEFORE) : entity.start]
     after = re.split(r"[,.;]", text[entity.end : entity.end + _AFTER])[0]
     return _score_label(field, entity, before, after) > 0
 
 
 def value_for(field: Field, entity: Entity) -> Any:
-    """The argument that the thing would be in this field, or None when it cannot be one."""
+    """Return the entity as an argument of this field, or None if it cannot be one."""
     value = entity.value
     if field.role is Role.NUMBER:
         return _to_number(field, value)
@@ -94,7 +98,7 @@ def _to_number(field: Field, value: Any) -> int | float | None:
 
 
 def _to_url(written: str) -> str | None:
-    """`example.com` as an address; a file name is none."""
+    """Return `example.com` as a URL; None for a file name."""
     if "://" in written:
         return written if urlsplit(written).netloc else None
     return f"https://{written}" if _DOMAIN.fullmatch(written) else None
@@ -111,7 +115,7 @@ def _score_label(field: Field, entity: Entity, before: str, after: str) -> float
 
 
 def score_direction(field: Field, before: str) -> float:
-    """Whether the words before a thing lead from it or to it, as the field's name does."""
+    """Score whether the words before an entity (from, to) have the direction of the field's name."""
     words = {stem(word) for word in re.findall(r"[a-z]+", re.sub(r"([A-Z])", r" \1", str(field.path[-1])).lower())}
     is_origin, is_goal = bool(words & _ORIGIN), bool(words & _GOAL)
     if is_origin == is_goal:
@@ -121,7 +125,7 @@ def score_direction(field: Field, before: str) -> float:
 
 
 def score_aptness(field: Field, entity: Entity, text: str, tool_name: str) -> float:
-    """What speaks for or against a thing that a field has taken, beyond its looks."""
+    """Score an assigned entity beyond its form: whether it is labelled, and whether a path is a file or a folder."""
     labelled = 0.5 if is_labelled(field, entity, text) else 0.0
     if entity.kind is not EntityKind.PATH or field.role is not Role.PATH:
         return labelled
@@ -129,7 +133,8 @@ def score_aptness(field: Field, entity: Entity, text: str, tool_name: str) -> fl
     wants_folder, wants_file = bool(words & _FOLDERS), stem("file") in words
     if wants_folder == wants_file:
         return labelled
-    if wants_file:  # a file may well have no ending, as Makefile has none
+    # A file may have no extension, such as Makefile, so its absence costs nothing.
+    if wants_file:
         return labelled + (_SHAPE if _has_ending(entity) else 0.0)
     return labelled + (-_SHAPE if _has_ending(entity) else _SHAPE)
 
@@ -139,7 +144,7 @@ def _has_ending(entity: Entity) -> bool:
 
 
 def _score_shape(field: Field, entity: Entity) -> float:
-    """A folder has no ending, a file has one."""
+    """Score a path by its extension: a folder has none, a file has one."""
     if field.role is not Role.PATH or entity.kind is not EntityKind.PATH:
         return 0.0
     has_ending = _has_ending(entity)
@@ -150,17 +155,17 @@ def _score_shape(field: Field, entity: Entity) -> float:
 
 _NEGATION = re.compile(r"\b(?:no|not|without|don't|do not|never|disable|off|skip)\s+(?:\w+\s+){0,2}$", re.IGNORECASE)
 _SAYS_LITTLE = stem_set("is has include included enable enabled with should use allow show return")
-"""Words in the name of a yes-or-no field that are not what it is about."""
+"""Words in the name of a boolean field that do not describe it."""
 _SWITCHES = frozenset({"on", "enabled", "enable", "active", "power"})
 _OFF = re.compile(r"\b(?:off|disabled?|deactivated?)\b", re.IGNORECASE)
 _ON = re.compile(r"\b(?:turn|switch|put)\b.*\bon\b|\bon\s*[.!?]?\s*$|\b(?:enabled?|activated?)\b", re.IGNORECASE)
 _NAMED_AS = re.compile(r"\b(?:as|by|in|of type)\s+(?:an?\s+)?$", re.IGNORECASE)
 _AROUND = 28
-"""Characters before a value that say which field it is for."""
+"""Characters before an enumeration value that are searched for its field."""
 
 
 def parse_boolean(field: Field, text: str) -> bool | None:
-    """True when the request names it, False when it names it with a "no", None when it does not."""
+    """Return True if the request names the field, False if it negates it, None if it does not name it."""
     name = str(field.path[-1])
     answers = r"\s*(?:[:=]|\bis\b|\bto\b)?\s*(true|false|yes|no|on|off)\b"
     explicit = re.search(rf"\b{re.escape(name)}{answers}", text, re.IGNORECASE)
@@ -177,25 +182,25 @@ def parse_boolean(field: Field, text: str) -> bool | None:
 
 
 def find_choices(fields: Sequence[Field], text: str, tool_name: str) -> Iterator[tuple[Field, Any]]:
-    """Values of enumerations that the request names, each place of the text for one field only."""
+    """Yield enumeration values that the request names. Each position of the text is used for one field only."""
     taken: list[range] = []
     for field in fields:
         found = [
             (match, value)
             for match, value in _find_enum_values(field, text)
-            if not any(match.start() in place for place in taken)
+            if not any(match.start() in span for span in taken)
             and (field.is_required or _is_meant(field, text, match, tool_name))
         ]
         if not found:
             continue
         best = max(found, key=lambda each: (score_direction(field, _text_before(text, each[0])), -each[0].start()))
-        kept = found if field.is_many else [best]
-        taken += [range(*match.span()) for match, _ in kept]
-        yield field, [value for _, value in kept] if field.is_many else best[1]
+        chosen = found if field.is_many else [best]
+        taken += [range(*match.span()) for match, _ in chosen]
+        yield field, [value for _, value in chosen] if field.is_many else best[1]
 
 
 def _find_enum_values(field: Field, text: str) -> list[tuple[re.Match[str], Any]]:
-    """Where the request names a value; of two in one place, the longer one."""
+    """Return the values in the request with their positions; of overlapping ones, the longer."""
     found: list[tuple[re.Match[str], Any]] = []
     for value in sorted(field.schema.get("enum", ()), key=lambda value: -len(str(value))):
         words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", str(value)) or [str(value)]
@@ -208,7 +213,7 @@ def _find_enum_values(field: Field, text: str) -> list[tuple[re.Match[str], Any]
 
 
 def _is_meant(field: Field, text: str, match: re.Match[str], tool_name: str) -> bool:
-    """An optional choice needs more than its word: the field's name, or a word of the tool right behind it."""
+    """Whether an optional choice is meant: the text also names the field, or a word of the tool follows."""
     others = set(stems(text[: match.start()] + " " + text[match.end() :]))
     following = stems(" ".join(text[match.end() :].split()[:1]))
     is_before_noun = bool(set(following) & set(stems(tool_name)))
@@ -220,7 +225,7 @@ def _text_before(text: str, match: re.Match[str]) -> str:
 
 
 _LOOSE = frozenset({Role.TEXT, Role.NUMBER})
-"""Roles that anything would fit: an optional field of them needs a word that names it."""
+"""Roles that almost any entity fits: an optional field of these roles has to be named in the text."""
 _NO_WORDS = frozenset({EntityKind.PATH, EntityKind.URL, EntityKind.EMAIL})
 _MARKED = 2.0
 _ASSIGNED = re.compile(r"([\w-]+)=\s*[\"']?\Z")
@@ -229,26 +234,26 @@ _YEARS = range(1900, 2100)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FilledArguments:
-    """Arguments as far as the request gives them, and the names of required ones that it does not give."""
+    """The arguments that the request contains, and the names of required ones that it does not."""
 
     arguments: Mapping[str, Any]
     missing: tuple[str, ...]
     used: tuple[Entity, ...]
     unused: tuple[Entity, ...]
-    """Things in the request that no field took."""
+    """Entities that fit no field."""
     aptness: float
-    """What speaks for this tool in how its fields were filled."""
+    """Score of the tool by how well its fields were filled."""
     alternatives: tuple[Mapping[str, Any], ...] = ()
-    """More calls of the same tool, when the request names several things for its one required field."""
+    """Arguments of further calls, if the request names several values for the only required field."""
 
 
 def fill_arguments(tool: ToolSpec, text: str, found: Sequence[Entity]) -> FilledArguments:
-    """What the request says for each field of the tool."""
-    filling = _ArgumentFiller(tool, text, found)
-    filling.fill_marked()
-    filling.fill_from_entities()
-    filling.fill_from_words()
-    return filling.build_result()
+    """Fill the fields of a tool from a request and its entities."""
+    filler = _ArgumentFiller(tool, text, found)
+    filler.fill_marked()
+    filler.fill_from_entities()
+    filler.fill_from_words()
+    return filler.build_result()
 
 
 class _ArgumentFiller:
@@ -260,7 +265,7 @@ class _ArgumentFiller:
         self._aptness = 0.0
 
     def fill_marked(self) -> None:
-        """First the words that the request itself gives a name: `of type person`, `branch main`."""
+        """Fill required fields with words that the request labels: `of type person`, `branch main`."""
         quoted = blank_entities(self._text, [thing for thing in self._found if thing.kind is EntityKind.QUOTED])
         for field in (field for field in self._fields if field.is_required):
             match = find_marked_word(field, quoted) if field.role in {Role.TEXT, Role.REVISION} else None
@@ -271,7 +276,7 @@ class _ArgumentFiller:
                 self._found = [thing for thing in self._found if thing.end <= start or thing.start >= end]
 
     def fill_from_entities(self) -> None:
-        """Give each thing to the field that it fits best; the order of both decides between equals."""
+        """Assign each entity to the field that it fits best; between equals, the order of both decides."""
         open_fields = [field for field in self._fields if not field.is_many]
         fits = [
             (-self._score(field, thing), order, thing.start, field, thing)
@@ -286,7 +291,7 @@ class _ArgumentFiller:
                 self._fill_many(field)
 
     def fill_from_words(self) -> None:
-        """Then what is said in plain words: choices, yes and no, and text without quotes."""
+        """Fill constants, booleans, enumerations and free text from the remaining words."""
         rest = blank_entities(self._text, self._found)
         for field in self._open_fields():
             if field.role is Role.CONSTANT and field.is_required:
@@ -301,8 +306,8 @@ class _ArgumentFiller:
             if field.role in {Role.TEXT, Role.REVISION, Role.PATTERN}:
                 is_only = sum(other.is_required for other in self._open_fields()) == 1
                 value = find_list_words(field, hidden) if field.is_many else None
-                said = None if value else find_phrase(field, self._tool, hidden, is_only=is_only)
-                self._assign_if_found(field, value or ([said] if said and field.is_many else said))
+                phrase = None if value else find_phrase(field, self._tool, hidden, is_only=is_only)
+                self._assign_if_found(field, value or ([phrase] if phrase and field.is_many else phrase))
 
     def build_result(self) -> FilledArguments:
         missing = tuple(field.name for field in self._open_fields() if field.is_required)
@@ -330,7 +335,7 @@ class _ArgumentFiller:
         return score if field.is_required else score / 2
 
     def _find_assigned_fields(self, entity: Entity) -> list[Field]:
-        """The fields that the request itself assigns the thing to: `width=3`."""
+        """Return the fields to which the request assigns the entity by name: `width=3`."""
         match = _ASSIGNED.search(self._text, max(0, entity.start - MAX_TOOL_NAME_CHARS), entity.start)
         return [field for field in self._fields if match and match[1].lower() == str(field.path[-1]).lower()]
 
@@ -341,7 +346,7 @@ class _ArgumentFiller:
         return field.role is Role.NUMBER and len(numeric) == 1 and len(numbers) == 1 and not is_year
 
     def _clock_bonus(self, field: Field, entity: Entity) -> float:
-        """A time belongs to the zone that stands nearest: that one is the source."""
+        """Score a time zone by its distance to a time of day: the nearest zone is the source."""
         clocks = [each for each in self._found if each.kind is EntityKind.CLOCK]
         zones = [each for each in self._found if each.kind is EntityKind.ZONE]
         wanted = [each for each in self._fields if each.role is Role.ZONE]
@@ -394,7 +399,7 @@ def _distance(one: Entity, other: Entity) -> int:
 
 
 def _build_arguments(values: Mapping[Field, Any], all_fields: Sequence[Field]) -> dict[str, Any]:
-    """The values at their places. An optional object of which a part is missing is left out whole."""
+    """Build the nested arguments. An optional object that lacks a required part is omitted."""
     lacking = {field.path[:-1] for field in all_fields if field.is_needed and field not in values}
     result: dict[str, Any] = {}
     for field, value in values.items():

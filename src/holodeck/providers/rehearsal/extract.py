@@ -1,4 +1,7 @@
-"""What a request says that could be an argument: each thing once, of one kind, with the place where it stands."""
+"""Finds entities in a request that could be arguments: URLs, paths, dates, numbers, time zones, quoted text, names.
+
+Each part of the text belongs to at most one entity, of one kind.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,10 @@ from zoneinfo import available_timezones
 
 from holodeck.providers.rehearsal.stemming import word_set
 
-# Things in a request that could be arguments.
+# Entities of one request.
 MAX_ENTITIES = 60
 
-
-# Cities that are asked for often and have no zone of their own name.
+# Frequent cities and countries without a time zone of their name.
 _CITIES = {
     "America/New_York": "NYC, Boston, Washington, Washington DC, Miami, Atlanta, Philadelphia, Ottawa, Montreal",
     "America/Los_Angeles": "LA, San Francisco, Seattle, San Diego, Las Vegas, Portland, Silicon Valley, California",
@@ -54,7 +56,7 @@ _FIXED = re.compile(r"(?:GMT|UTC|Etc/|SystemV|posix|right)", re.IGNORECASE)
 
 @cache
 def zone_names() -> dict[str, str]:
-    """What a person may write, in small letters, and the zone that it names."""
+    """Return time zones by the names in use for them, in lower case."""
     names: dict[str, str] = {}
     zones = available_timezones()
     for zone in sorted(zones):
@@ -71,7 +73,7 @@ def zone_names() -> dict[str, str]:
 
 @cache
 def _longest_names() -> dict[str, int]:
-    """By the first word of a name: the length of the longest name that begins with it."""
+    """Return the length of the longest name by its first word."""
     longest: dict[str, int] = {}
     for name in zone_names():
         first = _FIRST_WORD.findall(name)[0]
@@ -80,9 +82,9 @@ def _longest_names() -> dict[str, int]:
 
 
 def find_zones(text: str) -> Iterator[tuple[int, int]]:
-    """Where each name of a zone begins and ends in the text; of two that begin at one place, the longer.
+    """Yield start and end of each time zone name in the text; of names with the same start, the longest.
 
-    By lookup: a pattern of all names takes longer to compile than any request takes to read.
+    By lookup: compiling a pattern of all names takes longer than searching any request.
     """
     names, longest = zone_names(), _longest_names()
     position = 0
@@ -99,7 +101,7 @@ def find_zones(text: str) -> Iterator[tuple[int, int]]:
 
 
 class EntityKind(StrEnum):
-    """What a thing in a request looks like."""
+    """The form of an entity."""
 
     URL = auto()
     EMAIL = auto()
@@ -117,7 +119,7 @@ class EntityKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entity:
-    """A thing in a request: `value` is what an argument would hold, `text` how the person wrote it."""
+    """A part of a request: `value` is the argument that it would be, `text` the original text."""
 
     kind: EntityKind
     value: Any
@@ -134,7 +136,7 @@ sixteen seventeen eighteen nineteen twenty"""
 _NUMBER_WORDS = {word: number for number, word in enumerate(_NUMBER_NAMES.split())}
 
 _UP_TO = "{1,4000}"
-"""The longest text between quotes: without a bound, a page of lone quotes takes minutes."""
+"""Length of quoted text: without a bound, a page of single quotes takes minutes."""
 
 _PATTERNS: tuple[tuple[EntityKind, str], ...] = (
     (EntityKind.QUOTED, rf"\"(?P<v1>[^\"\n]{_UP_TO})\"|“(?P<v2>[^”\n]{_UP_TO})”|`(?P<v3>[^`\n]{_UP_TO})`"),
@@ -161,16 +163,16 @@ _SENTENCE_START = re.compile(r"^$|[.!?:\n]\s*$")
 
 
 def find_entities(text: str) -> list[Entity]:
-    """Everything in the text that could be an argument, in its order. Nothing is found twice."""
+    """Return the entities of a text, in its order and without overlaps, at most `MAX_ENTITIES`."""
     taken = [False] * len(text)
     found: list[Entity] = []
-    for finding in _find_candidates(text):
-        if not any(taken[finding.start : finding.end]):
-            taken[finding.start : finding.end] = [True] * (finding.end - finding.start)
-            found.append(finding)
-    if not any(finding.kind is EntityKind.NUMBER for finding in found):
-        found += [finding for finding in _find_number_words(text) if not any(taken[finding.start : finding.end])]
-    return sorted(found, key=lambda finding: finding.start)[:MAX_ENTITIES]
+    for entity in _find_candidates(text):
+        if not any(taken[entity.start : entity.end]):
+            taken[entity.start : entity.end] = [True] * (entity.end - entity.start)
+            found.append(entity)
+    if not any(entity.kind is EntityKind.NUMBER for entity in found):
+        found += [entity for entity in _find_number_words(text) if not any(taken[entity.start : entity.end])]
+    return sorted(found, key=lambda entity: entity.start)[:MAX_ENTITIES]
 
 
 def _find_candidates(text: str) -> Iterator[Entity]:
@@ -212,7 +214,7 @@ def _parse_number(written: str) -> int | float:
 
 
 def _parse_clock(written: str) -> str:
-    """`3 pm` is `15:00`."""
+    """Convert `3 pm` to `15:00`."""
     plain = written.lower().replace(".", "").replace(" ", "")
     if plain in {"noon", "midnight"}:
         return "12:00" if plain == "noon" else "00:00"
@@ -226,7 +228,7 @@ def _parse_clock(written: str) -> str:
 
 
 def _parse_date(written: str) -> str:
-    """`January 5th, 2026` is `2026-01-05`; what is ISO already stays."""
+    """Convert `January 5th, 2026` to `2026-01-05`; return an ISO date unchanged."""
     words = re.sub(r"(\d)(?:st|nd|rd|th)", r"\1", written).replace(",", " ").replace(".", " ").split()
     month = next((word for word in words if word.isalpha()), None)
     if month is None or "-" in words[0]:

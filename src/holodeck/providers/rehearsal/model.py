@@ -1,4 +1,8 @@
-"""A model that follows rules: it needs no key, no download and no network, and never invents an argument."""
+"""The rehearsal model: follows fixed rules, without a key, a download or the network, and never invents an argument.
+
+A turn reads the last user message with its calls and results (`read_open_request`), plans steps, and then calls the
+next tool, asks for a missing argument, reports the results, or lists the tools.
+"""
 
 from __future__ import annotations
 
@@ -21,30 +25,30 @@ from holodeck.providers.rehearsal.plan import Step, plan_steps
 from holodeck.providers.rehearsal.schema_fields import Role, list_fields
 from holodeck.providers.tool_schemas import adapt_tool
 
-# Of a tool's answer that is told again: a screen.
+# Characters of tool results that are reported: one screen.
 MAX_REPORTED_CHARS = 1_500
-# In an answer that says what is on offer.
+# Tools listed in an answer without a matching tool.
 MAX_NAMED_TOOLS = 12
 
-
 LABEL = "[rehearsal]"
+_WORDS_PER_DELTA = 3
 _ASKS = re.compile(r"I would call `(?P<tool>[^`]+)`")
 
 
 def ask_for_missing(tool: ToolSpec, missing: Sequence[str]) -> str:
-    """Names the tool and what it still needs."""
+    """Return a question for the missing arguments of a tool."""
     names = ", ".join(f"`{name}`" for name in missing)
     return f"I would call `{tool.name}`, but your request does not say {names}. What should it be?"
 
 
 def find_asked_tool(text: str) -> str | None:
-    """The tool that an earlier answer of ours asked about."""
+    """Return the name of the tool in an earlier answer of `ask_for_missing`, or None."""
     match = _ASKS.search(text) if text.startswith(LABEL) else None
     return match["tool"] if match else None
 
 
 def describe_tools(tools: Sequence[ToolSpec]) -> str:
-    """No tool fits: what there is."""
+    """Return the answer for a request that no tool fits: a list of the tools."""
     if not tools:
         return (
             "I only rehearse tool calls by fixed rules, and no tools are on offer here. Configure a model for answers."
@@ -56,27 +60,27 @@ def describe_tools(tools: Sequence[ToolSpec]) -> str:
 
 
 def describe_withheld_call(tool: ToolSpec) -> str:
-    """Tools are switched off for this turn."""
+    """Return the answer for a turn that may not call tools."""
     return f"I would call `{tool.name}`, but this request does not allow tool calls."
 
 
 def report_results(results: Sequence[tuple[FunctionCall, FunctionCallOutput]]) -> str:
-    """What the tools answered, in their words."""
+    """Return the texts of tool results, shortened to `MAX_REPORTED_CHARS` in total."""
     share = MAX_REPORTED_CHARS // max(len(results), 1)
     return "\n".join(_report_result(call, output, share) for call, output in results)
 
 
 def _report_result(call: FunctionCall, output: FunctionCallOutput, limit: int) -> str:
-    said = clip("\n".join(map(_describe_part, output.content)).strip(), limit)
+    text = clip("\n".join(map(_describe_part, output.content)).strip(), limit)
     if output.is_error:
-        return f"`{call.name}` failed: {said or 'it gave no reason.'} I did not try again."
-    if not said:
+        return f"`{call.name}` failed: {text or 'it gave no reason.'} I did not try again."
+    if not text:
         return f"`{call.name}` answered with nothing."
-    return f"`{call.name}` answered:{chr(10) if chr(10) in said else ' '}{said}"
+    return f"`{call.name}` answered:{chr(10) if chr(10) in text else ' '}{text}"
 
 
 def clip(text: str, limit: int) -> str:
-    """The text, cut at a word with a note of what is left out."""
+    """Cut a text at a word, and append the number of omitted characters."""
     if len(text) <= limit:
         return text
     cut = text[:limit].rsplit(None, 1)[0]
@@ -100,7 +104,7 @@ def _describe_part(part: Part) -> str:
 def format_answer(
     answer: str, schema: Mapping[str, Any], results: Sequence[tuple[FunctionCall, FunctionCallOutput]]
 ) -> str:
-    """The answer as JSON when the schema wants one text, or only what the tools' answers contain."""
+    """Return the answer as JSON, if the schema has one text field or can be filled from the tool results."""
     spec = adapt_tool(ToolSpec(name="answer", parameters=schema), "generic").spec
     wanted = [field for field in list_fields(spec.parameters) if field.is_required]
     if len(wanted) == 1 and wanted[0].role is Role.TEXT and len(wanted[0].path) == 1 and not wanted[0].is_many:
@@ -114,23 +118,23 @@ def format_answer(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenRequest:
-    """The part of a conversation that is still to be answered."""
+    """The part of a conversation that the next turn answers."""
 
     text: str
-    """What the person said last."""
+    """The last user message."""
     previous_text: str
-    """What the person said before that."""
+    """The user message before it."""
     question: str
-    """What the assistant said in between."""
+    """The assistant's text between the two."""
     calls: tuple[FunctionCall, ...]
     results: tuple[tuple[FunctionCall, FunctionCallOutput], ...]
 
 
 def read_open_request(items: Sequence[Item]) -> OpenRequest:
-    """The last request with its calls and their answers, paired by id."""
-    spoken = [at for at, item in enumerate(items) if isinstance(item, Message) and item.role == "user"]
-    last = spoken[-1] if spoken else -1
-    previous = spoken[-2] if len(spoken) > 1 else -1
+    """Return the last user message with the calls after it and their results, paired by id."""
+    messages = [at for at, item in enumerate(items) if isinstance(item, Message) and item.role == "user"]
+    last = messages[-1] if messages else -1
+    previous = messages[-2] if len(messages) > 1 else -1
     since = items[last + 1 :]
     calls = tuple(item for item in since if isinstance(item, FunctionCall))
     outputs = {item.call_id: item for item in since if isinstance(item, FunctionCallOutput)}
@@ -138,7 +142,7 @@ def read_open_request(items: Sequence[Item]) -> OpenRequest:
         text=_text_at(items, last),
         previous_text=_text_at(items, previous),
         question="".join(item.text for item in items[previous + 1 : last] if isinstance(item, Message))
-        if spoken
+        if messages
         else "",
         calls=calls,
         results=tuple((call, outputs[call.call_id]) for call in calls if call.call_id in outputs),
@@ -146,7 +150,7 @@ def read_open_request(items: Sequence[Item]) -> OpenRequest:
 
 
 def count_words(items: Sequence[Item], instructions: str | None) -> int:
-    """How much was read, in words: there are no tokens here."""
+    """Return the number of words in a request, which stands for its input tokens."""
     texts = [instructions or ""]
     for item in items:
         match item:
@@ -164,35 +168,34 @@ def _text_at(items: Sequence[Item], at: int) -> str:
     return item.text if isinstance(item, Message) else ""
 
 
-_WORDS_PER_DELTA = 3
-
-
 class Rehearsal:
-    """Picks a tool by the words of the request, calls it with what the request says, and tells what came back."""
+    """Chooses a tool by the words of the request, calls it with values from the request, and reports the result."""
 
     name = "rehearsal"
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Answer in small pieces, as a language model does."""
+        """Answer in small deltas, like a language model."""
         turn = read_open_request(request.items)
-        answer = await asyncio.to_thread(_decide, turn, request)  # a long request takes longer than a loop may wait
+        # In a thread: a long request takes too long for the event loop.
+        answer = await asyncio.to_thread(_decide, turn, request)
         usage = Usage(input_tokens=count_words(request.items, request.instructions))
         if isinstance(answer, str):
-            shape = request.response_format
-            words = format_answer(answer, shape, turn.results) if shape is not None else f"{LABEL} {answer}"
-            events = _build_text_events(words, request.max_tokens, usage)
+            schema = request.response_format
+            text = format_answer(answer, schema, turn.results) if schema is not None else f"{LABEL} {answer}"
+            events = _build_text_events(text, request.max_tokens, usage)
         else:
             events = _build_call_events(answer if request.parallel_tool_calls else answer[:1], usage)
         for event in events:
             yield event
-            await asyncio.sleep(0)  # whoever reads the stream, or cancels it, gets a turn between two pieces
+            # The reader of the stream, or its cancellation, runs between two deltas.
+            await asyncio.sleep(0)
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there are no resources."""
 
 
 def _decide(turn: OpenRequest, request: ModelRequest) -> str | list[FunctionCall]:
-    """Words, or calls."""
+    """Return the text of an answer, or calls."""
     if any(output.is_error for _, output in turn.results):
         return report_results(turn.results)
     choice = request.tool_choice
@@ -219,16 +222,16 @@ def _decide(turn: OpenRequest, request: ModelRequest) -> str | list[FunctionCall
 
 
 def _plan_request(turn: OpenRequest, tools: Sequence[ToolSpec], *, is_forced: bool) -> list[Step]:
-    """An answer to a question of ours completes the request that made us ask."""
+    """Plan the request. If it answers our question for an argument, plan it together with the request before."""
     steps = plan_steps(turn.text, tools, is_forced=is_forced)
-    waiting = [tool for tool in tools if tool.name == find_asked_tool(turn.question)]
-    if not waiting or (steps and not steps[0].missing):
+    pending = [tool for tool in tools if tool.name == find_asked_tool(turn.question)]
+    if not pending or (steps and not steps[0].missing):
         return steps
-    whole = plan_steps(f"{turn.previous_text}\n{turn.text}", waiting, is_forced=True)
-    missing = whole[0].missing if whole else ()
+    combined = plan_steps(f"{turn.previous_text}\n{turn.text}", pending, is_forced=True)
+    missing = combined[0].missing if combined else ()
     if len(missing) == 1 and "." not in missing[0]:
-        whole = plan_steps(f"{turn.previous_text}\n{missing[0]}: {turn.text}", waiting, is_forced=True)
-    return whole
+        combined = plan_steps(f"{turn.previous_text}\n{missing[0]}: {turn.text}", pending, is_forced=True)
+    return combined
 
 
 def _select_tools(request: ModelRequest) -> list[ToolSpec]:
@@ -242,17 +245,17 @@ def _function_call(step: Step, index: int) -> FunctionCall:
     return FunctionCall(call_id=new_id("call"), name=step.tool.name, arguments=arguments)
 
 
-def _build_text_events(words: str, limit: int | None, usage: Usage) -> list[ModelEvent]:
-    pieces = words.split(" ")
+def _build_text_events(answer: str, limit: int | None, usage: Usage) -> list[ModelEvent]:
+    words = answer.split(" ")
     finish: FinishReason = "stop"
-    if limit is not None and len(pieces) > limit:
-        pieces, finish = pieces[:limit], "length"
-    text = " ".join(pieces)
-    groups = [pieces[at : at + _WORDS_PER_DELTA] for at in range(0, len(pieces), _WORDS_PER_DELTA)]
+    if limit is not None and len(words) > limit:
+        words, finish = words[:limit], "length"
+    text = " ".join(words)
+    groups = [words[at : at + _WORDS_PER_DELTA] for at in range(0, len(words), _WORDS_PER_DELTA)]
     deltas: list[ModelEvent] = [
         TextDelta(text=("" if at == 0 else " ") + " ".join(group)) for at, group in enumerate(groups)
     ]
-    return [*deltas, _build_answered((text_message("assistant", text),), finish, usage, len(pieces))]
+    return [*deltas, _build_answered((text_message("assistant", text),), finish, usage, len(words))]
 
 
 def _build_call_events(calls: Sequence[FunctionCall], usage: Usage) -> list[ModelEvent]:

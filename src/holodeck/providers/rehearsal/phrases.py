@@ -1,4 +1,4 @@
-"""Text that a person wrote without quotes: taken word for word from the request, or not at all."""
+"""Finds unquoted text for the fields of a tool, word for word from the request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LEAD_IN = re.compile(
     r"^\s*(?:(?:that|the|a|an|me|back|for|about|with|on|string|text|message|following)\b\s*)+:?\s*", re.IGNORECASE
 )
 _THING = re.compile(r"[~.]{0,2}/|\w+://|\S+@\S+\.|[\w-]+\.\w+$")
-"""A path or an address: it was not taken as one, so it is no text either."""
+"""A path or an address. It was not assigned as one, so it is not free text either."""
 _VAGUE = word_set(
     "it this that them something anything nothing everything stuff thing things a an the there here one some"
 )
@@ -43,14 +43,14 @@ _LONGEST_LIST_WORD = 40
 
 
 def blank_entities(text: str, found: Iterable[Entity]) -> str:
-    """The text with the things that were found in it hidden, so that their words mean nothing else."""
-    for finding in found:
-        text = text[: finding.start] + "\0" * (finding.end - finding.start) + text[finding.end :]
+    """Return the text with entities replaced by NUL characters, so that their words are not interpreted again."""
+    for entity in found:
+        text = text[: entity.start] + "\0" * (entity.end - entity.start) + text[entity.end :]
     return text
 
 
 def find_marked_word(field: Field, text: str) -> re.Match[str] | None:
-    """The one word, in the group `word`, that the request marks as belonging into the field: `of type person`."""
+    """Return a match whose group `word` is the word that the request labels for the field: `of type person`."""
     for names, pattern in _MARKERS:
         if names & field.heads and not field.is_many:
             match = re.search(pattern, text, re.IGNORECASE)
@@ -60,7 +60,7 @@ def find_marked_word(field: Field, text: str) -> re.Match[str] | None:
 
 
 def find_phrase(field: Field, tool: ToolSpec, text: str, *, is_only: bool) -> str | None:
-    """The words that belong into a text field. `is_only`: no other field could claim the rest of the request."""
+    """Return the words for a text field, or None. `is_only`: no other field needs the rest of the request."""
     for label in sorted(_spoken_names(field)):
         match = re.search(rf"\b{label}\s*(?:[:=]|\bis\b)\s*(?P<rest>[^,;\0]+)", text, re.IGNORECASE)
         if match:
@@ -71,12 +71,12 @@ def find_phrase(field: Field, tool: ToolSpec, text: str, *, is_only: bool) -> st
             return value
     if field.role is not Role.TEXT or not is_only:
         return None
-    said = _after_label(field, text) or _after_verb(tool, text)
-    return None if said and _THING.match(said) else said
+    phrase = _after_label(field, text) or _after_verb(tool, text)
+    return None if phrase and _THING.match(phrase) else phrase
 
 
 def find_list_words(field: Field, text: str) -> list[str]:
-    """`alice, bob and carol` after a word that names the field."""
+    """Return the elements of a list such as `alice, bob and carol` after the name of the field."""
     for label in sorted(_spoken_names(field)):
         match = re.search(rf"\b{label}\s*:?\s+(?P<rest>[^.;\0]+)", text, re.IGNORECASE)
         if match:
@@ -86,7 +86,7 @@ def find_list_words(field: Field, text: str) -> list[str]:
 
 
 def _spoken_names(field: Field) -> set[str]:
-    """The field's name as a person may write it."""
+    """Return patterns for the field's name as written and as separate words."""
     name = str(field.path[-1])
     words = re.sub(r"(?<=[a-z])(?=[A-Z])|[_-]", " ", name)
     return {re.escape(name), r"\s+".join(map(re.escape, words.split()))}
@@ -101,24 +101,25 @@ def _after_label(field: Field, text: str) -> str | None:
 
 
 def _after_verb(tool: ToolSpec, text: str) -> str | None:
-    """`echo good morning`: what follows the word that is also in the tool's name."""
+    """Return the text after a verb that is in the tool's name: `echo good morning`."""
     plain = _POLITE.sub("", text)
     first = re.match(r"[A-Za-z]+", plain)
     if not first or stem(first.group()) not in stems(tool.name):
         return None
     rest = plain[first.end() :]
+    # `git checkout main` names the tool with two words.
     while (next_word := re.match(r"\s+[A-Za-z]+", rest)) and stem(next_word.group().strip()) in stems(tool.name):
-        rest = rest[next_word.end() :]  # `git checkout main` names the tool with two words
-    said = _clean_phrase(rest)
-    # "commit the staged changes" says what the tool is for, not what to tell it
-    return None if said and set(stems(said)) & set(stems(tool.description)) else said
+        rest = rest[next_word.end() :]
+    phrase = _clean_phrase(rest)
+    # "commit the staged changes" repeats the purpose of the tool, and is no argument.
+    return None if phrase and set(stems(phrase)) & set(stems(tool.description)) else phrase
 
 
-def _clean_phrase(words: str) -> str | None:
-    """Without loose ends, and nothing when it only points at something else."""
-    kept = _LEAD_IN.sub("", words.split("\0", maxsplit=1)[0]).strip()
-    if "\0" in words:
-        kept = _LOOSE_END.sub("", " " + kept).strip()
-    kept = kept.strip(" .,;:?!\"'")
-    meaningful = [word for word in re.findall(r"\w+", kept.lower()) if word not in _VAGUE]
-    return kept if meaningful else None
+def _clean_phrase(text: str) -> str | None:
+    """Remove filler words at both ends; return None for text of pronouns only."""
+    phrase = _LEAD_IN.sub("", text.split("\0", maxsplit=1)[0]).strip()
+    if "\0" in text:
+        phrase = _LOOSE_END.sub("", " " + phrase).strip()
+    phrase = phrase.strip(" .,;:?!\"'")
+    meaningful = [word for word in re.findall(r"\w+", phrase.lower()) if word not in _VAGUE]
+    return phrase if meaningful else None

@@ -1,4 +1,8 @@
-"""What a request asks for, step by step: for each step the tool that fits best and the arguments that were found."""
+"""Splits a request into steps, and finds the best tool with its arguments for each.
+
+The score of a tool is its rank by words, plus the entities that its fields took, minus missing arguments and unused
+entities.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +20,17 @@ from holodeck.providers.rehearsal.ranking import RankedTool, rank_tools
 from holodeck.providers.rehearsal.stemming import stems, synonyms_of
 from holodeck.providers.tool_schemas import adapt_tool
 
-# In one turn: a person names a few things, not a hundred.
+# Calls and steps of one request: users name a few things, not a hundred.
 MAX_REHEARSED_CALLS = 8
 
-
 _LOOKED_AT = 10
-"""Tools whose arguments are tried; the right one is among the first three nearly always."""
+"""Tools whose arguments are filled; the right one is nearly always among the first three."""
+# Weights: for an entity in a field; against a missing argument, an unused entity, and a list of one element.
 _TAKEN, _MISSING, _SPARE, _LONELY = 1.2, 1.6, 2.0, 0.8
 _RARE_THING = 2.2
-"""A thing that found its field adds; a missing argument, a thing without a field and a list of one cost."""
+"""Weight of an entity of a rare kind, such as a URL."""
 _WORDS_ENOUGH = 2
-"""Words in common that make a match without the tool's name."""
+"""Common words with which a tool matches without its name."""
 _TELLING = frozenset(
     {
         EntityKind.URL,
@@ -55,7 +59,7 @@ _POINTS_BACK = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """One thing that is asked for: a tool with its arguments, and what is missing before it can be called."""
+    """One step of a request: a tool, the arguments of its calls, and the arguments that are missing."""
 
     tool: ToolSpec
     calls: tuple[Mapping[str, Any], ...]
@@ -64,7 +68,7 @@ class Step:
 
 
 def plan_steps(request: str, tools: Sequence[ToolSpec], *, is_forced: bool = False) -> list[Step]:
-    """The steps of a request; empty when no tool fits. `is_forced`: a tool must be called, so the nearest will do."""
+    """Return the steps of a request; empty if no tool fits. `is_forced`: return the nearest tool in any case."""
     if not tools:
         return []
     text = request[:MAX_REHEARSED_CHARS]
@@ -79,7 +83,7 @@ def plan_steps(request: str, tools: Sequence[ToolSpec], *, is_forced: bool = Fal
 
 
 def find_step(text: str, tools: Sequence[ToolSpec], *, is_forced: bool = False) -> Step | None:
-    """The tool that fits one thing best, with its arguments."""
+    """Return the tool that fits a text best, with its arguments; None if none fits."""
     found = find_entities(text)
     candidates = rank_tools(text, tools)[:_LOOKED_AT]
     best: tuple[float, RankedTool, FilledArguments] | None = None
@@ -106,24 +110,25 @@ def _score_filled(filled: FilledArguments) -> float:
 
 
 def _weight_of(entity: Entity) -> float:
-    """An address, a zone or a number says more about the tool than a path: few tools take one."""
+    """Return how much an entity says about the tool: few tools take an address, a zone or a number, many a path."""
     return 0.0 if entity.kind not in _TELLING else 1.0 if entity.kind in _COMMON else _RARE_THING
 
 
 def _resolve_pronouns(part: str, earlier: str) -> str:
-    """ "it" and "there" stand for the last thing that an earlier part of the request named."""
+    """Replace "it" or "there" by the last entity of the earlier parts of the request."""
     if not earlier or any(thing.kind in _TELLING for thing in find_entities(part)):
         return part
-    things = [thing for thing in find_entities(earlier) if thing.kind in _TELLING]
-    places = [thing for thing in things if thing.kind is not EntityKind.QUOTED] or things
-    if not places:
+    entities = [entity for entity in find_entities(earlier) if entity.kind in _TELLING]
+    unquoted = [entity for entity in entities if entity.kind is not EntityKind.QUOTED] or entities
+    if not unquoted:
         return part
-    meant = f'"{places[-1].text}"' if places[-1].kind is EntityKind.QUOTED else places[-1].text
-    return _POINTS_BACK.sub(lambda _: meant, part, count=1)
+    last = unquoted[-1]
+    replacement = f'"{last.text}"' if last.kind is EntityKind.QUOTED else last.text
+    return _POINTS_BACK.sub(lambda _: replacement, part, count=1)
 
 
 def _is_fit(ranked: RankedTool, filled: FilledArguments) -> bool:
-    """Whether the tool is meant at all, and not only the nearest of tools that are not."""
+    """Whether the tool is really meant, and not only the nearest one."""
     if ranked.score <= 0 or ranked.is_unasked:
         return False
     if ranked.is_direct or len(ranked.matched) >= _WORDS_ENOUGH:
@@ -144,7 +149,7 @@ def _find_steps(parts: Sequence[str], tools: Sequence[ToolSpec]) -> list[Step]:
 
 
 def _split_joined(text: str, tools: Sequence[ToolSpec], whole: Step) -> list[Step]:
-    """`add 1 and 2 and list /data`: two steps, when each half is complete on its own and they are different tools."""
+    """Split `add 1 and 2 and list /data` into two steps, if each half is complete and they use different tools."""
     for match in islice(_JOINED.finditer(text), MAX_REHEARSED_CALLS):
         halves = [text[: match.start()], text[match.end() :]]
         steps = _find_steps(halves, tools)
@@ -159,6 +164,6 @@ def _split_joined(text: str, tools: Sequence[ToolSpec], whole: Step) -> list[Ste
 
 
 def _has_leading_verb(half: str, step: Step) -> bool:
-    """Whether a half begins with a word of its tool, as a request of its own does."""
+    """Whether a half starts with a word of its tool's name, like a separate request."""
     words = stems(half)
     return bool(words) and bool({words[0], *synonyms_of(words[0])} & set(stems(step.tool.name)))

@@ -1,4 +1,4 @@
-"""Which tools a request may mean: words of the request against names, descriptions, fields and values of the tools."""
+"""Ranks tools by a request: compares its words with the names, descriptions, fields and values of the tools."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from holodeck.providers.rehearsal.extract import Entity, EntityKind, find_entiti
 from holodeck.providers.rehearsal.phrases import blank_entities
 from holodeck.providers.rehearsal.stemming import stem, stem_set, stems, synonyms_of
 
-# How much a word is worth where it stands. The name is what the author chose with most care.
+# Weights of a word by its position in a tool. Authors choose the name with most care.
 _NAME, _VALUE, _FIRST_SENTENCE, _FIELD, _REST = 3.0, 1.6, 1.5, 1.0, 0.4
 _SYNONYM = 0.55
 _COVERAGE = 3.5
-"""For a tool whose whole name is in the request: `list_directory` before `list_directory_with_sizes`."""
+"""For the share of the tool's name in the request: `list_directory` before `list_directory_with_sizes`."""
 _LEAD = 1.35
-"""For the first word of a request: it is mostly the verb, and the verb is the tool."""
+"""Factor for the first word of a request: it is mostly the verb, which names the tool."""
 _DEPRECATED = 0.5
 _RARITY = 0.6
 _VERB = 5.5
-"""For a request and a description that begin with the same verb, unless every second description does."""
+"""For a request that starts with a verb of the tool's name or description, except for very common verbs."""
 _UNNAMED = 1.0
-"""Against each word of the tool's name that the request does not have."""
+"""Penalty for each word of the tool's name that is not in the request."""
 _PLAIN_VERBS = stem_set("show get return list display give")
 _UNASKED = 4.0
-"""Against a tool that changes something when the request has no word for that."""
+"""Penalty for a tool that changes something, if the request has no word for that."""
 _CHANGES = stem_set("create delete remove write move edit add update send commit reset toggle")
 _OPAQUE = frozenset({EntityKind.URL, EntityKind.EMAIL, EntityKind.PATH, EntityKind.QUOTED, EntityKind.ZONE})
-"""Things whose own words say nothing about the tool: `server.log` does not ask for a log."""
+"""Kinds of entities whose words say nothing about the tool: `server.log` does not ask for a log."""
 _HINTS = {EntityKind.URL: "url", EntityKind.EMAIL: "email", EntityKind.ZONE: "timezone"}
 _ASKING = "when|what|which|who|whose|where|why|how|is|are|was|were|do|does|did|has|have"
 _QUESTION = re.compile(rf"\s*(?:{_ASKING})\b", re.IGNORECASE)
@@ -43,47 +43,47 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankedTool:
-    """A tool and how well it fits; the rest tells a real match from words that all texts share."""
+    """A tool with its score, and facts that distinguish a real match from common words."""
 
     tool: ToolSpec
     score: float
     matched: frozenset[str]
     has_name: bool
-    """A word of the request is in the tool's name, itself or by another meaning."""
+    """Whether a word of the request, or a synonym, is in the tool's name."""
     is_direct: bool
-    """... itself."""
+    """Whether a word of the request itself is in the tool's name."""
     is_unasked: bool
-    """The tool changes something, and the request is a question."""
+    """Whether the tool changes something, and the request is a question."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Query:
     words: tuple[str, ...]
     hints: tuple[str, ...]
-    """What the kinds of the things in the request say: an address asks for something that takes one."""
+    """Words derived from the kinds of entities: an address suggests a tool that takes one."""
     is_question: bool
 
 
 def shortlist_tools(query: str, tools: Sequence[ToolSpec], limit: int) -> list[ToolSpec]:
-    """The tools that fit a request best, best first; those without a word in common come last, in their order."""
+    """Return the `limit` tools that fit a request best, best first; equal ones stay in their order."""
     return [ranked.tool for ranked in rank_tools(query, tools)[: max(limit, 0)]]
 
 
 def rank_tools(query: str, tools: Sequence[ToolSpec]) -> list[RankedTool]:
-    """Every tool with its score, best first."""
+    """Return every tool with its score, best first."""
     query = query[:MAX_REHEARSED_CHARS]
     indexed = [_index_tool(tool) for tool in tools]
     seen = Counter(word for words in indexed for word in words)
     rarity = {word: 1 + _RARITY * math.log((1 + len(tools)) / (1 + count)) for word, count in seen.items()}
     found = find_entities(query)
-    said = blank_entities(query, [each for each in found if each.kind in _OPAQUE])
+    plain_text = blank_entities(query, [each for each in found if each.kind in _OPAQUE])
     hints = " ".join(map(_hint_of, found))
-    asked = _Query(
-        words=stems(said) or stems(query),
+    parsed = _Query(
+        words=stems(plain_text) or stems(query),
         hints=stems(hints),
         is_question=bool(_QUESTION.match(query)),
     )
-    ranked = [_score_tool(tool, words, asked, rarity) for tool, words in zip(tools, indexed, strict=True)]
+    ranked = [_score_tool(tool, words, parsed, rarity) for tool, words in zip(tools, indexed, strict=True)]
     return sorted(ranked, key=lambda each: -each.score)
 
 
@@ -122,7 +122,7 @@ def _hint_of(entity: Entity) -> str:
 
 
 def _verb_worth(tool: ToolSpec, lead: str) -> float:
-    """`Unstage` asks for what "Unstages all changes" says, not for a tool that is named after unstaged things."""
+    """Score a verb at the start of a request: `Unstage` means "Unstages all changes", not `diff_unstaged`."""
     if lead in _PLAIN_VERBS:
         return 0.0
     verbs = {stem(word) for word in re.split(r"[^A-Za-z]+", tool.name) if not word.endswith("ed")}
@@ -131,14 +131,14 @@ def _verb_worth(tool: ToolSpec, lead: str) -> float:
 
 
 def _score_word(word: str, words: Mapping[str, float], rarity: Mapping[str, float]) -> tuple[float, str]:
-    """What a word of the request is worth for a tool, itself or as one of its other meanings."""
+    """Return the best score of a word or one of its synonyms in a tool, and the word that matched."""
     candidates = [(words[word] * rarity[word], word)] if word in words else []
     candidates += [(_SYNONYM * words[other] * rarity[other], other) for other in synonyms_of(word) if other in words]
     return max(candidates, default=(0.0, ""))
 
 
 def _index_tool(tool: ToolSpec) -> dict[str, float]:
-    """The stems of a tool, each with the worth of the best place where it stands."""
+    """Return the stems of a tool, each with the weight of its best position."""
     first, *rest = _SENTENCE_END.split(tool.description.strip(), maxsplit=1)
     places = [(_NAME, tool.name), (_FIRST_SENTENCE, first), *((_REST, text) for text in rest)]
     places += list(_schema_texts(tool.parameters, MAX_SCHEMA_DEPTH))

@@ -1,4 +1,4 @@
-"""What a tool wants to be told: the leaves of its JSON Schema, each with the role that its name and type give it."""
+"""Lists the fields of a tool: the leaves of its JSON Schema, each with a role derived from its name and type."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holodeck.providers.rehearsal.stemming import stem, stems
 
 
 class Role(StrEnum):
-    """What kind of thing belongs into a field."""
+    """The kind of value that a field takes."""
 
     URL = auto()
     EMAIL = auto()
@@ -28,29 +28,29 @@ class Role(StrEnum):
     CONSTANT = auto()
     TEXT = auto()
     OTHER = auto()
-    """Something that no rule here can find, such as an object without described fields."""
+    """A value that no rule can find, such as an object without described fields."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Field:
-    """A leaf: `path` is how to reach it, where 0 is the only element of an array of objects."""
+    """A leaf of a schema. In `path`, 0 is the only element of an array of objects."""
 
     path: tuple[str | int, ...]
     schema: Mapping[str, Any]
     role: Role
     is_required: bool
-    """It and everything that holds it must be given."""
+    """Whether the field and all objects around it are required."""
     is_needed: bool
-    """It must be given when what holds it is."""
+    """Whether the field is required in the object around it."""
     is_many: bool
     labels: frozenset[str]
     """Stems of its name."""
     heads: frozenset[str]
-    """What its name is about: `branch_name` is a name and a branch, `branch_type` only a type."""
+    """Stems of the last words of its name: `branch_name` is a name and a branch, `branch_type` only a type."""
 
     @property
     def name(self) -> str:
-        """How it is asked for: `entities.name`."""
+        """The path as text: `entities.name`."""
         return ".".join(part for part in self.path if isinstance(part, str))
 
 
@@ -75,7 +75,7 @@ _FORMATS = {
 
 
 def list_fields(schema: object) -> list[Field]:
-    """The leaves of a tool's parameters, required ones first, else in the order of the schema."""
+    """Return the leaves of a tool's parameters, required ones first, otherwise in the order of the schema."""
     found = list(_walk_fields(schema, (), is_required=True, is_needed=True, depth=MAX_SCHEMA_DEPTH))
     return sorted(found, key=lambda field: not field.is_required)
 
@@ -118,14 +118,14 @@ def _heads_of(words: tuple[str, ...]) -> frozenset[str]:
 
 
 def _without_null(schema: object) -> Mapping[str, Any]:
-    """The schema, or the one alternative of it that is not null."""
+    """Return the schema without the alternative null."""
     if not isinstance(schema, Mapping):
         return {}
     for key in ("anyOf", "oneOf", "allOf"):
         if isinstance(schema.get(key), list):
-            real = [each for each in schema[key] if isinstance(each, Mapping) and each.get("type") != "null"]
+            others = [each for each in schema[key] if isinstance(each, Mapping) and each.get("type") != "null"]
             outer = {name: value for name, value in schema.items() if name != key}
-            return {**outer, **real[0]} if real else outer
+            return {**outer, **others[0]} if others else outer
     kinds = schema.get("type")
     if isinstance(kinds, list):
         return {**schema, "type": next((kind for kind in kinds if kind != "null"), "null")}

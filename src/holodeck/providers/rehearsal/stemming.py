@@ -1,15 +1,14 @@
-"""Words as they are compared: split at case and punctuation, stemmed, without filler, with what else they may mean."""
+"""Normalises words for comparison: splits at case and punctuation, removes filler, stems, and knows synonyms."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
 
-# Of each: longer ones are documents, and come once.
+# Characters of a text whose stems are cached: a longer one is a document, which is used once.
 MAX_CACHED_TEXT_CHARS = 1_000
-# Stems of tool names and descriptions: a large catalogue, once.
+# Texts whose stems are cached: the names and descriptions of a large catalogue of tools.
 MAX_CACHED_TEXTS = 16_384
-
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
 _DOUBLED = re.compile(r"([bdgklmnprt])\1$")
@@ -25,12 +24,12 @@ _TWO_WORDS = re.compile("|".join(rf"\b{words}\b" for words in _ONE_WORD), re.IGN
 
 
 def word_set(text: str) -> frozenset[str]:
-    """The words of a list that is written as one text, to be read as one."""
+    """Return the words of a text as a set."""
     return frozenset(text.split())
 
 
 def stem_set(text: str) -> frozenset[str]:
-    """The same, as stems."""
+    """Return the stems of the words of a text as a set."""
     return frozenset(map(stem, text.split()))
 
 
@@ -194,7 +193,7 @@ meeting: calendar event
 
 
 def stem(word: str) -> str:
-    """The word without the endings that only grammar gave it. Not English, but equal for words that belong together."""
+    """Return a word without grammatical endings: not always an English word, but equal for related words."""
     word = word.lower()
     if len(word) <= _SHORTEST_STEM or word.isdigit():
         return word
@@ -211,7 +210,7 @@ def stem(word: str) -> str:
 
 
 def stems(text: str) -> tuple[str, ...]:
-    """The stems of a text in its order: `getFileInfo`, `get_file_info` and "Get file infos" give the same."""
+    """Return the stems of a text, in order: the same for `getFileInfo`, `get_file_info` and "Get file infos"."""
     return _cached_stems(text) if len(text) <= MAX_CACHED_TEXT_CHARS else _stems(text)
 
 
@@ -226,7 +225,7 @@ def _stems(text: str) -> tuple[str, ...]:
 
 
 def synonyms_of(word: str) -> tuple[str, ...]:
-    """Stems that a person who wrote this stem may have meant."""
+    """Return stems that may be meant by this stem."""
     return _SYNONYMS.get(word, ())
 
 
