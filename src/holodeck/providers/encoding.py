@@ -17,7 +17,6 @@ from holodeck.models.model_io import ModelRequest, ToolSpec
 
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Image types that every model with image input accepts."""
-
 NO_OUTPUT = "(The tool gave no output.)"
 _KIB = 1024
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
@@ -92,29 +91,6 @@ def output_text(output: FunctionCallOutput, text: str) -> str:
     return f"Error: {text}" if output.is_error and not text.lower().startswith("error") else text
 
 
-def _describe_binary(part: BinaryContent) -> str:
-    kind = part.mime_type or "unknown type"
-    where = f" at {part.uri}" if part.uri else ""
-    if part.is_link or not part.data:
-        about = f": {part.description}" if part.description else ""
-        return f"[A link to a resource {_quote_name(part.name)}({kind}){where}{about}]"
-    size = f"{len(part.data)} bytes of {kind}"
-    return f"[A resource {_quote_name(part.name)}({size}){where} that this model cannot be shown.]"
-
-
-def _quote_name(name: str | None) -> str:
-    return f"'{name}' " if name else ""
-
-
-def _normalize_mime_type(mime_type: str) -> str:
-    kind = mime_type.partition(";")[0].strip().lower()
-    return "image/jpeg" if kind == "image/jpg" else kind
-
-
-def _size_text(data: str) -> str:
-    return f"{max(1, len(data) * 3 // 4 // _KIB)} KiB"
-
-
 def select_tools(request: ModelRequest) -> tuple[ToolSpec, ...]:
     """Return the allowed tools, for dialects that cannot restrict the choice: the others are not sent."""
     allowed = request.tool_choice.allowed
@@ -142,3 +118,26 @@ def is_strict(schema: Any) -> bool:
         if not is_closed or set(schema.get("required", ())) != set(properties):
             return False
     return all(is_strict(part) for part in schema.values())
+
+
+def _describe_binary(part: BinaryContent) -> str:
+    kind = part.mime_type or "unknown type"
+    where = f" at {part.uri}" if part.uri else ""
+    if part.is_link or not part.data:
+        about = f": {part.description}" if part.description else ""
+        return f"[A link to a resource {_quote_name(part.name)}({kind}){where}{about}]"
+    size = f"{len(part.data)} bytes of {kind}"
+    return f"[A resource {_quote_name(part.name)}({size}){where} that this model cannot be shown.]"
+
+
+def _quote_name(name: str | None) -> str:
+    return f"'{name}' " if name else ""
+
+
+def _normalize_mime_type(mime_type: str) -> str:
+    kind = mime_type.partition(";")[0].strip().lower()
+    return "image/jpeg" if kind == "image/jpg" else kind
+
+
+def _size_text(data: str) -> str:
+    return f"{max(1, len(data) * 3 // 4 // _KIB)} KiB"

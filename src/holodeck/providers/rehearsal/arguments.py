@@ -43,7 +43,6 @@ _LOOKS: dict[Role, dict[EntityKind, float]] = {
 _LABEL, _DESCRIBED, _DIRECTION, _SHAPE = 3.0, 1.0, 1.5, 1.0
 _SURE = 1.0
 """The lowest score with which an entity fills a field."""
-
 _ORIGIN = stem_set("from source src old origin start base before")
 _GOAL = stem_set("to target destination dest dst new end after")
 _ORIGIN_WORDS = re.compile(
@@ -54,6 +53,36 @@ _FOLDERS = stem_set("dir directory folder repo repository root")
 _BEFORE, _AFTER = 28, 24
 """Characters before and after an entity that are searched for its purpose."""
 _DOMAIN = re.compile(r"[\w-]+(?:\.[\w-]+)*\.[a-z]{2,6}(?:/\S*)?", re.IGNORECASE)
+_NEGATION = re.compile(r"\b(?:no|not|without|don't|do not|never|disable|off|skip)\s+(?:\w+\s+){0,2}$", re.IGNORECASE)
+_SAYS_LITTLE = stem_set("is has include included enable enabled with should use allow show return")
+"""Words in the name of a boolean field that do not describe it."""
+_SWITCHES = frozenset({"on", "enabled", "enable", "active", "power"})
+_OFF = re.compile(r"\b(?:off|disabled?|deactivated?)\b", re.IGNORECASE)
+_ON = re.compile(r"\b(?:turn|switch|put)\b.*\bon\b|\bon\s*[.!?]?\s*$|\b(?:enabled?|activated?)\b", re.IGNORECASE)
+_NAMED_AS = re.compile(r"\b(?:as|by|in|of type)\s+(?:an?\s+)?$", re.IGNORECASE)
+_AROUND = 28
+"""Characters before an enumeration value that are searched for its field."""
+_LOOSE = frozenset({Role.TEXT, Role.NUMBER})
+"""Roles that almost any entity fits: an optional field of these roles has to be named in the text."""
+_NO_WORDS = frozenset({EntityKind.PATH, EntityKind.URL, EntityKind.EMAIL})
+_MARKED = 2.0
+_ASSIGNED = re.compile(r"([\w-]+)=\s*[\"']?\Z")
+_YEARS = range(1900, 2100)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FilledArguments:
+    """The arguments that the request contains, and the names of required ones that it does not."""
+
+    arguments: Mapping[str, Any]
+    missing: tuple[str, ...]
+    used: tuple[Entity, ...]
+    unused: tuple[Entity, ...]
+    """Entities that fit no field."""
+    aptness: float
+    """Score of the tool by how well its fields were filled."""
+    alternatives: tuple[Mapping[str, Any], ...] = ()
+    """Arguments of further calls, if the request names several values for the only required field."""
 
 
 def score_fit(field: Field, entity: Entity, text: str) -> float:
@@ -153,17 +182,6 @@ def _score_shape(field: Field, entity: Entity) -> float:
     return _SHAPE if (wants_folder and not has_ending) or (wants_file and has_ending) else 0.0
 
 
-_NEGATION = re.compile(r"\b(?:no|not|without|don't|do not|never|disable|off|skip)\s+(?:\w+\s+){0,2}$", re.IGNORECASE)
-_SAYS_LITTLE = stem_set("is has include included enable enabled with should use allow show return")
-"""Words in the name of a boolean field that do not describe it."""
-_SWITCHES = frozenset({"on", "enabled", "enable", "active", "power"})
-_OFF = re.compile(r"\b(?:off|disabled?|deactivated?)\b", re.IGNORECASE)
-_ON = re.compile(r"\b(?:turn|switch|put)\b.*\bon\b|\bon\s*[.!?]?\s*$|\b(?:enabled?|activated?)\b", re.IGNORECASE)
-_NAMED_AS = re.compile(r"\b(?:as|by|in|of type)\s+(?:an?\s+)?$", re.IGNORECASE)
-_AROUND = 28
-"""Characters before an enumeration value that are searched for its field."""
-
-
 def parse_boolean(field: Field, text: str) -> bool | None:
     """Return True if the request names the field, False if it negates it, None if it does not name it."""
     name = str(field.path[-1])
@@ -222,29 +240,6 @@ def _is_meant(field: Field, text: str, match: re.Match[str], tool_name: str) -> 
 
 def _text_before(text: str, match: re.Match[str]) -> str:
     return text[max(0, match.start() - _AROUND) : match.start()]
-
-
-_LOOSE = frozenset({Role.TEXT, Role.NUMBER})
-"""Roles that almost any entity fits: an optional field of these roles has to be named in the text."""
-_NO_WORDS = frozenset({EntityKind.PATH, EntityKind.URL, EntityKind.EMAIL})
-_MARKED = 2.0
-_ASSIGNED = re.compile(r"([\w-]+)=\s*[\"']?\Z")
-_YEARS = range(1900, 2100)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FilledArguments:
-    """The arguments that the request contains, and the names of required ones that it does not."""
-
-    arguments: Mapping[str, Any]
-    missing: tuple[str, ...]
-    used: tuple[Entity, ...]
-    unused: tuple[Entity, ...]
-    """Entities that fit no field."""
-    aptness: float
-    """Score of the tool by how well its fields were filled."""
-    alternatives: tuple[Mapping[str, Any], ...] = ()
-    """Arguments of further calls, if the request names several values for the only required field."""
 
 
 def fill_arguments(tool: ToolSpec, text: str, found: Sequence[Entity]) -> FilledArguments:

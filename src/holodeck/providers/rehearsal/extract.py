@@ -16,9 +16,26 @@ from zoneinfo import available_timezones
 
 from holodeck.providers.rehearsal.stemming import word_set
 
+
+class EntityKind(StrEnum):
+    """The form of an entity."""
+
+    URL = auto()
+    EMAIL = auto()
+    DATE = auto()
+    CLOCK = auto()
+    GLOB = auto()
+    PATH = auto()
+    REVISION = auto()
+    NUMBER = auto()
+    QUOTED = auto()
+    ZONE = auto()
+    NAME = auto()
+    """Capitalised words that are not at the start of a sentence."""
+
+
 # Entities of one request.
 MAX_ENTITIES = 60
-
 # Frequent cities and countries without a time zone of their name.
 _CITIES = {
     "America/New_York": "NYC, Boston, Washington, Washington DC, Miami, Atlanta, Philadelphia, Ottawa, Montreal",
@@ -52,6 +69,47 @@ _NOT_CITIES = word_set(
 _FIRST_WORD = re.compile(r"(?<![\w/])\w+")
 _NAME_END = re.compile(r"(?![\w/])")
 _FIXED = re.compile(r"(?:GMT|UTC|Etc/|SystemV|posix|right)", re.IGNORECASE)
+_MONTH_NAMES = "january february march april may june july august september october november december"
+_MONTHS = _MONTH_NAMES.split()
+_MONTH = "|".join(f"{month}|{month[:3]}" for month in _MONTHS)
+_NUMBER_NAMES = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
+sixteen seventeen eighteen nineteen twenty"""
+_NUMBER_WORDS = {word: number for number, word in enumerate(_NUMBER_NAMES.split())}
+_UP_TO = "{1,4000}"
+"""Length of quoted text: without a bound, a page of single quotes takes minutes."""
+_PATTERNS: tuple[tuple[EntityKind, str], ...] = (
+    (EntityKind.QUOTED, rf"\"(?P<v1>[^\"\n]{_UP_TO})\"|“(?P<v2>[^”\n]{_UP_TO})”|`(?P<v3>[^`\n]{_UP_TO})`"),
+    (EntityKind.QUOTED, rf"(?<!\w)'(?P<v4>[^'\n]{_UP_TO}(?:'\w[^'\n]*){{0,9}})'(?!\w)"),
+    (EntityKind.URL, r"(?<![\w+.-])[a-z][a-z0-9+.-]*://[^\s<>\"'`]+[^\s<>\"'`.,;:!?)\]]"),
+    (EntityKind.EMAIL, r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b"),
+    (EntityKind.DATE, r"\b\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?(?:Z|[+-]\d{2}:?\d{2})?)?\b"),
+    (EntityKind.DATE, rf"\b(?:{_MONTH})\.?\s+\d{{1,2}}(?:st|nd|rd|th)?,?\s+\d{{4}}\b"),
+    (EntityKind.DATE, rf"\b\d{{1,2}}(?:st|nd|rd|th)?\s+(?:{_MONTH})\.?,?\s+\d{{4}}\b"),
+    (
+        EntityKind.CLOCK,
+        r"\b\d{1,2}:\d{2}(?::\d{2})?\s*(?:[ap]\.?m\b\.?)?|\b\d{1,2}\s*[ap]\.?m\b\.?|\b(?:noon|midnight)\b",
+    ),
+    (EntityKind.GLOB, r"(?<!\S)[\w./-]*\*[\w.*/{},-]*"),
+    (EntityKind.REVISION, r"\bHEAD(?:[~^]\d*)*(?![\w])|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b"),
+    (EntityKind.PATH, r"(?<![\w/])(?:~|\.{1,2})?/[\w.@~+/-]*[\w@~+/-]|\b[A-Za-z]:\\[^\s\"']+|(?<!\S)\.{1,2}(?=\s|$)"),
+    (EntityKind.PATH, r"(?<![\w/.+-])[\w.+-]+(?:/[\w.+-]+)*\.[A-Za-z][A-Za-z0-9]{0,5}(?![\w/])"),
+    (EntityKind.PATH, r"(?<![\w/.+-])(?!and/or\b)[\w+-][\w.+-]*/(?:[\w.+-]+/)*(?:[\w.+-]*[\w+-])?"),
+    (EntityKind.NUMBER, r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3}){1,5}|\d{1,18})(?:\.\d{1,18})?(?![\w]|\.\d)"),
+)
+_COMPILED = [(kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS]
+_CAPITALISED = re.compile(r"(?<![\w.])[A-Z][\w'-]*(?:\s+(?:(?:de|of|the|van|von)\s+)?[A-Z][\w'-]*)*")
+_SENTENCE_START = re.compile(r"^$|[.!?:\n]\s*$")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entity:
+    """A part of a request: `value` is the argument that it would be, `text` the original text."""
+
+    kind: EntityKind
+    value: Any
+    text: str
+    start: int
+    end: int
 
 
 @cache
@@ -98,68 +156,6 @@ def find_zones(text: str) -> Iterator[tuple[int, int]]:
                 yield start, end
                 position = end
                 break
-
-
-class EntityKind(StrEnum):
-    """The form of an entity."""
-
-    URL = auto()
-    EMAIL = auto()
-    DATE = auto()
-    CLOCK = auto()
-    GLOB = auto()
-    PATH = auto()
-    REVISION = auto()
-    NUMBER = auto()
-    QUOTED = auto()
-    ZONE = auto()
-    NAME = auto()
-    """Capitalised words that are not at the start of a sentence."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entity:
-    """A part of a request: `value` is the argument that it would be, `text` the original text."""
-
-    kind: EntityKind
-    value: Any
-    text: str
-    start: int
-    end: int
-
-
-_MONTH_NAMES = "january february march april may june july august september october november december"
-_MONTHS = _MONTH_NAMES.split()
-_MONTH = "|".join(f"{month}|{month[:3]}" for month in _MONTHS)
-_NUMBER_NAMES = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
-sixteen seventeen eighteen nineteen twenty"""
-_NUMBER_WORDS = {word: number for number, word in enumerate(_NUMBER_NAMES.split())}
-
-_UP_TO = "{1,4000}"
-"""Length of quoted text: without a bound, a page of single quotes takes minutes."""
-
-_PATTERNS: tuple[tuple[EntityKind, str], ...] = (
-    (EntityKind.QUOTED, rf"\"(?P<v1>[^\"\n]{_UP_TO})\"|“(?P<v2>[^”\n]{_UP_TO})”|`(?P<v3>[^`\n]{_UP_TO})`"),
-    (EntityKind.QUOTED, rf"(?<!\w)'(?P<v4>[^'\n]{_UP_TO}(?:'\w[^'\n]*){{0,9}})'(?!\w)"),
-    (EntityKind.URL, r"(?<![\w+.-])[a-z][a-z0-9+.-]*://[^\s<>\"'`]+[^\s<>\"'`.,;:!?)\]]"),
-    (EntityKind.EMAIL, r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b"),
-    (EntityKind.DATE, r"\b\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?(?:Z|[+-]\d{2}:?\d{2})?)?\b"),
-    (EntityKind.DATE, rf"\b(?:{_MONTH})\.?\s+\d{{1,2}}(?:st|nd|rd|th)?,?\s+\d{{4}}\b"),
-    (EntityKind.DATE, rf"\b\d{{1,2}}(?:st|nd|rd|th)?\s+(?:{_MONTH})\.?,?\s+\d{{4}}\b"),
-    (
-        EntityKind.CLOCK,
-        r"\b\d{1,2}:\d{2}(?::\d{2})?\s*(?:[ap]\.?m\b\.?)?|\b\d{1,2}\s*[ap]\.?m\b\.?|\b(?:noon|midnight)\b",
-    ),
-    (EntityKind.GLOB, r"(?<!\S)[\w./-]*\*[\w.*/{},-]*"),
-    (EntityKind.REVISION, r"\bHEAD(?:[~^]\d*)*(?![\w])|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b"),
-    (EntityKind.PATH, r"(?<![\w/])(?:~|\.{1,2})?/[\w.@~+/-]*[\w@~+/-]|\b[A-Za-z]:\\[^\s\"']+|(?<!\S)\.{1,2}(?=\s|$)"),
-    (EntityKind.PATH, r"(?<![\w/.+-])[\w.+-]+(?:/[\w.+-]+)*\.[A-Za-z][A-Za-z0-9]{0,5}(?![\w/])"),
-    (EntityKind.PATH, r"(?<![\w/.+-])(?!and/or\b)[\w+-][\w.+-]*/(?:[\w.+-]+/)*(?:[\w.+-]*[\w+-])?"),
-    (EntityKind.NUMBER, r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3}){1,5}|\d{1,18})(?:\.\d{1,18})?(?![\w]|\.\d)"),
-)
-_COMPILED = [(kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS]
-_CAPITALISED = re.compile(r"(?<![\w.])[A-Z][\w'-]*(?:\s+(?:(?:de|of|the|van|von)\s+)?[A-Z][\w'-]*)*")
-_SENTENCE_START = re.compile(r"^$|[.!?:\n]\s*$")
 
 
 def find_entities(text: str) -> list[Entity]:
