@@ -35,7 +35,7 @@ class ByteBudget:
     def acquire(self, size: int) -> None:
         """Acquire `size` bytes, or raise `OverBudgetError` and acquire none."""
         if size > self.available:
-            raise OverBudgetError(f"there is no room for {size} bytes: {self.available} of {self.limit} are left")
+            raise OverBudgetError(f"{size} bytes exceed the budget: {self.available} of {self.limit} are free")
         self.available -= size
 
     def release(self, size: int) -> None:

@@ -55,7 +55,7 @@ class OAuthAuthorizationCode(FileModel):
     """OAuth 2 authorization code with PKCE, for a user with a browser; `holodeck mcp login SERVER` starts it."""
 
     type: Literal["oauth_authorization_code"]
-    """OAuth with a user, who logs in with a browser."""
+    """OAuth with a user: login with a browser."""
     client_id: NonEmpty | None = None
     """Client id at the authorization server. Absent: the client registers itself, or uses `client_metadata_url`."""
     client_secret: Secret | None = None

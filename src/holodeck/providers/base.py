@@ -86,7 +86,7 @@ class ModelWrapper(BatchingModel):
 
     @property
     def is_open(self) -> bool:
-        """Whether a circuit breaker inside refuses requests at the moment, because the model kept failing."""
+        """Whether a circuit breaker inside refuses requests, after repeated failures of the model."""
         return bool(getattr(self._inner, "is_open", False))
 
     async def close(self) -> None:

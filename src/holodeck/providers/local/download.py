@@ -220,7 +220,8 @@ def _convert_disk_errors(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise ModelError(f"The disk of {folder} is full. What came so far is kept.", provider=PROVIDER) from None
+            message = f"The disk of {folder} is full. The part that was downloaded stays there."
+            raise ModelError(message, provider=PROVIDER) from None
         raise ModelError(f"{folder} cannot be written: {error.strerror or error}.", provider=PROVIDER) from None
 
 
