@@ -1,4 +1,9 @@
-"""The answers of a person to requests for approval, matched with exactly the calls that wait."""
+"""Approval answers of a client, matched with the pending calls that they are for.
+
+`decide_calls` decides which pending calls run and which get an error output instead. `resolve_past_requests` does the
+same for requests that lie in the past of a conversation. An approval is for one call with its server, its tool and its
+arguments (`call_digest`), and is used once. The texts are outputs for the model.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +21,27 @@ from holodeck.lib.types import record
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
 
-_SPEAKER_ROLES = ("user", "assistant")  # a model that has gone on without a call does not wait for it, either
 REFUSED = "The person did not approve this call; it was not run."
 APPROVED_WITHOUT_RESULT = "This call was approved, and came to no result."
 UNDECIDED = "The person went on without approving this call; it was not run."
 CLAIMED_ELSEWHERE = (
     "Another response has gone on with this call. What came of it is not known here. It is not run again."
 )
+# A message of one of these roles after an undecided call means that the conversation moved on without it. The assistant
+# counts too: a model that continued without a call does not wait for its output.
+_SPEAKER_ROLES = ("user", "assistant")
 _DIGEST_BYTES = 16
 
 
 @record
 class ApprovalDecisions:
-    """What happens to the calls that waited."""
+    """What happens to each pending call: it runs, or it gets an error output."""
 
     run: tuple[FunctionCall, ...] = ()
     approved: frozenset[str] = frozenset()
     """The ids of those calls in `run` that a person approved."""
     refused: tuple[FunctionCallOutput, ...] = ()
-    """What the model is told about the others."""
+    """The error outputs of the calls that do not run."""
 
 
 _NO_DECISIONS = ApprovalDecisions()
@@ -42,12 +49,13 @@ _NO_CLAIMS: Mapping[str, str] = {}
 
 
 def call_digest(target: tuple[str, str], call: FunctionCall) -> bytes:
-    """The same for the same call of the same tool, however its arguments are spaced; another for any other."""
-    try:  # not with orjson: to that one all large numbers are the same
-        said = repr((target, _canonicalize(json.loads(call.arguments, parse_float=Decimal))))
+    """Digest of a call's target and arguments. Spacing and key order of the arguments do not change it."""
+    try:
+        # Not with orjson: it reads different large numbers as the same float.
+        canonical = repr((target, _canonicalize(json.loads(call.arguments, parse_float=Decimal))))
     except (ValueError, RecursionError):
-        said = repr((target, call.arguments))
-    return hashlib.blake2b(said.encode(), digest_size=_DIGEST_BYTES).digest()
+        canonical = repr((target, call.arguments))
+    return hashlib.blake2b(canonical.encode(), digest_size=_DIGEST_BYTES).digest()
 
 
 def _canonicalize(value: Any) -> Any:
@@ -64,25 +72,48 @@ def decide_calls(
     claimed_by: Mapping[str, str] = _NO_CLAIMS,
     is_genuine: Callable[[str], bool] = lambda request_id: True,
 ) -> ApprovalDecisions:
-    """`needs_approval` are the ids of the pending calls that need approval. Raises `BadRequestError` for an unknown
-    request.
+    """Decide which pending calls run. A call that needs no approval runs; one without an answer does not.
 
-    The arguments are those of the call that waits: an approval is for them and for no others.
-    `claimed_by`: by the id of its request, the response that went on with a call. It is approved once; that it was may
-    be told again, by a client that sends everything.
-    `is_genuine`: whether a request stands as this gateway made it; who refuses need not care.
+    A call runs with the arguments that it was stored with: an approval is for them and for no others.
+
+    `needs_approval`: the ids of the pending calls that need approval.
+    `claimed_by`: by approval request id, the response that has continued with the call. A second approval of it is
+    refused, unless the answer is part of the history that a client sends again (`is_past`).
+    `is_genuine`: whether an approval request is unchanged since this gateway made it. Checked for approvals only.
+
+    Raises `BadRequestError` for a request that is unknown, answered twice, used, or changed.
     """
     if not pending and not answers:
         return _NO_DECISIONS
     needed = set(needs_approval)
-    requests = {approval_id(call): call for call in pending if call.call_id in needed}
-    given: dict[str, ApprovalAnswer] = {}
+    answer_by_call = _match_answers(
+        {approval_id(call): call for call in pending if call.call_id in needed}, answers, claimed_by, is_genuine
+    )
+    run, refused = [], []
+    for call in pending:
+        answer = answer_by_call.get(call.call_id)
+        if call.call_id not in needed or (answer is not None and answer.approve):
+            run.append(call)
+        else:
+            refused.append(_refusal_output(call, answer))
+    approved = frozenset(call_id for call_id, answer in answer_by_call.items() if answer.approve)
+    return ApprovalDecisions(run=tuple(run), approved=approved, refused=tuple(refused))
+
+
+def _match_answers(
+    requests: Mapping[str, FunctionCall],
+    answers: Sequence[ApprovalAnswer],
+    claimed_by: Mapping[str, str],
+    is_genuine: Callable[[str], bool],
+) -> dict[str, ApprovalAnswer]:
+    """The answers by call id; `requests` are the calls by approval request id. Raises, see `decide_calls`."""
+    matched: dict[str, ApprovalAnswer] = {}
     for answer in answers:
         call = requests.get(answer.request_id)
         if call is None:
             message = f"There is no approval request '{answer.request_id}' that waits for an answer."
             refuse(message, answer.param, "approval_request_not_found")
-        if call.call_id in given:
+        if call.call_id in matched:
             refuse(f"The approval request '{answer.request_id}' is answered twice.", answer.param)
         if answer.request_id in claimed_by and answer.is_past:
             continue
@@ -98,20 +129,12 @@ def decide_calls(
                 "tool or arguments were changed since. Send it as it came; nothing else can be approved."
             )
             refuse(message, answer.param, "approval_request_not_found")
-        given[call.call_id] = answer
-    run, refused = [], []
-    for call in pending:
-        answered = given.get(call.call_id)
-        if call.call_id not in needed or (answered is not None and answered.approve):
-            run.append(call)
-        else:
-            refused.append(_refusal_output(call, answered))
-    approved = frozenset(call_id for call_id, answer in given.items() if answer.approve)
-    return ApprovalDecisions(run=tuple(run), approved=approved, refused=tuple(refused))
+        matched[call.call_id] = answer
+    return matched
 
 
 def approval_used_message(request_id: str, response_id: str) -> str:
-    """For an approval that comes a second time."""
+    """Error text for an approval that was used before, by the response `response_id`."""
     return (
         f"The approval request '{request_id}' has been answered, and an approval is used once: "
         f"the response {response_id} "
@@ -120,49 +143,52 @@ def approval_used_message(request_id: str, response_id: str) -> str:
 
 
 def resolve_past_requests(parsed: Input) -> None:
-    """What was decided earlier in a conversation, or passed over in it, does not wait any more: the model is told."""
-    given = {answer.request_id: answer for answer in parsed.approvals}
-    said = [
+    """Give an error output to each pending call of a past input that was answered, or that the conversation passed.
+
+    Changes `parsed`: such calls are not pending any more, and no approvals remain.
+    """
+    answers = {answer.request_id: answer for answer in parsed.approvals}
+    messages = [
         index for index, item in enumerate(parsed.items) if isinstance(item, Message) and item.role in _SPEAKER_ROLES
     ]
-    last = said[-1] if said else -1
-    over: list[FunctionCallOutput] = []
+    last = messages[-1] if messages else -1
+    outputs: list[FunctionCallOutput] = []
     for call in parsed.pending_calls:
-        answer = given.get(approval_id(call))
+        answer = answers.get(approval_id(call))
         if answer is not None and answer.approve:
-            over.append(error_output(call, APPROVED_WITHOUT_RESULT))
+            outputs.append(error_output(call, APPROVED_WITHOUT_RESULT))
         elif answer is not None or parsed.items.index(call) < last:
-            over.append(_refusal_output(call, answer))
-    insert_outputs(parsed, over)
-    done = {output.call_id for output in over}
-    parsed.pending_calls = [call for call in parsed.pending_calls if call.call_id not in done]
+            outputs.append(_refusal_output(call, answer))
+    insert_outputs(parsed, outputs)
+    resolved = {output.call_id for output in outputs}
+    parsed.pending_calls = [call for call in parsed.pending_calls if call.call_id not in resolved]
     parsed.approvals = []
 
 
 def insert_outputs(parsed: Input, outputs: Sequence[FunctionCallOutput]) -> None:
-    """Put each output behind its call, where a model expects it: calls that were made together stay together."""
-    behind = {output.call_id: output for output in outputs}
+    """Insert each output after the adjacent calls that its call is among: models expect calls of a turn together."""
+    by_call = {output.call_id: output for output in outputs}
     items: list[Item] = []
     due: list[Item] = []
     for item in parsed.items:
         if not isinstance(item, FunctionCall):
             items += due
             due = []
-        elif item.call_id in behind:
-            due.append(behind[item.call_id])
+        elif item.call_id in by_call:
+            due.append(by_call[item.call_id])
         items.append(item)
     parsed.items = [*items, *due]
 
 
 def _refusal_output(call: FunctionCall, answer: ApprovalAnswer | None) -> FunctionCallOutput:
-    words = UNDECIDED if answer is None else REFUSED
+    text = UNDECIDED if answer is None else REFUSED
     if answer is not None and answer.reason:
-        words = f"{words} Their reason: {answer.reason}"
-    return error_output(call, words)
+        text = f"{text} Their reason: {answer.reason}"
+    return error_output(call, text)
 
 
 def error_output(call: FunctionCall, message: str) -> FunctionCallOutput:
-    """What the model hears instead of a result."""
+    """An output with an error text for the model, in place of a result."""
     return FunctionCallOutput(
         call_id=call.call_id, content=(TextContent(text=message),), is_error=True, id=new_id("out")
     )

@@ -1,12 +1,16 @@
-"""What of a response becomes part of the next: every call in it has an answer, so that any model can go on from it."""
+"""Pairing of calls with their outputs.
+
+Model APIs refuse a context in which a call has no output, or an output no call. So a stored run gets an output for each
+call that has none (`with_missing_outputs`), a context that lost items is repaired (`without_orphan_outputs`), and a
+request whose calls and outputs do not match is refused before a model is paid (`check_answered`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from holodeck.gateway.continuation.approvals import error_output
 from holodeck.gateway.wire.request.json_fields import refuse
-from holodeck.lib.ids import new_id
-from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 
 NOT_RUN = "This call was not run: the response ended before it."
@@ -21,70 +25,70 @@ def with_missing_outputs(
     is_client_function: Callable[[str], bool],
     is_cut: bool = False,
 ) -> tuple[Item, ...]:
-    """The items of a run with an answer for each call of ours that got none. Calls that wait stay as they are.
+    """The items of a run, with an error output for each of the gateway's own calls that has none.
 
-    `resumed_calls`: calls of an earlier response that this one went on with. `is_cut`: it may have ended within a call.
+    Pending calls and calls of client functions stay without one: their outputs are yet to come.
+    `resumed_calls`: calls of an earlier response that this run continued with; their outputs come first.
+    `is_cut`: the run was cancelled or failed, so that a call may have taken effect without a result.
     """
     answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
-    words = ENDED_DURING_CALL if is_cut else NOT_RUN
-    settled: list[Item] = [_missing_output(call, words) for call in resumed_calls if call.call_id not in answered]
+    text = ENDED_DURING_CALL if is_cut else NOT_RUN
+    settled: list[Item] = [error_output(call, text) for call in resumed_calls if call.call_id not in answered]
     answered |= {call.call_id for call in pending}
     for item in items:
         settled.append(item)
         if not isinstance(item, FunctionCall) or item.call_id in answered or is_client_function(item.name):
             continue
-        settled.append(_missing_output(item, words))
+        settled.append(error_output(item, text))
     return tuple(settled)
 
 
-def _missing_output(call: FunctionCall, message: str) -> FunctionCallOutput:
-    return FunctionCallOutput(
-        call_id=call.call_id, content=(TextContent(text=message),), is_error=True, id=new_id("out")
-    )
-
-
 def without_orphan_outputs(items: Iterable[Item]) -> list[Item]:
-    """What is left of a past of which something was deleted: an answer without its call is no use to a model."""
+    """The items without outputs whose call is not before them: a client may have deleted the call."""
     called: set[str] = set()
-    left: list[Item] = []
+    complete: list[Item] = []
     for item in items:
         if isinstance(item, FunctionCall):
             called.add(item.call_id)
         elif isinstance(item, FunctionCallOutput) and item.call_id not in called:
             continue
-        left.append(item)
-    return left
+        complete.append(item)
+    return complete
 
 
 def without_resent_calls(items: Iterable[Item], context: Sequence[Item]) -> list[Item]:
-    """Items without the calls that stand in what came before and wait there for their answers.
+    """The items without calls that are in `context` already and have no output there.
 
     LlamaIndex names the previous response and sends its calls again as well.
     """
-    waiting = {item.call_id: (item.name, item.arguments) for item in context if isinstance(item, FunctionCall)}
+    unanswered = {item.call_id: (item.name, item.arguments) for item in context if isinstance(item, FunctionCall)}
     for item in context:
         if isinstance(item, FunctionCallOutput):
-            waiting.pop(item.call_id, None)
+            unanswered.pop(item.call_id, None)
     return [
         item
         for item in items
-        if not isinstance(item, FunctionCall) or waiting.get(item.call_id) != (item.name, item.arguments)
+        if not isinstance(item, FunctionCall) or unanswered.get(item.call_id) != (item.name, item.arguments)
     ]
 
 
 def check_answered(items: Sequence[Item], *, pending: Collection[FunctionCall], param: str = "input") -> None:
-    """Refuse a conversation in which a call has no answer, or an answer has no call before it that needs one."""
+    """Refuse items in which a call has no output, or an output has no unanswered call before it.
+
+    Calls in `pending` need no output. Raises `BadRequestError`.
+    """
     unanswered: dict[str, int] = {}
     for item in items:
-        if isinstance(item, FunctionCall):  # there are models that give one id to several calls
+        if isinstance(item, FunctionCall):
+            # Counted, because some models give several calls the same id.
             unanswered[item.call_id] = unanswered.get(item.call_id, 0) + 1
         elif isinstance(item, FunctionCallOutput):
             if not unanswered.get(item.call_id):
-                said = "No" if item.call_id not in unanswered else "No further"
-                message = f"{said} tool call found for function call output with call_id {item.call_id}."
+                which = "No" if item.call_id not in unanswered else "No further"
+                message = f"{which} tool call found for function call output with call_id {item.call_id}."
                 refuse(message, param, "unknown_call_id")
             unanswered[item.call_id] -= 1
-    waiting = {call.call_id for call in pending} if unanswered else ()
+    pending_ids = {call.call_id for call in pending} if unanswered else ()
     for call_id, count in unanswered.items():
-        if count and call_id not in waiting:
+        if count and call_id not in pending_ids:
             refuse(f"No tool output found for function call {call_id}.", param, "missing_tool_output")

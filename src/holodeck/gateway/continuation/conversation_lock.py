@@ -1,4 +1,14 @@
-"""Conversations as requests go on in them: what waits there is gone on with by one response, and by no other."""
+"""Conversations as requests continue them, and the lease that makes one response at a time continue pending calls.
+
+`ConversationState.read` gives a request the items of its conversation and the calls that are pending in it. If there
+are any, the response must lease the conversation before it builds on them: `acquire` compares the stored contents with
+those that were read, and fails if another request changed them. The lease is stored with the conversation; it ends when
+the response is appended (`append_response`) or released (`release`).
+
+A stored lease counts only while its response is alive: one that is stored must be unfinished, one that is not stored
+must have its lease in the memory of this gateway, or be leased by another gateway that is alive. Calls whose lease was
+lost have an unknown outcome: they may have run, and are not run again.
+"""
 
 from __future__ import annotations
 
@@ -35,27 +45,31 @@ from holodeck.storage.base import (
     StoredResponse,
 )
 
+# Items of a conversation that are read for one request; as many as a request may send as its input.
 _MAX_CONVERSATION_ITEMS = 10_000
 
 
 @record
 class ConversationContext:
-    """Where a conversation stands for one request."""
+    """A conversation as one request finds it."""
 
     items: tuple[Item, ...] = ()
     size: int = 0
-    """Their bytes."""
+    """Bytes of the stored items."""
     pending: PendingCalls = field(default_factory=PendingCalls)
     approvals: tuple[ApprovalAnswer, ...] = ()
-    """Answers that were added to the conversation without a request."""
+    """Approval answers that a client added to the conversation as items, outside of a request for a response."""
     calls_with_unknown_outcome: frozenset[str] = frozenset()
-    """The ids of calls that a response had taken whose gateway died: they may have been run."""
+    """The ids of calls whose response leased the conversation and was lost: they may have run."""
     to_lease: ConversationContents | None = None
-    """Whoever goes on from here must take this first, because something waits in it."""
+    """Set if calls are pending: the contents that the response must lease before it continues."""
 
 
 class ConversationLease:
-    """What waits in a conversation is one response's. Forgotten, it is not: a run that never begins lets go of it."""
+    """The exclusive right of one response to continue the pending calls of a conversation.
+
+    The run holds the only strong reference, so that the lease of a run that never starts ends with the run.
+    """
 
     def __init__(self, conversation_id: str, response_id: str) -> None:
         self.conversation_id = conversation_id
@@ -63,16 +77,20 @@ class ConversationLease:
 
 
 class ConversationState:
-    """The conversations of all callers, as responses use them."""
+    """Reads, leases and extends the conversations of all callers, and knows the leases of this gateway."""
 
     def __init__(self, store: ResponseStore, *, max_bytes: int) -> None:
-        """`max_bytes`: bytes of a conversation that are read for a request."""
+        """`max_bytes`: size limit of a conversation that a request continues."""
         self._max_bytes = max_bytes
         self._store = store
         self._leases: WeakValueDictionary[str, ConversationLease] = WeakValueDictionary()
 
     async def read(self, conversation_id: str, request_input: Input, caller: Caller) -> ConversationContext:
-        """What a request finds. Raises when it is not there, or another response goes on with what waits in it."""
+        """Read a conversation for a request.
+
+        Raises `APIError` when it does not exist, is too large, repeats items of the request, or is leased by a
+        response that is alive.
+        """
         thread = await self._store.read_conversation(
             conversation_id, caller.id, limit=_MAX_CONVERSATION_ITEMS + 1, max_bytes=self._max_bytes
         )
@@ -104,9 +122,9 @@ class ConversationState:
         caller: Caller,
         sealed: SealedInput | None,
     ) -> tuple[Item, ...]:
-        """A conversation as it stood when a response had ended, which left `pending`.
+        """The items of a conversation up to the end of the response `record`, which ended with `pending`.
 
-        A response that is not in it, because it failed at once or was deleted there, stands at the end with its
+        A response that is not in it, because it failed at once or was deleted there, is appended with its
         `own_items`.
         """
         found = await self._store.read_conversation(
@@ -122,34 +140,38 @@ class ConversationState:
             raise context_too_long_error(
                 f"its conversation has more than {_MAX_CONVERSATION_ITEMS} items", "previous_response_id"
             )
-        is_there = last >= 0
+        is_listed = last >= 0
         read = await _parse_conversation_items(
-            listed[: last + 1] if is_there else listed, sealed, "previous_response_id"
+            listed[: last + 1] if is_listed else listed, sealed, "previous_response_id"
         )
-        turn = restore_calls(read, pending.paused_calls, pending.unseen_calls) if is_there else ()
+        turn = restore_calls(read, pending.paused_calls, pending.unseen_calls) if is_listed else ()
         resolve_past_requests(read)
-        after = Input() if is_there else Input(items=list(own_items))
+        after = Input() if is_listed else Input(items=list(own_items))
         answer_skipped_calls(
             read, after, paused_calls=turn, pending_ids={call.call_id for call in (*pending.calls, *read.pending_calls)}
         )
         return (*read.items, *after.items)
 
     def lease(self, conversation_id: str, response_id: str) -> ConversationLease:
-        """What a response has to keep for as long as it has something taken."""
-        hold = ConversationLease(conversation_id, response_id)
-        self._leases[response_id] = hold
-        return hold
+        """Register the lease of a response in this gateway. Nothing is stored before `acquire`."""
+        lease = ConversationLease(conversation_id, response_id)
+        self._leases[response_id] = lease
+        return lease
 
     async def acquire(self, lease: ConversationLease, seen: ConversationContents, caller: Caller) -> bool:
-        """Take what waits for a response. False: the conversation has changed since it was seen."""
+        """Store the lease. Returns False when the conversation has changed since `seen` was read."""
         return await self._store.lease_conversation(lease.conversation_id, caller.id, seen, lease.response_id)
 
     async def release(self, lease: ConversationLease, caller: Caller) -> None:
-        """The response was not begun; it may not have come to taking anything."""
+        """Delete the stored lease of a response that added nothing. Does nothing if none is stored."""
         await self._store.release_conversation(lease.conversation_id, caller.id, lease.response_id)
 
     def discard(self, lease: ConversationLease) -> None:
-        """Nobody goes on with what a response has taken. An error of storage may keep a hold alive for long."""
+        """Drop the registration of a lease, without storage.
+
+        The stored lease then counts as lost. Needed after a storage error, whose traceback may hold a reference to the
+        lease for long.
+        """
         self._leases.pop(lease.response_id, None)
 
     async def append_response(
@@ -160,22 +182,25 @@ class ConversationState:
         caller: Caller,
         response_id: str,
     ) -> None:
-        """Add a finished response to its conversation, once, with the calls that wait in it now."""
+        """Append a finished response to its conversation, with the calls that it leaves pending; this ends its lease.
+
+        Idempotent: does nothing if its last item is there already.
+        """
         conversation_id = str(request.conversation_id)
         shown = [*request.input.wire_items, *output]
         if shown and await self._store.get_item(conversation_id, caller.id, shown[-1]["id"]) is not None:
             return
         items = [ConversationItem(id=item["id"], data=orjson.dumps(item)) for item in shown]
-        left = pending.encode() if pending.calls else None
-        await self._store.add_items(conversation_id, caller.id, items, response_id=response_id, pending_calls=left)
+        encoded = pending.encode() if pending.calls else None
+        await self._store.add_items(conversation_id, caller.id, items, response_id=response_id, pending_calls=encoded)
 
     async def _check_lease_is_live(self, thread: ConversationContents, caller: Caller) -> bool:
-        """Whether the response that has taken what waits is still being made, here or elsewhere."""
-        taker = thread.leased_by or ""
-        record = await self._store.get(taker, caller.id)
+        """Whether the response that leases the conversation is still running, in this gateway or another."""
+        response_id = thread.leased_by or ""
+        record = await self._store.get(response_id, caller.id)
         if record is not None:
             return record.status in UNFINISHED_STATUSES
-        return taker in self._leases if thread.is_leased_here else thread.is_leaseholder_alive
+        return response_id in self._leases if thread.is_leased_here else thread.is_leaseholder_alive
 
 
 async def _parse_conversation_items(items: Sequence[ConversationItem], sealed: SealedInput | None, param: str) -> Input:
@@ -190,7 +215,7 @@ async def _parse_conversation_items(items: Sequence[ConversationItem], sealed: S
 def _build_conversation_context(
     read: Input, pending: PendingCalls, request_input: Input, thread: ConversationContents
 ) -> ConversationContext:
-    """Put what waits into what was read, and settle what does not wait any more."""
+    """Restore the pending calls in the items that were read, and answer calls that are not pending any more."""
     turn = restore_calls(read, pending.paused_calls, pending.unseen_calls)
     pending = replace(pending, calls=tuple(call for call in pending.calls if call in turn))
     requests = {approval_id(call) for call in pending.calls if call.call_id in pending.needs_approval}
@@ -198,9 +223,9 @@ def _build_conversation_context(
     resolve_past_requests(read)
     other = pending_calls_of(read)
     calls = (*pending.calls, *other.calls)
-    left = answer_skipped_calls(read, request_input, paused_calls=turn, pending_ids={call.call_id for call in calls})
+    skipped = answer_skipped_calls(read, request_input, paused_calls=turn, pending_ids={call.call_id for call in calls})
     unknown = frozenset(call.call_id for call in pending.calls) if thread.leased_by is not None else frozenset()
-    if not unknown and any(call.call_id in left for call in turn):
+    if not unknown and any(call.call_id in skipped for call in turn):
         abandon_pending_calls(
             read, pending.unseen_calls, [call for call in pending.calls if call.call_id in pending.needs_approval]
         )
@@ -221,24 +246,26 @@ def _build_conversation_context(
     )
 
 
-def _conversation_locked_error(taker: str) -> APIError:
-    message = f"The response {taker} is going on with the calls that waited in this conversation. Try again later."
+def _conversation_locked_error(response_id: str) -> APIError:
+    message = (
+        f"The response {response_id} is going on with the calls that waited in this conversation. Try again later."
+    )
     return APIError(400, message, kind="invalid_request", code="conversation_locked", param="conversation")
 
 
 def conversation_changing_error() -> APIError:
-    """For a conversation that others change faster than a request can go on in it."""
+    """The 400 for a conversation that other requests changed during every attempt to lease it."""
     message = "Other requests are changing this conversation at this moment. Try again later."
     return APIError(400, message, kind="invalid_request", code="conversation_locked", param="conversation")
 
 
 def check_context_size(size: int, max_bytes: int, param: str) -> None:
-    """Refuse what is too many bytes; nobody has read more of it."""
+    """Refuse a context of more than `max_bytes`. Raises `APIError`."""
     if size > max_bytes:
         raise context_too_long_error(f"all that comes before is more than {max_bytes} bytes", param)
 
 
 def context_too_long_error(reason: str, param: str) -> APIError:
-    """Nothing is ever left out of a context in silence."""
+    """The 400 for a context over a limit. A context is never shortened silently."""
     message = f"The context is too long: {reason}. Fold an earlier part of it with /v1/responses/compact."
     return APIError(400, message, kind="invalid_request", code="context_too_long", param=param)

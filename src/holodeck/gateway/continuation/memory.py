@@ -1,7 +1,14 @@
-"""What the gateway did before a model called a function of the client, for clients that send nothing of it back.
+"""In-memory state between requests. All of it is bounded, lost at a restart, and never the only copy of stored data.
 
-Those of `/v1/chat/completions` have no place for it, and some others drop what they did not do themselves. The model
-would not know what it has learnt, or done, and would ask for it again. It is in memory for a while, and no promise.
+`ToolHistoryCache` remembers the gateway's own tool calls before a call of a client function, for clients that do not
+send them back: `/v1/chat/completions` has no field for them, and some other clients drop calls that they did not run.
+Without it the model would not see what it has learnt or done, and would call the tools again.
+
+`SocketHistory` is the latest responses of one WebSocket with their contexts, so that a client can continue from
+responses that are not stored. `SocketHistories` bounds all of them together.
+
+`PendingCallCache` remembers the pending calls of responses that are not stored, for clients that send the turn again on
+another connection.
 """
 
 from __future__ import annotations
@@ -20,24 +27,23 @@ from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
 from holodeck.models.items_json import decode_items, encode_items
 
-# Of calls that wait in responses which nobody stores; each has a few hundred.
+# Bytes of pending calls of responses that are not stored, of all callers. A response has a few hundred bytes of them.
 MAX_PENDING_CALL_BYTES = 16 * MIB
-# Of what was done before clients' functions were called, which they do not send back.
+# Bytes of tool calls and outputs that clients do not send back, of all callers: whole tool results, so more than above.
 MAX_TOOL_HISTORY_BYTES = 64 * MIB
-# That they are remembered: as long as a connection would be.
+# Seconds until an entry of either cache expires: as long as a WebSocket may last, which would remember the same.
 PENDING_CALL_SECONDS = 3_600.0
-# That a WebSocket remembers: an agent goes on from its last one, and may go back a little.
+# Responses that one WebSocket remembers: an agent continues from the last one, and rarely from a few before it.
 MAX_RECENT_RESPONSES = 8
-# Of them together, unless the latest alone is more.
+# Bytes of these responses with their contexts. The latest is remembered even if it alone is larger.
 MAX_RECENT_BYTES = 8 * MIB
 
-
 _HistoryKey = tuple[str, str, bytes]
-"""Whose it is, the call before which it was done, and what had been said by then."""
+"""Caller id, id of the client's call, and a digest of the user messages and outputs before that call."""
 
 
 class ToolHistoryCache:
-    """Of all callers. What was not used for longest is forgotten first."""
+    """The gateway's tool calls that preceded a client's call, for all callers. Evicts the least recently used first."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, max_bytes: int = MAX_TOOL_HISTORY_BYTES) -> None:
         self._clock = clock
@@ -45,7 +51,7 @@ class ToolHistoryCache:
         self._size = 0
         self._entries: dict[_HistoryKey, tuple[bytes, float]] = {}
         self._entry_counts: Counter[tuple[str, str]] = Counter()
-        """How much is kept for each caller and call id: most requests need to look no further."""
+        """Entries by caller and call id: a cheap check that spares most requests the digests."""
 
     def store(
         self,
@@ -55,10 +61,10 @@ class ToolHistoryCache:
         *,
         is_client: Callable[[str], bool],
     ) -> None:
-        """Remember what a run did that ended with calls of the client's functions; `client_items` is what the client
-        sent.
+        """Remember the tool calls of a run that ended with a call of a client function; else do nothing.
 
-        `run_items`: all that came of it, with the calls that had waited for it.
+        `client_items`: the input as the client sent it. `run_items`: all items of the run, with the calls that it
+        resumed. Calls without an output are left out.
         """
         first = next((item for item in run_items if isinstance(item, FunctionCall) and is_client(item.name)), None)
         if first is None:
@@ -66,14 +72,14 @@ class ToolHistoryCache:
         about = [item for item in run_items if isinstance(item, FunctionCall | FunctionCallOutput)]
         about = [item for item in about if not (isinstance(item, FunctionCall) and is_client(item.name))]
         called = {item.call_id for item in about if isinstance(item, FunctionCall)}
-        whole = {item.call_id for item in about if isinstance(item, FunctionCallOutput)} & called
-        ours = [item for item in about if item.call_id in whole]
+        answered = {item.call_id for item in about if isinstance(item, FunctionCallOutput)} & called
+        ours = [item for item in about if item.call_id in answered]
         if ours:
             *_, (key, _) = _history_keys(caller_id, (*client_items, first))
             self._store_entry(key, encode_items(ours))
 
     def restore_calls(self, caller_id: str, client_items: Sequence[Item]) -> list[Item]:
-        """What a client sent, with what it did not know where it was done."""
+        """The input of a client, with the remembered tool calls inserted before the client calls that followed them."""
         calls = [item for item in client_items if isinstance(item, FunctionCall)] if self._entries else []
         if not any((caller_id, call.call_id) in self._entry_counts for call in calls):
             return list(client_items)
@@ -87,11 +93,12 @@ class ToolHistoryCache:
         return found
 
     def _read_entry(self, key: _HistoryKey) -> tuple[Item, ...]:
-        kept = self._entries.pop(key, None)
-        if kept is None:
+        entry = self._entries.pop(key, None)
+        if entry is None:
             return ()
-        self._entries[key] = (kept[0], self._clock())
-        return decode_items(kept[0])
+        encoded, _ = entry
+        self._entries[key] = (encoded, self._clock())
+        return decode_items(encoded)
 
     def _store_entry(self, key: _HistoryKey, encoded: bytes) -> None:
         if len(encoded) > self._max_bytes:
@@ -117,29 +124,29 @@ class ToolHistoryCache:
 
 
 def _history_keys(caller_id: str, items: Sequence[Item]) -> Iterator[tuple[_HistoryKey, int]]:
-    """A key for each call, and its place: what people and tools had said by then, and which call it is.
+    """A key for each call, with the index of the call: see `_HistoryKey`.
 
-    Call ids alone are not enough, because there are models that number them. What the model itself has said is left
-    out, because clients write that anew.
+    Call ids alone are not enough, because some models number their calls. Messages of the model are not part of the
+    digest, because clients rewrite them.
     """
-    said = hashlib.blake2b(digest_size=16)
+    history = hashlib.blake2b(digest_size=16)
     for index, item in enumerate(items):
         if isinstance(item, FunctionCall):
-            own = said.copy()
+            own = history.copy()
             own.update(item.name.encode("utf-8", "surrogatepass"))
             yield (caller_id, item.call_id, own.digest()), index
         elif isinstance(item, FunctionCallOutput) or (isinstance(item, Message) and item.role == "user"):
-            words = "\0".join(part.text for part in item.content if isinstance(part, TextContent))
-            said.update(f"\0{item.type} {words}".encode("utf-8", "surrogatepass"))
+            text = "\0".join(part.text for part in item.content if isinstance(part, TextContent))
+            history.update(f"\0{item.type} {text}".encode("utf-8", "surrogatepass"))
 
 
 def _without_known_calls(known: Collection[str], items: Sequence[Item]) -> Iterator[Item]:
-    """Calls and outputs but those of the calls that the client has sent after all."""
-    told: set[str] = set()
+    """The items without the calls that the client did send, and without their outputs."""
+    skipped: set[str] = set()
     for item in items:
         if isinstance(item, FunctionCall) and (stem_of(item) in known or _call_key_of(item) in known):
-            told.add(item.call_id)
-        elif not (isinstance(item, FunctionCallOutput) and item.call_id in told):
+            skipped.add(item.call_id)
+        elif not (isinstance(item, FunctionCallOutput) and item.call_id in skipped):
             yield item
 
 
@@ -149,18 +156,18 @@ def _call_key_of(call: FunctionCall) -> str:
 
 @record
 class ResponseContext:
-    """A response with all that came before it."""
+    """A response with the items before it, as the context of the next request."""
 
     items: tuple[Item, ...]
     size: int
-    """Their bytes."""
+    """Bytes of the items."""
     pending: PendingCalls
     is_stored: bool
-    """Whether all of it is stored."""
+    """Whether all of it is in a stored chain of responses."""
 
 
 class SocketHistory:
-    """What one connection remembers of its own latest responses, those that nobody stores included."""
+    """The latest responses of one WebSocket, stored or not. Create it with `SocketHistories.open_history`."""
 
     def __init__(self, caller_id: str, histories: SocketHistories) -> None:
         self.caller_id = caller_id
@@ -172,7 +179,7 @@ class SocketHistory:
         return len(self._contexts)
 
     def store(self, response_id: str, context: ResponseContext) -> None:
-        """Remember one more. Only the latest may be large: it may always be gone on from."""
+        """Remember a response, and drop older ones over the limits. The latest stays, whatever its size."""
         self._contexts[response_id] = context
         self.size += context.size
         while len(self._contexts) > MAX_RECENT_RESPONSES or (len(self._contexts) > 1 and self.size > MAX_RECENT_BYTES):
@@ -183,46 +190,49 @@ class SocketHistory:
         return self._contexts.get(response_id)
 
     def delete(self, response_id: str) -> None:
-        kept = self._contexts.pop(response_id, None)
-        self.size -= 0 if kept is None else kept.size
+        context = self._contexts.pop(response_id, None)
+        self.size -= 0 if context is None else context.size
 
     def delete_oldest(self) -> None:
         self.delete(next(iter(self._contexts)))
 
 
 class SocketHistories:
-    """That of all connections."""
+    """The histories of all open WebSockets, within one byte limit."""
 
     def __init__(self, max_bytes: int) -> None:
-        """`max_bytes`: bytes."""
+        """`max_bytes`: limit for the sizes of all histories together."""
         self._max_bytes = max_bytes
         self._histories: dict[SocketHistory, None] = {}
-        """In the order in which they were last used."""
+        """Ordered by their last use, the oldest first."""
 
     @contextmanager
     def open_history(self, caller_id: str) -> Iterator[SocketHistory]:
-        """That of a connection, for as long as it lasts."""
-        recent = SocketHistory(caller_id, self)
+        """The history of a new connection. It is dropped when the context ends."""
+        history = SocketHistory(caller_id, self)
         try:
-            yield recent
+            yield history
         finally:
-            self._histories.pop(recent, None)
+            self._histories.pop(history, None)
 
     def trim(self, history: SocketHistory) -> None:
-        """Forget what is too much: older responses before those that a client goes on from next."""
+        """Mark a history as used, and drop responses until all histories are within the limit.
+
+        The caller with the largest total loses first: its older responses, before the latest one of a connection.
+        """
         self._histories.pop(history, None)
         self._histories[history] = None
         while sum(each.size for each in self._histories) > self._max_bytes:
             sizes: dict[str, int] = {}
             for each in self._histories:
                 sizes[each.caller_id] = sizes.get(each.caller_id, 0) + each.size
-            most = max(sizes, key=sizes.__getitem__)
-            own = [each for each in self._histories if each.caller_id == most and each.size]
+            largest = max(sizes, key=sizes.__getitem__)
+            own = [each for each in self._histories if each.caller_id == largest and each.size]
             next((each for each in own if len(each) > 1), own[0]).delete_oldest()
 
 
 class PendingCallCache:
-    """What waits in such responses, of all callers. The oldest is forgotten first."""
+    """Pending calls of responses that are not stored, of all callers. Evicts the oldest first."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, max_bytes: int = MAX_PENDING_CALL_BYTES) -> None:
         self._clock = clock
@@ -243,5 +253,5 @@ class PendingCallCache:
             self._size -= size
 
     def find(self, caller_id: str, response_id: str) -> PendingCalls | None:
-        kept = self._entries.get((caller_id, response_id))
-        return None if kept is None else kept[0]
+        entry = self._entries.get((caller_id, response_id))
+        return None if entry is None else entry[0]

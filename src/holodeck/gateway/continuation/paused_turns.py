@@ -1,4 +1,11 @@
-"""A turn that paused in a conversation: its calls where the client's own stand, and a word for what nobody answered."""
+"""Paused turns: model turns with calls of the client's functions, which the gateway's own calls wait for.
+
+A client sees its own calls of such a turn and requests for approval, not the other calls. When it continues, the hidden
+calls are put back at the position of the turn (`restore_calls`, `insert_paused_calls`). When it sends the turn again
+without naming the response, the turn is found and matched by the calls that it saw (`find_paused_turn_keys`,
+`match_resent_calls`). Calls that a client left unanswered get an error output (`answer_skipped_calls`,
+`abandon_pending_calls`), so that the model sees an output for each call.
+"""
 
 from __future__ import annotations
 
@@ -18,47 +25,47 @@ UNANSWERED = "The client went on without an answer to this call."
 def restore_calls(
     parsed: Input, paused_calls: Sequence[FunctionCall], hidden: Collection[FunctionCall]
 ) -> tuple[FunctionCall, ...]:
-    """Put the calls of a turn back in their order, those that the client does not see among them.
+    """Replace the calls of a paused turn in `parsed` by all of them in their order, the hidden ones included.
 
-    Gives those that stand there now; none, when the client has deleted all that it saw of the turn.
+    Returns the calls that are there now; none when the client has deleted all that it saw of the turn.
     """
-    there = {stem_of(item) for item in _calls_in(parsed.items)}
-    if not any(stem_of(call) in there for call in paused_calls):
+    present = {stem_of(item) for item in _calls_in(parsed.items)}
+    if not any(stem_of(call) in present for call in paused_calls):
         return ()
-    standing = tuple(call for call in paused_calls if call in hidden or stem_of(call) in there)
-    stems = {stem_of(call) for call in standing}
+    restored = tuple(call for call in paused_calls if call in hidden or stem_of(call) in present)
+    stems = {stem_of(call) for call in restored}
     items: list[Item] = []
-    is_placed = False
+    is_inserted = False
     for item in parsed.items:
         if not isinstance(item, FunctionCall) or stem_of(item) not in stems:
             items.append(item)
-        elif not is_placed:
-            items += standing
-            is_placed = True
+        elif not is_inserted:
+            items += restored
+            is_inserted = True
     parsed.items = items
     parsed.pending_calls = [call for call in parsed.pending_calls if stem_of(call) not in stems]
-    return standing
+    return restored
 
 
 def find_paused_turn_keys(parsed: Input) -> dict[str, FunctionCall]:
-    """The calls by which a turn that paused is found when a client sends again what it saw, by what names them."""
-    called = find_last_answered_call(parsed)
-    found = {} if called is None else {called.call_id: called}
-    return found | {approval_id(call): call for call in parsed.pending_calls[-1:]}
+    """The calls that identify a paused turn in a resent input, by the keys under which the store finds its response."""
+    answered = find_last_answered_call(parsed)
+    keys = {} if answered is None else {answered.call_id: answered}
+    return keys | {approval_id(call): call for call in parsed.pending_calls[-1:]}
 
 
 def has_model_output_after(parsed: Input, call: FunctionCall) -> bool:
-    """Whether the model has said something after the turn of a call."""
-    place = max(index for index, item in enumerate(parsed.items) if item is call)
+    """Whether a message or a call of the model follows a call."""
+    position = max(index for index, item in enumerate(parsed.items) if item is call)
     return any(
         (isinstance(item, Message) and item.role == "assistant")
         or (isinstance(item, FunctionCall) and item not in parsed.pending_calls)
-        for item in parsed.items[place + 1 :]
+        for item in parsed.items[position + 1 :]
     )
 
 
 def find_last_answered_call(parsed: Input) -> FunctionCall | None:
-    """The last call of a client's function in an input, if its output is there as well."""
+    """The last call of a client function in an input. None if it has no output there."""
     outputs = {item.call_id for item in parsed.items if isinstance(item, FunctionCallOutput)}
     if not outputs:
         return None
@@ -74,29 +81,30 @@ def match_resent_calls(
     pending: Collection[FunctionCall],
     hidden: Collection[FunctionCall],
 ) -> tuple[FunctionCall, ...]:
-    """The calls of a turn that stand when a client sends again what it saw of it; none, when it is another turn's.
+    """The calls of a paused turn that a resent input continues; none when the input has another turn.
 
-    None either when the client sends what came of a call that waited: the turn was gone on with.
+    None as well when the input has one of the `pending` calls as a finished call: the turn was continued before.
     """
     calls = {call.call_id: call for call in _calls_in(parsed.items) if call not in parsed.pending_calls}
     own = [call for call in paused_calls if call not in pending]
     if not all(_is_same_call(calls.get(call.call_id), call, parsed) for call in own):
         return ()
-    there = {stem_of(item) for item in calls.values()}
-    if any(stem_of(call) in there for call in pending):
+    present = {stem_of(item) for item in calls.values()}
+    if any(stem_of(call) in present for call in pending):
         return ()
-    asked = {stem_of(call) for call in parsed.pending_calls}
-    if not own and not any(stem_of(call) in asked for call in pending):
+    requested = {stem_of(call) for call in parsed.pending_calls}
+    if not own and not any(stem_of(call) in requested for call in pending):
         return ()
-    return tuple(call for call in paused_calls if call in own or call in hidden or stem_of(call) in asked)
+    return tuple(call for call in paused_calls if call in own or call in hidden or stem_of(call) in requested)
 
 
 def insert_paused_calls(parsed: Input, paused_calls: Sequence[FunctionCall]) -> None:
-    """Put the calls of such a turn into what was read, those that the client did not see among them."""
+    """Put all calls of a resent paused turn into `parsed`, the hidden ones included."""
     if paused_calls:
         last = {item.call_id: index for index, item in enumerate(parsed.items) if isinstance(item, FunctionCall)}
         for call in paused_calls:
-            if call.call_id in last:  # it may have come without its id
+            if call.call_id in last:
+                # A client may send the call without its item id, which `restore_calls` matches by.
                 parsed.items[last[call.call_id]] = call
         restore_calls(parsed, paused_calls, paused_calls)
 
@@ -108,7 +116,7 @@ def _is_same_call(sent: FunctionCall | None, call: FunctionCall, parsed: Input) 
 
 
 def _has_same_arguments(one: FunctionCall, other: FunctionCall) -> bool:
-    """Whether two calls have the same arguments, however they are spaced."""
+    """Whether two calls have equal arguments as JSON."""
     try:
         return bool(parse_json(one.arguments) == parse_json(other.arguments))
     except ValueError:
@@ -116,7 +124,7 @@ def _has_same_arguments(one: FunctionCall, other: FunctionCall) -> bool:
 
 
 def has_moved_on(parsed: Input, request_input: Input) -> bool:
-    """Whether a request says something else instead of answering what it was asked in the conversation."""
+    """Whether a request has a new user message, and no output or approval for the conversation's calls."""
     called = {call.call_id for call in _calls_in(parsed.items)}
     is_answer = any(isinstance(item, FunctionCallOutput) and item.call_id in called for item in request_input.items)
     return _last_user_index(request_input.items) >= 0 and not is_answer and not request_input.approvals
@@ -125,14 +133,14 @@ def has_moved_on(parsed: Input, request_input: Input) -> bool:
 def answer_skipped_calls(
     parsed: Input, request_input: Input, *, paused_calls: Collection[FunctionCall], pending_ids: Collection[str]
 ) -> set[str]:
-    """Answer the client's calls that it has left behind. Gives the ids of those; `paused_calls` is what it may yet
-    answer.
+    """Give an error output to each call of the client's functions that the client left unanswered. Returns their ids.
 
-    `pending_ids` are the ids of calls that are not the client's to answer.
+    `paused_calls`: calls that the client may still answer, unless its request has moved on.
+    `pending_ids`: the ids of calls that are not the client's to answer.
     """
     answered = {item.call_id for item in (*parsed.items, *request_input.items) if isinstance(item, FunctionCallOutput)}
     last, is_over = _last_user_index(parsed.items), has_moved_on(parsed, request_input)
-    left = [
+    skipped = [
         item
         for index, item in enumerate(parsed.items)
         if isinstance(item, FunctionCall)
@@ -140,20 +148,23 @@ def answer_skipped_calls(
         and item.call_id not in pending_ids
         and (is_over or (index < last and item not in paused_calls))
     ]
-    insert_outputs(parsed, [error_output(call, UNANSWERED) for call in left])
-    return {call.call_id for call in left}
+    insert_outputs(parsed, [error_output(call, UNANSWERED) for call in skipped])
+    return {call.call_id for call in skipped}
 
 
 def abandon_pending_calls(
     parsed: Input, hidden: Collection[FunctionCall], approval_calls: Collection[FunctionCall]
 ) -> None:
-    """What waited for the client's answers is not run any more: the model is told of what the client has seen."""
+    """Drop pending calls that will not run: hidden ones are removed, those in `approval_calls` get an error output."""
     parsed.items = [item for item in parsed.items if not isinstance(item, FunctionCall) or item not in hidden]
     insert_outputs(parsed, [error_output(call, UNDECIDED) for call in approval_calls])
 
 
 def refuse_duplicates(parsed: Input, request_input: Input, ids: Collection[str]) -> None:
-    """Refuse what the conversation has already; `ids` are those of its items. No model takes two outputs of a call."""
+    """Refuse items and outputs that the conversation has already: model APIs refuse two outputs of one call.
+
+    `ids` are those of the conversation's items. Raises `BadRequestError`.
+    """
     check_unique_ids(request_input.wire_items, ids)
     answered = {item.call_id for item in parsed.items if isinstance(item, FunctionCallOutput)}
     called = {call.call_id for call in _calls_in(request_input.items)}
@@ -168,6 +179,6 @@ def _calls_in(items: Sequence[Item]) -> list[FunctionCall]:
 
 
 def _last_user_index(items: Sequence[Item]) -> int:
-    """Where a person spoke last; -1: nowhere."""
-    said = [index for index, item in enumerate(items) if isinstance(item, Message) and item.role == "user"]
-    return said[-1] if said else -1
+    """The index of the last user message, or -1."""
+    indexes = [index for index, item in enumerate(items) if isinstance(item, Message) and item.role == "user"]
+    return indexes[-1] if indexes else -1

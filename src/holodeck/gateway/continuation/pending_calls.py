@@ -1,4 +1,11 @@
-"""Calls that wait are gone on with once: one response takes them, and whoever comes later hears what came of it."""
+"""Pending calls, and the claims that let exactly one response run them.
+
+A response may end with calls that wait for a client's output or for an approval. `CallClaims.store_pending` stores
+them under their approval request ids, with digests of what may be approved. A later response claims them all or none
+(`claim`) before it runs them; the claim is stored. At its end, or when it never starts, calls that did not reach their
+tools are released (`release_unstarted`) and may be claimed again. Calls that did are claimed for ever, and a later
+request reads their output from the response that claimed them (`find_outcome`).
+"""
 
 from __future__ import annotations
 
@@ -23,29 +30,35 @@ from holodeck.models.items_json import decode_items, encode_items
 from holodeck.storage.base import UNFINISHED_STATUSES, PendingCall, ResponseStore
 
 CallTargets = Mapping[str, tuple[str, str]]
+"""Server label and tool name, by call id."""
+# The encoding of `PendingCalls()`, which most responses end with.
 _NO_PENDING_CALLS = b'{"calls":"[]","asks":[],"listed":[],"places":{}}'
 
 
 @record
 class PendingCalls:
-    """Calls that were not run, and the ids of those that a person must approve. Kept, not guessed."""
+    """The calls that a response ended with and did not run, and all that is needed to run them later.
+
+    Stored as it was at the end of the response, not derived again: the servers may differ by then.
+    """
 
     calls: tuple[FunctionCall, ...] = ()
     needs_approval: frozenset[str] = frozenset()
+    """The ids of calls that a person must approve. The others wait for outputs of the client's own calls."""
     listed_servers: frozenset[str] = frozenset()
     """The labels of servers whose tools the client has seen in this chain of responses."""
     targets: CallTargets = field(default_factory=dict)
-    """The server and the tool of each call. A name alone may lead elsewhere when other servers are there as well."""
+    """The server and the tool of each call. With other servers, the name alone may be that of another tool."""
     calls_with_caller_credentials: frozenset[str] = frozenset()
-    """The ids of calls for which the caller brought credentials of its own: they run with nobody else's."""
+    """The ids of calls for which the caller sent its own credentials: they run with no others."""
     paused_calls: tuple[FunctionCall, ...] = ()
     """All calls of the turn that paused, in its order, the client's own among them."""
     client_digests: Mapping[str, bytes] = field(default_factory=dict)
-    """Digests, by their ids, of requests for approval that the client has sent along. Never kept."""
+    """Digests, by approval request id, of the approval requests in the client's input. Never stored."""
 
     @property
     def unseen_calls(self) -> tuple[FunctionCall, ...]:
-        """Those that the client has not seen in any form."""
+        """The calls that the client has not seen in any form."""
         return tuple(call for call in self.calls if call.call_id not in self.needs_approval)
 
     def encode(self) -> bytes:
@@ -79,11 +92,11 @@ class PendingCalls:
 
 
 def pending_calls_of(read: Input) -> PendingCalls:
-    """The calls whose requests for approval were read, and have no answer yet."""
-    asks = frozenset(call.call_id for call in read.pending_calls)
+    """The calls of an input that have an approval request and no answer in its past."""
+    ids = frozenset(call.call_id for call in read.pending_calls)
     return PendingCalls(
         calls=tuple(read.pending_calls),
-        needs_approval=asks,
+        needs_approval=ids,
         listed_servers=frozenset(read.tool_lists),
         targets=dict(read.targets),
         client_digests={
@@ -93,7 +106,7 @@ def pending_calls_of(read: Input) -> PendingCalls:
 
 
 def targets_from_json(data: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """From JSON, which has lists for pairs."""
+    """Call targets from JSON, where each pair is a list."""
     return {call_id: (label, tool) for call_id, (label, tool) in data.items()}
 
 
@@ -102,10 +115,13 @@ def _only_calls(items: list[Item] | tuple[Item, ...]) -> tuple[FunctionCall, ...
 
 
 class CallClaim:
-    """The calls that one response has taken. Forgotten before its run has ended, it gives back what did not begin."""
+    """The exclusive right of one response to run some pending calls.
+
+    If it is collected before `release_unstarted`, calls that did not start are released.
+    """
 
     def __init__(self, caller_id: str, response_id: str, approval_ids: Mapping[str, str]) -> None:
-        """`approval_ids`: by the ids of the calls, those of their requests for approval."""
+        """`approval_ids`: approval request ids, by call id."""
         self.caller_id = caller_id
         self.response_id = response_id
         self.approval_ids = approval_ids
@@ -115,7 +131,7 @@ class CallClaim:
 
 
 class CallClaims:
-    """What waits for a person or a client, of all callers."""
+    """Stores, claims and releases the pending calls of all callers."""
 
     def __init__(self, store: ResponseStore) -> None:
         self._store = store
@@ -124,27 +140,29 @@ class CallClaims:
     async def store_pending(
         self, pending: PendingCalls, caller_id: str, response_id: str, *, is_findable: bool
     ) -> None:
-        """A response leaves calls to the next one. `is_findable`: also to a client that sends all it saw again.
+        """Store the calls that a response ended with.
 
-        Where it has calls that the client does not see, it is found by its own id as well: see `detect_unseen_calls`.
+        `is_findable`: index the response by its client calls, for a client that sends the turn again. If it has calls
+        that the client does not see, its own id is indexed as well: see `detect_unseen_calls`.
         """
-        asked = [
+        requested = [
             call for call in pending.calls if call.call_id in pending.needs_approval and call.call_id in pending.targets
         ]
-        digests = {approval_id(call): call_digest(pending.targets[call.call_id], call) for call in asked}
-        turn: list[str] = []
+        digests = {approval_id(call): call_digest(pending.targets[call.call_id], call) for call in requested}
+        keys: list[str] = []
         if is_findable:
             own = [call for call in pending.paused_calls if call not in pending.calls]
-            turn = [call.call_id for call in own]
+            keys = [call.call_id for call in own]
             if pending.unseen_calls:
-                turn += [*(call.id for call in own if call.id), *(approval_id(call) for call in asked), response_id]
-        if digests or turn:
-            await self._store.add_pending_calls(caller_id, response_id, digests, client_call_ids=turn)
+                keys += [*(call.id for call in own if call.id), *(approval_id(call) for call in requested), response_id]
+        if digests or keys:
+            await self._store.add_pending_calls(caller_id, response_id, digests, client_call_ids=keys)
 
     async def detect_unseen_calls(self, response_id: str, call: FunctionCall, caller_id: str, *, has_id: bool) -> bool:
-        """Whether a response had calls that its client did not see, beside this one, which came back from it.
+        """Whether the response of a resent call also had calls that its client did not see.
 
-        `has_id`: else the call is known only by the id that the model gave it, and some models number their calls.
+        `has_id`: the client sent the item id of the call. Otherwise only the model's call id identifies it, which
+        counts if it is unique: some models number their calls.
         """
         if not await self._store.find_paused_responses(caller_id, response_id):
             return False
@@ -154,26 +172,28 @@ class CallClaims:
         return any([response_id in await self._store.find_paused_responses(caller_id, key) for key in keys])
 
     async def read_stored_calls(self, pending: PendingCalls, caller_id: str) -> dict[str, PendingCall]:
-        """What is known of calls that wait, by the ids of their requests for approval."""
+        """The stored state of pending calls, by approval request id."""
         ids = [approval_id(call) for call in pending.calls]
         return await self._store.read_pending_calls(caller_id, ids) if ids else {}
 
     async def find_outcome(self, call: FunctionCall, claimed_by: str, caller_id: str) -> FunctionCallOutput | None:
-        """What came of a call that another response has gone on with. None: that is not known."""
+        """The output of a call in the response that claimed it. None if that one is unfinished, deleted or has none."""
         record = await self._store.get(claimed_by, caller_id)
         if record is None or record.status in UNFINISHED_STATUSES:
             return None
         outputs = [item for item in decode_items(record.items) if isinstance(item, FunctionCallOutput)]
-        ids = (output_id(call), call.call_id)  # a call that a client has sent again may have another `call_id`
-        found = next((item for item in outputs if item.id == ids[0] or item.call_id == ids[1]), None)
+        # A call that a client sent again may have another `call_id`, but the same output id.
+        own_id = output_id(call)
+        found = next((item for item in outputs if item.id == own_id or item.call_id == call.call_id), None)
         return None if found is None else replace(found, call_id=call.call_id)
 
     async def claim(
         self, calls: Collection[FunctionCall], response_id: str, caller_id: str, *, approved: Collection[str] = ()
     ) -> CallClaim:
-        """Take calls for a response. Raises the 400 of one that another has: SDKs do not repeat that by themselves.
+        """Claim calls for a response, all or none.
 
-        `approved`: the ids of those that a person approved.
+        Raises an `APIError` of status 400 if another response has one of them: SDKs do not retry a 400 by themselves.
+        `approved`: the ids of the calls that a person approved, for the error.
         """
         claim = CallClaim(caller_id, response_id, {call.call_id: approval_id(call) for call in calls})
         others = await self._store.claim_calls(caller_id, claim.approval_ids.values(), response_id)
@@ -182,48 +202,54 @@ class CallClaims:
             others = await self._store.claim_calls(caller_id, claim.approval_ids.values(), response_id)
         if others:
             raise _already_claimed_error(others, {approval_id(call) for call in calls if call.call_id in approved})
-        give_back = partial(self._release_abandoned, caller_id, response_id, claim.approval_ids, claim.started)
-        claim.finalizer = weakref.finalize(claim, give_back)
+        release = partial(self._release_abandoned, caller_id, response_id, claim.approval_ids, claim.started)
+        claim.finalizer = weakref.finalize(claim, release)
         claim.finalizer.atexit = False
         return claim
 
     async def release_unstarted(self, claim: CallClaim) -> None:
-        """The run has ended, or does not begin: calls that did not reach their tools are there for another."""
-        left = [request_id for call_id, request_id in claim.approval_ids.items() if call_id not in claim.started]
-        if left:
-            await self._store.release_calls(claim.caller_id, claim.response_id, left)
+        """Release the calls that did not reach their tools, when the run has ended or will not start."""
+        unstarted = [request_id for call_id, request_id in claim.approval_ids.items() if call_id not in claim.started]
+        if unstarted:
+            await self._store.release_calls(claim.caller_id, claim.response_id, unstarted)
         if claim.finalizer is not None:
             claim.finalizer.detach()
 
     def _release_abandoned(
         self, caller_id: str, response_id: str, approval_ids: Mapping[str, str], started: Collection[str]
     ) -> None:
-        left = [request_id for call_id, request_id in approval_ids.items() if call_id not in started]
-        if not left:
+        unstarted = [request_id for call_id, request_id in approval_ids.items() if call_id not in started]
+        if not unstarted:
             return
         try:
             loop = asyncio.get_running_loop()
-        except RuntimeError:  # the gateway has ended: it is not known any more whether they began
+        except RuntimeError:
+            # The gateway has ended, and whether the calls started is not known any more.
             return
-        task = loop.create_task(self._release_if_not_stored(caller_id, response_id, left), name=f"return {response_id}")
+        releasing = self._release_if_not_stored(caller_id, response_id, unstarted)
+        task = loop.create_task(releasing, name=f"release claims of {response_id}")
         self._release_tasks.add(task)
         task.add_done_callback(self._release_tasks.discard)
 
     async def _release_if_not_stored(self, caller_id: str, response_id: str, approval_ids: Collection[str]) -> None:
         try:
-            if await self._store.get(response_id, caller_id) is None:  # else its run is another's, or has ended
+            # A stored response has ended, or its run belongs to another process.
+            if await self._store.get(response_id, caller_id) is None:
                 await self._store.release_calls(caller_id, response_id, approval_ids)
         except StorageError as error:
             log.warning("gateway.storage_failed", response=response_id, error=error)
 
 
 def _already_claimed_error(claimed_by: Mapping[str, str], approved: Collection[str]) -> APIError:
-    """For a request that comes at the same moment as another one with the same answers."""
-    for request_id, taker in claimed_by.items():
+    """The 400 for a request that came at the same time as another one with the same answers."""
+    for request_id, response_id in claimed_by.items():
         if request_id in approved:
             return APIError(
-                400, approval_used_message(request_id, taker), kind="invalid_request", code="approval_request_used"
+                400,
+                approval_used_message(request_id, response_id),
+                kind="invalid_request",
+                code="approval_request_used",
             )
-    taker = next(iter(claimed_by.values()))
-    message = f"The response {taker} is going on with the calls that waited for these outputs. Try again later."
+    response_id = next(iter(claimed_by.values()))
+    message = f"The response {response_id} is going on with the calls that waited for these outputs. Try again later."
     return APIError(400, message, kind="invalid_request", code="calls_taken", param="input")

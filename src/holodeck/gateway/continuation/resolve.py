@@ -1,4 +1,12 @@
-"""How a request goes on from an earlier response: its items, the calls that waited, what a person said of them."""
+"""Resolution of a request's continuation: everything that its response starts from.
+
+A request continues from a previous response, from a conversation, or from the history in its own input.
+`ContinuationResolver.resolve` reads the earlier items and the pending calls from there, matches the approvals, and
+gives one `Continuation`. It claims and leases nothing; that is done when the run is built. A `Continuation` is data: a
+durable response stores it as JSON, and is rebuilt from it in another process.
+
+The resolver also finds stored items that a body refers to, and opens sealed items, before the body is parsed.
+"""
 
 from __future__ import annotations
 
@@ -49,50 +57,51 @@ from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 from holodeck.models.items_json import decode_item, decode_items, encode_item
 from holodeck.storage.base import UNFINISHED_STATUSES, ConversationContents, ResponseStore
 
-# Of one request.
+# Stored items that are looked up for one request, because each costs a read from storage: those that it refers to, then
+# its latest calls without a result.
 MAX_REFERENCES = 64
 
 
 @record
 class Continuation:
-    """Where a request starts from."""
+    """Everything that a request starts from: earlier items, pending calls, and the decisions about them."""
 
     context: tuple[Item, ...]
     decisions: ApprovalDecisions
     listed_servers: frozenset[str]
     size: int = 0
-    """The bytes of all that came before."""
+    """Bytes of the earlier items."""
     targets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """The server and the tool of each call that waited."""
+    """The server and the tool of each pending call, by call id."""
     inline_outputs: tuple[FunctionCallOutput, ...] = ()
-    """What the model is told of calls that stand in the input of the request itself: see `Continuation.apply_to`."""
+    """Error outputs of refused calls that are in the request's own input: see `apply_to`."""
     is_stored: bool = True
-    """False when what came before is in no chain of responses: it is a conversation's, or a connection remembers it."""
+    """False when the context is in no stored chain of responses: a conversation has it, or a WebSocket remembers it."""
     calls_with_caller_credentials: frozenset[str] = frozenset()
-    """The ids of calls that run only with credentials that the caller brings."""
+    """The ids of calls that run only with credentials that the caller sends."""
     calls_with_unknown_outcome: frozenset[str] = frozenset()
-    """The ids of calls that waited and may have been run by somebody who died; they are not run again."""
+    """The ids of pending calls that a lost response may have run; they are not run again."""
     conversation_to_lease: ConversationContents | None = None
-    """The conversation from which the response must take what waits in it."""
+    """The conversation that the response must lease, as it was read. None if nothing is pending in one."""
     paused_calls: tuple[FunctionCall, ...] = ()
-    """The calls of a turn that paused, some of which the client has sent again without having seen the others."""
+    """All calls of a paused turn that the client sent again; it has seen only some of them."""
     client_items: tuple[Item, ...] = ()
-    """What the client sent, when that is all there is: it may not send back what is done here."""
+    """The input as the client sent it, when it is the whole history: the key for `ToolHistoryCache`."""
 
     @property
     def calls_to_claim(self) -> tuple[FunctionCall, ...]:
-        """The calls that the response must take before it goes on with them."""
+        """The calls that the response must claim before it runs them."""
         return tuple(call for call in self.decisions.run if call.call_id not in self.calls_with_unknown_outcome)
 
     def apply_to(self, request: ResponseRequest) -> None:
-        """Put what the client did not see into the request's own input, and what was decided behind its calls."""
+        """Complete the request's own input: calls that the client did not see, and outputs of refused calls."""
         if self.context and any(isinstance(item, FunctionCall) for item in request.input.items):
             request.input.items = without_resent_calls(request.input.items, self.context)
         insert_paused_calls(request.input, self.paused_calls)
         insert_outputs(request.input, self.inline_outputs)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as JSON can say it."""
+        """The JSON that is stored for a durable response. The keys are stored data: see `from_json`."""
         return {
             "items": [encode_item(item) for item in self.context],
             "run": [encode_item(call) for call in self.decisions.run],
@@ -108,15 +117,18 @@ class Continuation:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Continuation:
-        """The other way round."""
-        decided = ApprovalDecisions(
+        """The continuation of a stored durable response, of this or an earlier version.
+
+        Claims, leases and what serves only the first process (`size`, `client_items`, ...) are not restored.
+        """
+        decisions = ApprovalDecisions(
             run=_decode_calls(data["run"]),
             approved=frozenset(data["approved"]),
             refused=_decode_outputs(data["refused"]),
         )
         return cls(
             context=tuple(decode_item(entry) for entry in data["items"]),
-            decisions=decided,
+            decisions=decisions,
             listed_servers=frozenset(data["listed"]),
             targets=targets_from_json(data["places"]),
             inline_outputs=_decode_outputs(data["in_place"]),
@@ -127,10 +139,10 @@ class Continuation:
 
 
 class ContinuationResolver:
-    """Finds what a request refers to, as its own caller."""
+    """Finds what a request starts from and refers to, among the data of its caller."""
 
     def __init__(self, store: ResponseStore, seal_keys: SealKeys, *, max_bytes: int = DEFAULT_CONTEXT_BYTES) -> None:
-        """`max_bytes`: bytes that may come before a request."""
+        """`max_bytes`: size limit of the context of a request."""
         self._store = store
         self._seal_keys = seal_keys
         self._max_bytes = max_bytes
@@ -142,49 +154,54 @@ class ContinuationResolver:
     async def resolve(
         self, request: ResponseRequest, caller: Caller, socket_history: SocketHistory | None = None
     ) -> Continuation:
-        """The context of a request. Raises when it does not exist, is not finished, or is not answered."""
+        """Read what a request starts from, and complete its input (`Continuation.apply_to`).
+
+        `socket_history`: the responses that the WebSocket of the request remembers.
+        Raises when that does not exist, is not finished, is too large, is leased by another response, or does not
+        match the outputs and approvals of the request.
+        """
         items: tuple[Item, ...] = ()
-        given: tuple[Item, ...] = ()
-        turn: tuple[FunctionCall, ...] = ()
-        waiting, is_stored, is_in_input, size = pending_calls_of(request.input), True, False, 0
-        standing = ConversationContext()
-        known = socket_history.get(request.previous_response_id or "") if socket_history is not None else None
-        if known is None and request.previous_response_id is not None:
-            known = await self.require_response_context(request.previous_response_id, caller, request.input.sealed)
-        if known is not None:
-            items, waiting, is_stored, size = known.items, known.pending, known.is_stored, known.size
-            opened = request.input.sealed.size if request.input.sealed is not None else 0
-            check_context_size(size + opened, self._max_bytes, "previous_response_id")
+        client_items: tuple[Item, ...] = ()
+        paused_calls: tuple[FunctionCall, ...] = ()
+        pending, is_stored, is_in_input, size = pending_calls_of(request.input), True, False, 0
+        conversation = ConversationContext()
+        previous = socket_history.get(request.previous_response_id or "") if socket_history is not None else None
+        if previous is None and request.previous_response_id is not None:
+            previous = await self.require_response_context(request.previous_response_id, caller, request.input.sealed)
+        if previous is not None:
+            items, pending, is_stored, size = previous.items, previous.pending, previous.is_stored, previous.size
+            sealed_bytes = request.input.sealed.size if request.input.sealed is not None else 0
+            check_context_size(size + sealed_bytes, self._max_bytes, "previous_response_id")
         elif request.conversation_id is not None:
-            standing = await self.conversations.read(request.conversation_id, request.input, caller)
-            items, waiting, size = standing.items, standing.pending, standing.size
+            conversation = await self.conversations.read(request.conversation_id, request.input, caller)
+            items, pending, size = conversation.items, conversation.pending, conversation.size
         else:
             is_in_input = True
-            given = tuple(request.input.items)
-            request.input.items = self.tool_history.restore_calls(caller.id, given)
-            waiting, turn = await self._match_paused_turn(request.input, waiting, caller)
-        answers = (*standing.approvals, *request.input.approvals)
-        decided = await self._decide_calls(waiting, answers, standing.calls_with_unknown_outcome, caller)
-        in_place: tuple[FunctionCallOutput, ...] = ()
-        if decided.refused and is_in_input:
-            in_place, decided = decided.refused, replace(decided, refused=())
-        before = Continuation(
-            context=(*items, *decided.refused),
-            decisions=decided,
-            listed_servers=waiting.listed_servers | set(request.input.tool_lists),
+            client_items = tuple(request.input.items)
+            request.input.items = self.tool_history.restore_calls(caller.id, client_items)
+            pending, paused_calls = await self._match_paused_turn(request.input, pending, caller)
+        answers = (*conversation.approvals, *request.input.approvals)
+        decisions = await self._decide_calls(pending, answers, conversation.calls_with_unknown_outcome, caller)
+        inline_outputs: tuple[FunctionCallOutput, ...] = ()
+        if decisions.refused and is_in_input:
+            inline_outputs, decisions = decisions.refused, replace(decisions, refused=())
+        continuation = Continuation(
+            context=(*items, *decisions.refused),
+            decisions=decisions,
+            listed_servers=pending.listed_servers | set(request.input.tool_lists),
             size=size,
-            targets=waiting.targets,
-            inline_outputs=in_place,
+            targets=pending.targets,
+            inline_outputs=inline_outputs,
             is_stored=is_stored,
-            calls_with_caller_credentials=waiting.calls_with_caller_credentials,
-            calls_with_unknown_outcome=standing.calls_with_unknown_outcome,
-            conversation_to_lease=standing.to_lease,
-            paused_calls=turn,
-            client_items=given,
+            calls_with_caller_credentials=pending.calls_with_caller_credentials,
+            calls_with_unknown_outcome=conversation.calls_with_unknown_outcome,
+            conversation_to_lease=conversation.to_lease,
+            paused_calls=paused_calls,
+            client_items=client_items,
         )
-        before.apply_to(request)
-        check_answered((*before.context, *request.input.items), pending=decided.run)
-        return before
+        continuation.apply_to(request)
+        check_answered((*continuation.context, *request.input.items), pending=decisions.run)
+        return continuation
 
     async def _decide_calls(
         self,
@@ -193,106 +210,115 @@ class ContinuationResolver:
         calls_with_unknown_outcome: Collection[str],
         caller: Caller,
     ) -> ApprovalDecisions:
-        """What happens to calls that wait. Of those that another response has taken, the model hears what came."""
+        """Decide which pending calls run. A call that another response has claimed gets its output from there."""
         if not pending.calls:
             return decide_calls((), (), answers)
-        known = await self.claims.read_stored_calls(pending, caller.id)
-        lost = {approval_id(call) for call in pending.calls if call.call_id in calls_with_unknown_outcome}
-        taken = {
+        stored = await self.claims.read_stored_calls(pending, caller.id)
+        unknown = {approval_id(call) for call in pending.calls if call.call_id in calls_with_unknown_outcome}
+        claimed_by = {
             request_id: call.claimed_by
-            for request_id, call in known.items()
-            if call.claimed_by is not None and request_id not in lost
+            for request_id, call in stored.items()
+            if call.claimed_by is not None and request_id not in unknown
         }
 
         def is_genuine(request_id: str) -> bool:
-            brought = pending.client_digests.get(request_id)
-            return brought is None or (request_id in known and known[request_id].digest == brought)
+            digest = pending.client_digests.get(request_id)
+            return digest is None or (request_id in stored and stored[request_id].digest == digest)
 
-        decided = decide_calls(pending.calls, pending.needs_approval, answers, claimed_by=taken, is_genuine=is_genuine)
+        decisions = decide_calls(
+            pending.calls, pending.needs_approval, answers, claimed_by=claimed_by, is_genuine=is_genuine
+        )
         if calls_with_unknown_outcome:
-            decided = _move_unknown_to_run(decided, pending.calls, calls_with_unknown_outcome)
-        over = [
-            await self.claims.find_outcome(call, taken[approval_id(call)], caller.id)
+            decisions = _move_unknown_to_run(decisions, pending.calls, calls_with_unknown_outcome)
+        outcomes = [
+            await self.claims.find_outcome(call, claimed_by[approval_id(call)], caller.id)
             or error_output(call, CLAIMED_ELSEWHERE)
             for call in pending.calls
-            if approval_id(call) in taken
+            if approval_id(call) in claimed_by
         ]
-        if not over:
-            return decided
-        ids = {output.call_id for output in over}
+        if not outcomes:
+            return decisions
+        ids = {output.call_id for output in outcomes}
         return replace(
-            decided,
-            run=tuple(call for call in decided.run if call.call_id not in ids),
-            refused=(*(output for output in decided.refused if output.call_id not in ids), *over),
+            decisions,
+            run=tuple(call for call in decisions.run if call.call_id not in ids),
+            refused=(*(output for output in decisions.refused if output.call_id not in ids), *outcomes),
         )
 
     async def build_abandoned_outputs(self, pending: PendingCalls, caller: Caller) -> tuple[FunctionCallOutput, ...]:
-        """What a model is told of calls that nobody goes on with after this."""
-        known = await self.claims.read_stored_calls(pending, caller.id)
+        """An output for each pending call that will not be continued: that of its claimant, or an error."""
+        stored = await self.claims.read_stored_calls(pending, caller.id)
         outputs = []
         for call in pending.calls:
-            found = known.get(approval_id(call))
-            taker = None if found is None else found.claimed_by
-            came = None if taker is None else await self.claims.find_outcome(call, taker, caller.id)
-            outputs.append(came or error_output(call, NOT_RUN if taker is None else CLAIMED_ELSEWHERE))
+            found = stored.get(approval_id(call))
+            claimant = None if found is None else found.claimed_by
+            outcome = None if claimant is None else await self.claims.find_outcome(call, claimant, caller.id)
+            outputs.append(outcome or error_output(call, NOT_RUN if claimant is None else CLAIMED_ELSEWHERE))
         return tuple(outputs)
 
     async def _match_paused_turn(
         self, read: Input, pending: PendingCalls, caller: Caller
     ) -> tuple[PendingCalls, tuple[FunctionCall, ...]]:
-        """What waits in an input, with the turn that paused if the client has sent one again to answer its part."""
-        async for kept in self._read_paused_turns(read, caller):
-            turn = match_resent_calls(read, kept.paused_calls, pending=kept.calls, hidden=kept.unseen_calls)
+        """The pending calls of an input, completed by those of the paused turn that the client sent again, if any.
+
+        Also returns the calls of that turn.
+        """
+        async for earlier in self._read_paused_turns(read, caller):
+            turn = match_resent_calls(read, earlier.paused_calls, pending=earlier.calls, hidden=earlier.unseen_calls)
             if turn:
-                calls = tuple(call for call in kept.calls if call in turn)
+                calls = tuple(call for call in earlier.calls if call in turn)
                 own = {approval_id(call) for call in calls}
                 rest = tuple(call for call in pending.calls if approval_id(call) not in own)
-                asks = {call.call_id for call in calls if call.call_id in kept.needs_approval}
-                asks |= {call.call_id for call in rest}
-                places = {**pending.targets, **kept.targets}
+                needs_approval = {call.call_id for call in calls if call.call_id in earlier.needs_approval}
+                needs_approval |= {call.call_id for call in rest}
                 return replace(
                     pending,
                     calls=(*calls, *rest),
-                    needs_approval=frozenset(asks),
-                    targets=places,
-                    calls_with_caller_credentials=kept.calls_with_caller_credentials,
+                    needs_approval=frozenset(needs_approval),
+                    targets={**pending.targets, **earlier.targets},
+                    calls_with_caller_credentials=earlier.calls_with_caller_credentials,
                 ), turn
         return pending, ()
 
     async def _read_paused_turns(self, read: Input, caller: Caller) -> AsyncIterator[PendingCalls]:
-        """What waits in the responses to which an input may go back. Raises when that is gone, and the input has
-        nothing of it: the model would never hear of its own calls, or make those again that have been run.
+        """The pending calls of each response that an input may continue.
+
+        Raises `APIError` when such a response had calls that the client did not see, and is neither stored nor cached:
+        the model would not see its own calls, or would repeat calls that have run.
         """
         for key, called in find_paused_turn_keys(read).items():
             for response_id in await self._store.find_paused_responses(caller.id, key):
                 record = await self._store.get(response_id, caller.id)
-                kept = self.pending_call_cache.find(caller.id, response_id)
+                cached = self.pending_call_cache.find(caller.id, response_id)
                 if record is not None:
                     yield PendingCalls.decode(record.pending)
-                elif kept is not None:
-                    yield kept
+                elif cached is not None:
+                    yield cached
                 elif not has_model_output_after(read, called):
                     has_id = called.id not in read.generated_ids
                     if await self.claims.detect_unseen_calls(response_id, called, caller.id, has_id=has_id):
                         raise _paused_turn_gone_error(response_id, called)
 
     async def build_item_lookup(self, body: object, caller: Caller) -> FindItem:
-        """Finds the items that a body only refers to, or sends in part, in what its caller has stored."""
-        given = body.get("input") if isinstance(body, dict) else None
-        ids = set(list_references(given))
+        """Read the stored items that a body refers to, or sends without their result. Returns their lookup by id.
+
+        Items that are not found are left out. Raises `APIError` for too many references or bytes.
+        """
+        raw_input = body.get("input") if isinstance(body, dict) else None
+        ids = set(list_references(raw_input))
         if len(ids) > MAX_REFERENCES:
             message = f"Invalid 'input': at most {MAX_REFERENCES} items may be referred to."
             raise APIError(400, message, kind="invalid_request", code="array_above_max_length", param="input")
-        if room := MAX_REFERENCES - len(ids):
-            ids.update(list_calls_without_result(given)[-room:])
+        if remaining := MAX_REFERENCES - len(ids):
+            ids.update(list_calls_without_result(raw_input)[-remaining:])
         items: dict[str, dict[str, Any]] = {}
         size = 0
         for item_id in ids:
-            kept = await self._store.find_item(item_id, caller.id)
-            if kept is not None:
-                size += len(kept.data)
+            item = await self._store.find_item(item_id, caller.id)
+            if item is not None:
+                size += len(item.data)
                 check_context_size(size, self._max_bytes, "input")
-                items[item_id] = orjson.loads(kept.data)
+                items[item_id] = orjson.loads(item.data)
         if ids - items.keys():
             await self._find_in_responses(ids - items.keys(), items, caller)
         return items.get
@@ -300,13 +326,16 @@ class ContinuationResolver:
     async def open_sealed(
         self, body: object, find: FindItem, caller: Caller, acquire: Callable[[int], None]
     ) -> SealedInput:
-        """Open the sealed items of a body, and of what it refers to. Raises; see `SealedInput.open`."""
+        """Open the sealed items of a body and of the items that it refers to. `acquire` reserves their bytes.
+
+        Raises what `SealedInput.open` raises.
+        """
         sealed = SealedInput(self._seal_keys.for_caller(caller.id), max_bytes=self._max_bytes, acquire=acquire)
         await sealed.open(resolve_entries(body, find), param="input")
         return sealed
 
     async def _find_in_responses(self, ids: Collection[str], items: dict[str, dict[str, Any]], caller: Caller) -> None:
-        """Add those items that stand in a response, as far as responses are searched."""
+        """Add to `items` those that are in stored responses, as far back as the store searches."""
         for resource, input_items in await self._store.find_responses_containing(ids, caller.id):
             for item in (*orjson.loads(resource)["output"], *orjson.loads(input_items)):
                 if item.get("id") in ids:
@@ -315,7 +344,7 @@ class ContinuationResolver:
     async def require_response_context(
         self, response_id: str, caller: Caller, sealed: SealedInput | None
     ) -> ResponseContext:
-        """All up to a stored response, and what waits in it. Raises when it is not there, or too much."""
+        """The context that ends with a stored response. Raises `APIError` if it is missing, unfinished or too large."""
         record = await self._store.get(response_id, caller.id)
         if record is None:
             message = f"Previous response with id '{response_id}' not found."
@@ -329,22 +358,20 @@ class ContinuationResolver:
         check_context_size(size, self._max_bytes, "previous_response_id")
         if len(chain) > MAX_CONTEXT_DEPTH:
             raise context_too_long_error(f"more than {MAX_CONTEXT_DEPTH} responses come before", "previous_response_id")
-        items, waiting = (
-            tuple(item for part in chain for item in decode_items(part)),
-            PendingCalls.decode(record.pending),
-        )
+        items = tuple(item for part in chain for item in decode_items(part))
+        pending = PendingCalls.decode(record.pending)
         if record.conversation_id is not None:
-            items = await self.conversations.read_at(record, items, waiting, caller, sealed)
+            items = await self.conversations.read_at(record, items, pending, caller, sealed)
         is_chain = record.conversation_id is None
         return ResponseContext(
-            items=tuple(without_orphan_outputs(items)), size=size, pending=waiting, is_stored=is_chain
+            items=tuple(without_orphan_outputs(items)), size=size, pending=pending, is_stored=is_chain
         )
 
 
 def _move_unknown_to_run(
     decisions: ApprovalDecisions, calls: Sequence[FunctionCall], calls_with_unknown_outcome: Collection[str]
 ) -> ApprovalDecisions:
-    """Calls that somebody may have run are not refused, whatever is said of them now: the model hears the truth."""
+    """Calls that may have run are not refused, whatever the answer: in `run`, the model gets their real state."""
     run = {call.call_id for call in decisions.run} | set(calls_with_unknown_outcome)
     return replace(
         decisions,
