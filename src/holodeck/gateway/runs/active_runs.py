@@ -1,4 +1,12 @@
-"""All runs of a gateway that are going on: found by their ids, counted, and ended in order."""
+"""Registry of the runs of one gateway that have not finished.
+
+A run is registered by the method that runs it: `stream` and `run_to_end` for a request that waits, `start_background`
+and `run_until_stored` for a background response. Registered runs are found by id, so that other requests can follow or
+cancel them. At the end of a run its toolbox is closed and its tokens are added to the caller's account.
+
+`drain` ends them in order when the gateway stops: durable runs are handed over to other gateways, the others may finish
+until the deadline, and the rest is cancelled. `close` also ends background runs that still wait for storage.
+"""
 
 from __future__ import annotations
 
@@ -14,28 +22,30 @@ from holodeck.gateway.runs.run_log import build_run_observer
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.limits import STORE_RETRY_PAUSE
+from holodeck.lib.tasks import TaskSet
 
-# Seconds for runs that were stopped to be stored and told; no reader is waited for longer.
+# Seconds for cancelled runs to be stored and their ends to be sent. Longer would delay the exit for a reader that reads
+# nothing.
 STOP_WAIT = 2.0
 
 
 class ActiveRuns:
-    """All runs of this gateway that have not ended."""
+    """The runs of this gateway that have not finished."""
 
     def __init__(self, metrics: Metrics, caller_limits: CallerLimits) -> None:
-        """`caller_limits` hears how many tokens a caller's run has used, and of runs that go on after their request."""
+        """`caller_limits` counts the tokens of each caller's runs, and its background runs."""
         self._metrics = metrics
         self._caller_limits = caller_limits
         self._live: dict[str, LiveRun[Any]] = {}
-        self._background: set[asyncio.Task[None]] = set()
+        self._background = TaskSet()
         self.background_count = 0
-        """How many of them nobody waits for."""
+        """How many of the runs are background responses."""
 
     def __len__(self) -> int:
         return len(self._live)
 
     def find(self, run_id: str, caller_id: str) -> LiveRun[ResponseWriter] | None:
-        """A response in the making that is this owner's."""
+        """The unfinished response of a caller. None if it is another caller's, no response, or not here."""
         live = self._live.get(run_id)
         return (
             live
@@ -47,13 +57,14 @@ class ActiveRuns:
         return run_id in self._live
 
     def cancel(self, run_id: str) -> None:
-        """Stop a run, if it is here."""
+        """Cancel a run. Does nothing if it is not here."""
         if run_id in self._live:
             self._live[run_id].cancel()
 
     async def stream(self, live: LiveRun[Any], *, has_request_log: bool = True) -> AsyncGenerator[list[bytes], None]:
-        """Run one to its end, findable by others in the meantime. `has_request_log`:
-        as the answer to the current request.
+        """Run to the end, yielding batches of wire events. Closing the iterator cancels the run.
+
+        `has_request_log`: the outcome is added to the log line of the current request, instead of a line of its own.
         """
         with self._register(live, has_request_log=has_request_log):
             async with aclosing(live.stream()) as batches:
@@ -61,7 +72,7 @@ class ActiveRuns:
                     yield batch
 
     async def run_to_end(self, live: LiveRun[Any], *, has_request_log: bool = True) -> None:
-        """The same, all at once; `live.failure` says whether it was kept."""
+        """Run to the end without its events. If it could not be stored, `live.failure` says why."""
         with self._register(live, has_request_log=has_request_log):
             await live.run_to_end()
 
@@ -81,17 +92,15 @@ class ActiveRuns:
                 self._caller_limits.add_tokens(live.caller_id, live.result.usage.total_tokens)
 
     def start_background(self, live: LiveRun[Any]) -> None:
-        """Run one without anybody waiting for it."""
+        """Start a run as a task of this gateway, which outlives the request."""
         log.add_fields(response=live.id)
         self._live[live.id] = live
         self._caller_limits.acquire(live.caller_id)
-        task = asyncio.create_task(self.run_until_stored(live), name=f"background {live.id}")
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        task = self._background.start(self.run_until_stored(live), name=f"background {live.id}")
         task.add_done_callback(lambda _: self._caller_limits.release(live.caller_id))
 
     async def run_until_stored(self, live: LiveRun[Any]) -> None:
-        """Run one to its end. Nobody was told that it is not stored, so it is tried until it is."""
+        """Run to the end, and retry to store it until that succeeds: no request is there to report a failure to."""
         self.background_count += 1
         try:
             with log.scope(**live.log_context | {"response": live.id}):
@@ -103,32 +112,37 @@ class ActiveRuns:
             self.background_count -= 1
 
     async def close(self) -> None:
-        """Stop everything, also what still waits for storage."""
+        """Cancel all runs, and all retries to store one. Waits as long as storage takes, which has its own timeouts."""
         await self.drain(0)
-        for task in list(self._background):
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        self._background.cancel()
+        await self._background.wait()
 
     async def drain(self, seconds: float) -> None:
-        """Leave durable runs to others, let the rest go on for a while, then stop what is left."""
+        """Hand over durable runs, let the others run for `seconds`, then cancel the rest.
+
+        Takes at most `seconds` and `STOP_WAIT`.
+        """
         deadline = asyncio.get_running_loop().time() + seconds
-        leaving = [asyncio.create_task(live.hand_over()) for live in self._live.values() if live.is_durable]
+        handovers = TaskSet()
+        for live in self._live.values():
+            if live.is_durable:
+                handovers.start(live.hand_over())
         while self._live:
-            left = deadline - asyncio.get_running_loop().time()
-            if left <= 0:
+            remaining = deadline - asyncio.get_running_loop().time()
+            if remaining <= 0:
                 break
-            waits = [asyncio.create_task(live.finished.wait()) for live in self._live.values()]
-            await asyncio.wait(waits, timeout=left)
-            for wait in waits:
-                wait.cancel()
-        for task in leaving:
-            task.cancel()
+            await self._wait_finished(remaining)
+        handovers.cancel()
         for live in list(self._live.values()):
             if live.is_durable:
                 live.abandon()
             live.cancel()
-        waits = [asyncio.create_task(live.finished.wait()) for live in self._live.values()]
-        if waits:
-            await asyncio.wait(waits, timeout=STOP_WAIT)
-        for wait in waits:
-            wait.cancel()
+        await self._wait_finished(STOP_WAIT)
+
+    async def _wait_finished(self, seconds: float) -> None:
+        """Wait until the runs of now have finished, at most `seconds`."""
+        waits = TaskSet()
+        for live in self._live.values():
+            waits.start(live.finished.wait())
+        await waits.wait(seconds)
+        waits.cancel()

@@ -1,7 +1,16 @@
-"""Background responses: a promise that is kept although the process that gave it may die.
+"""Background responses: they run without a request that waits, and finish although their gateway may die.
 
-With an engine every step is kept, and the work of a gateway that is gone goes on at another. Without one, responses
-live in this process, and those of a process that is gone are marked as failed, with the reason.
+With an engine they are durable: each step and the stream are stored, and `Background` does the work that the engine
+assigns to this gateway, its own and that of gateways that died. A run of this process is used as it was built
+(`_submitted_runs`); one of another process is rebuilt from its stored input. Without an engine, or for a request with
+secrets, which are not stored, the run is a task of this process.
+
+Two loops, which the service starts, watch shared storage. `watch_cancel_requests` cancels runs on request of another
+gateway. `watch_gateways` looks for orphans, the unfinished responses of gateways that are gone: the engine takes over
+those that it can continue, the others are marked as failed with the reason. It also ends engine work whose response has
+finished.
+
+Storage errors are logged and retried, except where a request waits for the outcome (`submit`).
 """
 
 from __future__ import annotations
@@ -29,22 +38,22 @@ from holodeck.lib import log, tracing
 from holodeck.lib.errors import HoloDeckError, StorageError
 from holodeck.lib.limits import CANCEL_POLL, STORE_RETRY_PAUSE
 from holodeck.lib.system.files import FILE_REPLACED
+from holodeck.lib.tasks import TaskSet
 from holodeck.models.items import Usage
 from holodeck.storage.base import ResponseStore, StoredResponse
 
-# Seconds before storage that was away at the start is asked again.
+# Seconds between attempts of a watching loop while storage fails: rarer than its normal pause, to spare the storage.
 STORAGE_RETRY = 5.0
-# Seconds that a reader waits for its run to begin here, before it reads what is stored.
+# Seconds that the reader of a new stream waits for its run to start in this gateway, before it follows the stored one.
 RUN_START_TIMEOUT = 1.0
-# Seconds between two looks for gateways that are gone.
+# Seconds between two checks for orphans: bounds how long a response stands still after its gateway died.
 TAKE_OVER_INTERVAL = 1.0
-# Of those looks, between two for work whose response has ended: it is in nobody's way.
+# Orphan checks between two checks for stale engine work, which only takes storage.
 CLEANUP_LOOKS = 30
-# Times as many looks, before work that only another version can do is given up.
+# Factor on `checks_before_takeover` for work of another version: a gateway of that version may take it first.
 OTHER_VERSION_LOOKS = 5
-# In a row at which work was taken and is not done, before it counts as damaged: it may just begin.
+# Checks in a row that find running work unreadable, before it counts as damaged: work that just starts looks the same.
 DAMAGED_LOOKS = 3
-
 
 STOPPED_TEXT = "The gateway stopped while this response was being made."
 OTHER_VERSION_TEXT = (
@@ -58,26 +67,26 @@ _EXECUTOR_PREFIX = "holodeck-"
 
 LiveResponse = LiveRun[ResponseWriter]
 Rebuild = Callable[[str, JSONObject], Awaitable[LiveResponse | None]]
-"""Makes a run again from what was kept of it. None: there is nothing left to do."""
+"""Rebuilds a run from its stored input. None: the response has finished or is deleted."""
 
 
 def executor_name(gateway_id: int) -> str:
-    """What the engine calls the gateway that storage knows by a number."""
+    """The engine's name for the gateway with this id."""
     return f"{_EXECUTOR_PREFIX}{gateway_id}"
 
 
 def _open_resume_span(response_id: str, rebuild_input: JSONObject) -> AbstractContextManager[tracing.Span]:
-    """A part of a background response that is made by another process than the one that was asked for it."""
-    about = {"holodeck.response.id": response_id}
-    return tracing.span("resume_response", about, parent=rebuild_input.get("trace"))
+    """A span for the part of a response that runs in another process than its request, as a child of the request's."""
+    attributes = {"holodeck.response.id": response_id}
+    return tracing.span("resume_response", attributes, parent=rebuild_input.get("trace"))
 
 
 def _ignore_count(name: str, times: int) -> None:
-    """Nobody counts."""
+    """Default for `count`."""
 
 
 class Background:
-    """Runs responses without anybody waiting for them."""
+    """Runs background responses, and takes over those of gateways that are gone."""
 
     def __init__(
         self,
@@ -89,10 +98,10 @@ class Background:
         model_wait: float = 0.0,
         count: Callable[[str, int], None] = _ignore_count,
     ) -> None:
-        """`checks_before_takeover`: how many times in a row a gateway must be missing before its work is another's.
+        """`checks_before_takeover`: checks in a row that a gateway must be missing at before its work is taken over.
 
-        `model_wait`: seconds for which a model that fails is asked again; see `LongRetrying`.
-        `count` hears of responses that went on here, and of those of others that were given to who is there.
+        `model_wait`: seconds for which a failing model is retried; see `LongRetrying`.
+        `count` adds to the metrics of responses that were continued here, and of those that were taken over.
         """
         self._store = store
         self._runs = runs
@@ -107,20 +116,21 @@ class Background:
         self._submitted_runs: dict[str, LiveResponse] = {}
         self._missing_checks: Counter[int | None] = Counter()
         self._damaged_checks: Counter[str] = Counter()
-        """At how many looks in a row work was here and was not done."""
+        """At how many checks in a row running work was unreadable, by response id."""
         self._stale_runs: set[str] = set()
-        """The ids of work that had not ended at the last look, although its response had."""
+        """The ids of engine work that had not ended at the last check, although its response had."""
+        self._opening_tasks = TaskSet()
         self._opening: asyncio.Task[WorkEngine] | None = None
-        self._rollback_tasks: set[asyncio.Task[None]] = set()
+        self._rollback_tasks = TaskSet()
         self.is_draining = False
-        """True once nothing more is begun here."""
+        """True once this gateway starts no more work."""
 
     @property
     def is_durable(self) -> bool:
         return self._lazy_engine is not None
 
     async def open(self, rebuild: Rebuild) -> None:
-        """Begin to take work, now or as soon as there is storage."""
+        """Start to take work. If storage fails now, `watch_gateways` tries again."""
         self._rebuild = rebuild
         try:
             await self._open_engine_if_needed()
@@ -133,28 +143,36 @@ class Background:
             await self._get_engine(self._lazy_engine)
 
     async def _get_engine(self, lazy_engine: LazyEngine) -> WorkEngine:
-        """The engine, made by the first who needs it, but not as a part of their request, nor only for as long."""
+        """The engine, created at its first use. Raises `StorageError`.
+
+        It is opened by a task with an empty context: opening outlives a request that is cancelled, and is no part of
+        its log or trace.
+        """
         if self._engine is not None:
             if lazy_engine.check_file_replaced():
                 raise StorageError(FILE_REPLACED)
             return self._engine
         if self._opening is None or self._opening.done():
-            nobodys = contextvars.Context()
-            self._opening = asyncio.create_task(self._open_engine(lazy_engine), name="open the engine", context=nobodys)
+            self._opening = self._opening_tasks.start(
+                self._open_engine(lazy_engine), name="open the engine", context=contextvars.Context()
+            )
+            # Every waiting request may be cancelled, and then the exception is not looked at.
             self._opening.add_done_callback(lambda opening: opening.cancelled() or opening.exception())
         await asyncio.wait({self._opening})
         return self._opening.result()
 
     async def _open_engine(self, lazy_engine: LazyEngine) -> WorkEngine:
-        await self._store.check_health()  # the engine asks in a way for which everybody would have to wait
+        # Checked first, because the engine connects in a way that blocks the process while storage does not answer.
+        await self._store.check_health()
         engine = await asyncio.to_thread(lazy_engine.create)
         await engine.open(self._run_response)
-        lazy_engine.check_file_replaced()  # from now on
+        # The first check remembers which file it is.
+        lazy_engine.check_file_replaced()
         self._engine = engine
         return engine
 
     async def check_storage(self) -> bool:
-        """Whether what is begun here is kept as promised; storage may have come, or its rights, since the start."""
+        """Whether durable work can be stored. Opens the engine if storage, or its permissions, came after the start."""
         try:
             await self._open_engine_if_needed()
         except StorageError as error:
@@ -163,18 +181,18 @@ class Background:
         return True
 
     async def close(self) -> None:
-        for task in self._rollback_tasks:
-            task.cancel()
+        """Cancel rollbacks, wait until an opening has ended, and close the engine."""
+        self._rollback_tasks.cancel()
         if self._opening is not None:
             await asyncio.wait({self._opening})
         if self._engine is not None:
             await self._engine.close()
 
     async def submit(self, live: LiveResponse, rebuild_input: JSONObject | None, queue_position: int) -> None:
-        """Start a response that is stored. `rebuild_input` is all that it takes to make its run again, if that is
-        possible.
+        """Start a response whose record is stored. Raises `StorageError`; the caller then calls `rollback`.
 
-        `queue_position`: where it stands among those that wait for room.
+        `rebuild_input`: all that `rebuild` needs. None: it cannot be rebuilt, and runs in this process.
+        `queue_position`: its position among the queued responses.
         """
         live.retry_model_for(self._model_wait)
         if self._lazy_engine is None or rebuild_input is None:
@@ -191,17 +209,16 @@ class Background:
             self._submitted_runs.pop(live.id, None)
 
     async def rollback(self, live: LiveResponse, record: StoredResponse) -> None:
-        """A response is not begun: nothing of it is kept, and what waited for it is there for another.
+        """Delete a response that is not started, and release its claims and its lease.
 
-        Storage that does not do that now is asked again. Until then nobody goes on with what waited: `live` has it.
+        Retried in the background if storage fails. Until then `live` is referenced, and with it its lease: no other
+        response continues the pending calls.
         """
         try:
             await self._delete_and_release(record)
         except StorageError as error:
             log.warning("gateway.storage_failed", response=live.id, error=error)
-            task = asyncio.create_task(self._retry_rollback(live, record), name=f"take back {live.id}")
-            self._rollback_tasks.add(task)
-            task.add_done_callback(self._rollback_tasks.discard)
+            self._rollback_tasks.start(self._retry_rollback(live, record), name=f"roll back {live.id}")
 
     async def _retry_rollback(self, live: LiveResponse, record: StoredResponse) -> None:
         while True:
@@ -218,41 +235,42 @@ class Background:
         await self._release_claims(record)
 
     async def _release_claims(self, record: StoredResponse) -> None:
-        """What waited for a response, none of which was run, is there for another."""
+        """Release the claims and the lease of a response that ran none of its pending calls."""
         await self._store.release_calls(record.owner, record.id)
         if record.conversation_id is not None:
             await self._store.release_conversation(record.conversation_id, record.owner, record.id)
 
     async def wait_started(self, live: LiveResponse) -> None:
-        """Wait a moment for a run that was given to this gateway to be on its way: its reader need not look for it."""
+        """Wait until a run that was submitted to this gateway has started, at most `RUN_START_TIMEOUT`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(RUN_START_TIMEOUT):
                 if live.id in self._submitted_runs:
                     await live.started.wait()
 
     async def delete_run(self, response_id: str) -> None:
-        """A response was deleted: nobody needs to make it."""
+        """Cancel the work of a response that was deleted."""
         if self._engine is not None:
             await self._engine.cancel(response_id)
 
     async def cancel_queued(self, record: StoredResponse) -> bool:
-        """Cancel a response that nobody has begun. False: somebody has, or will know what to do with it."""
+        """Cancel a queued response. Returns False if it is not queued: the gateway that runs it must cancel it."""
         if self._engine is None:
             return False
         if (await self._engine.read_statuses([record.id]))[record.id].stage != "waiting":
             return False
         await self._engine.cancel(record.id)
-        await self._release_claims(record)  # first: what a response has that has ended may have been run
+        # Before its end is stored: calls that a finished response has claimed count as possibly run.
+        await self._release_claims(record)
         await self._end_response(record, "cancelled")
         return True
 
     @property
     def running_count(self) -> int:
-        """How many responses that nobody waits for are being made here."""
+        """How many background responses run in this gateway."""
         return self._runs.background_count
 
     async def count_queued(self) -> int:
-        """How many responses nobody has begun."""
+        """How many responses are queued, at all gateways."""
         return await self._engine.count_queued() if self._engine is not None else 0
 
     async def delete_older_than(self, before: float) -> None:
@@ -260,11 +278,12 @@ class Background:
             await self._engine.delete_older_than(before)
 
     async def _run_response(self, response_id: str, rebuild_input: JSONObject, checkpoints: Checkpoints) -> None:
+        """The work of the engine. Raises `WorkTakenOverError` if another gateway is to do the rest."""
         if self.is_draining:
             raise WorkTakenOverError
         try:
             fresh = self._submitted_runs.pop(response_id, None)
-            # What another process began goes on in the trace of the request that asked for it.
+            # What another process started continues in the trace of its request.
             with _open_resume_span(response_id, rebuild_input) if fresh is None else tracing.NOOP_SPAN:
                 live = fresh or await self._rebuild_run(response_id, rebuild_input)
                 if live is None:
@@ -273,7 +292,8 @@ class Background:
                     live.retry_model_for(self._model_wait)
                 live.make_durable(CheckpointedSteps(checkpoints), self._build_stream_writer)
                 await self._runs.run_until_stored(live)
-        except Exception as error:  # the outer boundary: nobody else would say that it has come to nothing
+        except Exception as error:
+            # The outer boundary: without it the response would stay unfinished.
             log.error("gateway.background_failed", response=response_id, error=f"{type(error).__name__}: {error}")
             await self._fail_response(
                 response_id, str(rebuild_input["owner"]), "An error in the gateway ended this response."
@@ -283,7 +303,7 @@ class Background:
             raise WorkTakenOverError
 
     async def _rebuild_run(self, response_id: str, rebuild_input: JSONObject) -> LiveResponse | None:
-        """A run as it was left. None: there is nothing to go on with."""
+        """Rebuild a run of another process. None: it has finished, is deleted, or failed just now."""
         assert self._rebuild is not None  # noqa: S101 - no work comes before `open`
         while True:
             try:
@@ -310,7 +330,7 @@ class Background:
         )
 
     async def watch_cancel_requests(self) -> None:
-        """Stop what somebody asked another gateway to stop. Runs until it is cancelled."""
+        """Cancel runs of this gateway that another one was asked to cancel. Runs until it is cancelled."""
         while True:
             await asyncio.sleep(CANCEL_POLL)
             if not len(self._runs):
@@ -323,7 +343,7 @@ class Background:
                 await asyncio.sleep(STORAGE_RETRY)
 
     async def watch_gateways(self) -> None:
-        """Take care of what gateways that are gone have left. Runs until it is cancelled."""
+        """Take over orphans and end stale work, again and again. Runs until draining, or until it is cancelled."""
         looks = 0
         while not self.is_draining:
             try:
@@ -338,70 +358,70 @@ class Background:
             await asyncio.sleep(TAKE_OVER_INTERVAL)
 
     async def take_over_orphans(self) -> None:
-        """One look for gateways that are gone."""
+        """Check once for orphans, and continue or fail those whose gateway has been missing long enough."""
         orphans = await self._store.find_orphans()
         missing = set(orphans.values())
-        self._missing_checks = Counter({keeper: self._missing_checks[keeper] + 1 for keeper in missing})
-        gone = {
-            each: keeper
-            for each, keeper in orphans.items()
-            if self._missing_checks[keeper] >= self._checks_before_takeover
+        self._missing_checks = Counter({gateway_id: self._missing_checks[gateway_id] + 1 for gateway_id in missing})
+        due = {
+            response_id: gateway_id
+            for response_id, gateway_id in orphans.items()
+            if self._missing_checks[gateway_id] >= self._checks_before_takeover and not self._runs.has(response_id)
         }
-        gone = {each: keeper for each, keeper in gone.items() if not self._runs.has(each)}
-        if not gone:
+        if not due:
             return
-        reasons = dict.fromkeys(gone, STOPPED_TEXT)
+        reasons = dict.fromkeys(due, STOPPED_TEXT)
         if self._engine is not None:
-            reasons = await self._take_over_runs(self._engine, gone)
+            reasons = await self._take_over_runs(self._engine, due)
         for record in await self._store.read_orphans() if reasons else ():
             if record.id in reasons:
                 await self._end_response(record, "failed", reasons[record.id])
 
     async def _end_stale_runs(self) -> None:
-        """End the work of responses that have ended: a gateway that dies between the two leaves it for ever.
+        """Cancel engine work whose response has finished.
 
-        Nothing would go on with it, and nothing would forget what is kept of it. A gateway that lives ends it in a
-        moment, so it is ended here at the second look.
+        A gateway that dies between the two leaves such work, which would never end and never be deleted. A gateway
+        that is alive ends it in a moment, so it is cancelled only if two checks in a row find it.
         """
         if self._engine is None:
             return
-        begun = {each for each in await self._engine.list_started() if not self._runs.has(each)}
-        over = begun - await self._store.find_unfinished(begun) if begun else set()
-        for work_id in over & self._stale_runs:
+        started = {work_id for work_id in await self._engine.list_started() if not self._runs.has(work_id)}
+        stale = started - await self._store.find_unfinished(started) if started else set()
+        for work_id in stale & self._stale_runs:
             await self._engine.cancel(work_id)
             log.info("gateway.cleared_away", response=work_id)
-        self._stale_runs = over - self._stale_runs
+        self._stale_runs = stale - self._stale_runs
 
     async def _take_over_runs(self, engine: WorkEngine, orphans: Mapping[str, int | None]) -> dict[str, str]:
-        """Have the engine go on with all that it knows. What nobody can go on with is given back, with the reason."""
-        left: dict[str, str] = {}
+        """Have the engine continue the work of orphans. Returns those that cannot be continued, with the reason."""
+        failed: dict[str, str] = {}
         executors: set[str] = set()
-        unread: Counter[str] = Counter()
-        for response_id, where in (await engine.read_statuses(orphans)).items():
-            if where.is_other_version and where.stage in {"running", "waiting"}:
-                # One of its own version may be there, and is given the time to see to it.
+        damaged: Counter[str] = Counter()
+        for response_id, work in (await engine.read_statuses(orphans)).items():
+            if work.is_other_version and work.stage in {"running", "waiting"}:
+                # A gateway of that version may be alive, and has the time to take it first.
                 if self._missing_checks[orphans[response_id]] >= self._checks_before_takeover * OTHER_VERSION_LOOKS:
                     await engine.cancel(response_id)
-                    left[response_id] = OTHER_VERSION_TEXT
-            elif where.stage == "running" and where.is_damaged:
-                unread[response_id] = self._damaged_checks[response_id] + 1
-                if unread[response_id] >= DAMAGED_LOOKS:
+                    failed[response_id] = OTHER_VERSION_TEXT
+            elif work.stage == "running" and work.is_damaged:
+                damaged[response_id] = self._damaged_checks[response_id] + 1
+                if damaged[response_id] >= DAMAGED_LOOKS:
                     await engine.cancel(response_id)
-                    left[response_id] = DAMAGED_TEXT
-            elif where.stage == "running" and where.executor == executor_name(orphans[response_id] or 0):
-                executors.add(where.executor)
-            elif where.stage == "running":  # somebody began with it and died before saying so
-                number = where.executor.removeprefix(_EXECUTOR_PREFIX)
+                    failed[response_id] = DAMAGED_TEXT
+            elif work.stage == "running" and work.executor == executor_name(orphans[response_id] or 0):
+                executors.add(work.executor)
+            elif work.stage == "running":
+                # Its executor started the work and died before it could assign the response to itself.
+                number = work.executor.removeprefix(_EXECUTOR_PREFIX)
                 if number.isdecimal():
                     await self._store.assign_gateway(response_id, int(number))
-            elif where.stage != "waiting":
-                left[response_id] = DAMAGED_TEXT if where.is_damaged else STOPPED_TEXT
-        self._damaged_checks = unread
+            elif work.stage != "waiting":
+                failed[response_id] = DAMAGED_TEXT if work.is_damaged else STOPPED_TEXT
+        self._damaged_checks = damaged
         for executor in executors:
             count = await engine.take_over(executor)
             self._count(TAKEN_OVER_METRIC, count)
             log.info("gateway.took_over", executor=executor, responses=count)
-        return left
+        return failed
 
     async def _fail_response(self, response_id: str, caller_id: str, reason: str) -> None:
         record = await self._store.get(response_id, caller_id)
@@ -412,13 +432,14 @@ class Background:
     async def _end_response(
         self, record: StoredResponse, status: Literal["failed", "cancelled"], reason: str = ""
     ) -> None:
-        """End a response that nobody makes, with what was told of it before."""
-        told = await self._store.read_events(record.id, record.owner) or []
+        """Store the end of a response that has no run, and complete its stored stream."""
+        sent = await self._store.read_events(record.id, record.owner) or []
         resource = orjson.loads(record.resource) | {"status": status}
-        resource["usage"] = resource["usage"] or usage_to_json(Usage())  # what it cost went with who made it
+        # The real usage was lost with the process of the run.
+        resource["usage"] = resource["usage"] or usage_to_json(Usage())
         if status == "failed":
             resource["error"] = {"code": "server_error", "message": reason}
         else:
             resource["incomplete_details"] = {"reason": "cancelled"}
-        events = b"\n".join([*told, *replay_events(resource, sent_events=SentEvents(told))]) if told else b""
+        events = b"\n".join([*sent, *replay_events(resource, sent_events=SentEvents(sent))]) if sent else b""
         await self._store.save(replace(record, status=status, resource=orjson.dumps(resource), events=events))

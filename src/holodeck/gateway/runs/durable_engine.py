@@ -1,4 +1,7 @@
-"""Which engine keeps the background runs of a gateway: that of the extra `durable`, in the gateway's own storage."""
+"""Choice of the engine for durable background runs: DBOS of the extra `durable`, in the gateway's own storage.
+
+With SQLite the engine has a file of its own beside the gateway's; with PostgreSQL it uses the same database.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,19 @@ from holodeck.models.storage_url import is_in_memory, is_sqlite, sqlite_path
 
 
 def build_durable_engine(config: GatewayFile, folder: Path, *, gateway_id: int) -> LazyEngine | None:
-    """None: background runs end with this process. A file that asks for what is not there was refused when loaded."""
-    wanted, url = config.background.durable, config.storage.url
-    if wanted is False or (wanted is None and (not is_installed("durable") or is_in_memory(url))):
+    """The engine of a gateway, which is created at its first use. None: background runs end with this process.
+
+    A configuration that demands durable runs without the extra was refused when it was loaded.
+    """
+    is_wanted, url = config.background.durable, config.storage.url
+    if is_wanted is False or (is_wanted is None and (not is_installed("durable") or is_in_memory(url))):
         return None
-    kept: Path | None = None
+    file: Path | None = None
     if is_sqlite(url):
         path = sqlite_path(url, folder)
-        kept = path.with_name(path.name + ".work").absolute()
-        url = f"sqlite:///{kept}"
-        remove_stale_drafts(kept)
+        file = path.with_name(path.name + ".work").absolute()
+        url = f"sqlite:///{file}"
+        remove_stale_drafts(file)
 
     def create_engine() -> WorkEngine:
         try:
@@ -33,24 +39,25 @@ def build_durable_engine(config: GatewayFile, folder: Path, *, gateway_id: int) 
         except ImportError as error:
             hint = install_hint("durable")
             raise StorageError(f"Durable runs cannot be kept: {error}. Install the extra again: {hint}") from error
-        if gc.get_freeze_count():  # whoever has decided that what is loaded stays means this, too
+        # The modules of the engine stay loaded as well, so a process that froze the earlier ones freezes these.
+        if gc.get_freeze_count():
             gc.freeze()
         return DBOSEngine(url, executor=executor_name(gateway_id), max_running=config.background.at_once)
 
-    # In a file of its own nobody has kept anything before there is that file; a database may be shared.
+    # Without its own file there is no stored work. A database may have work of other gateways.
     return LazyEngine(
         create=create_engine,
-        check_file_replaced=_build_replaced_check(kept) if kept is not None else lambda: False,
-        has_stored_work=kept.exists if kept is not None else lambda: True,
+        check_file_replaced=_build_replaced_check(file) if file is not None else lambda: False,
+        has_stored_work=file.exists if file is not None else lambda: True,
     )
 
 
 def _build_replaced_check(path: Path) -> Callable[[], bool]:
-    """Tells whether a file is lost; it is the one that is there when that is first asked."""
-    file = ReplacedFileCheck(path)
+    """A check whether a file was deleted or replaced since the first call of the check."""
+    check = ReplacedFileCheck(path)
 
     def is_file_replaced() -> bool:
-        file.remember_identity()
-        return file.check_replaced()
+        check.remember_identity()
+        return check.check_replaced()
 
     return is_file_replaced

@@ -1,4 +1,16 @@
-"""One response in the making: pumped once, from engine events to wire events, and read by any number of clients."""
+"""One run with its wire events: executed once, read by any number of clients, stored at its end.
+
+`LiveRun.stream` (or `run_to_end`) executes the engine loop, and has the writer turn each engine event into wire events.
+The reader of `stream` owns the run: closing the iterator cancels it. Other readers use `follow`.
+
+Order at the end: the run is stored first, then its last events are published. If storing fails, an error event
+replaces them (`failure`), and `retry_store` may store the original end later. A run whose reader left is stored as far
+as it came.
+
+A durable run (`make_durable`) checkpoints its steps, and publishes events only after they are stored. It can be left to
+another process: `hand_over` stops it at a safe point, `abandon` says that another process has it already. Neither
+stores nor publishes an end.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +33,11 @@ from holodeck.tools.toolbox import Toolbox
 
 
 class Writer(Protocol):
-    """Makes wire events of engine events, for one way in."""
+    """Turns the engine events of one run into wire events of one API."""
 
     @property
     def is_silent(self) -> bool:
-        """True when nobody reads events: only what comes of them all matters."""
+        """True when wire events are not needed, only the resource at the end."""
         ...
 
     def feed(self, event: Event) -> list[bytes]: ...
@@ -35,7 +47,7 @@ W = TypeVar("W", bound=Writer)
 
 
 class LiveRun(Generic[W]):
-    """One response in the making."""
+    """One run: see the module's description."""
 
     def __init__(
         self,
@@ -48,9 +60,9 @@ class LiveRun(Generic[W]):
         store: Callable[[LiveRun[W]], Awaitable[None]] | None = None,
         wire_events: Sequence[bytes] = (),
     ) -> None:
-        """`store` stores a run that has ended; the client hears of its end only afterwards.
+        """`store` stores a run that has ended; it raises `StorageError`, and may be called again.
 
-        `wire_events` is what was told of it by a process that died.
+        `wire_events`: the events that an earlier process published of it.
         """
         self.id = request.run_id
         self.model = request.agent or model.name
@@ -59,24 +71,25 @@ class LiveRun(Generic[W]):
         self.wire_events = list(wire_events)
         self.result: RunResult | None = None
         self.failure: NotStoredError | None = None
-        """Why the run has ended and could not be stored."""
+        """Set while the run has ended and is not stored because storage failed."""
         self.started = asyncio.Event()
-        """Set when the steps of a run that survives begin."""
+        """Set when a durable run starts."""
         self.finished = asyncio.Event()
         self.on_event: Callable[[Event], None] = _ignore_event
-        """Hears every event of the run."""
+        """Called with every engine event of the run."""
         self.log_context = log.current_fields()
-        """The request that asked for it, which may be over before the run begins."""
+        """The log fields of its request, which may have ended before the run starts."""
         self._request = request
         self._model = model
         self.toolbox = toolbox
         self._store = store
         self._task: asyncio.Task[Any] | None = None
         self._wakeup: asyncio.Event | None = None
-        """Set with the next payloads; there is one only while somebody waits for it."""
+        """Set with the next wire events; exists only while a reader waits for it."""
         self._unstored_events: list[bytes] = []
+        """The last events of a run that could not be stored; an error event stands for them."""
         self._replacement_count = 0
-        """How many payloads were told instead of them."""
+        """How many events stand for them."""
         self._steps: CheckpointedSteps | None = None
         self._stream_writer: StreamWriter | None = None
         self._is_abandoned = False
@@ -84,13 +97,13 @@ class LiveRun(Generic[W]):
         self._is_stored = False
 
     def make_durable(self, steps: CheckpointedSteps, build_stream_writer: Callable[[LiveRun[W]], StreamWriter]) -> None:
-        """Keep every step and the stream, so that another process can go on with this run."""
+        """Store every step and the stream, so that another process can continue the run. Call it before the start."""
         self._steps = steps
         self._stream_writer = build_stream_writer(self)
         self.started.set()
 
     def retry_model_for(self, seconds: float) -> None:
-        """Ask a model that fails again for so long: this run answers no open request."""
+        """Retry a failing model for so long, as no request waits for this run. Call it before the run starts."""
         self._model = LongRetrying(self._model, seconds=seconds)
 
     @property
@@ -99,29 +112,29 @@ class LiveRun(Generic[W]):
 
     @property
     def is_handed_over(self) -> bool:
-        """True when the rest of the run is another process's."""
+        """True when another process is to run the rest."""
         return self._steps is not None and self._steps.is_handed_over and not self._is_stored
 
     def publish(self, wire_events: list[bytes]) -> None:
-        """These may be read now."""
+        """Make events readable: they are stored."""
         self.wire_events += wire_events
         self._wake_readers()
 
     async def hand_over(self) -> None:
-        """Leave the rest to another process, as soon as nothing is under way that cannot be repeated."""
+        """Stop, for another process to run the rest, as soon as no call is under way that cannot be repeated."""
         if self._steps is not None:
             await self._steps.hand_over()
         self.cancel()
 
     def abandon(self) -> None:
-        """Another process has this run already."""
+        """Stop at once: another process has this run already."""
         self._is_abandoned = True
         if self._steps is not None:
             self._steps.abandon()
         self.cancel()
 
     async def run_to_end(self) -> None:
-        """Run to the end, whatever is told on the way. Leaving it cancels the run; what there is of it is kept."""
+        """Run to the end without reading events. Cancelling it cancels the run, which is stored as far as it came."""
         if self.writer.is_silent and not self.is_durable:
             await self._run_in_current_task()
             return
@@ -130,7 +143,7 @@ class LiveRun(Generic[W]):
                 pass
 
     async def _run_in_current_task(self) -> None:
-        """In the task that we are in, which is cheaper than one of its own that is listened to."""
+        """Run in the current task, which is cheaper than a task of its own with a reader."""
         events = _CallbackEventLog(self._feed_event)
         self._task = task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine runs in one
@@ -141,11 +154,14 @@ class LiveRun(Generic[W]):
             except asyncio.CancelledError:
                 if not self._is_cancelled or task.uncancel() > cancels:
                     raise
-            except Exception as bug:  # it has been told as a failed run
+            except Exception as bug:
+                # The loop has reported it as a failed run before it raised.
                 log.error("gateway.run_crashed", response=self.id, error=repr(bug))
-            self._task = None  # what is left to do is not stopped by `cancel`
+            # `cancel` must not interrupt the storing.
+            self._task = None
             await self._store_end(self._feed_last_event(events), [])
-        except asyncio.CancelledError:  # nobody waits for it any more
+        except asyncio.CancelledError:
+            # The request was cancelled, and the run with it.
             await self._store_without_reader([events.last] if self.result is None and events.last is not None else [])
             raise
         finally:
@@ -163,9 +179,10 @@ class LiveRun(Generic[W]):
         return end.result
 
     async def stream(self) -> AsyncGenerator[list[bytes], None]:
-        """Run to the end, wire events as they come. Leaving it cancels the run; what there is of it is kept."""
+        """Run to the end, yielding wire events. Closing it cancels the run, which is stored as far as it came."""
         events = EventLog()
         running = run(self._request, self._model, self.toolbox, events, self._steps)
+        # Owned by this generator, which cancels and awaits it in its `finally`.
         self._task = asyncio.create_task(running, name=self.id)
         if self._is_cancelled:
             self.cancel()
@@ -200,14 +217,14 @@ class LiveRun(Generic[W]):
                 self._wake_readers()
 
     def cancel(self) -> None:
-        """Stop the model and the tools. The run then ends as cancelled, and is kept as such."""
+        """Stop the model and the tools. The run then ends as cancelled, and is stored as such."""
         self._is_cancelled = True
         if self._task is not None:
-            # Not before its first step: a task that never began tells nobody of its end.
+            # Not before its first step: a task that is cancelled before it never runs, and emits no final event.
             asyncio.get_running_loop().call_soon(self._task.cancel)
 
     async def follow(self, starting_after: int = -1) -> AsyncGenerator[list[bytes], None]:
-        """Every wire event after a number, those to come included."""
+        """Yield every wire event after a sequence number, until the run has finished."""
         position = starting_after + 1
         while True:
             if position < len(self.wire_events):
@@ -221,13 +238,14 @@ class LiveRun(Generic[W]):
             await self._wakeup.wait()
 
     async def _store_end(self, result: RunResult, wire_events: list[bytes]) -> list[bytes]:
-        """What the last events are, once the run is stored."""
+        """Store a run that has ended. Returns the events to publish in place of `wire_events`, its last ones."""
         self.result = result
         try:
             await self._store_result()
         except StorageError as error:
             return self._report_not_stored(error, wire_events)
-        if self.is_handed_over:  # its end is told by whoever has it now
+        if self.is_handed_over:
+            # The process that has it now publishes the end.
             del self.wire_events[len(self.wire_events) - len(wire_events) :]
             return []
         return wire_events
@@ -238,7 +256,7 @@ class LiveRun(Generic[W]):
         self._is_stored = not self._is_abandoned
 
     def _report_not_stored(self, error: StorageError, wire_events: list[bytes]) -> list[bytes]:
-        """What the last events become: a client must not hear of an end that nobody can look up later."""
+        """Replace the last events by an error: a client must not see an end that cannot be read later."""
         log.error("gateway.not_kept", response=self.id, error=error)
         has_acted = self.result is not None and self.result.tool_calls > 0
         self.failure = NotStoredError(str(error), has_run_tools=has_acted)
@@ -251,15 +269,15 @@ class LiveRun(Generic[W]):
         return wire_events
 
     async def retry_store(self) -> None:
-        """Try once more to store a run that has ended, as it was. `failure` is gone when that worked."""
-        told = self.wire_events
+        """Try once more to store a run with its original end. Clears `failure` on success."""
+        published = self.wire_events
         self.wire_events = (
-            [*told[: -self._replacement_count], *self._unstored_events] if self._unstored_events else told
+            [*published[: -self._replacement_count], *self._unstored_events] if self._unstored_events else published
         )
         try:
             await self._store_result()
         except StorageError as error:
-            self.wire_events = told
+            self.wire_events = published
             log.warning("gateway.not_kept", response=self.id, error=error)
         else:
             self.failure = None
@@ -270,7 +288,7 @@ class LiveRun(Generic[W]):
             self._wakeup = None
 
     async def _stop(self, task: asyncio.Task[RunResult]) -> None:
-        """Nothing of the run is under way any more."""
+        """End the run's task and its stream writer, and wait for both."""
         if self._stream_writer is not None:
             await self._stream_writer.stop()
         if not task.done():
@@ -280,9 +298,7 @@ class LiveRun(Generic[W]):
             log.error("gateway.run_crashed", response=self.id, error=repr(bug))
 
     async def _store_without_reader(self, unread_events: list[Event]) -> None:
-        """Keep a run whose reader left before its end, or before that was stored. `unread_events`:
-        what nobody has heard.
-        """
+        """Store a run whose reader left before it was stored. `unread_events`: engine events not written yet."""
         is_over = self._is_stored or self.failure is not None or self.is_handed_over
         if is_over or (self.result is None and not unread_events):
             return
@@ -298,7 +314,7 @@ class LiveRun(Generic[W]):
 
 
 class _CallbackEventLog(EventLog):
-    """A log with one reader, who hears everything but the end at once."""
+    """An event log that passes each event but the last to a callback at once."""
 
     def __init__(self, on_event: Callable[[Event], None]) -> None:
         super().__init__()
@@ -311,4 +327,4 @@ class _CallbackEventLog(EventLog):
 
 
 def _ignore_event(event: Event) -> None:
-    """Nobody counts."""
+    """Default for `LiveRun.on_event`."""

@@ -1,4 +1,10 @@
-"""A response in the making: a request, what came before it, the tools it may use, and how it is written and kept."""
+"""Building of a response's run: its continuation, claim and lease, tools, writer, and what is stored at its end.
+
+`ResponseBuilder.build` resolves the continuation of a request, leases its conversation if calls are pending there,
+claims the pending calls that it runs, and builds a `LiveRun`. If building fails, claim and lease are released. The run
+holds both until it is stored. `rebuild` builds the run of a durable response of another process, whose claim and lease
+are in storage.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +39,15 @@ from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 from holodeck.models.items_json import encode_items
 from holodeck.storage.base import UNFINISHED_STATUSES, ResponseStore, StoredResponse
 
-# Of a request to take what waits in a conversation that others change at the same moment.
+# Attempts of one request to lease a conversation that other requests change between its read and its lease. Each
+# attempt reads the conversation again.
 LEASE_ATTEMPTS = 5
-
 
 LiveResponse = LiveRun[ResponseWriter]
 
 
 class ResponseBuilder:
-    """Makes runs that are ready to go: new ones, and those that another process had begun."""
+    """Builds the runs of responses: new ones, and those that another process started."""
 
     def __init__(
         self,
@@ -54,7 +60,7 @@ class ResponseBuilder:
         is_durable: bool,
         in_flight: Callable[[], int],
     ) -> None:
-        """`is_durable`: whether background runs are kept step by step. `in_flight`: how many runs there are now."""
+        """`is_durable`: whether background responses are durable. `in_flight`: how many requests there are now."""
         self._callers = callers
         self._is_durable = is_durable
         self._in_flight = in_flight
@@ -71,7 +77,7 @@ class ResponseBuilder:
         *,
         client_kind: ClientKind = "openai",
     ) -> LiveResponse:
-        """A run with the context of what came before. `socket_history`: what its connection remembers."""
+        """Build the run of a request that waits. `socket_history`: the responses that its WebSocket remembers."""
         self._run_builder.require_backend(request.model)
         live, _ = await self._lease_and_build(request, caller, socket_history, client_kind=client_kind)
         return live
@@ -79,24 +85,29 @@ class ResponseBuilder:
     async def build_background(
         self, request: ResponseRequest, body: object, caller: Caller, *, client_kind: ClientKind
     ) -> tuple[LiveResponse, Mapping[str, Any] | None, StoredResponse]:
-        """The same, and its record, with all that `rebuild` needs; `body` is the whole request.
+        """Build a background run, with the input for `rebuild` and its first record. `body` is the whole request.
 
-        None: it has secrets, and nobody may.
+        The input is None for a request with secrets, which are never stored.
         """
         self._run_builder.require_backend(request.model)
-        live, before = await self._lease_and_build(request, caller, client_kind=client_kind)
-        record = build_stored_response(live, request, before)
+        live, continuation = await self._lease_and_build(request, caller, client_kind=client_kind)
+        record = build_stored_response(live, request, continuation)
         if request.has_secrets:
             return live, None, record
-        given: dict[str, Any] = {"body": body, "owner": caller.id, "before": before.to_json(), "dialect": client_kind}
+        rebuild_input: dict[str, Any] = {
+            "body": body,
+            "owner": caller.id,
+            "before": continuation.to_json(),
+            "dialect": client_kind,
+        }
         if caller.issuer:
-            given["issuer"] = caller.issuer
-        if carried := tracing.carrier():
-            given["trace"] = dict(carried)
-        return live, given, record
+            rebuild_input["issuer"] = caller.issuer
+        if trace := tracing.carrier():
+            rebuild_input["trace"] = dict(trace)
+        return live, rebuild_input, record
 
     async def rebuild(self, response_id: str, rebuild_input: Mapping[str, Any]) -> LiveResponse | None:
-        """A background run as it was given, with what clients have heard of it. None: it has ended, or is deleted.
+        """Rebuild a background run, with the events that were published of it. None: it has finished, or is deleted.
 
         Raises `ExecutionError` when the gateway does not know its caller any more.
         """
@@ -106,16 +117,16 @@ class ResponseBuilder:
             return None
         if not self._callers.is_known(caller.id, rebuild_input.get("issuer", "")):
             raise ExecutionError("the key of its caller was removed from the gateway.")
-        # It was within the budget when it came, and is a run now, not a request.
+        # No bytes are reserved: the budget is for requests, and was checked when this one came.
         sealed = await self._continuations.open_sealed(rebuild_input["body"], find_nothing, caller, lambda _size: None)
         request = read_request(rebuild_input["body"], sealed=sealed)
         request.input.wire_items[:] = orjson.loads(record.input_items)
-        before = Continuation.from_json(rebuild_input["before"])
-        before.apply_to(request)
-        told = await self._store.read_events(response_id, caller.id) or []
-        dialect = rebuild_input.get("dialect", "openai")
+        continuation = Continuation.from_json(rebuild_input["before"])
+        continuation.apply_to(request)
+        sent = await self._store.read_events(response_id, caller.id) or []
+        client_kind = rebuild_input.get("dialect", "openai")
         return await self._build_live_run(
-            request, caller, before, response_id, client_kind=dialect, stored=record, sent_events=told
+            request, caller, continuation, response_id, client_kind=client_kind, stored=record, sent_events=sent
         )
 
     async def _lease_and_build(
@@ -126,30 +137,29 @@ class ResponseBuilder:
         *,
         client_kind: ClientKind,
     ) -> tuple[LiveResponse, Continuation]:
-        """A new response that has taken what waits in its conversation, if something does."""
-        if request.store and (
-            why := self._store.unavailable_reason
-        ):  # before a model is paid and tools act for nothing
-            raise StorageError(why)
-        response_id, threads = new_id("resp"), self._continuations.conversations
+        """Resolve the continuation and build its run, which leases the conversation if calls are pending there."""
+        # Checked before a model is paid and tools act for a response that cannot be stored.
+        if request.store and (reason := self._store.unavailable_reason):
+            raise StorageError(reason)
+        response_id, conversations = new_id("resp"), self._continuations.conversations
         for _ in range(LEASE_ATTEMPTS):
-            before = await self._continuations.resolve(request, caller, socket_history)
-            if before.conversation_to_lease is None:
+            continuation = await self._continuations.resolve(request, caller, socket_history)
+            if continuation.conversation_to_lease is None:
                 return await self._claim_and_build(
-                    request, caller, before, response_id, client_kind, socket_history
-                ), before
-            hold = threads.lease(str(request.conversation_id), response_id)
+                    request, caller, continuation, response_id, client_kind, socket_history
+                ), continuation
+            lease = conversations.lease(str(request.conversation_id), response_id)
             try:
-                if not await threads.acquire(hold, before.conversation_to_lease, caller):
+                if not await conversations.acquire(lease, continuation.conversation_to_lease, caller):
                     continue
                 live = await self._claim_and_build(
-                    request, caller, before, response_id, client_kind, socket_history, hold
+                    request, caller, continuation, response_id, client_kind, socket_history, lease
                 )
             except BaseException:
-                threads.discard(hold)
-                await asyncio.shield(threads.release(hold, caller))
+                conversations.discard(lease)
+                await asyncio.shield(conversations.release(lease, caller))
                 raise
-            return live, before
+            return live, continuation
         raise conversation_changing_error()
 
     async def _claim_and_build(
@@ -162,7 +172,7 @@ class ResponseBuilder:
         socket_history: SocketHistory | None,
         lease: ConversationLease | None = None,
     ) -> LiveResponse:
-        """A run that has taken the calls with which it begins, if there are any."""
+        """Build a run that has claimed the pending calls with which it starts."""
         claim, claims = None, self._continuations.claims
         if continuation.calls_to_claim:
             claim = await claims.claim(
@@ -198,9 +208,9 @@ class ResponseBuilder:
         lease: ConversationLease | None = None,
         claim: CallClaim | None = None,
     ) -> LiveResponse:
-        """`stored`: the response whose run this is, if there is one already; `sent_events` is its stream so far.
+        """`stored`: the record of a response that is rebuilt; `sent_events` is its stream so far.
 
-        `lease` and `claim` are kept for as long as the run is.
+        `lease` and `claim` are referenced by the run, and live as long as it.
         """
         request = add_found_tools(request, chain(continuation.context, request.input.items))
         start = await self._run_builder.build(
@@ -306,10 +316,11 @@ def build_stored_response(
     pending: PendingCalls | None = None,
     resource: dict[str, Any] | None = None,
 ) -> StoredResponse:
-    """Everything that is kept of a response, as far as it has come. `resource`: how it shows, if that is known."""
+    """The record of a response as far as it has come. `resource`: its JSON, if it is built already."""
     resource = live.writer.build_resource() if resource is None else resource
     earlier: tuple[Item, ...] = ()
-    if continuation is not None:  # what nobody stored is in no chain, so it is kept here
+    if continuation is not None:
+        # A context that is in no stored chain becomes part of this record.
         earlier = continuation.decisions.refused if continuation.is_stored else continuation.context
     return StoredResponse(
         id=live.id,
@@ -329,19 +340,19 @@ def build_stored_response(
 def _collect_pending_calls(
     live: LiveResponse, resource: Mapping[str, Any], continuation: Continuation, servers: RequestServers
 ) -> PendingCalls:
-    """What a response that has ended leaves to the next one."""
+    """The pending calls of a response that has ended, and the servers whose tools its client has seen."""
     lists = [item for item in resource["output"] if item["type"] == "mcp_list_tools"]
-    seen = {item["server_label"] for item in lists if item.get("error") is None}
+    listed = {item["server_label"] for item in lists if item.get("error") is None}
     pending = live.result.pending if live.result is not None else ()
     if live.result is None or not pending:
-        return PendingCalls(listed_servers=continuation.listed_servers | seen)
+        return PendingCalls(listed_servers=continuation.listed_servers | listed)
     answered = {item.call_id for item in live.result.items if isinstance(item, FunctionCallOutput)}
     calls = (item for item in live.result.items if isinstance(item, FunctionCall))
     return PendingCalls(
         calls=pending,
-        # Not as it looks now: after a crash its server may be away, and the call waits all the same.
+        # As the run found it, not derived from the servers of now: after a crash one may be away.
         needs_approval=live.result.held,
-        listed_servers=continuation.listed_servers | seen,
+        listed_servers=continuation.listed_servers | listed,
         targets=servers.call_targets(pending),
         calls_with_caller_credentials=servers.calls_with_caller_credentials(pending),
         paused_calls=tuple(call for call in calls if call.call_id not in answered),
@@ -349,7 +360,7 @@ def _collect_pending_calls(
 
 
 def _may_be_retried(live: LiveResponse, continuation: Continuation) -> bool:
-    """A run that failed before it called anything. SDKs ask again by themselves, and would be there twice."""
+    """Whether a run failed before any call. SDKs retry such a request, so its input is not added to a conversation."""
     result = live.result
     if result is None or result.status not in ("failed", "cancelled") or continuation.decisions.run:
         return False
@@ -357,8 +368,9 @@ def _may_be_retried(live: LiveResponse, continuation: Continuation) -> bool:
 
 
 def _new_items_of(live: LiveResponse, request: ResponseRequest, continuation: Continuation | None) -> tuple[Item, ...]:
-    """What a response adds to the conversation: its input, then its output."""
-    result = live.result  # none yet: this is what there is of it should the gateway die
+    """What a response adds to the context: its input, then its output, with an output for each call."""
+    # None before the end of the run: the record is then what remains if the gateway dies.
+    result = live.result
     output = with_missing_outputs(
         result.items if result is not None else (),
         resumed_calls=continuation.decisions.run if continuation is not None else (),

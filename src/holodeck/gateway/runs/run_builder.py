@@ -1,4 +1,9 @@
-"""What every way in has in common: the model by its name, the tools of the request, and a run that is ready to go."""
+"""Building of a run from a parsed request, for all endpoints: its backend, its servers and tools, its limits.
+
+`RunBuilder.build` reads tool lists only where the request needs them before the run: for a tool choice, and to bind
+pending calls to their targets. It owns what all runs share: the pool of callers' connections and the checker of
+arguments, which the service closes.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +31,7 @@ from holodeck.tools.toolbox import Toolbox
 
 @record
 class PreparedRun:
-    """A run that only needs somebody to write it down."""
+    """The parts of a run that are the same for all endpoints. Only the writer is missing."""
 
     backend: Backend
     servers: RequestServers
@@ -35,23 +40,23 @@ class PreparedRun:
 
 
 class RunBuilder:
-    """Knows the models and agents of this gateway."""
+    """Builds runs with the backends of this gateway."""
 
     def __init__(self, backends: Mapping[str, Backend], config: GatewayFile, budget: ByteBudget) -> None:
-        """`budget`: for what models and MCP servers answer, and what runs keep of it."""
+        """`budget`: bytes for the answers of models and MCP servers, and for what runs hold of them."""
         self.config = config
         self._budget = budget
         for backend in backends.values():
             for server in backend.mcp.servers.values():
                 server.use_budget(budget)
         self._backends = backends
-        rules = RequestServerPolicy(config.request_servers, budget)
-        self.pool = CallerConnectionPool(rules, timeout=config.limits.discovery_seconds)
+        policy = RequestServerPolicy(config.request_servers, budget)
+        self.pool = CallerConnectionPool(policy, timeout=config.limits.discovery_seconds)
         self.argument_checker = ArgumentChecker()
-        """Of the arguments of all runs. Closed, like the pool, with the service."""
+        """Checks the arguments of all runs. The service closes it, as it does the pool."""
 
     def require_backend(self, name: str | None) -> Backend:
-        """The model or agent of this name. Raises the 404 of an unknown one."""
+        """The backend with this public name; None is the only one, if there is one. Raises `APIError` 400 or 404."""
         if name is None and len(self._backends) == 1:
             return next(iter(self._backends.values()))
         if name is None:
@@ -77,12 +82,14 @@ class RunBuilder:
         calls_with_unknown_outcome: Collection[str] = (),
         can_request_approval: bool = False,
     ) -> PreparedRun:
-        """Put a run together. `context` came before the request, `pending` are calls of it that may now run.
+        """Build a run. `context`: the items before the request. `pending`: calls of an earlier response to run first.
 
-        `approved`: the ids of those that a person approved. `targets`: the server and the tool of each, by its id.
-        `calls_with_caller_credentials`: the ids of those that run only with credentials that the caller brings.
-        `calls_with_unknown_outcome`: the ids of those that somebody may have run already.
-        `can_request_approval`: the client knows requests for approval.
+        `can_wait`: the run may pause for outputs and approvals of the client.
+        `approved`: the ids of pending calls that a person approved. `targets`: the server and the tool of each, by id.
+        `calls_with_caller_credentials`: the ids of those that run only with credentials that the caller sends.
+        `calls_with_unknown_outcome`: the ids of those that may have run before.
+        `can_request_approval`: the API of the client has approval requests.
+        Raises `BadRequestError` and `APIError` for tools, credentials or a choice that cannot be used.
         """
         backend = self.require_backend(request.model)
         servers = RequestServers(
@@ -95,7 +102,8 @@ class RunBuilder:
             calls_with_unknown_outcome=calls_with_unknown_outcome,
         )
         if request.tool_choice.target is not None or request.tool_choice.allowed is not None:
-            await servers.specs()  # a choice by server needs to know the names of its tools
+            # A choice by server needs the names of its tools.
+            await servers.specs()
         if targets and pending:
             servers.check_caller_credentials(
                 targets[call.call_id] for call in pending if call.call_id in calls_with_caller_credentials
@@ -130,7 +138,7 @@ class RunBuilder:
 
 
 async def _check_tool_choice(choice: ToolChoice, toolbox: Toolbox) -> None:
-    """Refuse to force what nobody has; a model would be asked in vain. Raises `BadRequestError`."""
+    """Refuse to force a tool that does not exist, before a model is paid. Raises `BadRequestError`."""
     if choice.mode != "required" or (choice.name is not None and toolbox.is_client_function(choice.name)):
         return
     offered = {spec.name for spec in await toolbox.collect_specs()}
@@ -142,7 +150,7 @@ async def _check_tool_choice(choice: ToolChoice, toolbox: Toolbox) -> None:
 
 
 def _with_backend_defaults(request: ModelRequest, backend: Backend) -> ModelRequest:
-    """What the request leaves open is as the operator's file says."""
+    """The request, with the operator's settings for fields that it does not set."""
     llm = backend.llm
     if all(value is None for value in (llm.temperature, llm.top_p, llm.max_tokens, backend.response_format)):
         return request
@@ -156,7 +164,7 @@ def _with_backend_defaults(request: ModelRequest, backend: Backend) -> ModelRequ
 
 
 class NoModel:
-    """Says nothing, at no cost."""
+    """A model with an empty answer, for requests that need none."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -165,4 +173,4 @@ class NoModel:
         yield ModelAnswer(items=(), finish="stop")
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Does nothing."""

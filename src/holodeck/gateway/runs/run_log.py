@@ -1,4 +1,4 @@
-"""What a run did, in lines of the log and in numbers: every tool call, and how it all ended. Never an argument."""
+"""Log lines and metrics of a run: one per tool call, and one for its outcome. Arguments are never logged."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from holodeck.models.events import Event, RunFinished, ToolFinished
 from holodeck.tools.toolbox import Toolbox
 
 UNKNOWN_TOOL = "unknown"
-"""A name that a model has made up can be anything: it is neither logged nor counted as it is."""
+"""Stands for a tool name that a model invented, which may be any text: it is neither logged nor counted itself."""
 
 
 def build_run_observer(
     response_id: str, caller_id: str, model: str, toolbox: Toolbox, metrics: Metrics | None, *, has_request_log: bool
 ) -> Callable[[Event], None]:
-    """Hears the events of a run. `model` is the name that clients say; `toolbox` knows which tools exist.
+    """The observer of one run's events. `model` is its public name; `toolbox` knows which tools exist.
 
-    `has_request_log`: somebody waits for its answer, and the line of that request says how it ended, too.
+    `has_request_log`: the outcome is added to the log line of the current request, instead of a line of its own.
     """
 
     def log_tool_call(event: ToolFinished) -> None:
@@ -40,19 +40,19 @@ def build_run_observer(
         result = event.result
         if metrics is not None:
             metrics.count_run(model, result)
-        did: dict[str, object] = {
+        counts: dict[str, object] = {
             "turns": result.turns,
             "tool_calls": result.tool_calls,
             "input_tokens": result.usage.input_tokens,
             "output_tokens": result.usage.output_tokens,
         }
         if result.missing_servers:
-            did["missing_servers"] = ",".join(server.name for server in result.missing_servers)
+            counts["missing_servers"] = ",".join(server.name for server in result.missing_servers)
         if has_request_log:
-            log.add_fields(model=model, run=result.status, **did)
+            log.add_fields(model=model, run=result.status, **counts)
             return
-        ended = {"model": model, "status": result.status, **did, "seconds": round(result.seconds, 4)}
-        log.info("gateway.run", response=response_id, caller=caller_id, **ended)
+        outcome = {"model": model, "status": result.status, **counts, "seconds": round(result.seconds, 4)}
+        log.info("gateway.run", response=response_id, caller=caller_id, **outcome)
 
     def on_event(event: Event) -> None:
         if isinstance(event, ToolFinished):
@@ -64,7 +64,7 @@ def build_run_observer(
 
 
 def _tool_of(event: ToolFinished, toolbox: Toolbox) -> tuple[str, str]:
-    """The server, if any, and the tool of a call, by names that the operator or a server gave."""
+    """The server of a call (empty for a function of an agent) and its tool, by names of the operator or the server."""
     metadata = event.metadata
     if "server" in metadata:
         return str(metadata["server"]), str(metadata.get("tool", event.name))

@@ -1,6 +1,9 @@
-"""The stream of a background response on its way into storage: nobody is shown what is not written down.
+"""Storage of the event stream of a durable response while it runs.
 
-So whoever reads on after a crash, here or at another gateway, finds every number that was ever shown.
+Events are published to readers only after they are stored. So a reader that continues after a crash, at this gateway or
+another, finds every sequence number that was ever sent. One task writes all events that have come since the last write,
+at most every `STREAM_STORE_INTERVAL`. A write that fails is repeated. A write that storage rejects means that another
+process has taken the response over, and abandons the run.
 """
 
 from __future__ import annotations
@@ -14,17 +17,18 @@ import orjson
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
+from holodeck.lib.tasks import TaskSet
 from holodeck.storage.base import ResponseStore
 
-# Seconds between two writes of a stream that somebody follows: it still looks alive.
+# Seconds between two writes of a stream: often enough that a followed stream looks live, with few transactions.
 STREAM_STORE_INTERVAL = 0.2
 
-
+# Begins the events after which the stored resource is written again.
 _ITEM_DONE = b'{"type":"response.output_item.done"'
 
 
 class StreamWriter:
-    """Writes a few times a second what has come since. `publish` is told what may be shown then."""
+    """Stores the stream of one response. Owns its writing task from `start` to `stop`."""
 
     def __init__(
         self,
@@ -36,9 +40,10 @@ class StreamWriter:
         publish: Callable[[list[bytes]], None],
         abandon: Callable[[], None],
     ) -> None:
-        """`first_sequence`: the number of the next event.
+        """`first_sequence`: the sequence number of the next event.
 
-        `abandon` is called when another process writes this stream.
+        `publish` is called with events that have been stored. `abandon` is called when another process writes this
+        stream.
         """
         self._store = store
         self._id = response_id
@@ -49,14 +54,15 @@ class StreamWriter:
         self._pending: list[bytes] = []
         self._wakeup = asyncio.Event()
         self._is_resource_changed = True
+        self._tasks = TaskSet()
         self._task: asyncio.Task[None] | None = None
         self._write_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._write_all(), name=f"keep {self._id}")
+        self._task = self._tasks.start(self._write_all(), name=f"store stream of {self._id}")
 
     def append(self, wire_events: Sequence[bytes]) -> None:
-        """More of the stream."""
+        """Add events to the next write. Does not wait."""
         self._pending += wire_events
         self._is_resource_changed = self._is_resource_changed or any(
             payload.startswith(_ITEM_DONE) for payload in wire_events
@@ -64,15 +70,14 @@ class StreamWriter:
         self._wakeup.set()
 
     async def stop(self) -> list[bytes]:
-        """Stop writing, and hand back what is not written."""
+        """Stop writing, and return the events that are not stored. A write under way is waited for."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-        if (
-            self._write_task is not None
-        ):  # whether a write that is given up was done is not known; so it is not given up
+        if self._write_task is not None:
+            # Not cancelled: whether a cancelled write took effect is not known.
             await asyncio.wait([self._write_task])
             self._write_task.exception()
         rest, self._pending = self._pending, []
@@ -82,7 +87,7 @@ class StreamWriter:
         while True:
             await self._wakeup.wait()
             self._wakeup.clear()
-            self._write_task = asyncio.create_task(self._write_batch())
+            self._write_task = self._tasks.start(self._write_batch())
             try:
                 await asyncio.shield(self._write_task)
             except StorageError as error:
@@ -94,20 +99,20 @@ class StreamWriter:
         batch = list(self._pending)
         if not batch:
             return
-        state = self._writer.build_resource() if self._is_resource_changed else None
+        resource = self._writer.build_resource() if self._is_resource_changed else None
         self._is_resource_changed = False
         try:
-            is_kept = await self._store.append_events(
+            is_accepted = await self._store.append_events(
                 self._id,
                 self._next_sequence,
                 batch,
-                resource=orjson.dumps(state) if state is not None else None,
-                status=str(state["status"]) if state is not None else None,
+                resource=orjson.dumps(resource) if resource is not None else None,
+                status=str(resource["status"]) if resource is not None else None,
             )
         except StorageError:
-            self._is_resource_changed = self._is_resource_changed or state is not None
+            self._is_resource_changed = self._is_resource_changed or resource is not None
             raise
-        if not is_kept:
+        if not is_accepted:
             self._abandon()
             return
         del self._pending[: len(batch)]
