@@ -28,12 +28,11 @@ import orjson
 from holodeck.durable.base import Checkpoints, JSONObject, LazyEngine, WorkEngine, WorkTakenOverError
 from holodeck.engine.checkpointed_steps import CheckpointedSteps
 from holodeck.gateway.runs.active_runs import ActiveRuns
-from holodeck.gateway.runs.live_run import LiveRun
+from holodeck.gateway.runs.live_run import LiveResponse
 from holodeck.gateway.runs.stream_writer import StreamWriter
 from holodeck.gateway.wire.response.replay import replay_events
 from holodeck.gateway.wire.response.resource import usage_to_json
 from holodeck.gateway.wire.response.sent_events import SentEvents
-from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log, tracing
 from holodeck.lib.errors import HoloDeckError, StorageError
 from holodeck.lib.limits import CANCEL_POLL, STORE_RETRY_PAUSE
@@ -65,7 +64,6 @@ RECOVERED_METRIC = "holodeck_background_recovered_total"
 TAKEN_OVER_METRIC = "holodeck_background_taken_over_total"
 _EXECUTOR_PREFIX = "holodeck-"
 
-LiveResponse = LiveRun[ResponseWriter]
 Rebuild = Callable[[str, JSONObject], Awaitable[LiveResponse | None]]
 """Rebuilds a run from its stored input. None: the response has finished or is deleted."""
 

@@ -24,6 +24,7 @@ from holodeck.engine.event_log import EventLog
 from holodeck.engine.loop import RunRequest, run
 from holodeck.gateway.http.errors import NotStoredError, error_events
 from holodeck.gateway.runs.stream_writer import StreamWriter
+from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
 from holodeck.models.events import Event, RunFinished, RunResult
@@ -311,6 +312,10 @@ class LiveRun(Generic[W]):
             await asyncio.shield(self._store_result())
         except StorageError as error:
             self._report_not_stored(error, [])
+
+
+LiveResponse = LiveRun[ResponseWriter]
+"""The run of a response, as opposed to that of a chat completion."""
 
 
 class _CallbackEventLog(EventLog):

@@ -17,14 +17,13 @@ from typing import Any
 import orjson
 
 from holodeck.gateway.auth.callers import Caller, Callers
-from holodeck.gateway.continuation.call_outputs import with_missing_outputs
 from holodeck.gateway.continuation.conversation_lock import ConversationLease, conversation_changing_error
-from holodeck.gateway.continuation.memory import ResponseContext, SocketHistory
-from holodeck.gateway.continuation.pending_calls import CallClaim, PendingCalls
+from holodeck.gateway.continuation.memory import SocketHistory
+from holodeck.gateway.continuation.pending_calls import CallClaim
 from holodeck.gateway.continuation.resolve import Continuation, ContinuationResolver
-from holodeck.gateway.mcp.request_servers import RequestServers
-from holodeck.gateway.runs.live_run import LiveRun
-from holodeck.gateway.runs.run_builder import NoModel, RunBuilder
+from holodeck.gateway.runs.finisher import ResponseFinisher, build_stored_response
+from holodeck.gateway.runs.live_run import LiveResponse, LiveRun
+from holodeck.gateway.runs.run_builder import NoModel, PreparedRun, RunBuilder
 from holodeck.gateway.sealing import SealKeys
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.request.body import ResponseRequest, read_request
@@ -35,15 +34,13 @@ from holodeck.gateway.wire.response.writer import ResponseWriter, client_runs_ev
 from holodeck.lib import tracing
 from holodeck.lib.errors import ExecutionError, StorageError
 from holodeck.lib.ids import new_id
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
-from holodeck.models.items_json import encode_items
 from holodeck.storage.base import UNFINISHED_STATUSES, ResponseStore, StoredResponse
 
 # Attempts of one request to lease a conversation that other requests change between its read and its lease. Each
 # attempt reads the conversation again.
 LEASE_ATTEMPTS = 5
 
-LiveResponse = LiveRun[ResponseWriter]
+__all__ = ["LEASE_ATTEMPTS", "LiveResponse", "ResponseBuilder"]
 
 
 class ResponseBuilder:
@@ -68,6 +65,8 @@ class ResponseBuilder:
         self._store = store
         self._seal_keys = seal_keys
         self._continuations = continuations
+        output = run_builder.config.mcp_output
+        self._output_mode = None if output == "auto" else output
 
     async def build(
         self,
@@ -213,7 +212,7 @@ class ResponseBuilder:
         `lease` and `claim` are referenced by the run, and live as long as it.
         """
         request = add_found_tools(request, chain(continuation.context, request.input.items))
-        start = await self._run_builder.build(
+        prepared = await self._run_builder.build(
             request,
             response_id,
             context=continuation.context,
@@ -227,20 +226,52 @@ class ResponseBuilder:
             can_request_approval=True,
         )
         if stored is None:
-            await start.servers.check_required()
+            await prepared.servers.check_required()
         if claim is not None:
-            start.servers.started = claim.started
-        output = self._run_builder.config.mcp_output
-        mode = None if output == "auto" else output
-        forgets = client_runs_every_function_call(mode, client_kind)
-        writer = ResponseWriter(
+            prepared.servers.started = claim.started
+        finisher = ResponseFinisher(
+            self._store,
+            self._continuations,
+            request=request,
+            caller=caller,
+            continuation=continuation,
+            servers=prepared.servers,
+            is_rebuilt=stored is not None,
+            drops_tool_calls=client_runs_every_function_call(self._output_mode, client_kind),
+            socket_history=socket_history,
+            lease=lease,
+            claim=claim,
+            in_flight=self._in_flight,
+        )
+        provider = prepared.backend.provider
+        return LiveRun(
+            prepared.request,
+            provider if request.needs_model else NoModel(provider.name),
+            prepared.toolbox,
+            self._build_writer(request, caller, continuation, prepared, client_kind, stored, sent_events),
+            caller_id=caller.id,
+            store=finisher.finish,
+            wire_events=sent_events,
+        )
+
+    def _build_writer(
+        self,
+        request: ResponseRequest,
+        caller: Caller,
+        continuation: Continuation,
+        prepared: PreparedRun,
+        client_kind: ClientKind,
+        stored: StoredResponse | None,
+        sent_events: Sequence[bytes],
+    ) -> ResponseWriter:
+        return ResponseWriter(
             request,
-            response_id=start.request.run_id,
+            response_id=prepared.request.run_id,
             created_at=time.time() if stored is None else stored.created_at,
-            model=start.backend.name,
-            mode=mode,
-            servers=start.servers,
-            pending=start.request.pending,
+            model=prepared.backend.name,
+            mode=self._output_mode,
+            servers=prepared.servers,
+            pending=prepared.request.pending,
             approved=continuation.decisions.approved,
             listed_servers=continuation.listed_servers,
             client_kind=client_kind,
@@ -249,133 +280,3 @@ class ResponseBuilder:
             is_durable=self._is_durable and request.background and not request.has_secrets,
             sent_events=SentEvents(sent_events) if stored is not None else None,
         )
-
-        async def append_to_conversation(
-            live: LiveResponse, output: Sequence[dict[str, Any]], pending: PendingCalls
-        ) -> None:
-            threads = self._continuations.conversations
-            if not _may_be_retried(live, continuation):
-                await threads.append_response(request, output, pending, caller, live.id)
-            elif continuation.conversation_to_lease is not None or stored is not None:
-                await threads.release(threads.lease(str(request.conversation_id), live.id), caller)
-
-        async def store_result(
-            live: LiveResponse, lease: ConversationLease | None = lease, claim: CallClaim | None = claim
-        ) -> None:
-            resource = live.writer.build_resource()
-            waiting = _collect_pending_calls(live, resource, continuation, start.servers)
-            record = build_stored_response(live, request, continuation, waiting, resource)
-            if claim is not None:
-                await self._continuations.claims.release_unstarted(claim)
-            if waiting.calls:
-                is_found = request.conversation_id is None and (request.store or socket_history is not None)
-                await self._continuations.claims.store_pending(waiting, caller.id, live.id, is_findable=is_found)
-                if is_found and not request.store:
-                    self._continuations.pending_call_cache.store(caller.id, live.id, waiting)
-            if forgets and continuation.client_items and live.result is not None and live.result.tool_calls:
-                made = (*continuation.decisions.run, *live.result.items)
-                self._continuations.tool_history.store(
-                    caller.id, continuation.client_items, made, is_client=request.is_client_function
-                )
-            if socket_history is not None:
-                items = (*continuation.context, *_new_items_of(live, request, continuation))
-                size = len(record.items) + (continuation.size if continuation.is_stored else 0)
-                socket_history.store(
-                    live.id, ResponseContext(items=items, size=size, pending=waiting, is_stored=request.store)
-                )
-            if request.conversation_id is not None:
-                # First: what has ended is not gone on with, and adding to a conversation again does nothing.
-                try:
-                    await append_to_conversation(live, resource["output"], waiting)
-                except StorageError:
-                    if lease is not None and not request.background:  # in the background it is tried again
-                        self._continuations.conversations.discard(lease)
-                    raise
-            if not request.store:
-                return
-            if not live.is_durable:
-                await self._store.save(record, is_alone=self._in_flight() <= 1)
-            elif not await self._store.finish(record):
-                live.abandon()
-
-        return LiveRun(
-            start.request,
-            start.backend.provider if request.needs_model else NoModel(start.backend.provider.name),
-            start.toolbox,
-            writer,
-            caller_id=caller.id,
-            store=store_result,
-            wire_events=sent_events,
-        )
-
-
-def build_stored_response(
-    live: LiveResponse,
-    request: ResponseRequest,
-    continuation: Continuation | None = None,
-    pending: PendingCalls | None = None,
-    resource: dict[str, Any] | None = None,
-) -> StoredResponse:
-    """The record of a response as far as it has come. `resource`: its JSON, if it is built already."""
-    resource = live.writer.build_resource() if resource is None else resource
-    earlier: tuple[Item, ...] = ()
-    if continuation is not None:
-        # A context that is in no stored chain becomes part of this record.
-        earlier = continuation.decisions.refused if continuation.is_stored else continuation.context
-    return StoredResponse(
-        id=live.id,
-        owner=live.caller_id,
-        created_at=float(resource["created_at"]),
-        status=str(resource["status"]),
-        previous_id=request.previous_response_id if continuation is None or continuation.is_stored else None,
-        conversation_id=request.conversation_id,
-        resource=live.writer.encode_resource(resource),
-        input_items=orjson.dumps(request.input.wire_items),
-        items=encode_items((*earlier, *_new_items_of(live, request, continuation))),
-        pending=(pending or PendingCalls()).encode(),
-        events=b"\n".join(live.wire_events),
-    )
-
-
-def _collect_pending_calls(
-    live: LiveResponse, resource: Mapping[str, Any], continuation: Continuation, servers: RequestServers
-) -> PendingCalls:
-    """The pending calls of a response that has ended, and the servers whose tools its client has seen."""
-    lists = [item for item in resource["output"] if item["type"] == "mcp_list_tools"]
-    listed = {item["server_label"] for item in lists if item.get("error") is None}
-    pending = live.result.pending if live.result is not None else ()
-    if live.result is None or not pending:
-        return PendingCalls(listed_servers=continuation.listed_servers | listed)
-    answered = {item.call_id for item in live.result.items if isinstance(item, FunctionCallOutput)}
-    calls = (item for item in live.result.items if isinstance(item, FunctionCall))
-    return PendingCalls(
-        calls=pending,
-        # As the run found it, not derived from the servers of now: after a crash one may be away.
-        needs_approval=live.result.held,
-        listed_servers=continuation.listed_servers | listed,
-        targets=servers.call_targets(pending),
-        calls_with_caller_credentials=servers.calls_with_caller_credentials(pending),
-        paused_calls=tuple(call for call in calls if call.call_id not in answered),
-    )
-
-
-def _may_be_retried(live: LiveResponse, continuation: Continuation) -> bool:
-    """Whether a run failed before any call. SDKs retry such a request, so its input is not added to a conversation."""
-    result = live.result
-    if result is None or result.status not in ("failed", "cancelled") or continuation.decisions.run:
-        return False
-    return not any(isinstance(item, FunctionCall) for item in result.items)
-
-
-def _new_items_of(live: LiveResponse, request: ResponseRequest, continuation: Continuation | None) -> tuple[Item, ...]:
-    """What a response adds to the context: its input, then its output, with an output for each call."""
-    # None before the end of the run: the record is then what remains if the gateway dies.
-    result = live.result
-    output = with_missing_outputs(
-        result.items if result is not None else (),
-        resumed_calls=continuation.decisions.run if continuation is not None else (),
-        pending=result.pending if result is not None else (),
-        is_client_function=request.is_client_function,
-        is_cut=result is None or result.status in ("cancelled", "failed"),
-    )
-    return (*request.input.items, *output)

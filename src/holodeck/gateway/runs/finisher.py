@@ -1,0 +1,223 @@
+"""What happens at the end of a response's run: `ResponseFinisher`, and the record that is stored.
+
+The steps of `ResponseFinisher.finish` are ordered for a crash or a storage error between any two of them. All of them
+may run again for the same run (a background response is retried until it is stored), and none takes effect twice:
+
+1. release the claimed calls that did not reach their tools;
+2. store the calls that the response leaves pending, before a client can see and answer them;
+3. remember in memory what the client or its WebSocket will not send back;
+4. append the response to its conversation, or release the lease of one that added nothing;
+5. save the record, which makes the response finished. It is last, because a finished response is not resumed after a
+   crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from holodeck.gateway.auth.callers import Caller
+from holodeck.gateway.continuation.call_outputs import with_missing_outputs
+from holodeck.gateway.continuation.conversation_lock import ConversationLease
+from holodeck.gateway.continuation.memory import ResponseContext, SocketHistory
+from holodeck.gateway.continuation.pending_calls import CallClaim, PendingCalls
+from holodeck.gateway.continuation.resolve import Continuation, ContinuationResolver
+from holodeck.gateway.mcp.request_servers import RequestServers
+from holodeck.gateway.runs.live_run import LiveResponse
+from holodeck.gateway.wire.request.body import ResponseRequest
+from holodeck.lib.errors import StorageError
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
+from holodeck.models.items_json import encode_items
+from holodeck.storage.base import ResponseStore, StoredResponse
+
+
+class ResponseFinisher:
+    """Stores one response when its run has ended.
+
+    The run holds the only reference to its finisher, and so the finisher's `lease` and `claim` live as long as the run.
+    """
+
+    def __init__(
+        self,
+        store: ResponseStore,
+        continuations: ContinuationResolver,
+        *,
+        request: ResponseRequest,
+        caller: Caller,
+        continuation: Continuation,
+        servers: RequestServers,
+        is_rebuilt: bool,
+        drops_tool_calls: bool,
+        socket_history: SocketHistory | None,
+        lease: ConversationLease | None,
+        claim: CallClaim | None,
+        in_flight: Callable[[], int],
+    ) -> None:
+        """`is_rebuilt`: the run is that of an earlier process, whose claim and lease are in storage only.
+
+        `drops_tool_calls`: the client does not send back the gateway's own tool calls: see `ToolHistoryCache`.
+        `in_flight`: how many requests there are now.
+        """
+        self._store = store
+        self._continuations = continuations
+        self._request = request
+        self._caller = caller
+        self._continuation = continuation
+        self._servers = servers
+        self._is_rebuilt = is_rebuilt
+        self._drops_tool_calls = drops_tool_calls
+        self._socket_history = socket_history
+        self._lease = lease
+        self._claim = claim
+        self._in_flight = in_flight
+
+    async def finish(self, live: LiveResponse) -> None:
+        """Store a run that has ended. Raises `StorageError`; may then be called again.
+
+        Abandons a durable run whose response another process has finished or taken over.
+        """
+        resource = live.writer.build_resource()
+        pending = _collect_pending_calls(live, resource, self._continuation, self._servers)
+        record = build_stored_response(live, self._request, self._continuation, pending, resource)
+        await self._release_unstarted()
+        await self._store_pending(live, pending)
+        self._remember_for_client(live, record, pending)
+        await self._append_to_conversation(live, resource["output"], pending)
+        await self._save(live, record)
+
+    async def _release_unstarted(self) -> None:
+        if self._claim is not None:
+            await self._continuations.claims.release_unstarted(self._claim)
+
+    async def _store_pending(self, live: LiveResponse, pending: PendingCalls) -> None:
+        """Store pending calls, and cache those of a response that is not stored itself."""
+        if not pending.calls:
+            return
+        request, caller_id = self._request, self._caller.id
+        is_findable = request.conversation_id is None and (request.store or self._socket_history is not None)
+        await self._continuations.claims.store_pending(pending, caller_id, live.id, is_findable=is_findable)
+        if is_findable and not request.store:
+            self._continuations.pending_call_cache.store(caller_id, live.id, pending)
+
+    def _remember_for_client(self, live: LiveResponse, record: StoredResponse, pending: PendingCalls) -> None:
+        """Remember in memory the tool calls that the client drops, and the context for its WebSocket."""
+        request, continuation = self._request, self._continuation
+        has_calls = live.result is not None and live.result.tool_calls > 0
+        if live.result is not None and has_calls and self._drops_tool_calls and continuation.client_items:
+            self._continuations.tool_history.store(
+                self._caller.id,
+                continuation.client_items,
+                (*continuation.decisions.run, *live.result.items),
+                is_client=request.is_client_function,
+            )
+        if self._socket_history is not None:
+            items = (*continuation.context, *_new_items_of(live, request, continuation))
+            size = len(record.items) + (continuation.size if continuation.is_stored else 0)
+            self._socket_history.store(
+                live.id, ResponseContext(items=items, size=size, pending=pending, is_stored=request.store)
+            )
+
+    async def _append_to_conversation(
+        self, live: LiveResponse, output: Sequence[dict[str, Any]], pending: PendingCalls
+    ) -> None:
+        """Append the response to its conversation. One that its client may retry only releases its lease.
+
+        Comes before the record is saved: a finished response is not resumed, and appending again does nothing.
+        """
+        if self._request.conversation_id is None:
+            return
+        conversations = self._continuations.conversations
+        try:
+            if not _may_be_retried(live, self._continuation):
+                await conversations.append_response(self._request, output, pending, self._caller, live.id)
+            elif self._continuation.conversation_to_lease is not None or self._is_rebuilt:
+                lease = conversations.lease(self._request.conversation_id, live.id)
+                await conversations.release(lease, self._caller)
+        except StorageError:
+            # A background response is stored again later, and keeps its lease until then.
+            if self._lease is not None and not self._request.background:
+                conversations.discard(self._lease)
+            raise
+
+    async def _save(self, live: LiveResponse, record: StoredResponse) -> None:
+        """Save the record of a response that is to be stored. A durable one is saved only if it is still this run's."""
+        if not self._request.store:
+            return
+        if not live.is_durable:
+            await self._store.save(record, is_alone=self._in_flight() <= 1)
+        elif not await self._store.finish(record):
+            live.abandon()
+
+
+def build_stored_response(
+    live: LiveResponse,
+    request: ResponseRequest,
+    continuation: Continuation | None = None,
+    pending: PendingCalls | None = None,
+    resource: dict[str, Any] | None = None,
+) -> StoredResponse:
+    """The record of a response as far as it has come. `resource`: its JSON, if it is built already."""
+    resource = live.writer.build_resource() if resource is None else resource
+    earlier: tuple[Item, ...] = ()
+    if continuation is not None:
+        # A context that is in no stored chain becomes part of this record.
+        earlier = continuation.decisions.refused if continuation.is_stored else continuation.context
+    return StoredResponse(
+        id=live.id,
+        owner=live.caller_id,
+        created_at=float(resource["created_at"]),
+        status=str(resource["status"]),
+        previous_id=request.previous_response_id if continuation is None or continuation.is_stored else None,
+        conversation_id=request.conversation_id,
+        resource=live.writer.encode_resource(resource),
+        input_items=orjson.dumps(request.input.wire_items),
+        items=encode_items((*earlier, *_new_items_of(live, request, continuation))),
+        pending=(pending or PendingCalls()).encode(),
+        events=b"\n".join(live.wire_events),
+    )
+
+
+def _collect_pending_calls(
+    live: LiveResponse, resource: Mapping[str, Any], continuation: Continuation, servers: RequestServers
+) -> PendingCalls:
+    """The pending calls of a response that has ended, and the servers whose tools its client has seen."""
+    lists = [item for item in resource["output"] if item["type"] == "mcp_list_tools"]
+    listed = {item["server_label"] for item in lists if item.get("error") is None}
+    pending = live.result.pending if live.result is not None else ()
+    if live.result is None or not pending:
+        return PendingCalls(listed_servers=continuation.listed_servers | listed)
+    answered = {item.call_id for item in live.result.items if isinstance(item, FunctionCallOutput)}
+    calls = (item for item in live.result.items if isinstance(item, FunctionCall))
+    return PendingCalls(
+        calls=pending,
+        # As the run found it, not derived from the servers of now: after a crash one may be away.
+        needs_approval=live.result.held,
+        listed_servers=continuation.listed_servers | listed,
+        targets=servers.call_targets(pending),
+        calls_with_caller_credentials=servers.calls_with_caller_credentials(pending),
+        paused_calls=tuple(call for call in calls if call.call_id not in answered),
+    )
+
+
+def _may_be_retried(live: LiveResponse, continuation: Continuation) -> bool:
+    """Whether a run failed before any call. SDKs retry such a request, so its input is not added to a conversation."""
+    result = live.result
+    if result is None or result.status not in ("failed", "cancelled") or continuation.decisions.run:
+        return False
+    return not any(isinstance(item, FunctionCall) for item in result.items)
+
+
+def _new_items_of(live: LiveResponse, request: ResponseRequest, continuation: Continuation | None) -> tuple[Item, ...]:
+    """What a response adds to the context: its input, then its output, with an output for each call."""
+    # None before the end of the run: the record is then what remains if the gateway dies.
+    result = live.result
+    output = with_missing_outputs(
+        result.items if result is not None else (),
+        resumed_calls=continuation.decisions.run if continuation is not None else (),
+        pending=result.pending if result is not None else (),
+        is_client_function=request.is_client_function,
+        is_cut=result is None or result.status in ("cancelled", "failed"),
+    )
+    return (*request.input.items, *output)
