@@ -66,9 +66,11 @@ MAX_REFERENCES = 64
 class Continuation:
     """Everything that a request starts from: earlier items, pending calls, and the decisions about them."""
 
-    context: tuple[Item, ...]
-    decisions: ApprovalDecisions
-    listed_servers: frozenset[str]
+    context: tuple[Item, ...] = ()
+    """The items before those of the request."""
+    decisions: ApprovalDecisions = field(default_factory=ApprovalDecisions)
+    listed_servers: frozenset[str] = frozenset()
+    """The labels of servers whose tools the client has seen."""
     size: int = 0
     """Bytes of the earlier items."""
     targets: Mapping[str, tuple[str, str]] = field(default_factory=dict)

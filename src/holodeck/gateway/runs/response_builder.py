@@ -212,18 +212,9 @@ class ResponseBuilder:
         `lease` and `claim` are referenced by the run, and live as long as it.
         """
         request = add_found_tools(request, chain(continuation.context, request.input.items))
-        prepared = await self._run_builder.build(
-            request,
-            response_id,
-            context=continuation.context,
-            pending=continuation.decisions.run,
-            can_wait=request.store or socket_history is not None or request.conversation_id is not None,
-            caller_id=caller.id,
-            approved=continuation.decisions.approved,
-            targets=continuation.targets,
-            calls_with_caller_credentials=continuation.calls_with_caller_credentials,
-            calls_with_unknown_outcome=continuation.calls_with_unknown_outcome,
-            can_request_approval=True,
+        can_wait = request.store or socket_history is not None or request.conversation_id is not None
+        prepared = await self._run_builder.build_continued(
+            request, response_id, continuation, can_wait=can_wait, caller_id=caller.id
         )
         if stored is None:
             await prepared.servers.check_required()

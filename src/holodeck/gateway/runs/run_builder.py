@@ -7,11 +7,12 @@ arguments, which the service closes.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 
 from holodeck.engine.loop import RunRequest
 from holodeck.gateway.backends import Backend
+from holodeck.gateway.continuation.resolve import Continuation
 from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
 from holodeck.gateway.mcp.request_server_policy import RequestServerPolicy
@@ -73,21 +74,31 @@ class RunBuilder:
         run_id: str,
         *,
         context: tuple[Item, ...] = (),
-        pending: tuple[FunctionCall, ...] = (),
         can_wait: bool,
         caller_id: str,
-        approved: Collection[str] = (),
-        targets: Mapping[str, tuple[str, str]] | None = None,
-        calls_with_caller_credentials: Collection[str] = (),
-        calls_with_unknown_outcome: Collection[str] = (),
-        can_request_approval: bool = False,
     ) -> PreparedRun:
-        """Build a run. `context`: the items before the request. `pending`: calls of an earlier response to run first.
+        """Build a run that starts without pending calls and never requests approval.
+
+        `context`: the items before the request. See `build_continued` for the rest.
+        """
+        continuation = Continuation(context=context)
+        return await self.build_continued(
+            request, run_id, continuation, can_wait=can_wait, caller_id=caller_id, can_request_approval=False
+        )
+
+    async def build_continued(
+        self,
+        request: ResponseRequest,
+        run_id: str,
+        continuation: Continuation,
+        *,
+        can_wait: bool,
+        caller_id: str,
+        can_request_approval: bool = True,
+    ) -> PreparedRun:
+        """Build a run that first runs the decided pending calls of its continuation.
 
         `can_wait`: the run may pause for outputs and approvals of the client.
-        `approved`: the ids of pending calls that a person approved. `targets`: the server and the tool of each, by id.
-        `calls_with_caller_credentials`: the ids of those that run only with credentials that the caller sends.
-        `calls_with_unknown_outcome`: the ids of those that may have run before.
         `can_request_approval`: the API of the client has approval requests.
         Raises `BadRequestError` and `APIError` for tools, credentials or a choice that cannot be used.
         """
@@ -98,18 +109,13 @@ class RunBuilder:
             pool=self.pool,
             caller_id=caller_id,
             can_request_approval=can_request_approval and can_answer_approvals(request, self.config.mcp_output),
-            approved=approved,
-            calls_with_unknown_outcome=calls_with_unknown_outcome,
+            approved=continuation.decisions.approved,
+            calls_with_unknown_outcome=continuation.calls_with_unknown_outcome,
         )
         if request.tool_choice.target is not None or request.tool_choice.allowed is not None:
             # A choice by server needs the names of its tools.
             await servers.specs()
-        if targets and pending:
-            servers.check_caller_credentials(
-                targets[call.call_id] for call in pending if call.call_id in calls_with_caller_credentials
-            )
-            await servers.specs()
-            pending = tuple(servers.bind_call(call, targets.get(call.call_id)) for call in pending)
+        pending = await _bind_pending_calls(servers, continuation)
         choice = request.tool_choice.resolve(servers.tool_names)
         toolbox = Toolbox(
             [*backend.functions, servers],
@@ -124,7 +130,7 @@ class RunBuilder:
             agent=backend.name,
             provider=str(backend.llm.provider),
             model=_with_backend_defaults(
-                request.build_model_request(context, choice, instructions=backend.instructions), backend
+                request.build_model_request(continuation.context, choice, instructions=backend.instructions), backend
             ),
             max_turns=min(backend.max_turns, self.config.limits.max_turns),
             max_tool_calls=request.max_tool_calls,
@@ -135,6 +141,18 @@ class RunBuilder:
             can_pause=can_wait,
         )
         return PreparedRun(backend=backend, servers=servers, toolbox=toolbox, request=run_request)
+
+
+async def _bind_pending_calls(servers: RequestServers, continuation: Continuation) -> tuple[FunctionCall, ...]:
+    """The pending calls to run, each bound to the server and the tool that it was made for."""
+    calls, targets = continuation.decisions.run, continuation.targets
+    if not targets or not calls:
+        return calls
+    servers.check_caller_credentials(
+        targets[call.call_id] for call in calls if call.call_id in continuation.calls_with_caller_credentials
+    )
+    await servers.specs()
+    return tuple(servers.bind_call(call, targets.get(call.call_id)) for call in calls)
 
 
 async def _check_tool_choice(choice: ToolChoice, toolbox: Toolbox) -> None:
