@@ -91,26 +91,26 @@ class ConversationState:
         Raises `APIError` when it does not exist, is too large, repeats items of the request, or is leased by a
         response that is alive.
         """
-        thread = await self._store.read_conversation(
+        conversation = await self._store.read_conversation(
             conversation_id, caller.id, limit=_MAX_CONVERSATION_ITEMS + 1, max_bytes=self._max_bytes
         )
-        if thread is None:
+        if conversation is None:
             raise not_found_error("Conversation", conversation_id)
-        size = sum(len(item.data) for item in thread.items)
+        size = sum(len(item.data) for item in conversation.items)
         check_context_size(size, self._max_bytes, "conversation")
-        if len(thread.items) > _MAX_CONVERSATION_ITEMS:
+        if len(conversation.items) > _MAX_CONVERSATION_ITEMS:
             raise context_too_long_error(
                 f"the conversation has more than {_MAX_CONVERSATION_ITEMS} items", "conversation"
             )
-        if thread.leased_by is not None and await self._check_lease_is_live(thread, caller):
-            raise _conversation_locked_error(thread.leased_by)
-        read = await _parse_conversation_items(thread.items, request_input.sealed, "conversation")
-        refuse_duplicates(read, request_input, {item.id for item in thread.items})
+        if conversation.leased_by is not None and await self._check_lease_is_live(conversation, caller):
+            raise _conversation_locked_error(conversation.leased_by)
+        read = await _parse_conversation_items(conversation.items, request_input.sealed, "conversation")
+        refuse_duplicates(read, request_input, {item.id for item in conversation.items})
         found = _build_conversation_context(
             read,
-            PendingCalls() if thread.pending_calls is None else PendingCalls.decode(thread.pending_calls),
+            PendingCalls() if conversation.pending_calls is None else PendingCalls.decode(conversation.pending_calls),
             request_input,
-            thread,
+            conversation,
         )
         return replace(found, items=tuple(without_orphan_outputs(read.items)), size=size)
 
@@ -194,13 +194,13 @@ class ConversationState:
         encoded = pending.encode() if pending.calls else None
         await self._store.add_items(conversation_id, caller.id, items, response_id=response_id, pending_calls=encoded)
 
-    async def _check_lease_is_live(self, thread: ConversationContents, caller: Caller) -> bool:
+    async def _check_lease_is_live(self, conversation: ConversationContents, caller: Caller) -> bool:
         """Whether the response that leases the conversation is still running, in this gateway or another."""
-        response_id = thread.leased_by or ""
+        response_id = conversation.leased_by or ""
         record = await self._store.get(response_id, caller.id)
         if record is not None:
             return record.status in UNFINISHED_STATUSES
-        return response_id in self._leases if thread.is_leased_here else thread.is_leaseholder_alive
+        return response_id in self._leases if conversation.is_leased_here else conversation.is_leaseholder_alive
 
 
 async def _parse_conversation_items(items: Sequence[ConversationItem], sealed: SealedInput | None, param: str) -> Input:
@@ -213,7 +213,7 @@ async def _parse_conversation_items(items: Sequence[ConversationItem], sealed: S
 
 
 def _build_conversation_context(
-    read: Input, pending: PendingCalls, request_input: Input, thread: ConversationContents
+    read: Input, pending: PendingCalls, request_input: Input, conversation: ConversationContents
 ) -> ConversationContext:
     """Restore the pending calls in the items that were read, and answer calls that are not pending any more."""
     turn = restore_calls(read, pending.paused_calls, pending.unseen_calls)
@@ -224,7 +224,7 @@ def _build_conversation_context(
     other = pending_calls_of(read)
     calls = (*pending.calls, *other.calls)
     skipped = answer_skipped_calls(read, request_input, paused_calls=turn, pending_ids={call.call_id for call in calls})
-    unknown = frozenset(call.call_id for call in pending.calls) if thread.leased_by is not None else frozenset()
+    unknown = frozenset(call.call_id for call in pending.calls) if conversation.leased_by is not None else frozenset()
     if not unknown and any(call.call_id in skipped for call in turn):
         abandon_pending_calls(
             read, pending.unseen_calls, [call for call in pending.calls if call.call_id in pending.needs_approval]
@@ -242,7 +242,7 @@ def _build_conversation_context(
         ),
         approvals=approvals,
         calls_with_unknown_outcome=unknown,
-        to_lease=thread if turn or other.calls else None,
+        to_lease=conversation if turn or other.calls else None,
     )
 
 

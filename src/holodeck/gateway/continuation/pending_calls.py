@@ -24,6 +24,7 @@ from holodeck.gateway.wire.item_ids import approval_id, is_unique
 from holodeck.gateway.wire.request.parsed_input import Input
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
+from holodeck.lib.tasks import TaskSet
 from holodeck.lib.types import record
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, output_id
 from holodeck.models.items_json import decode_items, encode_items
@@ -135,7 +136,7 @@ class CallClaims:
 
     def __init__(self, store: ResponseStore) -> None:
         self._store = store
-        self._release_tasks: set[asyncio.Task[None]] = set()
+        self._release_tasks = TaskSet()
 
     async def store_pending(
         self, pending: PendingCalls, caller_id: str, response_id: str, *, is_findable: bool
@@ -198,7 +199,7 @@ class CallClaims:
         claim = CallClaim(caller_id, response_id, {call.call_id: approval_id(call) for call in calls})
         others = await self._store.claim_calls(caller_id, claim.approval_ids.values(), response_id)
         if others and self._release_tasks:
-            await asyncio.wait(self._release_tasks)
+            await self._release_tasks.wait()
             others = await self._store.claim_calls(caller_id, claim.approval_ids.values(), response_id)
         if others:
             raise _already_claimed_error(others, {approval_id(call) for call in calls if call.call_id in approved})
@@ -222,14 +223,12 @@ class CallClaims:
         if not unstarted:
             return
         try:
-            loop = asyncio.get_running_loop()
+            asyncio.get_running_loop()
         except RuntimeError:
             # The gateway has ended, and whether the calls started is not known any more.
             return
         releasing = self._release_if_not_stored(caller_id, response_id, unstarted)
-        task = loop.create_task(releasing, name=f"release claims of {response_id}")
-        self._release_tasks.add(task)
-        task.add_done_callback(self._release_tasks.discard)
+        self._release_tasks.start(releasing, name=f"release claims of {response_id}")
 
     async def _release_if_not_stored(self, caller_id: str, response_id: str, approval_ids: Collection[str]) -> None:
         try:
