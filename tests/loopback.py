@@ -23,11 +23,29 @@ async def wait_read(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0)
 
 
+async def wait_read_elsewhere(writer: asyncio.StreamWriter) -> None:
+    """Wait until another process on this machine has read every byte that was written."""
+    own = writer.get_extra_info("socket")
+    ports = f":{own.getpeername()[1]:04X}", f":{own.getsockname()[1]:04X}"
+    while (  # noqa: ASYNC110 - the kernel has no event for it
+        writer.transport.get_write_buffer_size()
+        or _pending(own.fileno(), termios.TIOCOUTQ)
+        or not all(queues.endswith(":00000000") for queues in _kernel_queues(*ports))
+    ):
+        await asyncio.sleep(0.02)
+
+
 async def wait_full(writer: asyncio.StreamWriter) -> None:
     """Wait until the other end can send no more to this one, which does not read."""
     other = _other_end(writer)
     while select.select([], [other], [], 0)[1]:  # noqa: ASYNC110 - the kernel has no event for it
         await asyncio.sleep(0)
+
+
+def _kernel_queues(own_port: str, other_port: str) -> list[str]:
+    """Bytes to send and bytes to read of the connection with these ports, in hexadecimal."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [row[4] for row in rows if row[1].endswith(own_port) and row[2].endswith(other_port)]
 
 
 def _pending(number: int, request: int) -> int:

@@ -23,7 +23,7 @@ from gateway.raw_websocket import (
     upgrade_request,
 )
 from gateway.running_gateway import RunningGateway, run_gateway
-from loopback import wait_read
+from loopback import wait_read, wait_read_elsewhere
 
 from holodeck.gateway.endpoints.responses_ws import MAX_QUEUED_MESSAGES
 from holodeck.gateway.server.ws_protocol import GatewayWebSocketProtocol
@@ -221,6 +221,8 @@ async def test_only_the_last_pong_is_queued_for_a_client_that_does_not_read(tmp_
         client = await open_raw_socket(served.url, is_reading=False)
         times = 60_000
         await client.send(b"".join(encode_frame(PING, str(at).encode().rjust(125)) for at in range(times)))
+        # A gateway that has not read them all would find a client that reads again.
+        await wait_read_elsewhere(client.writer)
         answers = 0
         opcode, data = PING, b""
         # A gateway pings, too, if all of this takes some time.

@@ -52,7 +52,9 @@ async def test_structured_content_that_breaks_its_schema_is_kept_with_a_warning(
 
 @async_test
 async def test_an_answer_over_the_limit_is_cut_and_marked(tmp_path: Path) -> None:
-    async with create_mcp_plugin(faulty_tool(tmp_path, "huge-line", max_result_bytes=40_000_000)) as server:
+    async with create_mcp_plugin(
+        faulty_tool(tmp_path, "huge-line", max_result_bytes=40_000_000, request_timeout=25)
+    ) as server:
         result = await server.call_tool("echo", text="x")
         assert result.success
         assert result.metadata["truncated"] is True
@@ -62,7 +64,8 @@ async def test_an_answer_over_the_limit_is_cut_and_marked(tmp_path: Path) -> Non
 
 @async_test
 async def test_a_line_that_is_much_too_long_is_dropped_and_fails_its_call_only(tmp_path: Path) -> None:
-    async with create_mcp_plugin(faulty_tool(tmp_path, "huge-line", max_result_bytes=1_000_000, times=1)) as server:
+    tool = faulty_tool(tmp_path, "huge-line", max_result_bytes=1_000_000, times=1, request_timeout=25)
+    async with create_mcp_plugin(tool) as server:
         result = await server.call_tool("echo", text="x")
         assert "max_result_bytes" in str(result.error)
         assert (await server.call_tool("echo", text="next")).text == "next"
