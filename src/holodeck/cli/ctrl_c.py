@@ -31,7 +31,7 @@ def exit_on_interrupt() -> Iterator[None]:
     """
     is_ours = signal.getsignal(signal.SIGINT) is interrupt_once
     if is_ours:
-        signal.signal(signal.SIGINT, _print_and_exit)
+        signal.signal(signal.SIGINT, print_and_exit)
     try:
         yield
     finally:
@@ -57,7 +57,8 @@ def interrupt_once(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _print_and_exit(_signal: int, _frame: FrameType | None) -> None:
+def print_and_exit(_signal: int, _frame: FrameType | None) -> None:
+    """End the process at once, with the line that every stopped command ends with."""
     # A further press would interrupt this handler and print the line twice.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(OSError):

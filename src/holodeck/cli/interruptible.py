@@ -14,9 +14,10 @@ from collections.abc import Coroutine
 from types import FrameType
 from typing import Any, TypeVar
 
-from holodeck.cli.ctrl_c import exit_interrupted, interrupt_once
+from holodeck.cli.ctrl_c import exit_interrupted, interrupt_once, print_and_exit
 
-# Presses that the event loop may leave unprocessed: after as many it is blocked, and `KeyboardInterrupt` is raised.
+# Presses that the event loop may leave unprocessed. The next one ends the process: the loop is blocked, and an
+# exception raised from here could be lost in a callback, which prints it as a traceback.
 _MAX_UNDELIVERED = 2
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ class _CtrlCHandler:
 
     def on_signal(self, _signal: int, _frame: FrameType | None) -> None:
         if self.pressed - self.delivered >= _MAX_UNDELIVERED:
-            raise KeyboardInterrupt
+            print_and_exit(_signal, _frame)
         self.pressed += 1
         self._loop.call_soon_threadsafe(self._cancel_task)
 
