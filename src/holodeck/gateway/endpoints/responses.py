@@ -94,7 +94,11 @@ class Responses:
             return await self._stream_response(response_id, caller, after, request.client_kind)
         live = self._find_live(response_id, caller)
         if live is not None:
-            return json_reply(live.writer.build_resource())
+            resource = live.writer.build_resource()
+            if resource["status"] in UNFINISHED_STATUSES:
+                return json_reply(resource)
+            # A request that continues from it would not find it before it is stored.
+            await live.finished.wait()
         return Reply(body=(await self._require_response(response_id, caller)).resource)
 
     async def delete(self, request: Request) -> Reply:

@@ -18,7 +18,7 @@ from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
 from holodeck.lib.tasks import TaskSet
-from holodeck.storage.base import ResponseStore
+from holodeck.storage.base import UNFINISHED_STATUSES, ResponseStore
 
 # Seconds between two writes of a stream: often enough that a followed stream looks live, with few transactions.
 STREAM_STORE_INTERVAL = 0.2
@@ -100,6 +100,9 @@ class StreamWriter:
         if not batch:
             return
         resource = self._writer.build_resource() if self._is_resource_changed else None
+        if resource is not None and resource["status"] not in UNFINISHED_STATUSES:
+            # The end is stored by the finisher, together with the items from which another response continues.
+            resource = None
         self._is_resource_changed = False
         try:
             is_accepted = await self._store.append_events(
