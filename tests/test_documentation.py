@@ -69,6 +69,17 @@ def test_the_shipped_examples_have_not_even_a_warning(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(
+    "page", [ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))], ids=lambda page: page.stem
+)
+def test_files_that_a_page_for_contributors_names_exist(page: Path) -> None:
+    text = page.read_text()
+    named = {path for path in re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", text) if not path.startswith(".")}
+    assert not {path for path in named if not ((ROOT / path).exists() or (ROOT / "src/holodeck" / path).exists())}
+    linked = set(re.findall(r"\]\(([^)#:]+)\)", text))
+    assert not {link for link in linked if not (page.parent / link).exists()}
+
+
 def test_the_project_stands_alone() -> None:
     """Nothing in it points at a machine, a tracker or a registry's host."""
     forbidden = re.compile(r"/wor[k]/|\.\./share[d]|pypi\.or[g]|pythonhoste[d]|npmjs\.or[g]|issue #?[0-9]+")
