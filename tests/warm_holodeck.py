@@ -64,7 +64,7 @@ class Forked:
             **{"program": program, "is_offline": is_offline},
         }
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.connect(_address())
+        self._socket.connect(warm_address())
         socket.send_fds(self._socket, [json.dumps(about).encode()], list(streams))
         self.pid = self._receive()
 
@@ -91,7 +91,7 @@ class Forked:
 
 
 @cache
-def _address() -> bytes:
+def warm_address() -> bytes:
     """The socket of this worker's process, which is started when it is first needed."""
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "SSL_CERT_FILE") if name in os.environ}
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
