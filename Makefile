@@ -9,7 +9,7 @@ WORKERS ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal --durations=10
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/holodeck run
 
-.PHONY: help run check test test-local conformance compat lint types bench chaos lock clean
+.PHONY: help run check test test-local conformance compat lint types docs docs-serve reference bench chaos lock clean
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -45,6 +45,16 @@ lint: $(READY) ## style, import direction, declared dependencies
 
 types: $(READY) ## the strict type checker over source, tests and benchmarks
 	$(BIN)/mypy
+
+docs: $(READY) ## build the documentation into build/docs; a warning or a broken link is an error
+	$(BIN)/sphinx-build -W --keep-going --quiet --doctree-dir .cache/docs docs build/docs
+	@echo "==> build/docs/index.html"
+
+docs-serve: docs ## the same, served at http://127.0.0.1:8000 (PORT=...)
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/docs $(or $(PORT),8000)
+
+reference: $(READY) ## write the pages of docs/reference that are generated from the code
+	cd docs && ../$(BIN)/python -m generate
 
 bench: $(READY) ## measurements, printed as tables
 	$(BIN)/python -m bench

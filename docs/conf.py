@@ -1,0 +1,29 @@
+"""How Sphinx builds the pages of this folder: `make docs` writes them to build/docs."""
+
+from __future__ import annotations
+
+import logging
+
+import holodeck
+
+project = "HoloDeck"
+author = "the HoloDeck contributors"
+release = version = holodeck.__version__
+
+extensions = ["myst_parser"]
+exclude_patterns = ["generate"]
+# A heading is linked to by the name that it has on GitHub too.
+myst_heading_anchors = 4
+# Sphinx gives this warning no type, so `suppress_warnings` cannot name it.
+logging.getLogger("sphinx.sphinx.directives.other").addFilter(lambda record: "glob pattern" not in str(record.msg))
+suppress_warnings = [
+    # Diagrams are drawn where Markdown is shown with them; here they stay readable text.
+    "misc.highlighting_failure",
+]
+
+html_theme = "furo"
+html_title = f"HoloDeck {release}"
+html_show_sphinx = False
+html_show_copyright = False
+# A page's Markdown is what `holodeck docs` prints and what GitHub shows.
+html_copy_source = False

@@ -1,0 +1,59 @@
+"""The documentation is a site without a broken link that needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+EXTERNAL = re.compile(r"https?://[^\s<>)\"'`\]}]+")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as `make docs` builds it: each warning is an error."""
+    folder = tmp_path_factory.mktemp("site")
+    command = ["-m", "sphinx", "-W", "--keep-going", "--quiet", "--doctree-dir", str(folder / "doctrees")]
+    done = subprocess.run(
+        [sys.executable, *command, str(DOCS), str(folder / "html")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "html"
+
+
+def test_each_page_is_on_the_site_and_reached_from_its_front_page(site: Path) -> None:
+    reached: set[Path] = set()
+    waiting = [site / "index.html"]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached:
+            reached.add(page)
+            links = re.findall(r'href="([^"#:?]+\.html)', page.read_text())
+            waiting += [(page.parent / link).resolve() for link in links]
+    assert {(site / page.relative_to(DOCS)).with_suffix(".html") for page in PAGES} <= reached
+
+
+def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
+    loaded = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=\"(?:https?:)?//", re.IGNORECASE)
+    styled = re.compile(r"url\(\s*['\"]?(?:https?:)?//|@import")
+    assert [page for page in site.rglob("*.html") if loaded.search(page.read_text())] == []
+    assert [sheet for sheet in site.rglob("*.css") if styled.search(sheet.read_text())] == []
+
+
+def test_the_site_can_be_searched_from_the_file_system(site: Path) -> None:
+    """The index is a script: a browser lets a page of the file system run one, and fetch nothing."""
+    assert (site / "searchindex.js").read_text().startswith("Search.setIndex(")
+    assert re.search(r'<script src="searchindex\.js"', (site / "search.html").read_text())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_addresses_on_a_page_have_a_scheme_and_a_host(page: Path) -> None:
+    for address in EXTERNAL.findall(page.read_text()):
+        assert urlsplit(address).hostname, address
