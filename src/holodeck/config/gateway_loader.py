@@ -25,7 +25,7 @@ from holodeck.config.yaml_reader import Document, KeyPath, read_document
 from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
 from holodeck.models.agent import Agent
 from holodeck.models.gateway import GatewayFile, ServedModel
-from holodeck.models.tool import MCPTool, TransportType
+from holodeck.models.tool import MCPTool
 
 _OWN_KEY = "Make one for each with 'holodeck keys create NAME': a caller sees what its key has stored."
 
@@ -131,7 +131,7 @@ def _process_problems(source: Source, servers: Sequence[LoadedTool]) -> list[Pro
         return []
     problems = []
     for item in servers:
-        if isinstance(item.tool, MCPTool) and item.tool.transport is TransportType.STDIO and item.tool.enabled:
+        if isinstance(item.tool, MCPTool) and item.tool.starts_process and item.tool.enabled:
             message = "a gateway starts no process unless its file says so"
             fix = "Use transport: http, or write 'allow_stdio: true' at the top level of this file."
             path: KeyPath = ("mcp_servers", _server_index(source, item.tool.name))
@@ -186,7 +186,7 @@ def _load_agents(
 
 def _starts_processes(loaded: LoadedAgent) -> bool:
     tools = loaded.agent.tools
-    return any(isinstance(t, MCPTool) and t.enabled and t.transport is TransportType.STDIO for t in tools)
+    return any(isinstance(t, MCPTool) and t.enabled and t.starts_process for t in tools)
 
 
 def _name_problems(source: Source, agents: Mapping[str, LoadedAgent]) -> list[Problem]:

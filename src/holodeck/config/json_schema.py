@@ -21,7 +21,7 @@ from holodeck.models.agent import Agent, SharedSettings
 from holodeck.models.file_model import FileModel
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.llm import NEEDS_ENDPOINT, NEEDS_NAME
-from holodeck.models.tool_rules import FIELD_TRANSPORTS, TRANSPORTS
+from holodeck.models.transport import FIELD_TRANSPORTS, TRANSPORT_SPECS
 
 Schema = dict[str, Any]
 
@@ -152,11 +152,10 @@ def _complete_tool(definition: Schema) -> None:
     for name in _TEXTS:
         properties[name]["additionalProperties"] = {"type": ["string", "number", "boolean"]}
     for name, transports in FIELD_TRANSPORTS.items():
-        where = ", ".join(transport for transport in TRANSPORTS if transport in transports)
-        properties[name]["description"] += f" (transport: {where})"
+        properties[name]["description"] += f" (transport: {', '.join(transports)})"
     definition["allOf"] = [
         rule
-        for transport in TRANSPORTS
+        for transport in TRANSPORT_SPECS
         for rule in _transport_rules(
             transport, {"properties": {"transport": {"const": transport}}, "required": ["transport"]}
         )
@@ -165,7 +164,7 @@ def _complete_tool(definition: Schema) -> None:
 
 def _transport_rules(transport: str, condition: Schema) -> Iterator[Schema]:
     foreign = {key: _ABSENT for key, transports in FIELD_TRANSPORTS.items() if transport not in transports}
-    needed = ("command", "server") if transport == "stdio" else ("url",)
+    needed = ("command", "server") if TRANSPORT_SPECS[transport].starts_process else ("url",)
     yield _if_then(condition, {"properties": foreign, "anyOf": [*({"required": [key]} for key in needed), _DISABLED]})
 
 

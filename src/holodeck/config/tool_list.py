@@ -22,7 +22,7 @@ from holodeck.config.yaml_reader import KeyPath
 from holodeck.lib.errors import MCPConfigError, Problem
 from holodeck.lib.secret import Secret
 from holodeck.models.file_model import Substituted, as_written
-from holodeck.models.tool import FunctionTool, MCPTool, TransportType
+from holodeck.models.tool import FunctionTool, MCPTool
 
 _SERVERS_KEY = "mcp_servers"
 """The key of files that several agents share. These list no functions: a function belongs to an agent's folder."""
@@ -101,7 +101,7 @@ class ToolListFile:
         """The tool with absolute paths, and with the variables of its `envFile` in its environment."""
         folder = self.source.folder
         update: dict[str, Any] = {"roots": [_absolute_path(folder, root) for root in tool.roots]}
-        if tool.transport is TransportType.STDIO:
+        if tool.starts_process:
             update["cwd"] = _absolute_path(folder, tool.cwd or ".")
             from_file = {name: Secret(value) for name, value in self.source.env_files.get(path, {}).items()}
             update["env"] = from_file | tool.env

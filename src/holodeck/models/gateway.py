@@ -162,7 +162,7 @@ def _check_one_key_set(data: dict[str, Any]) -> list[Violation]:
     url = data.get("jwks_url")
     if (url is None) == (data.get("jwks_file") is None):
         return [Violation(key="jwks_url", message="give 'jwks_url' or 'jwks_file', one of them")]
-    problem = url_problem(url, websocket=False) if isinstance(url, str) else None
+    problem = url_problem(url) if isinstance(url, str) else None
     if problem is not None:
         fix = "Use https://: a network that can replace the keys can impersonate every caller."
         return [Violation(key="jwks_url", message=problem.replace("'url'", "'jwks_url'"), fix=fix)]

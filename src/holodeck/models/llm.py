@@ -44,14 +44,26 @@ class ProviderSpec:
     """Whether `endpoint` is required, because the provider has no common address."""
     has_api_version: bool = False
     """Whether `api_version` is accepted."""
+    default_model: str | None = None
+    """The `name` that `holodeck init` writes where the user names no model."""
+    example_endpoint: str | None = None
+    """The `endpoint` that `holodeck init` writes. None: it writes none."""
 
 
 PROVIDER_SPECS: Mapping[Provider, ProviderSpec] = {
-    Provider.OPENAI: ProviderSpec(key_variable="OPENAI_API_KEY"),
-    Provider.AZURE_OPENAI: ProviderSpec(key_variable="AZURE_OPENAI_API_KEY", needs_endpoint=True, has_api_version=True),
-    Provider.ANTHROPIC: ProviderSpec(key_variable="ANTHROPIC_API_KEY"),
-    Provider.OLLAMA: ProviderSpec(),
-    Provider.OPENAI_COMPATIBLE: ProviderSpec(needs_endpoint=True),
+    Provider.OPENAI: ProviderSpec(key_variable="OPENAI_API_KEY", default_model="gpt-5-mini"),
+    Provider.AZURE_OPENAI: ProviderSpec(
+        key_variable="AZURE_OPENAI_API_KEY",
+        needs_endpoint=True,
+        has_api_version=True,
+        default_model="gpt-5-mini",
+        example_endpoint="https://my-resource.openai.azure.com",
+    ),
+    Provider.ANTHROPIC: ProviderSpec(key_variable="ANTHROPIC_API_KEY", default_model="claude-sonnet-4-5"),
+    Provider.OLLAMA: ProviderSpec(default_model="qwen3", example_endpoint="http://localhost:11434"),
+    Provider.OPENAI_COMPATIBLE: ProviderSpec(
+        needs_endpoint=True, default_model="default", example_endpoint="http://localhost:8000/v1"
+    ),
     Provider.LOCAL: ProviderSpec(is_service=False),
     Provider.REHEARSAL: ProviderSpec(is_service=False),
 }

@@ -30,6 +30,8 @@ from holodeck.models.file_model import (
     text_or_mapping,
     validate_with_rules,
 )
+from holodeck.models.transport import TRANSPORT_SPECS
+from holodeck.models.transport import TransportType as TransportType  # noqa: PLC0414 - part of this module too
 
 # Seconds for one call: generous, for complex operations.
 DEFAULT_REQUEST_TIMEOUT = 60
@@ -49,15 +51,6 @@ TOOL_NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
 
 ToolName = Annotated[str, Field(pattern=TOOL_NAME_PATTERN)]
 Seconds = Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)]
-
-
-class TransportType(StrEnum):
-    """Transport to an MCP server."""
-
-    STDIO = "stdio"
-    SSE = "sse"
-    WEBSOCKET = "websocket"
-    HTTP = "http"
 
 
 class CommandType(StrEnum):
@@ -160,6 +153,11 @@ class MCPTool(FileModel):
     """Bytes of one result. The rest is cut off, and the cut is marked."""
     allow_unsafe_args: Boolean = False
     """Whether arguments and variables that can run other code than the named server are allowed."""
+
+    @property
+    def starts_process(self) -> bool:
+        """Whether the server is a child process; otherwise it is remote, at `url`."""
+        return TRANSPORT_SPECS[self.transport].starts_process
 
     @field_validator("encoding")
     @classmethod

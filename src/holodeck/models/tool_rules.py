@@ -10,32 +10,11 @@ from typing import Any
 
 from holodeck.lib.errors import MissingTransportFieldError, ValidationError
 from holodeck.models.file_model import Violation, as_written, quote_value
-from holodeck.models.url import ALLOW_INSECURE, HTTPS_REQUIRED, WEBSOCKET_REQUIRED, url_problem
+from holodeck.models.transport import FIELD_TRANSPORTS, TRANSPORT_SPECS, TransportSpec
+from holodeck.models.url import ALLOW_INSECURE, HTTPS_REQUIRED, url_problem, wrong_scheme
 
-TRANSPORTS = ("stdio", "sse", "websocket", "http")
 COMMANDS = ("npx", "uvx", "docker")
 SCOPED_NPM_NAME = re.compile(r"@[a-z0-9~-][a-z0-9._~-]*/[a-z0-9~-][a-z0-9._~-]*(@[A-Za-z0-9._+~^-]+)?")
-
-_OTHER_NAMES = {"streamable-http": "http", "streamable_http": "http", "ws": "websocket", "https": "http"}
-_PROCESS = frozenset({"stdio"})
-_REMOTE = frozenset({"sse", "websocket", "http"})
-_STREAMING = frozenset({"sse", "http"})
-FIELD_TRANSPORTS: Mapping[str, frozenset[str]] = {
-    "command": _PROCESS,
-    "args": _PROCESS,
-    "env": _PROCESS,
-    "encoding": _PROCESS,
-    "cwd": _PROCESS,
-    "allow_unsafe_args": _PROCESS,
-    "url": _REMOTE,
-    "headers": _REMOTE,
-    "auth": _REMOTE,
-    "caller_authorization": _REMOTE,
-    "timeout": _REMOTE,
-    "sse_read_timeout": _STREAMING,
-    "terminate_on_close": frozenset({"http"}),
-    "allow_insecure_hosts": _STREAMING,
-}
 
 
 def find_violations(data: Mapping[str, Any]) -> list[Violation]:
@@ -45,7 +24,8 @@ def find_violations(data: Mapping[str, Any]) -> list[Violation]:
         # The type of the field reports it.
         return []
     found: list[Violation] = []
-    if transport not in TRANSPORTS:
+    spec = TRANSPORT_SPECS.get(transport)
+    if spec is None:
         found.append(_unknown_transport_violation(transport))
         return found
     found += _check_foreign_fields(data, transport)
@@ -53,7 +33,7 @@ def find_violations(data: Mapping[str, Any]) -> list[Violation]:
     if "envFile" in data and "env_file" in data:
         found.append(Violation(key="env_file", message="'envFile' and 'env_file' are the same key; give one of them"))
     if data.get("enabled") is not False:
-        found += _check_command(data) if transport == "stdio" else _check_url(data, transport)
+        found += _check_command(data) if spec.starts_process else _check_url(data, transport, spec)
     return found
 
 
@@ -82,10 +62,12 @@ def encoding_problem(name: str) -> str | None:
 
 def _unknown_transport_violation(transport: str) -> Violation:
     name = transport.lower()
-    similar = [_OTHER_NAMES[name]] if name in _OTHER_NAMES else difflib.get_close_matches(name, TRANSPORTS, n=1)
+    known = list(TRANSPORT_SPECS)
+    similar = [each for each in known if name in TRANSPORT_SPECS[each].other_names]
+    similar = similar or difflib.get_close_matches(name, known, n=1)
     return Violation(
         key="transport",
-        message="Unknown transport. Supported transports: " + ", ".join(TRANSPORTS),
+        message="Unknown transport. Supported transports: " + ", ".join(known),
         fix=f"Did you mean '{similar[0]}'?" if similar else "",
     )
 
@@ -96,7 +78,7 @@ def _check_foreign_fields(data: Mapping[str, Any], transport: str) -> list[Viola
         transports = FIELD_TRANSPORTS.get(key)
         if transports is None or transport in transports or data[key] is None:
             continue
-        where = ", ".join(name for name in TRANSPORTS if name in transports)
+        where = ", ".join(transports)
         fix = f"Remove it, or set 'transport' to {where.replace(', ', ' or ')}."
         if key == "url" and "command" not in data:
             fix = "Set 'transport: http' (or sse, websocket) to reach a server by its URL."
@@ -177,7 +159,7 @@ def _command_fix(command: object) -> str:
     return known.get(command, "Start the server through its npm package, its PyPI package or its image.")
 
 
-def _check_url(data: Mapping[str, Any], transport: str) -> list[Violation]:
+def _check_url(data: Mapping[str, Any], transport: str, spec: TransportSpec) -> list[Violation]:
     url = data.get("url")
     if url is None or (isinstance(url, str) and not url.strip()):
         message = f"'url' is required for {as_written(transport)} transport"
@@ -187,12 +169,12 @@ def _check_url(data: Mapping[str, Any], transport: str) -> list[Violation]:
         return []
     hosts = data.get("allow_insecure_hosts")
     insecure = [host for host in hosts if isinstance(host, str)] if isinstance(hosts, list) else []
-    problem = url_problem(url, websocket=transport == "websocket", allow_insecure_hosts=insecure)
+    problem = url_problem(url, schemes=spec.url_schemes, allow_insecure_hosts=insecure)
     if problem is None:
         return []
     fix = ""
     if problem == HTTPS_REQUIRED:
         fix = ALLOW_INSECURE
-    elif problem == WEBSOCKET_REQUIRED:
-        fix = "Use wss://, or another transport for this URL."
+    elif problem == wrong_scheme(spec.url_schemes):
+        fix = f"Use {spec.url_schemes[0]}://, or another transport for this URL."
     return [Violation(key="url", message=problem, fix=fix)]

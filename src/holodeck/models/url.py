@@ -12,7 +12,7 @@ from holodeck.lib.net.urls import host_problem
 HTTPS_REQUIRED = "'url' must use https:// (or http:// for localhost)"
 CLEARTEXT_KEY = "'endpoint' must use https:// (or http:// for localhost): the key would be sent in the clear"
 ALLOW_INSECURE = "Use https://, or list the host in 'allow_insecure_hosts' if the network between is yours."
-WEBSOCKET_REQUIRED = "'url' must use wss:// or ws://"
+HTTP_SCHEMES = ("https", "http")
 
 
 class Endpoint(NamedTuple):
@@ -75,14 +75,24 @@ def is_sent_in_cleartext(url: str, allow_insecure_hosts: object) -> bool:
     return endpoint.scheme == "http" and not endpoint.is_loopback and not is_listed
 
 
-def url_problem(url: str, *, websocket: bool, allow_insecure_hosts: Collection[str] = ()) -> str | None:
-    """Return why this URL is refused for an MCP server, or None."""
+def wrong_scheme(schemes: tuple[str, ...]) -> str:
+    """Return the problem of a URL with another scheme than these."""
+    return f"'url' must use {' or '.join(f'{scheme}://' for scheme in schemes)}"
+
+
+def url_problem(
+    url: str, *, schemes: tuple[str, ...] = HTTP_SCHEMES, allow_insecure_hosts: Collection[str] = ()
+) -> str | None:
+    """Return why this URL is refused for an MCP server, or None.
+
+    Plain `http://` is accepted for the loopback interface and for the listed hosts.
+    """
     try:
         scheme, host, loopback = parse_endpoint(url)
     except BadURLError as error:
         return str(error)
-    if websocket:
-        return None if scheme in {"ws", "wss"} else WEBSOCKET_REQUIRED
+    if schemes != HTTP_SCHEMES:
+        return None if scheme in schemes else wrong_scheme(schemes)
     insecure_is_fine = loopback or host in {allowed.lower() for allowed in allow_insecure_hosts}
     if scheme == "https" or (scheme == "http" and insecure_is_fine):
         return None

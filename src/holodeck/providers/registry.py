@@ -34,11 +34,14 @@ class ModelSettings:
         return self.llm.name or ""
 
 
+BuildModel = Callable[[ModelSettings], ModelProvider]
+
+
 @dataclass(frozen=True, kw_only=True)
 class RegistryRow:
     """One provider."""
 
-    build: Callable[[ModelSettings], ModelProvider]
+    build: BuildModel
     """Builds the bare model, without wrappers. Makes no network access."""
     schema_rules: SchemaRulesName = "generic"
     """Which tool schemas the provider accepts."""
@@ -50,7 +53,7 @@ class RegistryRow:
 def _build_openai(settings: ModelSettings) -> ModelProvider:
     """OpenAI itself is called through its Responses API; other servers mostly have Chat Completions only."""
     if settings.llm.endpoint is not None:
-        return _build_chat(settings)
+        return _build_chat(settings, settings.llm.endpoint)
     from holodeck.providers.openai_responses import Responses
 
     return Responses(model=settings.name, api_key=settings.key, key_source=settings.key_source)
@@ -79,18 +82,19 @@ def _build_anthropic(settings: ModelSettings) -> ModelProvider:
     )
 
 
-def _build_chat(settings: ModelSettings) -> ModelProvider:
-    return _build_chat_at(settings, settings.llm.endpoint or "")
+def chat_at(default_endpoint: str = "") -> BuildModel:
+    """Return the `build` of a service with the Chat Completions API, at its `endpoint` or else at this one."""
+    return lambda settings: _build_chat(settings, settings.llm.endpoint or default_endpoint)
 
 
 def _build_ollama(settings: ModelSettings) -> ModelProvider:
     endpoint = settings.llm.endpoint or OLLAMA_URL
     # Users write the address of the server; its OpenAI dialect is under `/v1`.
     has_path = bool(urlsplit(endpoint).path.strip("/"))
-    return _build_chat_at(settings, endpoint if has_path else endpoint.rstrip("/") + "/v1")
+    return _build_chat(settings, endpoint if has_path else endpoint.rstrip("/") + "/v1")
 
 
-def _build_chat_at(settings: ModelSettings, base_url: str) -> ModelProvider:
+def _build_chat(settings: ModelSettings, base_url: str) -> ModelProvider:
     from holodeck.providers.openai_chat import ChatCompletions
 
     return ChatCompletions(
@@ -115,7 +119,7 @@ PROVIDERS: Mapping[Provider, RegistryRow] = {
     Provider.AZURE_OPENAI: RegistryRow(build=_build_azure, schema_rules="openai", guarantees_format="strict"),
     Provider.ANTHROPIC: RegistryRow(build=_build_anthropic, schema_rules="anthropic", guarantees_format="strict"),
     Provider.OLLAMA: RegistryRow(build=_build_ollama),
-    Provider.OPENAI_COMPATIBLE: RegistryRow(build=_build_chat),
+    Provider.OPENAI_COMPATIBLE: RegistryRow(build=chat_at()),
     Provider.LOCAL: RegistryRow(build=_build_local, guarantees_format="always"),
     Provider.REHEARSAL: RegistryRow(build=_build_rehearsal),
 }

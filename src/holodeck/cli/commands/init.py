@@ -14,15 +14,8 @@ from holodeck.cli.commands.init_templates import KNOWN_SERVERS, ServerTemplate, 
 from holodeck.config.json_schema import schema_text
 from holodeck.lib.errors import ExecutionError
 from holodeck.lib.escape import escape_unprintable
-from holodeck.models.llm import Provider
+from holodeck.models.llm import PROVIDER_SPECS, Provider
 
-_DEFAULT_MODELS = {
-    Provider.OPENAI: "gpt-5-mini",
-    Provider.AZURE_OPENAI: "gpt-5-mini",
-    Provider.ANTHROPIC: "claude-sonnet-4-5",
-    Provider.OLLAMA: "qwen3",
-    Provider.OPENAI_COMPATIBLE: "default",
-}
 _PROJECT_FILES = ("agent.yaml", "instructions.md", ".env.example", ".gitignore", init_templates.SCHEMA_FILE)
 """The files that every project gets."""
 _AGENT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_ .-]{0,127}")
@@ -106,7 +99,7 @@ def _parse_model(text: str) -> tuple[Provider, str | None]:
     except ValueError:
         known = ", ".join(provider.value for provider in Provider)
         raise click.BadParameter(f"there is no provider '{provider_name}'; there are: {known}") from None
-    return provider, model or _DEFAULT_MODELS.get(provider)
+    return provider, model or PROVIDER_SPECS[provider].default_model
 
 
 def _parse_servers(texts: Iterable[str]) -> list[ServerTemplate]:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from holodeck.config.server_names import name_for
-from holodeck.models.llm import API_KEY_VARIABLES, Provider
+from holodeck.models.llm import PROVIDER_SPECS, Provider
 from holodeck.models.tool_rules import SCOPED_NPM_NAME
 
 _PACKAGE = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@/._:+=~\[\]-]*")
@@ -102,12 +102,6 @@ def _remote_template(url: str) -> ServerTemplate:
     return ServerTemplate(name=name_for(host), comment=comment, lines=lines)
 
 
-_ENDPOINTS = {
-    Provider.OLLAMA: "http://localhost:11434",
-    Provider.OPENAI_COMPATIBLE: "http://localhost:8000/v1",
-    Provider.AZURE_OPENAI: "https://my-resource.openai.azure.com",
-}
-
 SCHEMA_FILE = "agent.schema.json"
 
 INSTRUCTIONS = """\
@@ -163,7 +157,7 @@ def agent_yaml(
 
 def env_example(provider: Provider) -> str:
     """Return the text of `.env.example`, with the variable for the provider's key."""
-    variable = API_KEY_VARIABLES.get(provider)
+    variable = PROVIDER_SPECS[provider].key_variable
     head = "# Copy this file to .env and fill it in. HoloDeck reads .env; git ignores it.\n"
     return head + (f"{variable}=\n" if variable else "# OPENAI_API_KEY=\n")
 
@@ -180,8 +174,9 @@ def _model_lines(provider: Provider, model: str | None) -> list[str]:
         ]
     lines = ["model:", f"  provider: {provider.value}"]
     lines += [f"  name: {_quote_yaml(model)}"] if model else []
-    lines += [f"  endpoint: {_ENDPOINTS[provider]}"] if provider in _ENDPOINTS else []
-    variable = API_KEY_VARIABLES.get(provider)
+    spec = PROVIDER_SPECS[provider]
+    lines += [f"  endpoint: {spec.example_endpoint}"] if spec.example_endpoint else []
+    variable = spec.key_variable
     return lines + ([f'  api_key: "${{{variable}:-}}"  # from the environment or .env'] if variable else [])
 
 

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 from holodeck.config.mcp_json.programs import GEMINI
 from holodeck.config.mcp_json.tool_draft import ToolDraft
 from holodeck.models.file_model import quote_value
-from holodeck.models.tool_rules import COMMANDS, FIELD_TRANSPORTS
+from holodeck.models.tool_rules import COMMANDS
+from holodeck.models.transport import FIELD_TRANSPORTS
 
 _TRANSPORTS: Mapping[str, str] = {
     "stdio": "stdio",

@@ -15,10 +15,11 @@ from contextlib import suppress
 from holodeck.lib import log
 from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.errors import MCPError
+from holodeck.lib.limits import DISCOVERY_TIMEOUT
 from holodeck.lib.tasks import TaskSet
+from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.plugin import MCPPlugin
-from holodeck.tools.mcp.transports.registry import get_kind
 
 # Seconds before an unavailable server is reconnected for the first time; doubled after each failure.
 FIRST_REVIVAL = 1.0
@@ -39,15 +40,13 @@ class ServerTools:
         revival_slots: asyncio.Semaphore | None = None,
         max_tools: int | None = None,
     ) -> None:
-        """`discovery_timeout`: seconds that an offer waits for the list. None: the default of the transport.
+        """`discovery_timeout`: seconds that an offer waits for the list. None: the default.
 
         `revival_slots` limits concurrent reconnections of several servers; None: no reconnection in the background.
         `max_tools`: tools after this number are ignored.
         """
         self.server = server
-        tool = server.config
-        default_timeout = get_kind(tool).choose_discovery_timeout(tool.startup_timeout)
-        self.discovery_timeout = default_timeout if discovery_timeout is None else discovery_timeout
+        self.discovery_timeout = _default_timeout(server.config) if discovery_timeout is None else discovery_timeout
         self.failure: MCPError | None = None
         """Why the server is unavailable."""
         self.next_try: float | None = None
@@ -194,3 +193,8 @@ def _requested_pause(error: MCPError) -> float:
     # An HTTP date.
     except (TypeError, ValueError):
         return 0.0
+
+
+def _default_timeout(tool: MCPTool) -> float:
+    """Return the seconds that an offer waits for the list. A process may have to be downloaded first."""
+    return tool.startup_timeout if tool.starts_process else min(tool.startup_timeout, DISCOVERY_TIMEOUT)

@@ -230,7 +230,7 @@ def _advise_unauthorised(tool: MCPTool, error: HoloDeckError | None) -> str:
 
 def _advise_not_mcp(tool: MCPTool, error: HoloDeckError | None) -> str:
     status = error.details.get("status") if isinstance(error, MCPError) else None
-    if tool.transport is TransportType.STDIO:
+    if tool.starts_process:
         if isinstance(error, MCPTimeoutError):
             return "It runs but does not answer. A first start may download for long: raise 'startup_timeout'."
         return "Its standard output must be MCP and nothing else. Is this the right package, with the right arguments?"

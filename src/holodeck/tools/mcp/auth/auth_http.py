@@ -84,7 +84,7 @@ class AuthHTTPClient:
     async def __call__(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> AuthResponse:
-        problem = url_problem(url, websocket=False, allow_insecure_hosts=self._insecure)
+        problem = url_problem(url, allow_insecure_hosts=self._insecure)
         if problem:
             why = problem.replace("'url'", "it")
             raise auth_error(self._server, f"{display_url(url)} is refused: {why}.")

@@ -121,7 +121,7 @@ def find_auth_problems(tool: MCPTool) -> Iterator[Problem]:
             needed = "a 'client_secret', a 'private_key_file' or an 'assertion_file'"
             yield _auth_problem(tool, f"OAuth client credentials need {needed}")
     for key, url in pinned.items():
-        problem = url_problem(url, websocket=False, allow_insecure_hosts=tool.allow_insecure_hosts) if url else None
+        problem = url_problem(url, allow_insecure_hosts=tool.allow_insecure_hosts) if url else None
         if problem:
             yield _auth_problem(tool, problem.replace("'url'", f"'{key}'"))
 

@@ -292,7 +292,7 @@ class LoginFlow:
         page = server.authorization_endpoint
         if page is None:
             raise auth_error(self._login.server, f"{display_url(server.issuer)} has no login page for people.")
-        problem = url_problem(page, websocket=False, allow_insecure_hosts=self._login.allow_insecure_hosts)
+        problem = url_problem(page, allow_insecure_hosts=self._login.allow_insecure_hosts)
         if problem:
             why = problem.replace("'url'", "it")
             raise auth_error(self._login.server, f"the login page {display_url(page)} is refused: {why}.")

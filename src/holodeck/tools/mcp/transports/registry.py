@@ -1,7 +1,8 @@
 """The transports, by their name in a definition: one row each, with every property that other modules ask for.
 
-A new transport is a member of `TransportType`, a module with its class, and a row of `TRANSPORTS`. The module of a
-transport is imported when the first transport of its kind is built: aiohttp and websockets take long to import.
+A transport is one `TransportKind` here, its class in a module of this folder, and one `TransportSpec` in
+`models/transport.py` with the rules of its configuration. The module is imported when the first transport of its kind
+is built: aiohttp and websockets take long to import.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from holodeck.lib import tracing
-from holodeck.lib.limits import DISCOVERY_TIMEOUT
 from holodeck.models.tool import MCPTool, TransportType
 from holodeck.tools.mcp.transports.base import OnMessage, Transport, TransportSetup
 
@@ -26,24 +26,15 @@ class TransportKind:
     """Imports the module of the transport and returns its class."""
     protocol_name: str | None
     """`network.protocol.name` of spans; None for pipes."""
-    starts_process: bool = False
-    """True when the server is a child process, started by `command`; otherwise it is remote, at `url`."""
     has_connection: bool = True
     """True when all messages share one connection, which can hang and which the server can end.
 
     False when each request stands alone: a request without an answer then says nothing about the others.
     """
 
-    def choose_discovery_timeout(self, startup_timeout: float) -> float:
-        """Return the seconds that an offer waits for the first list of tools.
-
-        A process may have to be downloaded first. A remote server answers soon or not at all.
-        """
-        return startup_timeout if self.starts_process else min(startup_timeout, DISCOVERY_TIMEOUT)
-
     def build_span_attributes(self, tool: MCPTool) -> dict[str, tracing.Value | None]:
         """Return the attributes of OpenTelemetry for the way to the server."""
-        if self.starts_process:
+        if tool.starts_process:
             return {"network.transport": "pipe"}
         address = urlsplit(tool.url or "")
         default_port = 443 if address.scheme in {"https", "wss"} else 80
@@ -85,7 +76,7 @@ def _load_websocket() -> BuildTransport:
 
 
 TRANSPORTS: Mapping[TransportType, TransportKind] = {
-    TransportType.STDIO: TransportKind(load=_load_stdio, protocol_name=None, starts_process=True),
+    TransportType.STDIO: TransportKind(load=_load_stdio, protocol_name=None),
     TransportType.HTTP: TransportKind(load=_load_streamable_http, protocol_name="http", has_connection=False),
     TransportType.SSE: TransportKind(load=_load_sse, protocol_name="http"),
     TransportType.WEBSOCKET: TransportKind(load=_load_websocket, protocol_name="websocket"),

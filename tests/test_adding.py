@@ -1,0 +1,253 @@
+"""What CONTRIBUTING.md says under "How to add", done on a copy of the package: these files, and no others.
+
+Each test is also an example to start from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import orjson
+import pytest
+from async_tests import async_test
+from gateway.gateway_process import run_gateway_process, write_gateway_file
+from holodeck_command import run_holodeck
+
+from holodeck.testing import ScriptedModel, say
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "holodeck"
+
+
+class PackageCopy:
+    """A copy of the package that a test changes and runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.project = folder / "home" / "project"
+        self.project.mkdir(parents=True)
+        # Compiled files stay valid, because times are copied as well.
+        self._package = Path(shutil.copytree(PACKAGE, folder / "copy" / "holodeck"))
+        self.environ = {"PYTHONPATH": str(self._package.parent)}
+        self.changes: set[str] = set()
+        """The changed files; for a new one, its folder."""
+
+    def add_module(self, path: str, text: str) -> None:
+        file = self._package / path
+        assert not file.exists()
+        file.write_text(text)
+        self.changes.add(f"{Path(path).parent}/")
+
+    def add_line(self, path: str, line: str, *, below: str) -> None:
+        file = self._package / path
+        text = file.read_text()
+        assert text.count(below) == 1
+        file.write_text(text.replace(below, f"{below}\n{line}"))
+        self.changes.add(path)
+
+    def run(self, *args: str, **environ: str) -> CompletedProcess[str]:
+        return run_holodeck(*args, cwd=self.project, env=self.environ | environ)
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> PackageCopy:
+    return PackageCopy(tmp_path)
+
+
+def documented_files(what: str) -> set[str]:
+    """The files in the paragraph of CONTRIBUTING.md about adding this, which also says how many they are."""
+    pattern = rf"^- \*\*{what}\*\* \((\d) files\): (.*?)(?=^- |^$)"
+    found = re.search(pattern, (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert found, f"CONTRIBUTING.md does not say how to add: {what}"
+    files = set(re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", found[2]))
+    assert len(files) == int(found[1])
+    return files
+
+
+def test_a_command_is_a_module_and_a_row(package: PackageCopy) -> None:
+    package.add_module(
+        "cli/commands/hello.py",
+        """\
+import click
+
+
+@click.command("hello", epilog="Example: holodeck hello Ada")
+@click.argument("name")
+def command(name: str) -> None:
+    \"\"\"Greet NAME.\"\"\"
+    click.echo(f"Hello, {name}.")
+""",
+    )
+    row = '    "hello": ("holodeck.cli.commands.hello", "Greet a person."),'
+    package.add_line("cli/main.py", row, below="_COMMANDS: dict[str, tuple[str, str]] = {")
+    assert package.changes == documented_files("A command")
+    done = package.run("hello", "Ada")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Hello, Ada.\n", "")
+    assert "Greet a person." in package.run("--help").stdout
+
+
+@async_test
+async def test_a_route_is_a_handler_and_a_row(package: PackageCopy) -> None:
+    package.add_module(
+        "gateway/endpoints/echo.py",
+        """\
+from holodeck.gateway.http.replies import Reply, json_reply
+from holodeck.gateway.http.request import Request
+
+
+async def echo(request: Request) -> Reply:
+    return json_reply({"name": request.path_params["name"], "body": request.json()})
+""",
+    )
+    routes = "gateway/routes.py"
+    imported = "from holodeck.gateway.endpoints.echo import echo"
+    package.add_line(routes, imported, below="from holodeck.gateway.app import READY_PATH")
+    row = '        Route(method="POST", path="/v1/echo/{name}", handler=echo),'
+    package.add_line(routes, row, below="    return [")
+    assert package.changes == documented_files("A route of the gateway")
+    file = write_gateway_file(package.project, "http://127.0.0.1:9/v1")
+    async with run_gateway_process(file, environ=package.environ) as gateway:
+        status, echoed, _ = await gateway.send("POST", "/v1/echo/ada", [1, 2])
+        refused, error, _ = await gateway.send("POST", "/v1/echo/ada", b"[1,")
+    assert (status, echoed) == (200, {"name": "ada", "body": [1, 2]})
+    assert (refused, error["error"]["code"]) == (400, "invalid_json")
+
+
+@async_test
+async def test_a_provider_is_two_rows(package: PackageCopy) -> None:
+    llm, registry = "models/llm.py", "providers/registry.py"
+    async with ScriptedModel([say("Hello from Acme.")]).serve() as server:
+        package.add_line(llm, '    ACME = "acme"', below='    REHEARSAL = "rehearsal"')
+        row = '    Provider.ACME: ProviderSpec(key_variable="ACME_KEY", default_model="large"),'
+        package.add_line(llm, row, below="PROVIDER_SPECS: Mapping[Provider, ProviderSpec] = {")
+        row = f'    Provider.ACME: RegistryRow(build=chat_at("{server.url}")),'
+        package.add_line(registry, row, below="PROVIDERS: Mapping[Provider, RegistryRow] = {")
+        assert package.changes == documented_files("A model provider")
+        made = await asyncio.to_thread(package.run, "init", ".", "--model", "acme")
+        assert made.returncode == 0, made.stderr
+        agent = package.project / "agent.yaml"
+        agent.write_text(re.sub(r"^tools:.*?(?=^# Questions)", "", agent.read_text(), flags=re.MULTILINE | re.DOTALL))
+        without_key = await asyncio.to_thread(package.run, "run", "Hello?")
+        assert (without_key.returncode, "Set the environment variable ACME_KEY" in without_key.stderr) == (1, True)
+        done = await asyncio.to_thread(package.run, "run", "Hello?", ACME_KEY="acme-secret")
+        assert (done.returncode, done.stdout) == (0, "Hello from Acme.\n"), done.stderr
+    (request,) = server.received
+    assert request.headers["authorization"] == "Bearer acme-secret"
+    assert request.json["model"] == "large"
+
+
+TCP_TRANSPORT = '''
+"""The TCP transport: one JSON-RPC message per line, in both directions."""
+
+import asyncio
+from urllib.parse import urlsplit
+
+from holodeck.lib.limits import NOTICE_TIMEOUT
+from holodeck.lib.tasks import TaskSet
+from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode
+from holodeck.tools.mcp.transports.base import Delivery, OnMessage, TransportSetup, send_quietly
+from holodeck.tools.mcp.transports.duplex import DuplexTransport
+
+
+class TCPTransport(DuplexTransport):
+    def __init__(self, setup: TransportSetup, on_message: OnMessage) -> None:
+        super().__init__(setup, on_message)
+        self._url = setup.tool.url
+        self._tasks = TaskSet()
+
+    async def open(self) -> None:
+        address = urlsplit(self._url)
+        try:
+            reader, self._writer = await asyncio.open_connection(address.hostname, address.port, limit=self._limit)
+        except OSError as error:
+            raise self._errors.unreachable(self._url, error) from error
+        self._tasks.start(self._read(reader))
+
+    async def close(self) -> None:
+        await self._tasks.close(NOTICE_TIMEOUT)
+        self.fail(self._errors.connection("close", "the connection was closed"))
+        self._writer.close()
+
+    def cancel(self, request_id: RequestId, reason: str) -> None:
+        self._tasks.start(send_quietly(self.send, build_cancellation(request_id, reason)))
+
+    async def _deliver(self, message: Message, delivery: Delivery) -> None:
+        delivery.may_have_been_sent = True
+        self._writer.write(encode(message) + b"\\n")
+        await self._writer.drain()
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        while line := await reader.readline():
+            self.receive(line)
+        self.fail(self._errors.connection("run", "the server closed the connection."))
+'''
+
+TCP_LOADER = """
+def _load_tcp() -> BuildTransport:
+    from holodeck.tools.mcp.transports.tcp import TCPTransport
+
+    return TCPTransport
+"""
+
+
+def answer_of(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """The results of a server with one tool, `add`."""
+    if method == "initialize":
+        version = params["protocolVersion"]
+        return {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {"name": "t", "version": "1"}}
+    if method == "tools/list":
+        return {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]}
+    total = sum(params["arguments"].values())
+    return {"content": [{"type": "text", "text": str(total)}]}
+
+
+@asynccontextmanager
+async def serve_mcp_over_tcp() -> AsyncIterator[str]:
+    """The URL of an MCP server with one message per line. It knows no method of later protocol versions."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            message = orjson.loads(line)
+            if "id" not in message:
+                continue
+            body: dict[str, Any] = {"error": {"code": -32601, "message": "unknown method"}}
+            if message["method"] in {"initialize", "tools/list", "tools/call"}:
+                body = {"result": answer_of(message["method"], message.get("params", {}))}
+            writer.write(orjson.dumps({"jsonrpc": "2.0", "id": message["id"], **body}) + b"\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        yield f"tcp://{host}:{port}"
+
+
+@async_test
+async def test_a_transport_is_a_module_and_two_rows(package: PackageCopy) -> None:
+    models, registry = "models/transport.py", "tools/mcp/transports/registry.py"
+    package.add_line(models, '    TCP = "tcp"', below='    HTTP = "http"')
+    row = '    TransportType.TCP: TransportSpec(fields=("url", "timeout"), url_schemes=("tcp",)),'
+    package.add_line(models, row, below="TRANSPORT_SPECS: Mapping[str, TransportSpec] = {")
+    package.add_module("tools/mcp/transports/tcp.py", TCP_TRANSPORT)
+    package.add_line(registry, TCP_LOADER, below="BuildTransport = Callable[[TransportSetup, OnMessage], Transport]")
+    row = "    TransportType.TCP: TransportKind(load=_load_tcp, protocol_name=None),"
+    package.add_line(registry, row, below="TRANSPORTS: Mapping[TransportType, TransportKind] = {")
+    assert package.changes == documented_files("A transport")
+    agent = package.project / "agent.yaml"
+    async with serve_mcp_over_tcp() as url:
+        server = {"type": "mcp", "name": "sums", "description": "Sums", "transport": "tcp", "url": url}
+        agent.write_bytes(orjson.dumps({"name": "demo", "tools": [server]}))
+        done = await asyncio.to_thread(package.run, "mcp", "call", "sums", "add", "a=2", "b=40")
+    assert (done.returncode, done.stdout) == (0, "42\n"), done.stderr
+    gone = await asyncio.to_thread(package.run, "mcp", "call", "sums", "add", "a=2", "b=40")
+    assert (gone.returncode, url in gone.stderr) == (1, True)
+    agent.write_bytes(orjson.dumps({"name": "demo", "tools": [server | {"url": "http://127.0.0.1:1", "headers": {}}]}))
+    refused = package.run("validate")
+    assert refused.returncode == 2
+    assert "'url' must use tcp://" in refused.stderr
+    assert "'headers' has no meaning for tcp transport" in refused.stderr
