@@ -8,7 +8,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -207,12 +207,12 @@ async def _measure_idle(gateways: Sequence[GatewayProcess], seconds: float) -> l
 
 
 @asynccontextmanager
-async def run_gateways(gateways: Any) -> AsyncIterator[None]:
+async def run_gateways(gateways: Collection[GatewayProcess]) -> AsyncIterator[None]:
     try:
         for gateway in gateways:
             await gateway.start()
         for gateway in gateways:
-            await gateway.ready()
+            await gateway.wait_ready()
         yield
     finally:
         for gateway in gateways:
