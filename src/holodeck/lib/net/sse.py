@@ -1,55 +1,70 @@
-"""An incremental decoder of server-sent events, with a limit on the size of an event."""
+"""An incremental decoder of server-sent events, with a limit on the size of a line and of an event."""
 
 from __future__ import annotations
 
 from holodeck.lib.limits import MIB
 
 # Size of one event of a model API: a final event repeats a whole answer with its images.
-MAX_MODEL_LINE_BYTES = 32 * MIB
+MAX_MODEL_EVENT_BYTES = 32 * MIB
+
+SSEEvent = tuple[bytes, bytes]
+"""Name and data of an event; the name is empty if the stream gives none. A plain tuple: there is one per token."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# Bytes that an unfinished line may have besides its text: a byte order mark and a CR.
+_MARGIN = len(_BYTE_ORDER_MARK) + 1
+# Digits of `retry`: a longer number is cut, not computed.
+_MAX_RETRY_DIGITS = 9
 
 
-class LineTooLongError(ValueError):
-    """An event exceeds the limit."""
+class EventTooLargeError(ValueError):
+    """A line, or the data of one event, exceeds the limit. The stream cannot be decoded any further."""
 
 
 class SSEDecoder:
-    """Turns chunks of bytes, cut anywhere, into the data of complete events.
+    """Turns chunks of bytes, cut anywhere, into complete events, in linear time."""
 
-    Event names and ids are ignored: every dialect in use repeats the name inside the data.
-    """
-
-    def __init__(self, *, limit: int = MAX_MODEL_LINE_BYTES) -> None:
+    def __init__(self, *, limit: int = MAX_MODEL_EVENT_BYTES) -> None:
         self._limit = limit
         # Chunks of an unfinished line: joined once, not with every chunk.
         self._parts: list[bytes] = []
         self._size = 0
         self._data: list[bytes] = []
         self._data_size = 0
+        self._name = b""
+        self._id: str | None = None
         self._at_start = True
+        self.last_id: str | None = None
+        """The id of the last complete event that had one. The stream is resumed after it."""
+        self.retry: float | None = None
+        """Seconds to wait before reconnecting, if the server named them."""
 
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the data of the events that this chunk completes. Raises `LineTooLongError`."""
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of the unfinished event; 0 between two events."""
+        return self._size + self._data_size
+
+    def feed(self, chunk: bytes) -> list[SSEEvent]:
+        """Return the events that this chunk completes. Raises `EventTooLargeError`."""
         if self._size:
             self._parts.append(chunk)
             self._size += len(chunk)
             if b"\n" not in chunk and b"\r" not in chunk and not self._parts[-2].endswith(b"\r"):
-                self._check_size(self._size)
+                self._check_size(self._size - _MARGIN)
                 return []
             chunk = b"".join(self._parts)
-        if self._at_start and len(chunk) >= len(_BYTE_ORDER_MARK):
+        if self._at_start and (len(chunk) >= len(_BYTE_ORDER_MARK) or b"\n" in chunk or b"\r" in chunk):
             self._at_start = False
             chunk = chunk.removeprefix(_BYTE_ORDER_MARK)
         lines = chunk.split(b"\n") if b"\r" not in chunk else self._split_lines(chunk)
         rest = lines.pop()
         self._size = len(rest)
         self._parts = [rest]
-        self._check_size(self._size)
-        return self._events(lines) if lines else lines
+        self._check_size(self._size - _MARGIN)
+        return self._read_lines(lines) if lines else []
 
-    def flush(self) -> list[bytes]:
-        """Return the data of an event whose final line break or blank line is missing. It may be incomplete."""
+    def flush(self) -> list[SSEEvent]:
+        """Return an event whose final line break or blank line is missing. It may be incomplete."""
         return self.feed(b"\n\n")
 
     @staticmethod
@@ -60,22 +75,38 @@ class SSEDecoder:
         lines[-1] += trailing
         return lines
 
-    def _events(self, lines: list[bytes]) -> list[bytes]:
-        found: list[bytes] = []
+    def _read_lines(self, lines: list[bytes]) -> list[SSEEvent]:
+        found: list[SSEEvent] = []
         for line in lines:
             if not line:
                 if self._data:
-                    found.append(self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
+                    found.append((self._name, self._data[0] if len(self._data) == 1 else b"\n".join(self._data)))
                     self._data = []
                     self._data_size = 0
+                self._name = b""
+                self.last_id = self._id
             elif line.startswith(b"data:"):
                 self._data_size += len(line)
                 self._check_size(self._data_size)
                 self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
-            elif line == b"data":
-                self._data.append(b"")
+            else:
+                self._read_field(line)
         return found
+
+    def _read_field(self, line: bytes) -> None:
+        self._check_size(len(line))
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"event":
+            self._name = value
+        elif name == b"data":
+            self._data.append(b"")
+        elif name == b"id":
+            if b"\0" not in value:
+                self._id = value.decode("utf-8", "replace")
+        elif name == b"retry" and value.isdigit():
+            self.retry = int(value[:_MAX_RETRY_DIGITS]) / 1000
 
     def _check_size(self, size: int) -> None:
         if size > self._limit:
-            raise LineTooLongError(f"an event of more than {self._limit} bytes")
+            raise EventTooLargeError(f"an event of more than {self._limit} bytes")

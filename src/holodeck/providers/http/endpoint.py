@@ -23,7 +23,7 @@ from holodeck.lib.limits import KIB, MIB
 from holodeck.lib.net.http1 import ResponseLostError, UnreadableResponseError
 from holodeck.lib.net.http1_pool import ConnectFailedError, HTTP1Pool, InvalidHeaderError, InvalidURLError, ProxyError
 from holodeck.lib.net.proxies import find_proxy
-from holodeck.lib.net.sse import LineTooLongError, SSEDecoder
+from holodeck.lib.net.sse import EventTooLargeError, SSEDecoder, SSEEvent
 from holodeck.lib.system.fd_shortage import SHORTAGE_TEXT, is_file_shortage
 from holodeck.providers.http.errors import refusal_error
 from holodeck.providers.http.model_address import ModelAddress, host_of
@@ -53,7 +53,7 @@ _HEADERS = {
 }
 # Some servers declare a stream with a wrong type, or with none.
 _STREAM_TYPES = frozenset({"text/event-stream", "text/plain", "application/octet-stream"})
-_NETWORK_ERRORS = (OSError, LineTooLongError, InvalidURLError, InvalidHeaderError)
+_NETWORK_ERRORS = (OSError, EventTooLargeError, InvalidURLError, InvalidHeaderError)
 _OK = HTTPStatus.OK.value
 Headers = Callable[[], Mapping[str, str]]
 
@@ -109,7 +109,7 @@ class Endpoint:
                 while not (is_finished() or response.is_at_end):
                     events: list[dict[str, Any]] = []
                     try:
-                        for data in await self._read_events(response, decoder):
+                        for _, data in await self._read_events(response, decoder):
                             events.append(self._decode_event(data))
                     except ModelError:
                         # Events before the malformed one are valid, and may complete the answer.
@@ -148,7 +148,7 @@ class Endpoint:
                 self._transport = ProxiedTransport(self._url, proxy, connect_timeout=MODEL_CONNECT_TIMEOUT)
         return self._transport
 
-    async def _read_events(self, response: HTTPResponse, decoder: SSEDecoder) -> list[bytes]:
+    async def _read_events(self, response: HTTPResponse, decoder: SSEDecoder) -> list[SSEEvent]:
         # No context manager for the conversion of errors: one per chunk costs as much as the chunk.
         try:
             return decoder.feed(await response.read())
@@ -158,7 +158,7 @@ class Endpoint:
     def _flush_decoder(self, decoder: SSEDecoder) -> list[dict[str, Any]]:
         """Return an event without its final blank line. A truncated one is no JSON, and is ignored."""
         try:
-            return [self._decode_event(data) for data in decoder.flush()]
+            return [self._decode_event(data) for _, data in decoder.flush()]
         except ModelError:
             return []
 
@@ -234,7 +234,7 @@ class Endpoint:
                 )
             case UnreadableResponseError():
                 return self._retryable_error(f"its answer cannot be read: {error}. Check the endpoint and its port.")
-            case LineTooLongError():
+            case EventTooLargeError():
                 return self.address.error(f"its answer is too big to be one: {error}.")
         return self._retryable_error("the connection was lost before the answer was complete. Ask again.")
 

@@ -16,6 +16,7 @@ from holodeck.lib.byte_budget import OverBudgetError
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.limits import NOTICE_TIMEOUT
 from holodeck.lib.net import aiohttp_client
+from holodeck.lib.net.sse import EventTooLargeError
 from holodeck.lib.net.urls import shown_origin
 from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.errors import OVER_BUDGET
@@ -23,9 +24,11 @@ from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancel
 from holodeck.tools.mcp.transports.base import Delivery, OnMessage, TransportSetup, send_quietly
 from holodeck.tools.mcp.transports.duplex import DuplexTransport
 from holodeck.tools.mcp.transports.http_exchange import ServerHTTPClient
-from holodeck.tools.mcp.transports.sse_events import EventStream, EventTooLargeError
+from holodeck.tools.mcp.transports.sse_events import EventStream
 
 _FIRST_ERROR_STATUS = 300
+# An event without a name is a message.
+_MESSAGE_NAMES = (b"", b"message")
 _CONNECTION_ERRORS = (aiohttp.ClientError, OSError)
 
 
@@ -108,10 +111,11 @@ class SSETransport(DuplexTransport):
         text = "the server ended the event stream."
         try:
             while (event := await stream.next()) is not None:
-                if event.kind == "endpoint":
-                    self._set_endpoint(event.data)
-                elif event.kind == "message":
-                    self.receive(event.data)
+                name, data = event
+                if name == b"endpoint":
+                    self._set_endpoint(data)
+                elif name in _MESSAGE_NAMES:
+                    self.receive(data)
         except TimeoutError:
             text = f"the event stream was silent for {self._read_timeout:g} s ('sse_read_timeout')."
         except EventTooLargeError as error:

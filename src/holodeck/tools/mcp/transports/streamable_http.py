@@ -20,6 +20,7 @@ from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, MAX_STREAM_RETRY, NOTICE_TIMEOUT, STREAM_RETRY
 from holodeck.lib.net import aiohttp_client
+from holodeck.lib.net.sse import EventTooLargeError
 from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, decode, encode
@@ -27,7 +28,7 @@ from holodeck.tools.mcp.protocol.versions import META_VERSION
 from holodeck.tools.mcp.transports.base import Delivery, OnMessage, TransportSetup, send_quietly
 from holodeck.tools.mcp.transports.http_exchange import ServerHTTPClient
 from holodeck.tools.mcp.transports.http_headers import build_routing_headers
-from holodeck.tools.mcp.transports.sse_events import EventStream, EventTooLargeError
+from holodeck.tools.mcp.transports.sse_events import EventStream
 
 # Seconds before a stream is opened again, at least: a server may name 0 and end every stream at once.
 MIN_STREAM_RETRY = 0.05
@@ -139,7 +140,7 @@ class ResponseStreams:
                         try:
                             while (event := await stream.next()) is not None:
                                 last_id = stream.last_id or last_id
-                                self.extract_answer(event.data, None, "listen")
+                                self.extract_answer(event[1], None, "listen")
                         finally:
                             stream.close()
                         last_id, retry = stream.last_id or last_id, stream.retry
@@ -172,9 +173,9 @@ class ResponseStreams:
                 raise self.too_large_error(phase) from error
             if event is None:
                 return None
-            answer = self.extract_answer(event.data, request_id, phase)
+            answer = self.extract_answer(event[1], request_id, phase)
             if answer is not None:
-                reserved.extend(len(event.data))
+                reserved.extend(len(event[1]))
                 return answer
 
     async def _drain(self, response: aiohttp.ClientResponse) -> None:
