@@ -16,9 +16,9 @@ import yaml
 from bench.table import print_table
 from holodeck.models.items import FunctionCall, Message, text_message
 from holodeck.models.model_io import ModelAnswer, ModelRequest, ToolSpec
-from holodeck.providers.rehearsal import Rehearsal, shortlist_tools
 from holodeck.providers.rehearsal.extract import zone_names
-from holodeck.providers.rehearsal.model import find_asked_tool
+from holodeck.providers.rehearsal.model import Rehearsal, find_asked_tool
+from holodeck.providers.rehearsal.ranking import shortlist_tools
 
 FIXTURES = Path(__file__).parents[1] / "tests" / "providers" / "fixtures"
 

@@ -18,7 +18,7 @@ from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, text_message
 from holodeck.models.model_io import CallDelta, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolChoice, ToolSpec
 from holodeck.providers.base import ModelProvider
-from holodeck.providers.local import Local
+from holodeck.providers.local.model import Local
 
 
 def _weights() -> Path:

@@ -20,7 +20,7 @@ from holodeck.config.yaml_reader import read_document
 from holodeck.lib.errors import ConfigError
 from holodeck.models.llm import LLM
 from holodeck.models.tool import FunctionTool, MCPTool
-from holodeck.tools.mcp import launch
+from holodeck.tools.mcp.launch.plan import find_refusals
 
 if TYPE_CHECKING:
     from holodeck.agent import Agent
@@ -146,8 +146,8 @@ def read_servers(
     `kind`: what the target is; None derives it from the form of the target. `env` is for a command line, `headers`
     for a URL.
     """
-    from holodeck.config.mcp_json import load_mcp_servers
     from holodeck.config.mcp_json.command_line import is_command, is_url, load_server_at_url, load_server_of_command
+    from holodeck.config.mcp_json.loader import load_mcp_servers
 
     text = os.fspath(target)
     if kind == "url" or (kind is None and is_url(text)):
@@ -203,7 +203,7 @@ def _enforce_format(model: ModelProvider) -> ModelProvider:
 
 
 def _launch_findings(tool: MCPTool) -> Iterator[ToolFinding]:
-    for refusal in launch.find_refusals(tool):
+    for refusal in find_refusals(tool):
         yield ToolFinding(key=refusal.key, message=refusal.message, fix=refusal.fix)
 
 

@@ -14,7 +14,8 @@ from holodeck.models.content import ImageContent, TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, text_message
 from holodeck.models.model_io import CallDelta, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolChoice, ToolSpec
 from holodeck.providers.base import ModelProvider
-from holodeck.providers.rehearsal import Rehearsal, shortlist_tools
+from holodeck.providers.rehearsal.model import Rehearsal
+from holodeck.providers.rehearsal.ranking import shortlist_tools
 
 FIXTURES = Path(__file__).parent / "fixtures"
 CASES: list[dict[str, Any]] = yaml.safe_load((FIXTURES / "requests.yaml").read_text())

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from holodeck.models.model_io import ToolSpec
-from holodeck.providers.tool_schemas import AdaptedTool, SchemaRulesName, adapt_tool
+from holodeck.providers.tool_schemas.adapt import AdaptedTool, adapt_tool
+from holodeck.providers.tool_schemas.rules import SchemaRulesName
 
 DIALECTS: tuple[SchemaRulesName, ...] = get_args(SchemaRulesName)
 FIXTURE = json.loads((Path(__file__).parent / "fixtures" / "mcp_tools.json").read_text())

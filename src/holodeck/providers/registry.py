@@ -6,16 +6,15 @@ Rows import the provider's module when it is built, so that a command loads only
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 from urllib.parse import urlsplit
 
 from holodeck.lib.secret import Secret
 from holodeck.models.llm import LLM, Provider
 from holodeck.providers.base import ModelProvider
-from holodeck.providers.tool_schemas import SchemaRulesName
+from holodeck.providers.tool_schemas.rules import SchemaRulesName
 
 OLLAMA_URL = "http://localhost:11434/v1"
 
@@ -107,11 +106,15 @@ def _build_chat(settings: ModelSettings, base_url: str) -> ModelProvider:
 
 
 def _build_local(settings: ModelSettings) -> ModelProvider:
-    return cast(ModelProvider, importlib.import_module("holodeck.providers.local").Local(settings.llm))
+    from holodeck.providers.local.model import Local
+
+    return Local(settings.llm)
 
 
 def _build_rehearsal(_: ModelSettings) -> ModelProvider:
-    return cast(ModelProvider, importlib.import_module("holodeck.providers.rehearsal").Rehearsal())
+    from holodeck.providers.rehearsal.model import Rehearsal
+
+    return Rehearsal()
 
 
 PROVIDERS: Mapping[Provider, RegistryRow] = {

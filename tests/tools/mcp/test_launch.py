@@ -17,7 +17,8 @@ from tools.mcp.readme_servers import NEEDS_THE_OPT_IN, READY
 from holodeck.lib.errors import MCPConfigError
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool
-from holodeck.tools.mcp.launch import Refusal, describe_launch, find_refusals, plan_launch, variable_names
+from holodeck.tools.mcp.launch.plan import describe_launch, find_refusals, plan_launch, variable_names
+from holodeck.tools.mcp.launch.refusal import Refusal
 
 OPT_IN = "allow_unsafe_args: true"
 

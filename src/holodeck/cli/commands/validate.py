@@ -21,7 +21,7 @@ from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.escape import escape_unprintable
 from holodeck.models.tool import FunctionTool, MCPTool
 from holodeck.runtime import read_agent_or_gateway
-from holodeck.tools.mcp import launch
+from holodeck.tools.mcp.launch.plan import describe_launch, plan_launch
 
 if TYPE_CHECKING:
     from holodeck.config.gateway_loader import LoadedGateway
@@ -185,7 +185,7 @@ def _launch_command(tool: MCPTool, item: LoadedTool) -> str:
     args = item.written.get("args")
     written = [str(arg) for arg in args] if isinstance(args, list) else tool.args
     server = str(item.written.get("server") or tool.server)
-    return launch.describe_launch(launch.plan_launch(tool.model_copy(update={"args": written, "server": server})))
+    return describe_launch(plan_launch(tool.model_copy(update={"args": written, "server": server})))
 
 
 def _masked_url(item: LoadedTool) -> str:

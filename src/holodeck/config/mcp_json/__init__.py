@@ -3,7 +3,3 @@
 `loader` reads a file and has each entry found (`find_servers`), translated key by key (`translate`) and validated like
 a server of our own. `command_line` does the same for a URL or a command line in place of a file.
 """
-
-from holodeck.config.mcp_json.loader import load_mcp_servers
-
-__all__ = ["load_mcp_servers"]

@@ -4,6 +4,9 @@ Each entry is translated into the keys of our own files, and the result is resol
 Every key remembers the key that it was translated from, so that each problem names the key, and the position, in the
 file of the user. An error in one server does not prevent the use of the others. Nothing is started, and the network
 is not used.
+
+References with a meaning outside an editor are replaced. The environment has the answers to the `inputs` of a file:
+`${input:api-key}` is the variable `INPUT_API_KEY`.
 """
 
 from __future__ import annotations
@@ -11,17 +14,16 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holodeck.config.interpolation import Vocabulary, substitute
+from holodeck.config.interpolation import Vocabulary, malformed_reference_problem, missing_variable_problem, substitute
 from holodeck.config.jsonc import read_jsonc
 from holodeck.config.mcp_json.find_servers import ServerListing, find_server_entries
 from holodeck.config.mcp_json.programs import program_of
 from holodeck.config.mcp_json.tool_draft import ToolDraft
 from holodeck.config.mcp_json.translate import translate_entry
-from holodeck.config.mcp_json.variables import build_vocabulary
 from holodeck.config.server_loader import LoadedServers
 from holodeck.config.server_names import make_unique_name
 from holodeck.config.source import Source, resolve_document
@@ -33,6 +35,17 @@ from holodeck.models.file_model import quote_value
 
 _SERVERS_KEY = "mcp_servers"
 _SERVER_KEY_PATTERN = re.compile(rf"{_SERVERS_KEY}\[(\d+)\](?:\.([A-Za-z_]+))?(?:\.([A-Za-z_]+))?")
+
+_EDITOR_WORDS = frozenset(
+    {"file", "fileBasename", "fileBasenameNoExtension", "fileExtname", "fileDirname", "fileDirnameBasename"}
+    | {"fileWorkspaceFolder", "fileWorkspaceFolderBasename", "relativeFile", "relativeFileDirname", "lineNumber"}
+    | {"columnNumber", "selectedText", "selectedPosition", "execPath", "defaultBuildTask", "extensionInstallFolder"}
+)
+_EDITOR_KINDS: Mapping[str, str] = {
+    "command": "runs a command of the editor",
+    "config": "reads a setting of the editor",
+    "workspaceFolder": "names one of several folders of the editor",
+}
 
 
 def load_mcp_servers(
@@ -175,3 +188,70 @@ class _ProblemSorter:
             self._problems_by_server[index].append(problem)
         if not indexes:
             self._file_problems.append(dataclasses.replace(problem, severity="warning"))
+
+
+def build_vocabulary(
+    workspace: Path, environ: Mapping[str, str], inputs: Iterable[Mapping[str, Any]], cwd: Path
+) -> Vocabulary:
+    """The vocabulary of a file: folders, separators, and the answers to its `inputs` from the environment."""
+    fixed_values = {
+        "workspaceFolder": str(workspace),
+        "workspaceFolderBasename": workspace.name,
+        "userHome": str(Path.home()),
+        "cwd": str(cwd),
+        "pathSeparator": os.sep,
+        "/": os.sep,
+    }
+    known = {str(item.get("id")): item for item in inputs}
+    answers = {f"input:{name}": _find_input_answer(name, item, environ) for name, item in known.items()}
+    fixed_values |= {name: answer for name, answer in answers.items() if answer is not None}
+
+    def malformed_problem(written: str) -> Problem:
+        kind, colon, name = written.removeprefix("${").removesuffix("}").partition(":")
+        if kind == "input" and colon:
+            return _unanswered_input_problem(name, known.get(name), environ)
+        if kind in _EDITOR_KINDS and colon:
+            return _editor_only_problem(written, _EDITOR_KINDS[kind])
+        return malformed_reference_problem(written)
+
+    return Vocabulary(
+        fixed_values=fixed_values, missing_problem=_missing_variable_problem, malformed_problem=malformed_problem
+    )
+
+
+def input_variable(name: str) -> str:
+    """The environment variable with the answer to an input: `INPUT_API_KEY` for `api-key`."""
+    return "INPUT_" + re.sub(r"[^A-Za-z0-9]+", "_", name).upper()
+
+
+def _find_input_answer(name: str, item: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
+    answer = environ.get(input_variable(name))
+    default = item.get("default")
+    return answer if answer is not None else default if isinstance(default, str) and default else None
+
+
+def _unanswered_input_problem(name: str, item: Mapping[str, Any] | None, environ: Mapping[str, str]) -> Problem:
+    variable = input_variable(name)
+    about = f" ({item['description']})" if item and isinstance(item.get("description"), str) else ""
+    if item is None and variable in environ:
+        return Problem(
+            message=f"the input {quote_value(name)} is not listed in 'inputs'", fix="List it, or use ${env:NAME}."
+        )
+    return Problem(message=f"the input {quote_value(name)} has no answer{about}", fix=f"Set it: export {variable}=...")
+
+
+def _missing_variable_problem(name: str) -> Problem:
+    if name in _EDITOR_WORDS:
+        return _editor_only_problem(f"${{{name}}}", "speaks of what is open in the editor")
+    missing = missing_variable_problem(name)
+    return Problem(
+        message=missing.message,
+        fix=f"Set it (export {name}=...), put it in a .env file beside this file, or write ${{{name}:-default}}.",
+    )
+
+
+def _editor_only_problem(written: str, what: str) -> Problem:
+    return Problem(
+        message=f"{quote_value(written)} {what}, which does not exist here",
+        fix="Write the value, ${workspaceFolder}, or a variable: ${env:NAME}.",
+    )

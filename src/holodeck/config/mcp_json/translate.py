@@ -1,4 +1,7 @@
-"""Translation of one server entry of another program into the keys of our files. Every unused key has a warning."""
+"""Translation of one server entry of another program into the keys of our files. Every unused key has a warning.
+
+Transport, command and URL are translated in `transport`; the other keys, authentication and permissions here.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from holodeck.config.mcp_json.auth import translate_auth
-from holodeck.config.mcp_json.permissions import translate_permissions
 from holodeck.config.mcp_json.programs import translate_timeout
 from holodeck.config.mcp_json.tool_draft import ToolDraft
 from holodeck.config.mcp_json.transport import drop_foreign_keys, translate_transport
@@ -36,6 +37,29 @@ _UNSUPPORTED: Mapping[str, str] = {
     "include_tags": "tools are chosen by their names, with 'allowed_tools'",
     "exclude_tags": "tools are chosen by their names, with 'denied_tools'",
     "authProviderType": "only OAuth of the server itself is spoken; see 'auth'",
+}
+
+_ALLOW = ("includeTools", "available_tools", "allowedTools", "enabledTools")
+_DENY = ("excludeTools", "disabledTools")
+_POLICIES = ("always_allow", "always_ask", "always_deny")
+
+_WELL_KNOWN = "/.well-known/"
+_UNSUPPORTED_AUTH: Mapping[str, str] = {
+    "enterpriseManaged": "tokens of an enterprise's identity provider are not exchanged",
+    "xaa": "tokens of an enterprise's identity provider are not exchanged",
+    "redirectUri": "the redirect goes to a port of this machine; 'callbackPort' names it",
+    "tokenParamName": "a token is sent in a header, never in a URL",
+}
+_OWN_KEY_NAMES: Mapping[str, str] = {
+    "clientid": "client_id",
+    "clientsecret": "client_secret",
+    "scopes": "scopes",
+    "scope": "scopes",
+    "callbackport": "redirect_port",
+    "redirectport": "redirect_port",
+    "issuer": "issuer",
+    "authservermetadataurl": "issuer",
+    "clientmetadataurl": "client_metadata_url",
 }
 
 
@@ -116,3 +140,190 @@ def _warn_remaining_keys(draft: ToolDraft) -> None:
             f"unsupported: {reason}" if reason else f"unsupported: HoloDeck knows no key {quote_value(key)} of a server"
         )
         draft.warn((key,), message)
+
+
+def translate_permissions(draft: ToolDraft) -> None:
+    """Set `enabled`, `allowed_tools`, `denied_tools` and `approval` of the tool from the keys of the entry."""
+    _translate_disabled(draft)
+    collector = _PermissionCollector(draft)
+    for key in _ALLOW:
+        collector.add_allowed(key)
+    for key in _DENY:
+        collector.add_denied(key)
+    collector.add_tools()
+    collector.add_policies()
+    collector.add_auto_approvals()
+    collector.add_trust()
+    collector.write_to_draft()
+
+
+def _translate_disabled(draft: ToolDraft) -> None:
+    key, disabled = draft.pop("disabled")
+    if not key:
+        return
+    if isinstance(disabled, bool):
+        draft.set_key("enabled", not disabled, (key,))
+    else:
+        draft.refuse((key,), "'disabled' must be true or false")
+
+
+class _PermissionCollector:
+    """Combines the permissions of all keys of one server."""
+
+    def __init__(self, draft: ToolDraft) -> None:
+        self._draft = draft
+        self._allowed: list[Any] | None = None
+        self._denied: list[Any] = []
+        self._approval_required: list[Any] = []
+        self._approval_waived: list[Any] = []
+        self._origins: dict[str, str] = {}
+
+    def add_allowed(self, key: str) -> None:
+        names = self._pop_names(key)
+        # In the programs that write these keys, an empty list means all tools.
+        if names and "*" not in names:
+            self._allowed = [*(self._allowed or []), *names]
+            self._origins.setdefault("allowed_tools", key)
+
+    def add_denied(self, key: str) -> None:
+        self._denied += self._pop_names(key) or []
+        self._origins.setdefault("denied_tools", key)
+
+    def add_tools(self) -> None:
+        """Add `tools`: a list of names, or a list of tools with their policies. Changes to tools are not supported."""
+        value = self._draft.entry.value.get("tools")
+        if not isinstance(value, list):
+            if self._draft.pop("tools")[0] and value:
+                self._draft.warn(("tools",), "unsupported: tools are offered as the server describes them")
+        elif all(isinstance(item, str) for item in value):
+            self.add_allowed("tools")
+        else:
+            self._draft.pop("tools")
+            for index, item in enumerate(value):
+                self._add_policy(("tools", index), item)
+
+    def add_policies(self) -> None:
+        key, value = self._draft.pop("toolPermissions")
+        for name, policy in value.items() if isinstance(value, dict) else ():
+            self._add_policy((key, name), {"name": name, "permission_policy": policy})
+        if key and not isinstance(value, dict):
+            self._draft.warn((key,), "unsupported: only an object of tool names and policies is read")
+
+    def add_auto_approvals(self) -> None:
+        for key in ("autoApprove", "alwaysAllow"):
+            names = self._pop_names(key)
+            if names is not None:
+                self._approval_waived += names
+                self._approval_required += [] if "*" in names else ["*"]
+                self._origins.setdefault("approval", key)
+
+    def add_trust(self) -> None:
+        key, trust = self._draft.pop("trust")
+        if isinstance(trust, bool):
+            self._origins.setdefault("approval", key)
+            (self._approval_waived if trust else self._approval_required).append("*")
+        elif key:
+            self._draft.refuse((key,), "'trust' must be true or false")
+
+    def write_to_draft(self) -> None:
+        self._write_key("allowed_tools", self._allowed)
+        self._write_key("denied_tools", self._denied)
+        if "*" in self._approval_waived:
+            self._write_key("approval", "never")
+        elif self._approval_required == ["*"] and not self._approval_waived:
+            self._write_key("approval", "always")
+        elif self._approval_required or self._approval_waived:
+            self._write_key("approval", {"always": self._approval_required, "never": self._approval_waived})
+
+    def _write_key(self, key: str, value: Any) -> None:
+        if value and key not in self._draft.tool:
+            self._draft.set_key(key, value, (self._origins.get(key, "tools"),))
+
+    def _pop_names(self, key: str) -> list[Any] | None:
+        is_present, value = self._draft.pop(key)
+        if not is_present or value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            self._draft.refuse((key,), f"'{key}' must be a list of tool names")
+            return None
+        return value
+
+    def _add_policy(self, path: tuple[str | int, ...], item: Any) -> None:
+        name = item.get("name") if isinstance(item, Mapping) else None
+        policy = item.get("permission_policy") if isinstance(item, Mapping) else None
+        if not isinstance(name, str) or policy not in (*_POLICIES, None):
+            message = (
+                f"the policy {quote_value(policy)} is not known" if isinstance(name, str) else "a tool needs a 'name'"
+            )
+            self._draft.refuse(path, message, f"Policies: {', '.join(_POLICIES)}.")
+        elif policy == "always_deny":
+            self._denied.append(name)
+        elif policy == "always_ask":
+            self._approval_required.append(name)
+        elif policy == "always_allow":
+            self._approval_waived.append(name)
+
+
+def translate_auth(draft: ToolDraft) -> None:
+    """Set `headers` and `auth` of the tool from the keys of the entry."""
+    _translate_headers(draft)
+    for key in ("auth", "oauth", "authentication"):
+        is_present, value = draft.pop(key)
+        if not is_present or value in (None, False, {}):
+            continue
+        if isinstance(value, dict) and "type" in value and key == "auth":
+            # This is the form of our own files.
+            draft.set_key("auth", value, (key,))
+        elif isinstance(value, dict):
+            _translate_oauth(draft, key, value)
+        elif value is True or value == "oauth":
+            draft.set_key("auth", {"type": "oauth_authorization_code"}, (key,))
+        elif isinstance(value, str):
+            draft.set_key("auth", {"type": "bearer", "token": value}, (key,))
+        else:
+            draft.refuse((key,), f"'{key}' must be an object")
+
+
+def _translate_headers(draft: ToolDraft) -> None:
+    key, headers = draft.pop("headers", "http_headers")
+    if key and headers is not None:
+        draft.set_key("headers", _without_null(headers), (key,))
+    key, options = draft.pop("requestInit")
+    inner = options.get("headers") if isinstance(options, dict) else None
+    if inner is not None and "headers" not in draft.tool:
+        draft.set_key("headers", _without_null(inner), (key, "headers"))
+    elif key:
+        draft.warn((key,), "unsupported: only its 'headers' are used, where there are no others")
+
+
+def _translate_oauth(draft: ToolDraft, key: str, block: Mapping[str, Any]) -> None:
+    """Translate a block into the authorization code flow of OAuth, the only one that these blocks describe."""
+    if block.get("enabled") is False:
+        return
+    auth: dict[str, Any] = {"type": "oauth_authorization_code"}
+    draft.set_key("auth", auth, (key,))
+    for name, value in block.items():
+        ours = _OWN_KEY_NAMES.get(name.replace("_", "").lower())
+        if name == "enabled" or value is None:
+            continue
+        if ours is None:
+            reason = _UNSUPPORTED_AUTH.get(name, "HoloDeck has nothing that corresponds to it")
+            draft.warn((key, name), f"unsupported: {reason}")
+            continue
+        auth[ours] = _convert_auth_value(ours, value)
+        draft.origins[("auth", ours)] = (key, name)
+
+
+def _convert_auth_value(name: str, value: Any) -> Any:
+    if name == "scopes" and isinstance(value, str):
+        return value.split()
+    if name == "issuer" and isinstance(value, str):
+        origin, _, document = value.partition(_WELL_KNOWN)
+        # The tenant of `/.well-known/oauth-authorization-server/tenant`.
+        tenant = document.partition("/")[2]
+        return f"{origin}/{tenant}" if tenant else origin
+    return value
+
+
+def _without_null(values: Any) -> Any:
+    return {name: value for name, value in values.items() if value is not None} if isinstance(values, dict) else values

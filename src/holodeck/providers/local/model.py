@@ -22,8 +22,8 @@ from holodeck.models.model_io import CallDelta, FinishReason, ModelAnswer, Model
 from holodeck.providers.local.llama_thread import LlamaThread
 from holodeck.providers.local.prompt import build_answer_body, build_choice_body, has_result, last_user_text
 from holodeck.providers.local.weights import KNOWN_WEIGHTS, require_model_file
-from holodeck.providers.rehearsal import shortlist_tools
-from holodeck.providers.tool_schemas import adapt_tool
+from holodeck.providers.rehearsal.ranking import shortlist_tools
+from holodeck.providers.tool_schemas.adapt import adapt_tool
 
 # Tools offered to the model: with eight, the 0.5B model chose right in two cases of four; with three, in six of six.
 LOCAL_SHORTLIST = 3

@@ -4,8 +4,3 @@ A request passes through these steps: `stemming` normalises words, `extract` fin
 `ranking` scores tools, `schema_fields` lists the fields of a tool, `arguments` (with `phrases`) fills them, `plan`
 splits the request into steps, and `model` turns steps into calls and results into text.
 """
-
-from holodeck.providers.rehearsal.model import Rehearsal
-from holodeck.providers.rehearsal.ranking import shortlist_tools
-
-__all__ = ["Rehearsal", "shortlist_tools"]

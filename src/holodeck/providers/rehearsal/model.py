@@ -23,7 +23,7 @@ from holodeck.providers.rehearsal.arguments import fill_arguments
 from holodeck.providers.rehearsal.extract import find_entities
 from holodeck.providers.rehearsal.plan import Step, plan_steps
 from holodeck.providers.rehearsal.schema_fields import Role, list_fields
-from holodeck.providers.tool_schemas import adapt_tool
+from holodeck.providers.tool_schemas.adapt import adapt_tool
 
 # Characters of tool results that are reported: one screen.
 MAX_REPORTED_CHARS = 1_500

@@ -18,7 +18,7 @@ from holodeck.providers.rehearsal.arguments import FilledArguments, fill_argumen
 from holodeck.providers.rehearsal.extract import Entity, EntityKind, find_entities
 from holodeck.providers.rehearsal.ranking import RankedTool, rank_tools
 from holodeck.providers.rehearsal.stemming import stems, synonyms_of
-from holodeck.providers.tool_schemas import adapt_tool
+from holodeck.providers.tool_schemas.adapt import adapt_tool
 
 # Calls and steps of one request: users name a few things, not a hundred.
 MAX_REHEARSED_CALLS = 8

@@ -14,13 +14,12 @@ from holodeck.lib.limits import MAX_TOOL_NAME_CHARS
 from holodeck.providers.tool_schemas.argument_route import ArgumentRestorer
 from holodeck.providers.tool_schemas.changes import ChangeNotes
 from holodeck.providers.tool_schemas.normalize import normalize_schema
-from holodeck.providers.tool_schemas.rules import COMBINATIONS, IDENTITIES, SchemaRules
+from holodeck.providers.tool_schemas.rules import ANNOTATIONS, COMBINATIONS, IDENTITIES, SchemaRules
 from holodeck.providers.tool_schemas.strict import to_strict
 
 _SIMPLE = frozenset(
     {"type", "properties", "required", "title", "description", "$schema", "$id", "$defs", "definitions"}
 )
-_ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"})
 _ONE_SCHEMA = ("not", "if", "then", "else", "contains", "unevaluatedItems", "unevaluatedProperties")
 _PLAIN_DATA = frozenset({"enum", "const", "default", "examples"})
 _ELLIPSIS = " ..."
@@ -85,7 +84,7 @@ class Shaper:
         for key in [key for key in schema if key in self._rules.refused]:
             del schema[key]
             if key not in IDENTITIES:
-                self._notes.add(f"left out: '{key}'", path, is_looser=key not in _ANNOTATIONS)
+                self._notes.add(f"left out: '{key}'", path, is_looser=key not in ANNOTATIONS)
         return schema
 
     def _shorten_texts(self, schema: dict[str, Any], path: str) -> None:

@@ -36,6 +36,7 @@ IDENTITIES = frozenset(
 )
 """Keywords that exist for references. They are dropped after references are inlined."""
 COMBINATIONS = ("anyOf", "oneOf", "allOf")
+ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"})
 _ROOT_RULES = frozenset({*COMBINATIONS, "not", "enum", "const", "if", "then", "else", "dependentSchemas"})
 _NOT_STRICT = frozenset(
     {

@@ -14,7 +14,8 @@ from holodeck.lib.limits import MIB
 from holodeck.models.items import FunctionCall, Item
 from holodeck.models.model_io import ModelAnswer, ModelRequest, ToolSpec
 from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
-from holodeck.providers.tool_schemas import AdaptedTool, SchemaRulesName, adapt_tool
+from holodeck.providers.tool_schemas.adapt import AdaptedTool, adapt_tool
+from holodeck.providers.tool_schemas.rules import SchemaRulesName
 
 # Bytes of all cached schemas of a model: clients send schemas as well, and new ones with every request.
 MAX_ADAPTED_BYTES = 32 * MIB

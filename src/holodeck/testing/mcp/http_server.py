@@ -1,4 +1,8 @@
-"""Streamable HTTP transport in both eras: one endpoint; the legacy era adds sessions and a stream for notifications."""
+"""HTTP transports of the faulty server: streamable HTTP, and the older HTTP+SSE.
+
+Streamable HTTP has one endpoint; the legacy era adds sessions and a stream for notifications. HTTP+SSE is a stream of
+events, whose first event names the URL to which a client posts.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,12 @@ import asyncio
 import base64
 import binascii
 import json
+import uuid
 from collections.abc import Awaitable, Mapping
 
 from aiohttp import web
 
-from holodeck.testing.mcp.action_runner import Listener
+from holodeck.testing.mcp.action_runner import DuplexConnection, Listener
 from holodeck.testing.mcp.actions import Action, Message
 from holodeck.testing.mcp.faults import Fault
 from holodeck.testing.mcp.http_response import (
@@ -34,6 +39,9 @@ _BAD_REQUEST = 400
 _METHOD_NOT_ALLOWED = 405
 _PARSE_ERROR = -32700
 _EXPIRED = {Fault.SESSION_EXPIRES_400: _BAD_REQUEST, Fault.SESSION_EXPIRES_404: NOT_FOUND}
+
+MESSAGES = "/messages"
+_ACCEPTED = 202
 
 
 class HttpServer:
@@ -215,3 +223,46 @@ def _decode_header(value: str | None) -> str | None:
         return base64.b64decode(value[len(_ENCODED) : -len(_END)], validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return None
+
+
+class SSEServer:
+    """Handles the GET that opens a stream, and the POSTs that belong to it."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+        self._connections: dict[str, DuplexConnection] = {}
+
+    async def open_stream(self, request: web.BaseRequest, headers: dict[str, str]) -> web.StreamResponse:
+        """Serve a stream until one side closes it."""
+        self._state.received_log.add(Received(method="GET", headers=headers, http_method="GET"))
+        fault = self._state.schedule.strike("GET")
+        if fault is not None and (answer := find_fault_response(fault, request)) is not None:
+            return answer
+        writer = HTTPMessageWriter(request, always_sse=True)
+        await writer.open_stream()
+        session = uuid.uuid4().hex
+        connection = self._connections[session] = DuplexConnection(
+            self._state.new_session(), self._state.action_runner, writer
+        )
+        try:
+            if self._state.schedule.fault is not Fault.NO_ENDPOINT:
+                await writer.send_event(f"event: endpoint\ndata: {MESSAGES}?session_id={session}\n\n")
+            await asyncio.Event().wait()
+        finally:
+            del self._connections[session]
+            self._state.received_log.add(Received(method=ABANDONED, params={"session": session}))
+            await connection.close()
+        return await writer.finish()
+
+    async def receive_message(self, request: web.BaseRequest, headers: dict[str, str]) -> web.StreamResponse:
+        """Receive a message; its answer goes to the stream."""
+        connection = self._connections.get(request.query.get("session_id", ""))
+        message = json.loads(await request.content.read())
+        self._state.received_log.add(to_received(message, headers, "POST"))
+        fault = self._state.schedule.strike_message(message)
+        if fault is not None and (answer := find_fault_response(fault, request)) is not None:
+            return answer
+        if connection is None:
+            return web.Response(status=NOT_FOUND, text="Could not find session")
+        connection.receive(message, fault)
+        return web.Response(status=_ACCEPTED, text="Accepted")

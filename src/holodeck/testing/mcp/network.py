@@ -14,10 +14,9 @@ from aiohttp import web
 
 from holodeck.testing.mcp.faults import Fault
 from holodeck.testing.mcp.http_response import ELSEWHERE, MOVED
-from holodeck.testing.mcp.http_server import HttpServer
+from holodeck.testing.mcp.http_server import MESSAGES, HttpServer, SSEServer
 from holodeck.testing.mcp.journal import Received
 from holodeck.testing.mcp.server_state import ServerState
-from holodeck.testing.mcp.sse_server import MESSAGES, SSEServer
 from holodeck.testing.mcp.websocket_server import WebSocketServer
 
 HTTP_PATH = "/mcp"

@@ -99,7 +99,7 @@ def create_mcp_plugin(
 
 def _refuse_unsafe(tool: MCPTool) -> None:
     """Apply the rules for files to a definition that was made in a program."""
-    from holodeck.tools.mcp.launch import find_refusals
+    from holodeck.tools.mcp.launch.plan import find_refusals
 
     problems = [
         Problem(message=item.message, fix=item.fix, key=".".join(map(str, item.key)), kind=MCPConfigError)

@@ -1,23 +1,36 @@
-"""`holodeck mcp doctor`: for each server, which steps work, which one fails, why, and what to do about it."""
+"""`holodeck mcp doctor`: for each server, which steps work, which one fails, why, and what to do about it.
+
+The steps, in order: found (command on PATH, or host name resolved), started or reached, authorised, speaks MCP, lists
+tools, answers. The examination stops at the first failure; the steps after it are `not tried`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
-from typing import Any
+import shutil
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 import click
 
-from holodeck.cli.commands.mcp.connect import run_with_logging, with_timeout
-from holodeck.cli.commands.mcp.examination import Examination, examine
+from holodeck.cli.commands.mcp.connect import open_plugin, reason_text, run_with_logging, with_timeout
 from holodeck.cli.commands.mcp.target import Target, select_servers, start_timeout_option, target_options
 from holodeck.cli.output.config_problems import print_problems, problem_data
 from holodeck.cli.output.progress import Progress
 from holodeck.config.agent_loader import LoadedTool
 from holodeck.config.server_loader import LoadedServers
+from holodeck.lib.errors import HoloDeckError, MCPError, MCPProtocolError, MCPTimeoutError
 from holodeck.lib.escape import escape_unprintable
-from holodeck.models.tool import MCPTool
+from holodeck.lib.net.urls import shown_origin
+from holodeck.models.tool import CommandType, MCPTool, TransportType
+
+if TYPE_CHECKING:
+    from holodeck.tools.mcp.plugin import MCPPlugin
 
 _OUTCOME_LABELS = {
     "ok": ("ok", "green"),
@@ -27,6 +40,26 @@ _OUTCOME_LABELS = {
 }
 _STEP_WIDTH = 12
 _WORD_WIDTH = 7
+
+Outcome = Literal["ok", "failed", "unneeded", "not tried"]
+FOUND, STARTED, REACHED, AUTHORISED, SPEAKS, LISTS, ANSWERS = (
+    "found",
+    "started",
+    "reached",
+    "authorised",
+    "speaks MCP",
+    "lists tools",
+    "answers",
+)
+_PHASES: Mapping[str, str] = {"connect": REACHED, "authorize": AUTHORISED, "initialize": SPEAKS}
+
+_INSTALL: Mapping[CommandType, str] = {
+    CommandType.NPX: "Install Node.js, which brings npx.",
+    CommandType.UVX: "Install uv, which brings uvx.",
+    CommandType.DOCKER: "Install Docker, or podman with its 'docker' command.",
+}
+_NOT_FOUND_STATUS = 404
+_FORBIDDEN_STATUS = 403
 
 
 @click.command("doctor")
@@ -104,3 +137,198 @@ def _examinations_data(
         for name, found in loaded.refused.items()
     ]
     return {"servers": servers, "problems": [problem_data(problem) for problem in loaded.problems]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step and its outcome."""
+
+    name: str
+    outcome: Outcome
+    detail: str = ""
+    advice: str = ""
+
+
+@dataclass(kw_only=True)
+class Examination:
+    """The steps of one server, in order."""
+
+    server: str
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def is_healthy(self) -> bool:
+        return all(step.outcome != "failed" for step in self.steps)
+
+    def add_passed(self, name: str, detail: str = "", outcome: Outcome = "ok") -> None:
+        self.steps.append(Step(name=name, outcome=outcome, detail=detail))
+
+    def add_failed(self, name: str, detail: str, advice: str) -> None:
+        self.steps.append(Step(name=name, outcome="failed", detail=detail, advice=advice))
+
+
+async def examine(loaded: LoadedTool) -> Examination:
+    """Run the steps and stop at the first failure."""
+    tool = loaded.tool
+    done = Examination(server=tool.name)
+    if not isinstance(tool, MCPTool):
+        return done
+    if await _check_found(tool, done):
+        try:
+            async with open_plugin(loaded) as plugin:
+                await _check_server(plugin, tool, done)
+        except HoloDeckError as error:
+            _add_connection_failure(error, tool, done)
+    names = (FOUND, REACHED if tool.url else STARTED, AUTHORISED, SPEAKS, LISTS, ANSWERS)
+    for name in names[len(done.steps) :]:
+        done.add_passed(name, outcome="not tried")
+    return done
+
+
+async def _check_found(tool: MCPTool, done: Examination) -> bool:
+    if tool.url:
+        return await _check_host_resolves(tool, tool.url, done)
+    command = str(tool.command)
+    where = shutil.which(command)
+    if where is None:
+        done.add_failed(FOUND, f"'{command}' is not on PATH.", advice_for(FOUND, tool, None))
+        return False
+    done.add_passed(FOUND, where)
+    return True
+
+
+async def _check_host_resolves(tool: MCPTool, url: str, done: Examination) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        async with asyncio.timeout(tool.timeout):
+            found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, TimeoutError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "no answer in time"
+        done.add_failed(FOUND, f"the name '{host}' has no address ({why}).", advice_for(FOUND, tool, None))
+        return False
+    addresses = dict.fromkeys(str(address[4][0]) for address in found)
+    done.add_passed(FOUND, f"{host} is {', '.join(addresses)}" if host not in addresses else host)
+    return True
+
+
+async def _check_server(plugin: MCPPlugin, tool: MCPTool, done: Examination) -> None:
+    began = time.monotonic()
+    try:
+        tools = await plugin.list_tools() if tool.load_tools else []
+        if not tool.load_tools:
+            await plugin.connect()
+    except MCPError as error:
+        if plugin.era is None:
+            raise
+        _add_connected_steps(plugin, tool, done, began)
+        done.add_failed(LISTS, reason_text(error), advice_for(LISTS, tool, error))
+        return
+    _add_connected_steps(plugin, tool, done, began)
+    await _check_answers(plugin, tool, done, len(tools))
+
+
+def _add_connected_steps(plugin: MCPPlugin, tool: MCPTool, done: Examination, began: float) -> None:
+    done.add_passed(REACHED if tool.url else STARTED, f"{time.monotonic() - began:.2f} s with the handshake")
+    if tool.auth is not None or "authorization" in {name.lower() for name in tool.headers}:
+        done.add_passed(AUTHORISED)
+    else:
+        done.add_passed(AUTHORISED, "the server did not ask for it" if tool.url else "", outcome="unneeded")
+    info = plugin.server_info
+    software = " ".join(str(info[key]) for key in ("name", "version") if info.get(key))
+    done.add_passed(SPEAKS, f"{plugin.era}, {plugin.protocol_version}{f'; {software}' if software else ''}")
+
+
+async def _check_answers(plugin: MCPPlugin, tool: MCPTool, done: Examination, tools: int) -> None:
+    try:
+        prompts = len(await plugin.list_prompts())
+    except MCPError as error:
+        done.add_failed(LISTS, reason_text(error), advice_for(LISTS, tool, error))
+        return
+    counts = f"{tools} tools, {prompts} prompts" if tool.load_tools else "'load_tools' is false"
+    done.add_passed(LISTS, "\n".join((counts, *plugin.unmatched_patterns)))
+    began = time.monotonic()
+    try:
+        await plugin.request("server/discover" if plugin.era == "modern" else "ping", {})
+    except MCPProtocolError:
+        # A JSON-RPC error is an answer as well.
+        pass
+    except MCPError as error:
+        done.add_failed(ANSWERS, reason_text(error), advice_for(ANSWERS, tool, error))
+        return
+    done.add_passed(ANSWERS, f"{(time.monotonic() - began) * 1000:.0f} ms")
+
+
+def _add_connection_failure(error: HoloDeckError, tool: MCPTool, done: Examination) -> None:
+    """Add the step at which connecting failed, and those before it as passed."""
+    name = _failed_step(error, tool)
+    order = (REACHED if tool.url else STARTED, AUTHORISED, SPEAKS)
+    for earlier in order[: order.index(name)]:
+        done.add_passed(earlier, outcome="unneeded" if earlier == AUTHORISED and not tool.url else "ok")
+    done.add_failed(name, reason_text(error), advice_for(name, tool, error))
+
+
+def _failed_step(error: HoloDeckError, tool: MCPTool) -> str:
+    first = REACHED if tool.url else STARTED
+    if not isinstance(error, MCPError):
+        return first
+    if error.phase == "authorize" or error.details.get("status") in (401, 403):
+        return AUTHORISED if tool.url else first
+    # A process that runs but does not answer has started, and does not speak MCP.
+    if error.phase == "start":
+        return SPEAKS if isinstance(error, MCPTimeoutError) else first
+    if isinstance(error, MCPProtocolError):
+        return SPEAKS
+    if error.phase == "run" or "exit_code" in error.details:
+        return first
+    return _PHASES.get(error.phase, SPEAKS if "status" in error.details else first)
+
+
+def advice_for(step: str, tool: MCPTool, error: HoloDeckError | None) -> str:
+    """Return one or two sentences about what to do when this step of this server has failed."""
+    match step:
+        case "found":
+            return _advise_not_found(tool)
+        case "started":
+            return "Read its last output above, or start it by hand: it should show what is missing."
+        case "reached":
+            address = shown_origin(tool.url or "")
+            return f"Is the server running, and is it at {address}? A proxy or firewall may be in between."
+        case "authorised":
+            return _advise_unauthorised(tool, error)
+        case "speaks MCP":
+            return _advise_not_mcp(tool, error)
+        case "lists tools":
+            return "The server starts but cannot say what it has: this is a fault of the server. Try another version."
+        case _:
+            return "The server started but no longer answers: this is a fault of the server. Try another version."
+
+
+def _advise_not_found(tool: MCPTool) -> str:
+    if tool.url:
+        return "Check the spelling of the URL, and whether you need a VPN to reach it."
+    return _INSTALL[tool.command] if tool.command is not None else "Give it a 'command'."
+
+
+def _advise_unauthorised(tool: MCPTool, error: HoloDeckError | None) -> str:
+    status = error.details.get("status") if isinstance(error, MCPError) else None
+    if status == _FORBIDDEN_STATUS:
+        return "The server knows you, but does not let you in: ask its operator, or log in with another account."
+    if tool.auth is not None and tool.auth.type == "oauth_client_credentials":
+        return "Check 'client_id', 'client_secret', 'token_url' and 'scopes' of its 'auth'."
+    if tool.auth is not None and tool.auth.type == "bearer":
+        return "Check the token of its 'auth'; it may have expired."
+    if any(name.lower() == "authorization" for name in tool.headers):
+        return "Check the Authorization in its 'headers'; the token may have expired."
+    return f"Run 'holodeck mcp login {tool.name}', or give it an Authorization in 'headers'."
+
+
+def _advise_not_mcp(tool: MCPTool, error: HoloDeckError | None) -> str:
+    status = error.details.get("status") if isinstance(error, MCPError) else None
+    if tool.starts_process:
+        if isinstance(error, MCPTimeoutError):
+            return "It runs but does not answer. A first start may download for long: raise 'startup_timeout'."
+        return "Its standard output must be MCP and nothing else. Is this the right package, with the right arguments?"
+    if tool.transport is TransportType.HTTP:
+        where = " There is nothing at this path." if status == _NOT_FOUND_STATUS else ""
+        return f"Is this the URL of the MCP endpoint (often .../mcp)?{where} An older server needs 'transport: sse'."
+    return "Is this the URL of the MCP endpoint? A newer server needs 'transport: http'."

@@ -68,7 +68,7 @@ def _print_tool_in_full(tool: MCPToolInfo) -> None:
 def _openai_schema_changes(tool: MCPToolInfo) -> tuple[str, ...]:
     """Return what the schema adapter changes for OpenAI, the strictest of the common providers."""
     from holodeck.models.model_io import ToolSpec
-    from holodeck.providers.tool_schemas import adapt_tool
+    from holodeck.providers.tool_schemas.adapt import adapt_tool
 
     spec = ToolSpec(name=tool.model_name, description=tool.description or "", parameters=tool.input_schema)
     return adapt_tool(spec, "openai").changes

@@ -19,7 +19,7 @@ from holodeck.lib.line_splitter import LineSplitter
 from holodeck.lib.system.fd_shortage import is_file_shortage
 from holodeck.lib.system.process import Process, spawn_process
 from holodeck.lib.tasks import TaskSet
-from holodeck.tools.mcp.launch import plan_launch
+from holodeck.tools.mcp.launch.plan import plan_launch
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode, encode_ascii, sniff_id
 from holodeck.tools.mcp.transports.base import Delivery, OnMessage, TransportSetup
 from holodeck.tools.mcp.transports.child_environment import child_environment, withheld_variables
