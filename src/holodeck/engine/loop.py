@@ -27,7 +27,7 @@ from holodeck.lib.errors import (
     ServerUnavailableError,
 )
 from holodeck.lib.limits import DEFAULT_ANSWER_BYTES, DEFAULT_MAX_TURNS, DEFAULT_RESPONSE_BYTES
-from holodeck.lib.types import record
+from holodeck.lib.record import record
 from holodeck.models.events import (
     Cause,
     Failure,

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from holodeck.engine.event_log import EventLog
-from holodeck.lib.types import record
+from holodeck.lib.record import record
 from holodeck.models.events import Event
 from holodeck.models.items import FunctionCall
 from holodeck.models.model_io import ModelAnswer

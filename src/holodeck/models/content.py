@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from holodeck.lib.types import record
+from holodeck.lib.record import record
 
 
 @record

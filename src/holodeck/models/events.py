@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal
 
-from holodeck.lib.types import record
+from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Usage
 
 Cause = Literal["max_output_tokens", "content_filter", "max_turns"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal
 
-from holodeck.lib.types import record
+from holodeck.lib.record import record
 from holodeck.models.content import ContentBlock, TextContent
 
 Role = Literal["system", "developer", "user", "assistant"]

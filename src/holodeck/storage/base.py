@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, Protocol
 
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES
-from holodeck.lib.types import record
+from holodeck.lib.record import record
 
 Order = Literal["asc", "desc"]
 UNFINISHED_STATUSES = ("queued", "in_progress")

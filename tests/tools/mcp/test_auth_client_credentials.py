@@ -19,8 +19,8 @@ from tools.mcp.auth_server import AuthServer, run_auth_server
 from tools.mcp.dpop_servers import BoundResource, issue_bound
 from tools.mcp.resource_server import request_with_auth, run_resource_server
 
+from holodeck.lib.clock import wall_clock
 from holodeck.lib.errors import MCPConfigError, MCPConnectionError
-from holodeck.lib.types import wall_clock
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.auth.auth_http import MAX_AUTH_BODY_BYTES
 from holodeck.tools.mcp.auth.factory import build_auth_provider

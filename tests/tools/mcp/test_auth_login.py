@@ -19,8 +19,8 @@ from tools.mcp.auth_server import AuthServer, run_auth_server
 from tools.mcp.dpop_servers import BoundResource, issue_bound
 from tools.mcp.resource_server import ResourceServer, follow_login, request_with_auth, run_resource_server
 
+from holodeck.lib.clock import wall_clock
 from holodeck.lib.errors import MCPConfigError, MCPConnectionError
-from holodeck.lib.types import wall_clock
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.auth.auth_http import AuthHTTPClient
 from holodeck.tools.mcp.auth.authorization_code import AuthorizationCode

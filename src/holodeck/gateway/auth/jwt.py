@@ -20,9 +20,9 @@ import orjson
 from holodeck.gateway.auth.callers import JWT_CALLER_PREFIX, Caller, is_storable
 from holodeck.lib import log
 from holodeck.lib.limits import MIB
+from holodeck.lib.record import record
 from holodeck.lib.system.files import read_regular_file
 from holodeck.lib.tasks import TaskSet
-from holodeck.lib.types import record
 from holodeck.models.gateway import JWTCallers
 
 # Seconds by which the clocks of the issuer and of this machine may differ.

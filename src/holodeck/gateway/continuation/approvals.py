@@ -17,7 +17,7 @@ from holodeck.gateway.wire.item_ids import approval_id
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.gateway.wire.request.parsed_input import ApprovalAnswer, Input
 from holodeck.lib.ids import new_id
-from holodeck.lib.types import record
+from holodeck.lib.record import record
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
 

@@ -35,7 +35,7 @@ from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.request.input import read_input
 from holodeck.gateway.wire.request.parsed_input import ApprovalAnswer, Input
 from holodeck.gateway.wire.request.sealed_input import SealedInput
-from holodeck.lib.types import record
+from holodeck.lib.record import record
 from holodeck.models.items import Item
 from holodeck.storage.base import (
     UNFINISHED_STATUSES,

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from holodeck.gateway.continuation.pending_calls import PendingCalls
 from holodeck.gateway.wire.item_ids import stem_of
 from holodeck.lib.limits import MIB
-from holodeck.lib.types import record
+from holodeck.lib.record import record
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
 from holodeck.models.items_json import decode_items, encode_items

@@ -24,8 +24,8 @@ from holodeck.gateway.wire.item_ids import approval_id, is_unique
 from holodeck.gateway.wire.request.parsed_input import Input
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
+from holodeck.lib.record import record
 from holodeck.lib.tasks import TaskSet
-from holodeck.lib.types import record
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, output_id
 from holodeck.models.items_json import decode_items, encode_items
 from holodeck.storage.base import UNFINISHED_STATUSES, PendingCall, ResponseStore

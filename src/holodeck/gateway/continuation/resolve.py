@@ -52,7 +52,7 @@ from holodeck.gateway.wire.request.input import list_calls_without_result, list_
 from holodeck.gateway.wire.request.parsed_input import ApprovalAnswer, FindItem, Input
 from holodeck.gateway.wire.request.sealed_input import SealedInput
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, MAX_CONTEXT_DEPTH
-from holodeck.lib.types import record
+from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 from holodeck.models.items_json import decode_item, decode_items, encode_item
 from holodeck.storage.base import UNFINISHED_STATUSES, ConversationContents, ResponseStore

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from holodeck.lib.types import record
+from holodeck.lib.record import record
 
 JSON = "application/json"
 EVENTS = "text/event-stream"

@@ -16,7 +16,7 @@ from holodeck.gateway.http.request_body import RequestReservation
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.lib.errors import BadRequestError
 from holodeck.lib.json.parse import TooDeepError, parse_json
-from holodeck.lib.types import record
+from holodeck.lib.record import record
 
 
 @record

@@ -21,7 +21,7 @@ from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.gateway.wire.response.writer import can_answer_approvals
 from holodeck.lib.byte_budget import ByteBudget
-from holodeck.lib.types import record
+from holodeck.lib.record import record
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.items import FunctionCall, Item
 from holodeck.models.model_io import ModelAnswer, ModelEvent, ModelRequest, ToolChoice

@@ -17,7 +17,7 @@ from urllib.parse import urldefrag, urljoin
 import orjson
 
 from holodeck.lib.limits import KIB, MAX_RAW_SHOWN, MAX_SHOWN_CHARS
-from holodeck.lib.types import record
+from holodeck.lib.record import record
 
 # Size of one schema as JSON. The largest real tools have 30 KiB; 256 KiB are some 60,000 tokens for a model.
 MAX_SCHEMA_BYTES = 256 * KIB

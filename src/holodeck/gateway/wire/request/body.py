@@ -27,7 +27,7 @@ from holodeck.gateway.wire.request.parsed_input import FindItem, Input, ToolName
 from holodeck.gateway.wire.request.sealed_input import SealedInput
 from holodeck.gateway.wire.request.tools import RequestToolChoice, RequestTools, read_tool_choice, read_tools
 from holodeck.lib.limits import MAX_IDENTIFIER_CHARS, MAX_INPUT_TEXT_CHARS
-from holodeck.lib.types import record
+from holodeck.lib.record import record
 from holodeck.models.items import Item
 from holodeck.models.model_io import ModelRequest, ToolChoice
 

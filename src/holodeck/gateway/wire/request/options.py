@@ -9,7 +9,7 @@ from typing import Any
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type, refuse_unsupported
 from holodeck.gateway.wire.request.schemas import RequestSchemas
 from holodeck.lib.limits import MAX_TOOL_NAME_CHARS
-from holodeck.lib.types import record
+from holodeck.lib.record import record
 from holodeck.models.items import Item
 from holodeck.models.model_io import ModelRequest, ToolChoice
 

@@ -19,7 +19,7 @@ from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration, read_
 from holodeck.gateway.wire.request.schemas import RequestSchemas
 from holodeck.lib.json.parse import parse_json
 from holodeck.lib.limits import MAX_REQUEST_TOOLS, MAX_TOOL_NAME_CHARS
-from holodeck.lib.types import record
+from holodeck.lib.record import record
 from holodeck.models.model_io import ToolChoice, ToolSpec
 from holodeck.tools.mcp.names import normalize_tool_name
 

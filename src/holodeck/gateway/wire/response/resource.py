@@ -11,7 +11,7 @@ from typing import Any
 
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.request.body import ResponseRequest
-from holodeck.lib.types import record
+from holodeck.lib.record import record
 from holodeck.models.events import RunResult
 from holodeck.models.items import Usage
 

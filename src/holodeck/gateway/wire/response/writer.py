@@ -20,7 +20,7 @@ from holodeck.gateway.wire.response.output_items import OutputItems
 from holodeck.gateway.wire.response.resource import Ending, ResponseResource, ending_of
 from holodeck.gateway.wire.response.sent_events import SentEvents
 from holodeck.gateway.wire.response.text_items import TextItems
-from holodeck.lib.types import Clock, wall_clock
+from holodeck.lib.clock import Clock, wall_clock
 from holodeck.models.events import (
     CallAdded,
     Event,

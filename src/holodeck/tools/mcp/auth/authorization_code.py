@@ -14,8 +14,8 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from holodeck.lib import log
+from holodeck.lib.clock import Clock, wall_clock
 from holodeck.lib.errors import MCPError
-from holodeck.lib.types import Clock, wall_clock
 from holodeck.tools.mcp.auth.auth_http import AuthHTTP
 from holodeck.tools.mcp.auth.dpop import DPoPHTTP, ProofKey
 from holodeck.tools.mcp.auth.loopback_redirect import LoopbackRedirect

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote_plus
 
+from holodeck.lib.clock import Clock, wall_clock
 from holodeck.lib.limits import MAX_SECRET_FILE_BYTES
 from holodeck.lib.secret import Secret
 from holodeck.lib.system.files import read_regular_file
-from holodeck.lib.types import Clock, wall_clock
 from holodeck.tools.mcp.auth.provider import auth_error
 
 # Seconds for which a signed client assertion is valid; authorization servers refuse long ones.

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from urllib.parse import urlencode
 
+from holodeck.lib.clock import Clock, wall_clock
 from holodeck.lib.secret import Secret
-from holodeck.lib.types import Clock, wall_clock
 from holodeck.tools.mcp.auth.auth_http import AuthHTTP
 from holodeck.tools.mcp.auth.client_authentication import ClientIdentity
 from holodeck.tools.mcp.auth.server_metadata import AuthorizationServer, discover_server

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import orjson
 
-from holodeck.lib.types import Clock, wall_clock
+from holodeck.lib.clock import Clock, wall_clock
 from holodeck.tools.mcp.auth.auth_http import AuthHTTP, AuthResponse
 from holodeck.tools.mcp.auth.provider import AuthRefusal, challenge_parameter
 

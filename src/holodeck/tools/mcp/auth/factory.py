@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import assert_never
 
+from holodeck.lib.clock import Clock, wall_clock
 from holodeck.lib.errors import MCPConfigError, Problem
-from holodeck.lib.types import Clock, wall_clock
 from holodeck.models.auth import BearerAuth, OAuthAuthorizationCode, OAuthClientCredentials
 from holodeck.models.tool import MCPTool
 from holodeck.models.url import url_problem

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
+from holodeck.lib.clock import Clock, wall_clock
 from holodeck.lib.limits import MAX_SECRET_FILE_BYTES
 from holodeck.lib.secret import Secret
 from holodeck.lib.system.files import read_regular_file
-from holodeck.lib.types import Clock, wall_clock
 from holodeck.tools.mcp.auth.client_credentials import ChooseIdentity, TokenEndpoint
 from holodeck.tools.mcp.auth.provider import auth_error
 from holodeck.tools.mcp.auth.token import Token

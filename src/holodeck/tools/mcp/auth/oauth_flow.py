@@ -20,10 +20,10 @@ from urllib.parse import urlencode, urlsplit
 
 import orjson
 
+from holodeck.lib.clock import Clock
 from holodeck.lib.errors import MCPError
 from holodeck.lib.limits import MAX_SHOWN_CHARS
 from holodeck.lib.secret import Secret
-from holodeck.lib.types import Clock
 from holodeck.models.url import url_problem
 from holodeck.tools.mcp.auth.auth_http import AuthHTTP, AuthResponse, display_url
 from holodeck.tools.mcp.auth.client_authentication import ClientIdentity, PublicClient, SecretInForm, SecretInHeader

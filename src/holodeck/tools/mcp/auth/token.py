@@ -12,12 +12,12 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
+from holodeck.lib.clock import Clock, wall_clock
 from holodeck.lib.errors import MCPError
 from holodeck.lib.limits import MAX_SHOWN_CHARS
 from holodeck.lib.redaction import MASK
 from holodeck.lib.secret import Secret
 from holodeck.lib.tasks import TaskSet
-from holodeck.lib.types import Clock, wall_clock
 from holodeck.tools.mcp.auth.auth_http import AuthResponse, display_url
 from holodeck.tools.mcp.auth.dpop import DPoPHTTP
 from holodeck.tools.mcp.auth.provider import AuthRefusal, auth_error
