@@ -17,14 +17,15 @@ _INTRO = """\
 Every command explains itself: `holodeck COMMAND --help` (or `-h`). `holodeck --version` (or `-V`) prints the version.
 
 Results go to standard output, everything else to standard error, so `holodeck run ... > answer.txt`
-stores the answer alone."""
+stores the answer alone. [Exit codes](exit-codes.md) say how a command ended; [environment variables](environment.md)
+change how all of them behave."""
 
 _DEFAULT = re.compile(r" \(default: ([^)]*)\)")
 
 
 def build_page() -> str:
     """Return the page."""
-    commands = list(_walk(click.Context(cli, info_name="holodeck")))
+    commands = list(walk_commands())
     overview = [
         (f"[{code(ctx.command_path)}](#{_anchor(ctx.command_path)})", ctx.command.get_short_help_str(200))
         for ctx in commands
@@ -33,8 +34,12 @@ def build_page() -> str:
     return join_blocks(["# Command line", NOTICE, _INTRO, table(("Command", "What it does"), overview), *sections])
 
 
+def walk_commands() -> Iterator[click.Context]:
+    """Yield a context for each command, a group before its commands."""
+    yield from _walk(click.Context(cli, info_name="holodeck"))
+
+
 def _walk(ctx: click.Context) -> Iterator[click.Context]:
-    """Yield a context for each command below `ctx`, a group before its commands."""
     group = ctx.command
     if not isinstance(group, click.Group):
         return

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from generate import cli_page
+from generate import cli_page, environment_page, exit_codes_page, file_page
 
 PAGES: dict[str, Callable[[], str]] = {
+    "reference/agent-file.md": file_page.build_agent_page,
     "reference/cli.md": cli_page.build_page,
+    "reference/config-file.md": file_page.build_config_page,
+    "reference/environment.md": environment_page.build_page,
+    "reference/exit-codes.md": exit_codes_page.build_page,
+    "reference/gateway-file.md": file_page.build_gateway_page,
 }
 """Maps a page, as a path in `docs/`, to the function that returns its text."""

@@ -1,0 +1,510 @@
+"""The groups of keys of each configuration file, with an example and a wrong value for each key.
+
+An example is put into `Group.file` at `Group.at`. `file_page` loads the result: an example must be valid, a wrong
+value must not be, and the page shows the error that it really gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+LEFT_OUT = object()
+"""As a wrong value: the key is not there."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """How one key is shown: a valid value, a wrong one, and other keys that both need beside them."""
+
+    example: Any
+    wrong: Any
+    beside: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The keys of one mapping of a file."""
+
+    definition: str
+    """Name of the mapping in the JSON Schema; empty for the file itself."""
+    path: str
+    """How keys of the group begin, such as `tools[].`."""
+    title: str
+    about: str = ""
+    variant: str = ""
+    """Which of several forms of the mapping this is, where a key alone does not say it."""
+    file: Mapping[str, Any]
+    """A valid file that has the mapping."""
+    at: tuple[str | int, ...]
+    """Where the mapping is in `file`."""
+    keys: Mapping[str, Key]
+
+
+_STDIO = {"name": "files", "type": "mcp", "command": "npx", "server": "@modelcontextprotocol/server-filesystem"}
+_HTTP = {"name": "tickets", "type": "mcp", "transport": "http", "url": "https://mcp.example.com/mcp"}
+_REMOTE = {"transport": "http", "url": "https://mcp.example.com/mcp", "command": None, "server": "tickets"}
+_OPENAI = {"provider": "openai", "name": "gpt-5-mini"}
+
+
+def _agent(**keys: Any) -> dict[str, Any]:
+    return {"name": "helper", "model": {"provider": "rehearsal"}, **keys}
+
+
+def _gateway(**keys: Any) -> dict[str, Any]:
+    return {"models": [{"name": "small", "model": {"provider": "rehearsal"}}], **keys}
+
+
+_CREDENTIALS = {
+    "type": "oauth_client_credentials",
+    "client_id": "holodeck",
+    "client_secret": "${CLIENT_SECRET}",
+    "issuer": "https://login.example.com",
+}
+_BY_PRIVATE_KEY = {"client_secret": None, "private_key_file": "client.pem"}
+
+AGENT_GROUPS = (
+    Group(
+        definition="",
+        path="",
+        title="The file itself",
+        file=_agent(),
+        at=(),
+        keys={
+            "name": Key("helper", "my@agent"),
+            "description": Key("Answers questions about the files in data/", ""),
+            "model": Key({"provider": "openai", "name": "gpt-5-mini"}, "gpt-5-mini"),
+            "instructions": Key({"file": "instructions.md"}, {"file": "missing.md"}),
+            "response_format": Key("answer.schema.json", {"type": "strin"}),
+            "max_turns": Key(20, 0),
+            "tools": Key([_STDIO], "files"),
+            "test_cases": Key([{"input": "What is 1 + 2?"}], {"input": "What is 1 + 2?"}),
+        },
+    ),
+    Group(
+        definition="LLM",
+        path="model.",
+        title="Keys of model",
+        about="The model that answers, and how it is asked. The `rehearsal` model needs no key and no network.",
+        file=_agent(model=_OPENAI),
+        at=("model",),
+        keys={
+            "provider": Key("anthropic", "open_ai", {"name": "claude-sonnet-4-5"}),
+            "name": Key("gpt-5-mini", LEFT_OUT),
+            "endpoint": Key("https://models.example.com/v1", "models.example.com", {"provider": "openai_compatible"}),
+            "api_key": Key("${OPENAI_API_KEY}", "${NOT_SET}"),
+            "allow_insecure_hosts": Key(
+                ["models.internal"],
+                "models.internal",
+                {"provider": "openai_compatible", "endpoint": "http://models.internal/v1", "api_key": "${MODEL_KEY}"},
+            ),
+            "temperature": Key(0.2, 3),
+            "max_tokens": Key(2000, "2000"),
+            "top_p": Key(0.9, 90),
+            "timeout": Key(120, 0),
+            "api_version": Key(
+                "2025-04-01-preview", 20250401, {"provider": "azure_openai", "endpoint": "https://me.openai.azure.com"}
+            ),
+        },
+    ),
+    Group(
+        definition="InstructionsSource",
+        path="instructions.",
+        title="Keys of instructions",
+        about="Instructions are a text, or a mapping with one of these keys.",
+        file=_agent(instructions={}),
+        at=("instructions",),
+        keys={
+            "inline": Key("Answer in one sentence.", "", {}),
+            "file": Key("instructions.md", "missing.md"),
+        },
+    ),
+    Group(
+        definition="MCPTool",
+        path="tools[].",
+        title="Keys of an MCP server",
+        about=(
+            "An entry with `type: mcp` is an MCP server. `command` starts one on this machine; `transport` and `url` "
+            "reach one over the network. In `gateway.yaml` and `config.yaml` the same keys stand under `mcp_servers`, "
+            "where `type` may be left out."
+        ),
+        file=_agent(tools=[_STDIO]),
+        at=("tools", 0),
+        keys={
+            "name": Key("files", "my files"),
+            "description": Key("Files of this project", ""),
+            "type": Key("mcp", "mpc"),
+            "server": Key("@modelcontextprotocol/server-filesystem", ""),
+            "transport": Key("http", "streamable-http", {**_REMOTE}),
+            "command": Key("npx", "python"),
+            "args": Key(["-y", "@modelcontextprotocol/server-filesystem", "data"], "data", {"server": "files"}),
+            "env": Key({"LOG_LEVEL": "debug"}, ["LOG_LEVEL=debug"]),
+            "envFile": Key("server.env", "missing.env"),
+            "encoding": Key("latin-1", "utf-9"),
+            "cwd": Key("data", ""),
+            "url": Key("https://mcp.example.com/mcp", LEFT_OUT, _REMOTE),
+            "headers": Key({"Authorization": "Bearer ${API_TOKEN}"}, "Authorization: Bearer ${API_TOKEN}", _REMOTE),
+            "timeout": Key(10, 0, _REMOTE),
+            "sse_read_timeout": Key(600, "10m", _REMOTE),
+            "terminate_on_close": Key(False, "no", _REMOTE),
+            "allow_insecure_hosts": Key(
+                ["tools.internal"], "tools.internal", {**_REMOTE, "url": "http://tools.internal/mcp"}
+            ),
+            "auth": Key({"type": "bearer", "token": "${API_TOKEN}"}, {"type": "basic"}, _REMOTE),
+            "caller_authorization": Key(True, "yes", _REMOTE),
+            "config": Key({"allowed_directories": ["data"]}, ["data"]),
+            "load_tools": Key(False, "off"),
+            "load_prompts": Key(False, "off"),
+            "request_timeout": Key(120, 0),
+            "max_concurrent_calls": Key(4, 0),
+            "startup_timeout": Key(30, "30s"),
+            "enabled": Key(False, "off"),
+            "required": Key(True, 1),
+            "allowed_tools": Key(["read_*", "list_directory"], "read_*"),
+            "denied_tools": Key(["write_file"], "write_file"),
+            "approval": Key({"always": ["write_*"]}, "sometimes"),
+            "sampling": Key("allow", "yes"),
+            "idempotent_tools": Key(["read_*"], "read_*"),
+            "roots": Key(["data"], "data"),
+            "max_result_bytes": Key(1048576, 100),
+            "allow_unsafe_args": Key(True, "yes"),
+            "env_file": Key("server.env", "missing.env"),
+        },
+    ),
+    Group(
+        definition="Approval",
+        path="tools[].approval.",
+        title="Keys of approval",
+        about="`approval` is `never`, `always`, or a mapping with these keys. Entries are names or globs.",
+        file=_agent(tools=[{**_STDIO, "approval": {}}]),
+        at=("tools", 0, "approval"),
+        keys={
+            "always": Key(["write_*", "delete_*"], "write_*"),
+            "never": Key(["write_log"], "write_log"),
+        },
+    ),
+    Group(
+        definition="BearerAuth",
+        path="tools[].auth.",
+        variant="bearer",
+        title="Keys of auth: a fixed token",
+        about="`auth` with `type: bearer` sends one token with every request.",
+        file=_agent(tools=[{**_HTTP, "auth": {"type": "bearer", "token": "${API_TOKEN}"}}]),
+        at=("tools", 0, "auth"),
+        keys={
+            "type": Key("bearer", "baerer"),
+            "token": Key("${API_TOKEN}", LEFT_OUT),
+        },
+    ),
+    Group(
+        definition="OAuthClientCredentials",
+        path="tools[].auth.",
+        variant="oauth_client_credentials",
+        title="Keys of auth: OAuth without a user",
+        about="`auth` with `type: oauth_client_credentials` fetches tokens for the program itself.",
+        file=_agent(tools=[{**_HTTP, "auth": _CREDENTIALS}]),
+        at=("tools", 0, "auth"),
+        keys={
+            "type": Key("oauth_client_credentials", "oauth"),
+            "client_id": Key("holodeck", LEFT_OUT),
+            "client_secret": Key("${CLIENT_SECRET}", "${NOT_SET}"),
+            "private_key_file": Key("client.pem", "missing.pem", {"client_secret": None}),
+            "signing_algorithm": Key("ES256", "", _BY_PRIVATE_KEY),
+            "assertion_file": Key("assertion.jwt", "missing.jwt", {"client_secret": None}),
+            "token_url": Key("https://login.example.com/token", "login.example.com/token", {"issuer": None}),
+            "issuer": Key("https://login.example.com", LEFT_OUT),
+            "auth_method": Key("client_secret_post", "post"),
+            "scopes": Key(["tickets.read"], "tickets.read"),
+            "resource": Key("https://mcp.example.com/mcp", ""),
+            "dpop": Key(True, "yes"),
+        },
+    ),
+    Group(
+        definition="OAuthAuthorizationCode",
+        path="tools[].auth.",
+        variant="oauth_authorization_code",
+        title="Keys of auth: OAuth with a browser",
+        about="`auth` with `type: oauth_authorization_code` uses the login of a person: `holodeck mcp login SERVER`.",
+        file=_agent(tools=[{**_HTTP, "auth": {"type": "oauth_authorization_code"}}]),
+        at=("tools", 0, "auth"),
+        keys={
+            "type": Key("oauth_authorization_code", "oauth"),
+            "client_id": Key("holodeck", ""),
+            "client_secret": Key(
+                "${CLIENT_SECRET}", "${NOT_SET}", {"client_id": "holodeck", "issuer": "https://login.example.com"}
+            ),
+            "client_metadata_url": Key("https://example.com/holodeck.json", ""),
+            "issuer": Key("https://login.example.com", "login.example.com"),
+            "scopes": Key(["tickets.read"], "tickets.read"),
+            "redirect_port": Key(8976, 70000),
+            "dpop": Key(True, "yes"),
+        },
+    ),
+    Group(
+        definition="FunctionTool",
+        path="tools[].",
+        variant="function",
+        title="Keys of a Python function",
+        about="An entry with `type: function` is a function of your project.",
+        file=_agent(tools=[{"name": "price", "type": "function", "file": "tools/prices.py", "function": "price"}]),
+        at=("tools", 0),
+        keys={
+            "name": Key("price", "the price"),
+            "description": Key("Price of a product in euros", ""),
+            "type": Key("function", "python"),
+            "file": Key("tools/prices.py", "tools/missing.py"),
+            "function": Key("price", "prices.price"),
+            "parameters": Key({"type": "object", "properties": {"product": {"type": "string"}}}, "product"),
+            "request_timeout": Key(5, 0),
+        },
+    ),
+    Group(
+        definition="TestCase",
+        path="test_cases[].",
+        title="Keys of a test case",
+        about="Questions that `holodeck test` asks, with what should happen.",
+        file=_agent(test_cases=[{"input": "What is 1 + 2?"}]),
+        at=("test_cases", 0),
+        keys={
+            "name": Key("adds", ""),
+            "input": Key("What is 1 + 2?", LEFT_OUT),
+            "expected_tools": Key(["calc.add"], "calc.add"),
+            "ground_truth": Key("3", 3),
+        },
+    ),
+    Group(
+        definition="ExpectedTool",
+        path="test_cases[].expected_tools[].",
+        title="Keys of an expected tool",
+        about="An entry of `expected_tools` is a name, or a mapping with these keys.",
+        file=_agent(test_cases=[{"input": "What is 1 + 2?", "expected_tools": [{"name": "add"}]}]),
+        at=("test_cases", 0, "expected_tools", 0),
+        keys={
+            "name": Key("calc.add", LEFT_OUT),
+            "arguments": Key({"a": 1}, [1, 2]),
+        },
+    ),
+)
+
+GATEWAY_GROUPS = (
+    Group(
+        definition="",
+        path="",
+        title="The file itself",
+        file=_gateway(),
+        at=(),
+        keys={
+            "listen": Key({"port": 9000}, 9000),
+            "models": Key([{"name": "small", "model": {"provider": "rehearsal"}}], "gpt-5-mini"),
+            "agents": Key([{"file": "agent.yaml"}], [{"file": "missing.yaml"}]),
+            "mcp_servers": Key([{"name": "tickets", "transport": "http", "url": "https://mcp.example.com/mcp"}], {}),
+            "keys": Key([{"name": "alice", "hash": "sha256:" + "0" * 64}], ["alice"]),
+            "jwt": Key({"issuer": "https://login.example.com", "audience": "holodeck", "jwks_file": "keys.json"}, True),
+            "storage": Key({"url": "sqlite:///data/holodeck.db"}, "sqlite:///data/holodeck.db"),
+            "background": Key({"at_once": 8}, True),
+            "limits": Key({"in_flight": 200}, 200),
+            "log": Key({"format": "json"}, "json"),
+            "otel": Key({"endpoint": "http://127.0.0.1:4318"}, "http://127.0.0.1:4318"),
+            "cors_origins": Key(["https://app.example.com"], "https://app.example.com"),
+            "request_servers": Key({"allow": True}, True),
+            "allow_stdio": Key(True, "yes"),
+            "seal_key": Key("${SEAL_KEY}", "${SHORT}"),
+            "mcp_output": Key("openai", "open_ai"),
+            "seal_key_file": Key("seal.key", "missing.key"),
+        },
+    ),
+    Group(
+        definition="Listen",
+        path="listen.",
+        title="Keys of listen",
+        file=_gateway(listen={}),
+        at=("listen",),
+        keys={
+            "host": Key("127.0.0.1", "0.0.0.0"),  # noqa: S104 - the wrong value of the example
+            "port": Key(9000, 90000),
+            "allowed_hosts": Key(["gateway.example.com"], "gateway.example.com"),
+            "closes_first": Key(True, "yes"),
+        },
+    ),
+    Group(
+        definition="ServedModel",
+        path="models[].",
+        title="Keys of a served model",
+        about="Each entry is a model under a name of your choice.",
+        file=_gateway(),
+        at=("models", 0),
+        keys={
+            "name": Key("small", "small model"),
+            "model": Key(_OPENAI, LEFT_OUT),
+            "instructions": Key("Answer in one sentence.", ""),
+            "use_mcp": Key(False, "no"),
+        },
+    ),
+    Group(
+        definition="ServedAgent",
+        path="agents[].",
+        title="Keys of a served agent",
+        about="Each entry is an agent file, served as if it were a model.",
+        file=_gateway(agents=[{"file": "agent.yaml"}]),
+        at=("agents", 0),
+        keys={
+            "file": Key("agent.yaml", "missing.yaml"),
+            "name": Key("helper", "my helper"),
+        },
+    ),
+    Group(
+        definition="CallerKey",
+        path="keys[].",
+        title="Keys of a caller",
+        about="Each entry is a caller. `holodeck keys create NAME` prints the entry and the key.",
+        file=_gateway(keys=[{"name": "alice", "hash": "sha256:" + "0" * 64}]),
+        at=("keys", 0),
+        keys={
+            "name": Key("alice", "alice smith"),
+            "hash": Key("sha256:" + "0" * 64, "hd_0123456789"),
+            "admin": Key(True, "yes"),
+            "limits": Key({"requests_per_minute": 60}, 60),
+        },
+    ),
+    Group(
+        definition="KeyLimits",
+        path="limits.key.",
+        title="Keys of a caller's limits",
+        about="Limits of one caller: `limits.key` for every caller, `limits` of an entry of `keys` for that one.",
+        file=_gateway(limits={"key": {}}),
+        at=("limits", "key"),
+        keys={
+            "in_flight": Key(16, 0),
+            "background": Key(10, 0),
+            "requests_per_minute": Key(60, 0),
+            "tokens_per_minute": Key(100000, 0),
+            "sockets": Key(4, -1),
+        },
+    ),
+    Group(
+        definition="JWTCallers",
+        path="jwt.",
+        title="Keys of jwt",
+        about="Callers that show a token of an identity provider instead of a key.",
+        file=_gateway(
+            jwt={
+                "issuer": "https://login.example.com",
+                "audience": "holodeck",
+                "jwks_url": "https://login.example.com/keys",
+            }
+        ),
+        at=("jwt",),
+        keys={
+            "issuer": Key("https://login.example.com", LEFT_OUT),
+            "audience": Key("holodeck", LEFT_OUT),
+            "jwks_url": Key("https://login.example.com/keys", "http://login.example.com/keys"),
+            "jwks_file": Key("keys.json", "missing.json", {"jwks_url": None}),
+            "caller_claim": Key("email", ""),
+            "admin_scope": Key("holodeck.admin", ""),
+            "algorithms": Key(["RS256"], ["HS256"]),
+        },
+    ),
+    Group(
+        definition="Storage",
+        path="storage.",
+        title="Keys of storage",
+        file=_gateway(storage={}),
+        at=("storage",),
+        keys={
+            "url": Key("sqlite:///data/holodeck.db", "data/holodeck.db"),
+            "retention_days": Key(7, 0),
+            "durability": Key("safe", "save"),
+            "url_file": Key("database.url", "missing.url"),
+        },
+    ),
+    Group(
+        definition="BackgroundRuns",
+        path="background.",
+        title="Keys of background",
+        file=_gateway(background={}),
+        at=("background",),
+        keys={
+            "durable": Key(False, "no"),
+            "at_once": Key(8, 0),
+            "model_wait_seconds": Key(60, -1),
+        },
+    ),
+    Group(
+        definition="GatewayLimits",
+        path="limits.",
+        title="Keys of limits",
+        file=_gateway(limits={}),
+        at=("limits",),
+        keys={
+            "in_flight": Key(200, 0),
+            "body_bytes": Key(8388608, 100),
+            "bodies_bytes": Key(67108864, 1048576),
+            "context_bytes": Key(16777216, 100),
+            "answer_bytes": Key(4194304, 100),
+            "response_bytes": Key(16777216, 100),
+            "max_turns": Key(20, 0),
+            "discovery_seconds": Key(5, 0),
+            "request_seconds": Key(30, 0),
+            "reader_seconds": Key(120, 0),
+            "silent_seconds": Key(10, 0),
+            "drain_seconds": Key(60, -1),
+            "sockets": Key(100, -1),
+            "socket_seconds": Key(600, 7200),
+            "key": Key({"requests_per_minute": 60}, 60),
+        },
+    ),
+    Group(
+        definition="Log",
+        path="log.",
+        title="Keys of log",
+        file=_gateway(log={}),
+        at=("log",),
+        keys={
+            "format": Key("json", "jsonl"),
+            "level": Key("warning", "warn"),
+        },
+    ),
+    Group(
+        definition="OTel",
+        path="otel.",
+        title="Keys of otel",
+        file=_gateway(otel={"endpoint": "https://collector.example.com"}),
+        at=("otel",),
+        keys={
+            "endpoint": Key("http://127.0.0.1:4318", "127.0.0.1:4318"),
+            "headers": Key({"api-key": "${COLLECTOR_KEY}"}, "api-key: ${COLLECTOR_KEY}"),
+            "allow_insecure_hosts": Key(["collector.internal"], "collector.internal"),
+            "service_name": Key("support-agents", ""),
+            "sample_ratio": Key(0.1, 10),
+        },
+    ),
+    Group(
+        definition="RequestServers",
+        path="request_servers.",
+        title="Keys of request_servers",
+        about="MCP servers that a request names by URL. They are refused unless `allow` is true.",
+        file=_gateway(request_servers={"allow": True}),
+        at=("request_servers",),
+        keys={
+            "allow": Key(True, "yes"),
+            "hosts": Key(["mcp.example.com"], ["https://mcp.example.com"]),
+            "allow_private_hosts": Key(["10.20.0.0/16"], "10.20.0.0/16"),
+            "allow_insecure_hosts": Key(["tools.internal"], "tools.internal"),
+            "max_per_request": Key(2, 0),
+        },
+    ),
+)
+
+CONFIG_GROUPS = (
+    Group(
+        definition="",
+        path="",
+        title="The file itself",
+        file={},
+        at=(),
+        keys={
+            "mcp_servers": Key([{"name": "time", "command": "uvx", "server": "mcp-server-time"}], {"time": {}}),
+        },
+    ),
+)
