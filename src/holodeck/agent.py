@@ -48,6 +48,7 @@ class Agent:
 
     @property
     def name(self) -> str:
+        """Name of the agent, from its file."""
         return self.config.name
 
     async def run(self, question: str | Sequence[Item], **options: Any) -> RunResult:

@@ -82,7 +82,11 @@ def load_agent(
     home: Path | None = None,
     people: People | None = None,
 ) -> Agent:
-    """Build an agent from its file. Raises `ConfigError`. `model` replaces the one in the file."""
+    """Build an agent from its file. Raises `ConfigError`. `model` replaces the one in the file.
+
+    `environ`: variables instead of those of this process. `home`: folder of the user's shared settings. `people`:
+    callbacks for approvals and for questions of servers; without them, both are declined.
+    """
     loaded = read_agent(path, environ=environ, home=home, has_model=model is not None)
     return build_agent(loaded, model=model, environ=environ, people=people)
 

@@ -125,23 +125,31 @@ class RunResult:
     """How a run ended, and the items that it added to the conversation."""
 
     status: Status
+    """`completed`, `incomplete`, `failed`, `cancelled`, or `requires_action`: calls are pending."""
     text: str
     """Text of the last message of the model."""
     items: tuple[Item, ...] = ()
+    """Messages, reasoning, tool calls and their outputs, in order."""
     reason: str = ""
     """Why the run is incomplete, for people."""
     cause: Cause | None = None
     """Why the run is incomplete, for programs."""
     error: Failure | None = None
+    """Why the run failed."""
     pending: tuple[FunctionCall, ...] = ()
     """Pending calls: they wait for outputs of the client, or for approvals."""
     held: frozenset[str] = frozenset()
     """Ids of the pending calls that need an approval."""
     turns: int = 0
+    """How many times the model was asked."""
     tool_calls: int = 0
+    """How many tools were called."""
     usage: Usage = field(default_factory=Usage)
+    """Tokens of all turns."""
     seconds: float = 0.0
+    """Duration of the run."""
     missing_servers: tuple[MissingServer, ...] = ()
+    """MCP servers whose tools were not available."""
 
 
 @record
