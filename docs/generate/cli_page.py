@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from generate.markdown import NOTICE, code, fence, join_blocks, table
+from generate.markdown import NOTICE, code, fence, join_blocks, slug, table
 from holodeck.cli.main import cli
 
 _INTRO = """\
@@ -27,7 +27,7 @@ def build_page() -> str:
     """Return the page."""
     commands = list(walk_commands())
     overview = [
-        (f"[{code(ctx.command_path)}](#{_anchor(ctx.command_path)})", ctx.command.get_short_help_str(200))
+        (f"[{code(ctx.command_path)}](#{slug(ctx.command_path)})", ctx.command.get_short_help_str(200))
         for ctx in commands
     ]
     sections = [_section(ctx) for ctx in commands]
@@ -49,10 +49,6 @@ def _walk(ctx: click.Context) -> Iterator[click.Context]:
         below = click.Context(command, info_name=name, parent=ctx)
         yield below
         yield from _walk(below)
-
-
-def _anchor(command_path: str) -> str:
-    return command_path.replace(" ", "-")
 
 
 def _section(ctx: click.Context) -> str:
@@ -93,7 +89,7 @@ def _shared_options(ctx: click.Context) -> list[click.Option]:
 
 
 def _link_to_shared(group: click.Context) -> str:
-    return f"It also has [the options of every `{group.command_path}` command](#{_anchor(group.command_path)})."
+    return f"It also has [the options of every `{group.command_path}` command](#{slug(group.command_path)})."
 
 
 def _options_table(options: list[click.Option]) -> str:

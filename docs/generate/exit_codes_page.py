@@ -8,7 +8,7 @@ import re
 import click
 
 from generate.cli_page import walk_commands
-from generate.markdown import NOTICE, code, join_blocks, table
+from generate.markdown import NOTICE, code, join_blocks, slug, table
 from holodeck.cli.ctrl_c import EXIT_INTERRUPTED
 from holodeck.cli.main import cli
 from holodeck.cli.output.show_run import EXIT_CODES
@@ -51,7 +51,7 @@ def build_page() -> str:
 
 
 def _link(command_path: str) -> str:
-    return f"[{code(command_path)}](cli.md#{command_path.replace(' ', '-')})"
+    return f"[{code(command_path)}](cli.md#{slug(command_path)})"
 
 
 def _parse_codes(command: click.Command) -> dict[str, str]:

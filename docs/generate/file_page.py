@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from generate.key_groups import AGENT_GROUPS, CONFIG_GROUPS, GATEWAY_GROUPS, LEFT_OUT, Group, Key
-from generate.markdown import NOTICE, code, join_blocks, table
+from generate.markdown import NOTICE, code, join_blocks, slug, table
 from holodeck.config.json_schema import SCHEMAS
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.runtime import read_agent, read_gateway
@@ -146,11 +146,6 @@ def _build_page(kind: str, title: str, intro: str, groups: Sequence[Group], *mor
         sections = [block for group in groups for block in _group_blocks(group, schema, samples)]
     contents = table(("Keys", "What they are about"), overview) if len(overview) > 1 else ""
     return join_blocks([f"# {title}", NOTICE, intro, contents, *sections, *more, _SEE_ALSO[kind]])
-
-
-def slug(heading: str) -> str:
-    """Return the anchor of a heading, as GitHub makes it."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def _definition(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 NOTICE = "<!-- Generated from the code by `make reference`. Change the code, not this page. -->"
@@ -28,3 +29,8 @@ def code(text: str) -> str:
 def fence(text: str, language: str = "text") -> str:
     """Return `text` as a fenced block."""
     return f"```{language}\n{text.strip(chr(10))}\n```"
+
+
+def slug(heading: str) -> str:
+    """Return the anchor of a heading, as GitHub and the site make it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")

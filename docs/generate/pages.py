@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from generate import cli_page, environment_page, exit_codes_page, file_page
+from generate import cli_page, environment_page, exit_codes_page, file_page, python_page
 
 PAGES: dict[str, Callable[[], str]] = {
     "reference/agent-file.md": file_page.build_agent_page,
@@ -13,5 +13,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/environment.md": environment_page.build_page,
     "reference/exit-codes.md": exit_codes_page.build_page,
     "reference/gateway-file.md": file_page.build_gateway_page,
+    "reference/python.md": python_page.build_page,
 }
 """Maps a page, as a path in `docs/`, to the function that returns its text."""

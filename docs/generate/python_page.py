@@ -1,0 +1,157 @@
+"""`reference/python.md`: the public names of `holodeck` and `holodeck.testing`."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, get_args
+
+import holodeck
+import holodeck.testing
+from generate.markdown import NOTICE, code, fence, join_blocks, slug, table
+from generate.python_examples import EXAMPLES, INTRO, NAMES_IN_EXAMPLES, OTHER_MEANINGS
+from holodeck.testing import Fault
+
+_BUILT_ELSEWHERE = {"Agent": "`load_agent` builds one."}
+"""Classes whose constructor is not for users."""
+_MAX_LINE = 110
+
+
+def build_page() -> str:
+    """Return the page."""
+    blocks = ["# Python", NOTICE, INTRO]
+    for module in (holodeck, holodeck.testing):
+        blocks += [f"## {module.__name__}", (inspect.getdoc(module) or "").partition("\n")[0]]
+        blocks.append(table(("Name", "What it is"), _overview(module)))
+        for example in EXAMPLES[module.__name__]:
+            blocks += [f"### {example.title}", example.about, fence(example.code, "python"), fence(example.output)]
+        for name in module.__all__:
+            blocks += [f"### `{name}`", *_name_blocks(module, name)]
+    blocks.append("See also: [agent file](agent-file.md), [exit codes](exit-codes.md), [glossary](../glossary.md).")
+    return join_blocks(blocks)
+
+
+def _overview(module: ModuleType) -> Iterator[tuple[str, str]]:
+    for name in module.__all__:
+        yield f"[{code(name)}](#{slug(name)})", _first_sentence(_meaning(module, name))
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.])\s", " ".join(text.split()), maxsplit=1)[0]
+
+
+def _meaning(module: ModuleType, name: str) -> str:
+    """Return the documentation of a name, without examples: the page has its own, which are run."""
+    value = getattr(module, name)
+    text = OTHER_MEANINGS.get(name) or inspect.getdoc(value) or ""
+    return re.sub(r"```.*?```\n?", "", text, flags=re.DOTALL)
+
+
+def _name_blocks(module: ModuleType, name: str) -> Iterator[str]:
+    value = getattr(module, name)
+    if value is Fault:
+        yield _meaning(module, name)
+        yield table(
+            ("Value", "Happens on", "What the server does"),
+            ((code(each.value), code(each.on), each.explanation) for each in Fault),
+        )
+    elif inspect.isclass(value):
+        yield from _class_blocks(module, name, value)
+        return
+    elif inspect.isfunction(value):
+        yield fence(_signature(name, value))
+        yield _meaning(module, name)
+    else:
+        values = get_args(value)
+        yield _meaning(module, name)
+        yield f"Values: {', '.join(code(each) for each in values)}." if values else ""
+    yield _example_link(module, name)
+
+
+def _example_link(module: ModuleType, name: str) -> str:
+    example = NAMES_IN_EXAMPLES[module.__name__, name]
+    return f"Example: [{example}](#{slug(example)})."
+
+
+def _class_blocks(module: ModuleType, name: str, value: type) -> Iterator[str]:
+    if name not in _BUILT_ELSEWHERE and not dataclasses.is_dataclass(value) and "__init__" in vars(value):
+        yield fence(_signature(name, value))
+    yield " ".join(part for part in (_meaning(module, name), _BUILT_ELSEWHERE.get(name, "")) if part)
+    yield _example_link(module, name)
+    if dataclasses.is_dataclass(value):
+        yield table(("Field", "Type", "Meaning"), _field_rows(value))
+    members = [(attribute, member) for attribute, member in vars(value).items() if not attribute.startswith("_")]
+    yield table(
+        ("Property", "Meaning"),
+        ((code(attribute), _one_line(member.fget)) for attribute, member in members if isinstance(member, property)),
+    )
+    for attribute, member in members:
+        function = getattr(value, attribute) if isinstance(member, classmethod | staticmethod) else member
+        if inspect.isfunction(function) or inspect.ismethod(function):
+            yield f"#### `{name}.{attribute}`"
+            yield fence(_signature(attribute, function))
+            yield inspect.getdoc(function) or ""
+
+
+def _one_line(function: Any) -> str:
+    return " ".join((inspect.getdoc(function) or "").split())
+
+
+def _field_rows(value: type) -> Iterator[tuple[str, str, str]]:
+    texts = _strings_below_fields(value)
+    for field in dataclasses.fields(value):
+        if field.init:
+            yield code(field.name), code(str(field.type)), " ".join(texts.get(field.name, "").split())
+
+
+def _strings_below_fields(value: type) -> dict[str, str]:
+    body = ast.parse(textwrap.dedent(inspect.getsource(value))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    return {
+        field.target.id: below.value.value
+        for field, below in zip(body.body, body.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+        and isinstance(below.value.value, str)
+    }
+
+
+def _signature(name: str, function: Any) -> str:
+    """Return the signature, with each parameter on a line of its own where one line would be long."""
+    signature = inspect.signature(function)
+    parameters = [each for each in signature.parameters.values() if each.name != "self"]
+    signature = signature.replace(parameters=parameters)
+    if inspect.isclass(function):
+        signature = signature.replace(return_annotation=inspect.Signature.empty)
+    prefix = "async " if inspect.iscoroutinefunction(function) else ""
+    text = prefix + name + _without_quotes(str(signature))
+    if len(text) <= _MAX_LINE:
+        return text
+    inner = text[len(prefix + name) + 1 : text.rindex(")")]
+    end = text[text.rindex(")") :]
+    lines = [f"    {part}," for part in _split_parameters(inner)]
+    return "\n".join([f"{prefix}{name}(", *lines, end])
+
+
+def _without_quotes(text: str) -> str:
+    """Return a signature without the quotes of its annotations, which are texts in the source."""
+    text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)
+    text = re.sub(r'(: |-> )"([^"]*)"', r"\1\2", text)
+    return re.sub(r"<(\w+\.\w+): '[^']*'>", r"\1", text)
+
+
+def _split_parameters(text: str) -> list[str]:
+    parts, depth, start = [], 0, 0
+    for index, char in enumerate(text):
+        depth += (char in "([{") - (char in ")]}")
+        if char == "," and depth == 0:
+            parts.append(text[start:index].strip())
+            start = index + 1
+    return [*parts, text[start:].strip()]
