@@ -35,6 +35,13 @@ Examples:
 Then, in agent.yaml:
   model:
     provider: local"""
+_PULL_EPILOG = """\b
+Examples:
+  holodeck model pull
+  holodeck model pull --from weights.gguf"""
+_LIST_EPILOG = """\b
+Example:
+  holodeck model list --json"""
 _STEP = 10
 """Percent between two lines of progress without a terminal."""
 
@@ -44,7 +51,7 @@ def command() -> None:
     """Manage the weights of local models, which need no key and no server."""
 
 
-@command.command("pull", short_help="Download the weights of a model and check them.")
+@command.command("pull", epilog=_PULL_EPILOG, short_help="Download the weights of a model and check them.")
 @click.argument(
     "name",
     type=click.Choice([weights.name for weights in KNOWN_WEIGHTS]),
@@ -72,7 +79,7 @@ def pull_command(name: str, source: str | None, as_json: bool) -> None:
         click.echo(escape_unprintable(f"{weights.name} {'was there already' if was_there else 'is ready'}: {path}"))
 
 
-@command.command("list")
+@command.command("list", epilog=_LIST_EPILOG)
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def list_command(as_json: bool) -> None:
     """List the models that can be pulled, and which of them are here."""

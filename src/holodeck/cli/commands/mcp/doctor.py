@@ -62,7 +62,14 @@ _NOT_FOUND_STATUS = 404
 _FORBIDDEN_STATUS = 403
 
 
-@click.command("doctor")
+_EPILOG = """\b
+Examples:
+  holodeck mcp doctor
+  holodeck mcp doctor tickets --timeout 10
+  holodeck mcp doctor --command "npx -y @modelcontextprotocol/server-everything\""""
+
+
+@click.command("doctor", epilog=_EPILOG)
 @click.argument("server", required=False)
 @start_timeout_option
 @target_options

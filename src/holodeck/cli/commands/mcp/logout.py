@@ -12,8 +12,12 @@ from holodeck.config.agent_loader import LoadedTool
 from holodeck.lib.errors import ConfigError
 from holodeck.models.tool import MCPTool
 
+_EPILOG = """\b
+Example:
+  holodeck mcp logout tickets"""
 
-@click.command("logout")
+
+@click.command("logout", epilog=_EPILOG)
 @click.argument("server", required=False)
 @target_options
 def command(target: Target, server: str | None) -> int:

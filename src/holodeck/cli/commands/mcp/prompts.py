@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from holodeck.tools.mcp.discovery import MCPPromptInfo
 
 
-@click.command("prompts")
+_EPILOG = """\b
+Examples:
+  holodeck mcp prompts               all servers
+  holodeck mcp prompts files -v      one server, with the arguments of its prompts"""
+
+
+@click.command("prompts", epilog=_EPILOG)
 @click.argument("server", required=False)
 @start_timeout_option
 @target_options
