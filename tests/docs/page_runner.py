@@ -21,7 +21,6 @@ import shlex
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -44,6 +43,13 @@ _VARIABLE = re.compile(r"(?<!\$)\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}")
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07)")
 _AGENT_KEYS = {"instructions", "tools", "model", "test_cases", "response_format", "max_turns"}
 _GATEWAY_KEYS = {"models", "agents", "mcp_servers", "keys", "listen", "storage", "limits", "background", "otel", "jwt"}
+_COMMAND = """#!/bin/sh
+if [ "$1" = serve ] && [ -z "$HOLODECK_LISTEN__PORT" ] && ! grep -qs 'port:' "$@"; then
+  export HOLODECK_LISTEN__PORT={port}
+fi
+exec {words} "$@"
+"""
+"""The `holodeck` of a page. A gateway whose file names no port listens on the one that stands for the default."""
 _FREE_PORTS = range(15000, 32000)
 """Below those that the kernel gives to whatever asks for any."""
 
@@ -114,8 +120,6 @@ class _Session:
             "PATH": f"{self._own}{os.pathsep}{search_path()}",
             **environ,
         }
-        if not re.search(r"\bport: ?\d", text):
-            self._environ["HOLODECK_LISTEN__PORT"] = self._ports[_DEFAULT_PORT]
 
     def __enter__(self) -> _Session:
         for path in (self._own, self._home):
@@ -128,12 +132,12 @@ class _Session:
         (self._scratch.parent / "node_modules").symlink_to(PACKAGES)
         (self._own / "folder").write_text(str(self._scratch))
         (self._own / "variables").write_text("")
+        words = ["python", "-m", "holodeck"]
         if self._is_warm:
-            client = Path(__file__).parent / "warm_command.py"
-            words = [sys.executable, "-I", "-S", str(client), warm_address().hex()]
-            command = self._own / "holodeck"
-            command.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
-            command.chmod(0o755)
+            words = ["python", "-I", "-S", str(Path(__file__).parent / "warm_command.py"), warm_address().hex()]
+        command = self._own / "holodeck"
+        command.write_text(_COMMAND.format(port=self._ports[_DEFAULT_PORT], words=shlex.join(words)))
+        command.chmod(0o755)
         return self
 
     def __exit__(self, *_: object) -> None:
