@@ -21,9 +21,6 @@ from gateway.conversation_client import (
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from storage.test_pending_calls import storage_config
 
-from holodeck.gateway.continuation.pending_calls import CallClaims
-from holodeck.gateway.http.errors import APIError
-from holodeck.models.items import FunctionCall
 from holodeck.storage.base import PendingCall, ResponseStore
 from holodeck.storage.factory import open_store
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
@@ -225,11 +222,18 @@ async def _opened(folder: Path, url: str) -> AsyncIterator[ResponseStore]:
         await store.close()
 
 
+async def _ask_by_socket(gateway: RunningGateway, message: dict[str, Any]) -> Any:
+    session = await gateway.http_client()
+    async with session.ws_connect("/v1/responses") as socket:
+        await socket.send_json(message | {"type": "response.create", "stream": True})
+        return await socket.receive()
+
+
 @pytest.mark.proves("D-16", "D-26")
-@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("door", ["json", "stream", "websocket"])
 @async_test(60)
 async def test_an_approval_is_there_again_when_its_client_left_before_the_call(
-    tmp_path: Path, url: str, stream: bool
+    tmp_path: Path, url: str, door: str
 ) -> None:
     storage = storage_config(tmp_path, url)
     async with FaultyMCPServer() as server:
@@ -237,11 +241,13 @@ async def test_an_approval_is_there_again_when_its_client_left_before_the_call(
             tmp_path, ScriptedModel(call("add", a=1, b=2)), mcp={"sums": server}, storage=storage
         ) as one:
             first = await create_response(one, [GO], DECLARED)
-        approved = body([yes(first)], previous_response_id=first["id"], stream=stream)
+        approved = body([yes(first)], previous_response_id=first["id"], stream=door == "stream")
         server.mode = Fault.HANGS_AT_START
         known = len(server.requests)
         async with run_gateway(tmp_path, mcp={"sums": server}, storage=storage) as two:
-            leaving = asyncio.create_task(two.send("POST", "/v1/responses", approved))
+            leaving = asyncio.create_task(
+                _ask_by_socket(two, approved) if door == "websocket" else two.send("POST", "/v1/responses", approved)
+            )
             while len(server.requests) == known:  # noqa: ASYNC110 - it hears of a request, and answers none
                 await asyncio.sleep(0.01)
             leaving.cancel()
@@ -252,19 +258,3 @@ async def test_an_approval_is_there_again_when_its_client_left_before_the_call(
             answer = await create_response(three, [yes(first)], DECLARED, previous_response_id=first["id"])
             assert output_types(answer) == ["mcp_call", "message"]
         assert len(server.calls("add")) == 1
-
-
-@pytest.mark.proves("D-16", "D-26")
-@async_test(30)
-async def test_calls_claimed_for_a_run_that_never_starts_are_released(tmp_path: Path, url: str) -> None:
-    async with _opened(tmp_path, url) as store:
-        claims, waits = CallClaims(store), FunctionCall(call_id="call_1", name="add", arguments="{}", id="fc_1")
-        claim = await claims.claim([waits], "resp_1", "alice")
-        with pytest.raises(APIError, match="resp_1"):
-            await claims.claim([waits], "resp_2", "alice")
-        del claim  # as when a client leaves between the answer to its request and the first piece of a stream
-        begun = await claims.claim([waits], "resp_3", "alice")
-        begun.started.add("call_1")
-        del begun
-        with pytest.raises(APIError, match="resp_3"):
-            await claims.claim([waits], "resp_4", "alice")

@@ -185,11 +185,10 @@ class Gateway:
             )
             if is_counted:
                 reply = await _run_while_connected(route.handler(request), receive, client)
-                await self._write_answer(reply, receive, send, client)
+                await self._write_answer(reply, receive, send, client, nullcontext())
                 return
             reply = await route.handler(request)
-        with self._caller_limits.count_transfer(caller) if isinstance(reply, StreamedReply) else nullcontext():
-            await self._write_answer(reply, receive, send, client)
+        await self._write_answer(reply, receive, send, client, self._caller_limits.count_transfer(caller))
 
     def _require_socket_handler(self, path: str) -> SocketHandler:
         if path not in self.sockets:
@@ -231,16 +230,24 @@ class Gateway:
         raise APIError(404, f"Unknown request URL: {sent_method} {path}.", kind="not_found", code="unknown_url")
 
     async def _write_answer(
-        self, reply: Reply | StreamedReply, receive: Receive, send: Send, client: Client | None
+        self,
+        reply: Reply | StreamedReply,
+        receive: Receive,
+        send: Send,
+        client: Client | None,
+        stream_count: AbstractContextManager[None],
     ) -> None:
+        """Write a reply. A stream is counted by `stream_count`, and closed in any case, also if it is not started."""
         if isinstance(reply, Reply):
             if client is not None:
                 client.cork()
             await _write_reply(send, reply)
-        else:
-            await _write_stream(
-                send, CancelOnDisconnect(receive, client), reply, SSEKeepAlive(send, self._silent_seconds), client
-            )
+            return
+        async with aclosing(reply):
+            with stream_count:
+                await _write_stream(
+                    send, CancelOnDisconnect(receive, client), reply, SSEKeepAlive(send, self._silent_seconds), client
+                )
 
 
 def _decode_headers(scope: Scope) -> dict[str, str]:
@@ -264,9 +271,11 @@ async def _run_while_connected(
     reply: Reply | StreamedReply | None = None
     with CancelOnDisconnect(receive, client) as disconnect:
         reply = await handler_call
-    if disconnect.is_disconnected or reply is None:
-        raise client_gone_error()
-    return reply
+    if reply is not None and not disconnect.is_disconnected:
+        return reply
+    if isinstance(reply, StreamedReply):
+        await reply.aclose()
+    raise client_gone_error()
 
 
 async def _write_reply(send: Send, reply: Reply) -> None:
@@ -298,7 +307,7 @@ async def _write_stream(
     ]
     headers += [(name.encode(), value.encode()) for name, value in reply.headers.items()]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    # A disconnect cancels this block, which closes the chunks and ends the run behind them.
+    # A disconnect cancels this block, and the run behind the chunks with it.
     with disconnect:
         try:
             await _write_chunks(send, reply, keepalive)
@@ -312,11 +321,10 @@ async def _write_stream(
 
 
 async def _write_chunks(send: Send, reply: StreamedReply, keepalive: SSEKeepAlive) -> None:
-    async with aclosing(reply.chunks) as chunks:
-        with keepalive:
-            async for chunk in chunks:
-                keepalive.chunks_sent += 1
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    with keepalive:
+        async for chunk in reply.chunks:
+            keepalive.chunks_sent += 1
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 

@@ -1,13 +1,13 @@
 """Conversations as requests continue them, and the lease that makes one response at a time continue pending calls.
 
 `ConversationState.read` gives a request the items of its conversation and the calls that are pending in it. If there
-are any, the response must lease the conversation before it builds on them: `acquire` compares the stored contents with
+are any, the response must lease the conversation before it builds on them: `lease` compares the stored contents with
 those that were read, and fails if another request changed them. The lease is stored with the conversation; it ends when
 the response is appended (`append_response`) or released (`release`).
 
 A stored lease counts only while its response is alive: one that is stored must be unfinished, one that is not stored
-must have its lease in the memory of this gateway, or be leased by another gateway that is alive. Calls whose lease was
-lost have an unknown outcome: they may have run, and are not run again.
+must have its run in this gateway, which calls `forget_lease` at its end, or be leased by another gateway that is alive.
+Calls whose lease was lost have an unknown outcome: they may have run, and are not run again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import Any
-from weakref import WeakValueDictionary
 
 import orjson
 
@@ -65,17 +64,6 @@ class ConversationContext:
     """Set if calls are pending: the contents that the response must lease before it continues."""
 
 
-class ConversationLease:
-    """The exclusive right of one response to continue the pending calls of a conversation.
-
-    The run holds the only strong reference, so that the lease of a run that never starts ends with the run.
-    """
-
-    def __init__(self, conversation_id: str, response_id: str) -> None:
-        self.conversation_id = conversation_id
-        self.response_id = response_id
-
-
 class ConversationState:
     """Reads, leases and extends the conversations of all callers, and knows the leases of this gateway."""
 
@@ -83,7 +71,8 @@ class ConversationState:
         """`max_bytes`: size limit of a conversation that a request continues."""
         self._max_bytes = max_bytes
         self._store = store
-        self._leases: WeakValueDictionary[str, ConversationLease] = WeakValueDictionary()
+        self._leaseholders: set[str] = set()
+        """The ids of the responses with a lease whose runs are in this process."""
 
     async def read(self, conversation_id: str, request_input: Input, caller: Caller) -> ConversationContext:
         """Read a conversation for a request.
@@ -152,27 +141,26 @@ class ConversationState:
         )
         return (*read.items, *after.items)
 
-    def lease(self, conversation_id: str, response_id: str) -> ConversationLease:
-        """Register the lease of a response in this gateway. Nothing is stored before `acquire`."""
-        lease = ConversationLease(conversation_id, response_id)
-        self._leases[response_id] = lease
-        return lease
+    async def lease(self, conversation_id: str, seen: ConversationContents, caller: Caller, response_id: str) -> bool:
+        """Lease a conversation for a response. Returns False when it has changed since `seen` was read.
 
-    async def acquire(self, lease: ConversationLease, seen: ConversationContents, caller: Caller) -> bool:
-        """Store the lease. Returns False when the conversation has changed since `seen` was read."""
-        return await self._store.lease_conversation(lease.conversation_id, caller.id, seen, lease.response_id)
-
-    async def release(self, lease: ConversationLease, caller: Caller) -> None:
-        """Delete the stored lease of a response that added nothing. Does nothing if none is stored."""
-        await self._store.release_conversation(lease.conversation_id, caller.id, lease.response_id)
-
-    def discard(self, lease: ConversationLease) -> None:
-        """Drop the registration of a lease, without storage.
-
-        The stored lease then counts as lost. Needed after a storage error, whose traceback may hold a reference to the
-        lease for long.
+        The run of the response calls `forget_lease` when it is over. When this raises, the lease may be stored.
         """
-        self._leases.pop(lease.response_id, None)
+        # First: another request may read the stored lease before this one continues.
+        self._leaseholders.add(response_id)
+        if await self._store.lease_conversation(conversation_id, caller.id, seen, response_id):
+            return True
+        self.forget_lease(response_id)
+        return False
+
+    async def release(self, conversation_id: str, caller: Caller, response_id: str) -> None:
+        """End the lease of a response that added nothing. Does nothing if it has none."""
+        await self._store.release_conversation(conversation_id, caller.id, response_id)
+        self.forget_lease(response_id)
+
+    def forget_lease(self, response_id: str) -> None:
+        """Stop to count a response as running here. A lease that is still stored then counts as lost."""
+        self._leaseholders.discard(response_id)
 
     async def append_response(
         self,
@@ -200,7 +188,7 @@ class ConversationState:
         record = await self._store.get(response_id, caller.id)
         if record is not None:
             return record.status in UNFINISHED_STATUSES
-        return response_id in self._leases if conversation.is_leased_here else conversation.is_leaseholder_alive
+        return response_id in self._leaseholders if conversation.is_leased_here else conversation.is_leaseholder_alive
 
 
 async def _parse_conversation_items(items: Sequence[ConversationItem], sealed: SealedInput | None, param: str) -> Input:

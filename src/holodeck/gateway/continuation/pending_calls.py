@@ -10,10 +10,8 @@ request reads their output from the response that claimed them (`find_outcome`).
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import Collection, Mapping
 from dataclasses import field, replace
-from functools import partial
 from typing import Any
 
 import orjson
@@ -22,10 +20,7 @@ from holodeck.gateway.continuation.approvals import approval_used_message, call_
 from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.wire.item_ids import approval_id, is_unique
 from holodeck.gateway.wire.request.parsed_input import Input
-from holodeck.lib import log
-from holodeck.lib.errors import StorageError
 from holodeck.lib.record import record
-from holodeck.lib.tasks import TaskSet
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, output_id
 from holodeck.models.items_json import decode_items, encode_items
 from holodeck.storage.base import UNFINISHED_STATUSES, PendingCall, ResponseStore
@@ -116,10 +111,7 @@ def _only_calls(items: list[Item] | tuple[Item, ...]) -> tuple[FunctionCall, ...
 
 
 class CallClaim:
-    """The exclusive right of one response to run some pending calls.
-
-    If it is collected before `release_unstarted`, calls that did not start are released.
-    """
+    """The exclusive right of one response to run some pending calls. The run ends it with `release_unstarted`."""
 
     def __init__(self, caller_id: str, response_id: str, approval_ids: Mapping[str, str]) -> None:
         """`approval_ids`: approval request ids, by call id."""
@@ -128,7 +120,6 @@ class CallClaim:
         self.approval_ids = approval_ids
         self.started: set[str] = set()
         """The ids of calls that may have reached their tools."""
-        self.finalizer: weakref.finalize[..., CallClaim] | None = None
 
 
 class CallClaims:
@@ -136,7 +127,6 @@ class CallClaims:
 
     def __init__(self, store: ResponseStore) -> None:
         self._store = store
-        self._release_tasks = TaskSet()
 
     async def store_pending(
         self, pending: PendingCalls, caller_id: str, response_id: str, *, is_findable: bool
@@ -197,15 +187,14 @@ class CallClaims:
         `approved`: the ids of the calls that a person approved, for the error.
         """
         claim = CallClaim(caller_id, response_id, {call.call_id: approval_id(call) for call in calls})
-        others = await self._store.claim_calls(caller_id, claim.approval_ids.values(), response_id)
-        if others and self._release_tasks:
-            await self._release_tasks.wait()
+        try:
             others = await self._store.claim_calls(caller_id, claim.approval_ids.values(), response_id)
+        except asyncio.CancelledError:
+            # Storage may have claimed them nevertheless.
+            await asyncio.shield(self.release_unstarted(claim))
+            raise
         if others:
             raise _already_claimed_error(others, {approval_id(call) for call in calls if call.call_id in approved})
-        release = partial(self._release_abandoned, caller_id, response_id, claim.approval_ids, claim.started)
-        claim.finalizer = weakref.finalize(claim, release)
-        claim.finalizer.atexit = False
         return claim
 
     async def release_unstarted(self, claim: CallClaim) -> None:
@@ -213,30 +202,6 @@ class CallClaims:
         unstarted = [request_id for call_id, request_id in claim.approval_ids.items() if call_id not in claim.started]
         if unstarted:
             await self._store.release_calls(claim.caller_id, claim.response_id, unstarted)
-        if claim.finalizer is not None:
-            claim.finalizer.detach()
-
-    def _release_abandoned(
-        self, caller_id: str, response_id: str, approval_ids: Mapping[str, str], started: Collection[str]
-    ) -> None:
-        unstarted = [request_id for call_id, request_id in approval_ids.items() if call_id not in started]
-        if not unstarted:
-            return
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            # The gateway has ended, and whether the calls started is not known any more.
-            return
-        releasing = self._release_if_not_stored(caller_id, response_id, unstarted)
-        self._release_tasks.start(releasing, name=f"release claims of {response_id}")
-
-    async def _release_if_not_stored(self, caller_id: str, response_id: str, approval_ids: Collection[str]) -> None:
-        try:
-            # A stored response has ended, or its run belongs to another process.
-            if await self._store.get(response_id, caller_id) is None:
-                await self._store.release_calls(caller_id, response_id, approval_ids)
-        except StorageError as error:
-            log.warning("gateway.storage_failed", response=response_id, error=error)
 
 
 def _already_claimed_error(claimed_by: Mapping[str, str], approved: Collection[str]) -> APIError:

@@ -18,12 +18,13 @@ from holodeck.gateway.http.errors import reply_for_failed_run
 from holodeck.gateway.http.replies import Reply, StreamedReply, json_reply, missing_servers_header
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.runs.active_runs import ActiveRuns
-from holodeck.gateway.runs.live_run import LiveRun
+from holodeck.gateway.runs.live_run import LiveRun, RunFinisher
 from holodeck.gateway.runs.run_builder import RunBuilder
 from holodeck.gateway.wire.chat.request import ChatRequest, read_chat_request
 from holodeck.gateway.wire.chat.response import ChatWriter, encode_chat_sse
 from holodeck.gateway.wire.response.event_encoder import SSE_DONE
 from holodeck.lib.ids import new_id
+from holodeck.models.items import Item
 
 
 class ChatCompletions:
@@ -39,9 +40,12 @@ class ChatCompletions:
         if chat.response.stream:
             live.toolbox.update_missing()
             return StreamedReply(
-                chunks=_encode_chat_sse(self._runs.stream(live)), headers=missing_servers_header(live.toolbox.missing)
+                chunks=_encode_chat_sse(self._runs.stream(live)),
+                headers=missing_servers_header(live.toolbox.missing),
+                on_close=live.close,
             )
-        await self._runs.run_to_end(live)
+        async with live:
+            await self._runs.run_to_end(live)
         completion = live.writer.build_completion()
         if live.result is not None and live.result.status in ("failed", "cancelled"):
             return reply_for_failed_run(live.result, completion)
@@ -63,21 +67,29 @@ class ChatCompletions:
             model=prepared.backend.name,
             is_silent=not chat.response.stream,
         )
-
-        async def store_tool_history(live: LiveRun[ChatWriter]) -> None:
-            if live.result is not None and live.result.tool_calls:
-                self._tool_history.store(
-                    caller.id, sent_items, live.result.items, is_client=chat.response.is_client_function
-                )
-
         return LiveRun(
             prepared.request,
             prepared.backend.provider,
             prepared.toolbox,
             writer,
             caller_id=caller.id,
-            store=store_tool_history,
+            finisher=_ChatFinisher(self._tool_history, chat, sent_items),
         )
+
+
+class _ChatFinisher(RunFinisher[ChatWriter]):
+    """Remembers the tool calls of a completion."""
+
+    def __init__(self, tool_history: ToolHistoryCache, chat: ChatRequest, sent_items: tuple[Item, ...]) -> None:
+        self._tool_history = tool_history
+        self._chat = chat
+        self._sent_items = sent_items
+
+    async def finish(self, live: LiveRun[ChatWriter]) -> bool:
+        if live.result is not None and live.result.tool_calls:
+            is_client = self._chat.response.is_client_function
+            self._tool_history.store(live.caller_id, self._sent_items, live.result.items, is_client=is_client)
+        return True
 
 
 async def _encode_chat_sse(batches: AsyncGenerator[list[bytes], None]) -> AsyncGenerator[bytes, None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping
-from contextlib import aclosing, suppress
+from contextlib import AsyncExitStack, aclosing, suppress
 from typing import Any
 
 import orjson
@@ -24,6 +24,7 @@ from holodeck.gateway.http.request import Request
 from holodeck.gateway.limits import CallerLimits, background_limit_error
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.background import Background
+from holodeck.gateway.runs.live_run import RunState
 from holodeck.gateway.runs.response_builder import LiveResponse, ResponseBuilder
 from holodeck.gateway.wire.client_kind import ClientKind, adapt_events
 from holodeck.gateway.wire.request.body import ResponseRequest, read_request
@@ -75,13 +76,9 @@ class Responses:
             return await self._start_background(response_request, body, caller, client_kind=client_kind)
         live = await self._builder.build(response_request, caller, client_kind=client_kind)
         if response_request.stream:
-            # As far as it is known: the headers are sent before the servers are asked for their tools.
-            live.toolbox.update_missing()
-            return StreamedReply(
-                chunks=_encode_response_sse(self._runs.stream(live)),
-                headers=missing_servers_header(live.toolbox.missing),
-            )
-        await self._runs.run_to_end(live)
+            return await self._stream_run(live)
+        async with live:
+            await self._runs.run_to_end(live)
         if live.failure is not None:
             raise live.failure
         return _reply_of_run(live)
@@ -141,6 +138,18 @@ class Responses:
         record = await self._require_response(request.path_params["id"], request.caller)
         return json_reply(page_of(orjson.loads(record.input_items), request.query))
 
+    async def _stream_run(self, live: LiveResponse) -> StreamedReply:
+        """A reply that owns a run, and runs it as it is read."""
+        async with AsyncExitStack() as owner:
+            await owner.enter_async_context(live)
+            # As far as it is known: the headers are sent before the servers are asked for their tools.
+            live.toolbox.update_missing()
+            return StreamedReply(
+                chunks=_encode_response_sse(self._runs.stream(live)),
+                headers=missing_servers_header(live.toolbox.missing),
+                on_close=owner.pop_all().aclose,
+            )
+
     async def _check_background_limit(self, caller: Caller) -> None:
         """Refuse a request over the limit before its body is parsed. Storing checks again, for concurrent requests."""
         limit = self._caller_limits.background_limit(caller)
@@ -166,22 +175,22 @@ class Responses:
     ) -> bool:
         """Store a background response as queued and submit its run. False: its caller has `limit` of them already.
 
-        Nothing is stored where this returns False or raises `StorageError`.
+        Nothing is stored where this returns False or raises.
         """
-        queued = live.writer.write_queued()
-        is_durable = rebuild_input is not None and self._background.is_durable
+        is_submitted = False
         try:
+            queued = live.writer.write_queued()
+            is_durable = rebuild_input is not None and self._background.is_durable
             turn = await self._store.insert_within_quota(record, quota=limit, is_durable=is_durable)
             if turn is not None:
                 await self._store.append_events(live.id, 0, queued)
                 live.wire_events += queued
                 await self._background.submit(live, rebuild_input, turn)
-                return True
-        except StorageError:
-            await self._background.rollback(live, record)
-            raise
-        await self._background.rollback(live, record)
-        return False
+                is_submitted = True
+            return is_submitted
+        finally:
+            if not is_submitted:
+                await self._background.rollback(live, record)
 
     async def _cancel_elsewhere(self, response_id: str, caller: Caller) -> None:
         """Cancel a response that this gateway does not run, and wait for it for at most `CANCEL_WAIT`."""
@@ -209,7 +218,7 @@ class Responses:
             async for batch in batches:
                 after += len(batch)
                 yield batch
-        if live.is_handed_over:
+        if live.state is RunState.HANDED_OVER:
             record = await self._store.get(live.id, live.caller_id)
             if record is None:
                 raise StreamCutError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -24,16 +24,29 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+async def _hold_nothing() -> None:
+    """Default for `StreamedReply.on_close`."""
+
+
 @record
 class StreamedReply:
     """A reply of status 200 in chunks, each sent as soon as it is yielded.
 
-    `chunks` is closed when the client disconnects, so that the run behind it can end.
+    The application owns it once a handler has returned it, and calls `aclose` in any case.
     """
 
     chunks: AsyncGenerator[bytes, None]
     content_type: str = EVENTS
     headers: Mapping[str, str] = field(default_factory=dict)
+    on_close: Callable[[], Awaitable[None]] = _hold_nothing
+    """Releases what the reply holds. A `finally` of `chunks` cannot: it does not run if no chunk was ever asked for."""
+
+    async def aclose(self) -> None:
+        """End the run behind the chunks, whether it has started or not."""
+        try:
+            await self.chunks.aclose()
+        finally:
+            await self.on_close()
 
 
 class StreamCutError(Exception):

@@ -17,7 +17,7 @@ from typing import Any
 
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.metrics import Metrics
-from holodeck.gateway.runs.live_run import LiveRun
+from holodeck.gateway.runs.live_run import LiveRun, RunState
 from holodeck.gateway.runs.run_log import build_run_observer
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log
@@ -100,14 +100,18 @@ class ActiveRuns:
         task.add_done_callback(lambda _: self._caller_limits.release(live.caller_id))
 
     async def run_until_stored(self, live: LiveRun[Any]) -> None:
-        """Run to the end, and retry to store it until that succeeds: no request is there to report a failure to."""
+        """Run to the end, and retry to store it until that succeeds: no request is there to report a failure to.
+
+        Closes the run.
+        """
         self.background_count += 1
         try:
-            with log.scope(**live.log_context | {"response": live.id}):
-                await self.run_to_end(live, has_request_log=False)
-            while live.failure is not None:
-                await asyncio.sleep(STORE_RETRY_PAUSE)
-                await live.retry_store()
+            async with live:
+                with log.scope(**live.log_context | {"response": live.id}):
+                    await self.run_to_end(live, has_request_log=False)
+                while live.state is RunState.FAILED_TO_STORE:
+                    await asyncio.sleep(STORE_RETRY_PAUSE)
+                    await live.retry_store()
         finally:
             self.background_count -= 1
 

@@ -28,7 +28,7 @@ import orjson
 from holodeck.durable.base import Checkpoints, JSONObject, LazyEngine, WorkEngine, WorkTakenOverError
 from holodeck.engine.checkpointed_steps import CheckpointedSteps
 from holodeck.gateway.runs.active_runs import ActiveRuns
-from holodeck.gateway.runs.live_run import LiveResponse
+from holodeck.gateway.runs.live_run import LiveResponse, RunState
 from holodeck.gateway.runs.stream_writer import StreamWriter
 from holodeck.gateway.wire.response.replay import replay_events
 from holodeck.gateway.wire.response.resource import usage_to_json
@@ -187,7 +187,7 @@ class Background:
             await self._engine.close()
 
     async def submit(self, live: LiveResponse, rebuild_input: JSONObject | None, queue_position: int) -> None:
-        """Start a response whose record is stored. Raises `StorageError`; the caller then calls `rollback`.
+        """Start a response whose record is stored, and own its run. If this raises, the caller calls `rollback`.
 
         `rebuild_input`: all that `rebuild` needs. None: it cannot be rebuilt, and runs in this process.
         `queue_position`: its position among the queued responses.
@@ -200,20 +200,22 @@ class Background:
         self._submitted_runs[live.id] = live
         try:
             is_here = await engine.submit(live.id, rebuild_input, queue_position=queue_position)
-        except StorageError:
+        except BaseException:
             self._submitted_runs.pop(live.id, None)
             raise
         if not is_here:
             self._submitted_runs.pop(live.id, None)
+            async with live:
+                await live.hand_over()
 
     async def rollback(self, live: LiveResponse, record: StoredResponse) -> None:
-        """Delete a response that is not started, and release its claims and its lease.
+        """Delete a response that is not started, and discard its run.
 
-        Retried in the background if storage fails. Until then `live` is referenced, and with it its lease: no other
-        response continues the pending calls.
+        Retried in the background if storage fails. Until then the run has its claims and its lease: no other response
+        continues the pending calls.
         """
         try:
-            await self._delete_and_release(record)
+            await self._delete_and_discard(live, record)
         except StorageError as error:
             log.warning("gateway.storage_failed", response=live.id, error=error)
             self._rollback_tasks.start(self._retry_rollback(live, record), name=f"roll back {live.id}")
@@ -222,15 +224,15 @@ class Background:
         while True:
             await asyncio.sleep(STORE_RETRY_PAUSE)
             try:
-                await self._delete_and_release(record)
+                await self._delete_and_discard(live, record)
             except StorageError as error:
                 log.debug("gateway.storage_failed", response=live.id, error=error)
             else:
                 return
 
-    async def _delete_and_release(self, record: StoredResponse) -> None:
+    async def _delete_and_discard(self, live: LiveResponse, record: StoredResponse) -> None:
         await self._store.delete(record.id, record.owner)
-        await self._release_claims(record)
+        await live.discard()
 
     async def _release_claims(self, record: StoredResponse) -> None:
         """Release the claims and the lease of a response that ran none of its pending calls."""
@@ -297,7 +299,7 @@ class Background:
                 response_id, str(rebuild_input["owner"]), "An error in the gateway ended this response."
             )
             return
-        if live.is_handed_over:
+        if live.state is RunState.HANDED_OVER:
             raise WorkTakenOverError
 
     async def _rebuild_run(self, response_id: str, rebuild_input: JSONObject) -> LiveResponse | None:

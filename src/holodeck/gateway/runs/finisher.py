@@ -20,24 +20,21 @@ import orjson
 
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.continuation.call_outputs import with_missing_outputs
-from holodeck.gateway.continuation.conversation_lock import ConversationLease
 from holodeck.gateway.continuation.memory import ResponseContext, SocketHistory
 from holodeck.gateway.continuation.pending_calls import CallClaim, PendingCalls
 from holodeck.gateway.continuation.resolve import Continuation, ContinuationResolver
 from holodeck.gateway.mcp.request_servers import RequestServers
-from holodeck.gateway.runs.live_run import LiveResponse
+from holodeck.gateway.runs.live_run import LiveResponse, RunFinisher
 from holodeck.gateway.wire.request.body import ResponseRequest
+from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib.errors import StorageError
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 from holodeck.models.items_json import encode_items
 from holodeck.storage.base import ResponseStore, StoredResponse
 
 
-class ResponseFinisher:
-    """Stores one response when its run has ended.
-
-    The run holds the only reference to its finisher, and so the finisher's `lease` and `claim` live as long as the run.
-    """
+class ResponseFinisher(RunFinisher[ResponseWriter]):
+    """Stores one response when its run has ended, and ends its claim and its lease, also if the run never starts."""
 
     def __init__(
         self,
@@ -51,7 +48,6 @@ class ResponseFinisher:
         is_rebuilt: bool,
         drops_tool_calls: bool,
         socket_history: SocketHistory | None,
-        lease: ConversationLease | None,
         claim: CallClaim | None,
         in_flight: Callable[[], int],
     ) -> None:
@@ -69,23 +65,33 @@ class ResponseFinisher:
         self._is_rebuilt = is_rebuilt
         self._drops_tool_calls = drops_tool_calls
         self._socket_history = socket_history
-        self._lease = lease
         self._claim = claim
         self._in_flight = in_flight
 
-    async def finish(self, live: LiveResponse) -> None:
-        """Store a run that has ended. Raises `StorageError`; may then be called again.
-
-        Abandons a durable run whose response another process has finished or taken over.
-        """
+    async def finish(self, live: LiveResponse) -> bool:
         resource = live.writer.build_resource()
         pending = _collect_pending_calls(live, resource, self._continuation, self._servers)
         record = build_stored_response(live, self._request, self._continuation, pending, resource)
+        try:
+            await self._release_unstarted()
+            await self._store_pending(live, pending)
+            self._remember_for_client(live, record, pending)
+            await self._append_to_conversation(live, resource["output"], pending)
+            return await self._save(live, record)
+        except StorageError:
+            # A background response is stored again later, and keeps its lease until then. For others the next request
+            # may come as soon as the client is told of the error.
+            if not self._request.background:
+                self.close(live)
+            raise
+
+    async def release(self, live: LiveResponse) -> None:
         await self._release_unstarted()
-        await self._store_pending(live, pending)
-        self._remember_for_client(live, record, pending)
-        await self._append_to_conversation(live, resource["output"], pending)
-        await self._save(live, record)
+        if self._request.conversation_id is not None and self._continuation.conversation_to_lease is not None:
+            await self._continuations.conversations.release(self._request.conversation_id, self._caller, live.id)
+
+    def close(self, live: LiveResponse) -> None:
+        self._continuations.conversations.forget_lease(live.id)
 
     async def _release_unstarted(self) -> None:
         if self._claim is not None:
@@ -129,26 +135,18 @@ class ResponseFinisher:
         if self._request.conversation_id is None:
             return
         conversations = self._continuations.conversations
-        try:
-            if not _may_be_retried(live, self._continuation):
-                await conversations.append_response(self._request, output, pending, self._caller, live.id)
-            elif self._continuation.conversation_to_lease is not None or self._is_rebuilt:
-                lease = conversations.lease(self._request.conversation_id, live.id)
-                await conversations.release(lease, self._caller)
-        except StorageError:
-            # A background response is stored again later, and keeps its lease until then.
-            if self._lease is not None and not self._request.background:
-                conversations.discard(self._lease)
-            raise
+        if not _may_be_retried(live, self._continuation):
+            await conversations.append_response(self._request, output, pending, self._caller, live.id)
+        elif self._continuation.conversation_to_lease is not None or self._is_rebuilt:
+            await conversations.release(self._request.conversation_id, self._caller, live.id)
 
-    async def _save(self, live: LiveResponse, record: StoredResponse) -> None:
-        """Save the record of a response that is to be stored. A durable one is saved only if it is still this run's."""
-        if not self._request.store:
-            return
-        if not live.is_durable:
+    async def _save(self, live: LiveResponse, record: StoredResponse) -> bool:
+        """Save the record of a response that is to be stored. False: a durable one is another process's by now."""
+        if self._request.store and live.is_durable:
+            return await self._store.finish(record)
+        if self._request.store:
             await self._store.save(record, is_alone=self._in_flight() <= 1)
-        elif not await self._store.finish(record):
-            live.abandon()
+        return True
 
 
 def build_stored_response(

@@ -1,7 +1,8 @@
 """One run with its wire events: executed once, read by any number of clients, stored at its end.
 
 `LiveRun.stream` (or `run_to_end`) executes the engine loop, and has the writer turn each engine event into wire events.
-The reader of `stream` owns the run: closing the iterator cancels it. Other readers use `follow`.
+Closing the iterator of `stream` cancels the run. Other readers use `follow`. The owner of a run calls `close` in any
+case (or uses it as an async context manager), so that one which never starts releases what it has claimed.
 
 Order at the end: the run is stored first, then its last events are published. If storing fails, an error event
 replaces them (`failure`), and `retry_store` may store the original end later. A run whose reader left is stored as far
@@ -10,14 +11,17 @@ as it came.
 A durable run (`make_durable`) checkpoints its steps, and publishes events only after they are stored. It can be left to
 another process: `hand_over` stops it at a safe point, `abandon` says that another process has it already. Neither
 stores nor publishes an end.
+
+`RunState` says where a run is, and `_NEXT_STATES` where it can go from there.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Generic, Protocol, TypeVar
+from enum import Enum, auto
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from holodeck.engine.checkpointed_steps import CheckpointedSteps
 from holodeck.engine.event_log import EventLog
@@ -47,6 +51,56 @@ class Writer(Protocol):
 W = TypeVar("W", bound=Writer)
 
 
+class RunState(Enum):
+    """Where a run is in this process."""
+
+    NEW = auto()
+    """Built. None of its steps has started."""
+    DISCARDED = auto()
+    """Closed before it started. What it had claimed is released."""
+    RUNNING = auto()
+    STORING = auto()
+    """The engine loop has ended, and its outcome is being stored."""
+    FAILED_TO_STORE = auto()
+    """Storage failed. `LiveRun.retry_store` may try again."""
+    FINISHED = auto()
+    """Stored."""
+    HANDED_OVER = auto()
+    """Another process runs the rest. It also stores the end."""
+
+
+_NEXT_STATES: Mapping[RunState, frozenset[RunState]] = {
+    RunState.NEW: frozenset({RunState.RUNNING, RunState.DISCARDED, RunState.HANDED_OVER}),
+    RunState.RUNNING: frozenset({RunState.STORING, RunState.HANDED_OVER}),
+    # Once more: a store that was interrupted by a cancellation is repeated.
+    RunState.STORING: frozenset({RunState.STORING, RunState.FINISHED, RunState.FAILED_TO_STORE, RunState.HANDED_OVER}),
+    RunState.FAILED_TO_STORE: frozenset({RunState.STORING, RunState.HANDED_OVER}),
+    RunState.DISCARDED: frozenset(),
+    RunState.FINISHED: frozenset(),
+    RunState.HANDED_OVER: frozenset(),
+}
+
+
+class RunFinisher(Generic[W]):
+    """What is done at the end of a run. This one stores nothing, and holds nothing."""
+
+    async def finish(self, live: LiveRun[W]) -> bool:
+        """Store a run that has ended. Raises `StorageError`, and may then be called again.
+
+        Returns False when another process has finished the run or taken it over.
+        """
+        return True
+
+    async def release(self, live: LiveRun[W]) -> None:
+        """Release all that a run has claimed and leased, since it will not start.
+
+        Raises `StorageError`, and may then be called again.
+        """
+
+    def close(self, live: LiveRun[W]) -> None:
+        """Drop what this process remembers of the run, which is over here."""
+
+
 class LiveRun(Generic[W]):
     """One run: see the module's description."""
 
@@ -58,21 +112,17 @@ class LiveRun(Generic[W]):
         writer: W,
         *,
         caller_id: str,
-        store: Callable[[LiveRun[W]], Awaitable[None]] | None = None,
+        finisher: RunFinisher[W] | None = None,
         wire_events: Sequence[bytes] = (),
     ) -> None:
-        """`store` stores a run that has ended; it raises `StorageError`, and may be called again.
-
-        `wire_events`: the events that an earlier process published of it.
-        """
+        """`wire_events`: the events that an earlier process published of it."""
         self.id = request.run_id
+        self._state = RunState.NEW
         self.model = request.agent or model.name
         self.caller_id = caller_id
         self.writer = writer
         self.wire_events = list(wire_events)
         self.result: RunResult | None = None
-        self.failure: NotStoredError | None = None
-        """Set while the run has ended and is not stored because storage failed."""
         self.started = asyncio.Event()
         """Set when a durable run starts."""
         self.finished = asyncio.Event()
@@ -83,7 +133,7 @@ class LiveRun(Generic[W]):
         self._request = request
         self._model = model
         self.toolbox = toolbox
-        self._store = store
+        self._finisher: RunFinisher[W] = RunFinisher() if finisher is None else finisher
         self._task: asyncio.Task[Any] | None = None
         self._wakeup: asyncio.Event | None = None
         """Set with the next wire events; exists only while a reader waits for it."""
@@ -91,11 +141,45 @@ class LiveRun(Generic[W]):
         """The last events of a run that could not be stored; an error event stands for them."""
         self._replacement_count = 0
         """How many events stand for them."""
+        self._failure: NotStoredError | None = None
         self._steps: CheckpointedSteps | None = None
         self._stream_writer: StreamWriter | None = None
-        self._is_abandoned = False
         self._is_cancelled = False
-        self._is_stored = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def state(self) -> RunState:
+        return self._state
+
+    def _enter(self, state: RunState) -> None:
+        """Change the state, which happens here only."""
+        if state not in _NEXT_STATES[self._state]:
+            raise RuntimeError(f"The run {self.id} cannot go from {self._state.name} to {state.name}.")
+        self._state = state
+
+    async def close(self) -> None:
+        """End the part of this process in the run. One that never started is discarded.
+
+        The owner of a run calls it once nothing drives the run any more. If a discarded run cannot release what it has
+        claimed, that is logged: no client is left to report it to.
+        """
+        try:
+            if self.state is RunState.NEW:
+                await asyncio.shield(self.discard())
+        except StorageError as error:
+            log.warning("gateway.storage_failed", response=self.id, error=error)
+        finally:
+            self._finisher.close(self)
+
+    async def discard(self) -> None:
+        """Release what a run has claimed that will not start. Raises `StorageError`, and may then be called again."""
+        await self._finisher.release(self)
+        self._enter(RunState.DISCARDED)
 
     def make_durable(self, steps: CheckpointedSteps, build_stream_writer: Callable[[LiveRun[W]], StreamWriter]) -> None:
         """Store every step and the stream, so that another process can continue the run. Call it before the start."""
@@ -112,9 +196,14 @@ class LiveRun(Generic[W]):
         return self._steps is not None
 
     @property
-    def is_handed_over(self) -> bool:
-        """True when another process is to run the rest."""
-        return self._steps is not None and self._steps.is_handed_over and not self._is_stored
+    def failure(self) -> NotStoredError | None:
+        """Why the run is not stored, while it has ended and storage failed."""
+        return self._failure if self.state is RunState.FAILED_TO_STORE else None
+
+    @property
+    def _is_given_up(self) -> bool:
+        """True when this process starts no further step: another one is to run the rest."""
+        return self._steps is not None and self._steps.is_handed_over
 
     def publish(self, wire_events: list[bytes]) -> None:
         """Make events readable: they are stored."""
@@ -122,14 +211,18 @@ class LiveRun(Generic[W]):
         self._wake_readers()
 
     async def hand_over(self) -> None:
-        """Stop, for another process to run the rest, as soon as no call is under way that cannot be repeated."""
+        """Stop, for another process to run the rest, as soon as no call is under way that cannot be repeated.
+
+        A run that is being stored is handed over only if that fails.
+        """
         if self._steps is not None:
             await self._steps.hand_over()
+        if self.state in (RunState.NEW, RunState.FAILED_TO_STORE):
+            self._enter(RunState.HANDED_OVER)
         self.cancel()
 
     def abandon(self) -> None:
         """Stop at once: another process has this run already."""
-        self._is_abandoned = True
         if self._steps is not None:
             self._steps.abandon()
         self.cancel()
@@ -145,6 +238,7 @@ class LiveRun(Generic[W]):
 
     async def _run_in_current_task(self) -> None:
         """Run in the current task, which is cheaper than a task of its own with a reader."""
+        self._enter(RunState.RUNNING)
         events = _CallbackEventLog(self._feed_event)
         self._task = task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine runs in one
@@ -181,6 +275,7 @@ class LiveRun(Generic[W]):
 
     async def stream(self) -> AsyncGenerator[list[bytes], None]:
         """Run to the end, yielding wire events. Closing it cancels the run, which is stored as far as it came."""
+        self._enter(RunState.RUNNING)
         events = EventLog()
         running = run(self._request, self._model, self.toolbox, events, self._steps)
         # Owned by this generator, which cancels and awaits it in its `finally`.
@@ -193,7 +288,7 @@ class LiveRun(Generic[W]):
         try:
             while batch := await events.wait_events(seen):
                 seen += len(batch)
-                if self.is_handed_over and isinstance(batch[-1], RunFinished):
+                if self._is_given_up and isinstance(batch[-1], RunFinished):
                     return
                 payloads: list[bytes] = []
                 for event in batch:
@@ -214,6 +309,8 @@ class LiveRun(Generic[W]):
                 await self._stop(self._task)
                 await self._store_without_reader(await events.wait_events(seen) if events.is_finished else [])
             finally:
+                if self._is_given_up and self.state is RunState.RUNNING:
+                    self._enter(RunState.HANDED_OVER)
                 self.finished.set()
                 self._wake_readers()
 
@@ -245,32 +342,42 @@ class LiveRun(Generic[W]):
             await self._store_result()
         except StorageError as error:
             return self._report_not_stored(error, wire_events)
-        if self.is_handed_over:
+        if self.state is RunState.HANDED_OVER:
             # The process that has it now publishes the end.
             del self.wire_events[len(self.wire_events) - len(wire_events) :]
             return []
         return wire_events
 
     async def _store_result(self) -> None:
-        if self._store is not None:
-            await self._store(self)
-        self._is_stored = not self._is_abandoned
+        """Store the outcome. Raises `StorageError` when that failed, unless another process is to store it."""
+        self._enter(RunState.STORING)
+        try:
+            is_stored = await self._finisher.finish(self)
+        except StorageError as error:
+            if not self._is_given_up:
+                self._enter(RunState.FAILED_TO_STORE)
+                raise
+            log.warning("gateway.not_kept", response=self.id, error=error)
+            is_stored = False
+        self._enter(RunState.FINISHED if is_stored else RunState.HANDED_OVER)
 
     def _report_not_stored(self, error: StorageError, wire_events: list[bytes]) -> list[bytes]:
         """Replace the last events by an error: a client must not see an end that cannot be read later."""
         log.error("gateway.not_kept", response=self.id, error=error)
         has_acted = self.result is not None and self.result.tool_calls > 0
-        self.failure = NotStoredError(str(error), has_run_tools=has_acted)
+        self._failure = NotStoredError(str(error), has_run_tools=has_acted)
         if wire_events:
             self._unstored_events = wire_events
             del self.wire_events[-len(wire_events) :]
-            wire_events = error_events(self.failure, len(self.wire_events), wire_events[-1])
+            wire_events = error_events(self._failure, len(self.wire_events), wire_events[-1])
             self._replacement_count = len(wire_events)
             self.wire_events += wire_events
         return wire_events
 
     async def retry_store(self) -> None:
-        """Try once more to store a run with its original end. Clears `failure` on success."""
+        """Try once more to store a run with its original end. Does nothing unless its state is `FAILED_TO_STORE`."""
+        if self.state is not RunState.FAILED_TO_STORE:
+            return
         published = self.wire_events
         self.wire_events = (
             [*published[: -self._replacement_count], *self._unstored_events] if self._unstored_events else published
@@ -280,8 +387,6 @@ class LiveRun(Generic[W]):
         except StorageError as error:
             self.wire_events = published
             log.warning("gateway.not_kept", response=self.id, error=error)
-        else:
-            self.failure = None
 
     def _wake_readers(self) -> None:
         if self._wakeup is not None:
@@ -293,15 +398,20 @@ class LiveRun(Generic[W]):
         if self._stream_writer is not None:
             await self._stream_writer.stop()
         if not task.done():
-            task.cancel()
+            # As in `cancel`: not before its first step.
+            asyncio.get_running_loop().call_soon(task.cancel)
             await asyncio.wait({task})
         if not task.cancelled() and (bug := task.exception()) is not None:
             log.error("gateway.run_crashed", response=self.id, error=repr(bug))
 
     async def _store_without_reader(self, unread_events: list[Event]) -> None:
         """Store a run whose reader left before it was stored. `unread_events`: engine events not written yet."""
-        is_over = self._is_stored or self.failure is not None or self.is_handed_over
-        if is_over or (self.result is None and not unread_events):
+        if self.state not in (RunState.RUNNING, RunState.STORING):
+            return
+        if self._is_given_up:
+            self._enter(RunState.HANDED_OVER)
+            return
+        if self.result is None and not unread_events:
             return
         for event in unread_events:
             self.on_event(event)

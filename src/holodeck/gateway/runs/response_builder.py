@@ -2,8 +2,8 @@
 
 `ResponseBuilder.build` resolves the continuation of a request, leases its conversation if calls are pending there,
 claims the pending calls that it runs, and builds a `LiveRun`. If building fails, claim and lease are released. The run
-holds both until it is stored. `rebuild` builds the run of a durable response of another process, whose claim and lease
-are in storage.
+has both until it is stored, or closed without a start: the caller of `build` owns it, and closes it in any case.
+`rebuild` builds the run of a durable response of another process, whose claim and lease are in storage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from holodeck.gateway.auth.callers import Caller, Callers
-from holodeck.gateway.continuation.conversation_lock import ConversationLease, conversation_changing_error
+from holodeck.gateway.continuation.conversation_lock import conversation_changing_error
 from holodeck.gateway.continuation.memory import SocketHistory
 from holodeck.gateway.continuation.pending_calls import CallClaim
 from holodeck.gateway.continuation.resolve import Continuation, ContinuationResolver
@@ -147,16 +147,20 @@ class ResponseBuilder:
                 return await self._claim_and_build(
                     request, caller, continuation, response_id, client_kind, socket_history
                 ), continuation
-            lease = conversations.lease(str(request.conversation_id), response_id)
+            conversation_id = str(request.conversation_id)
             try:
-                if not await conversations.acquire(lease, continuation.conversation_to_lease, caller):
+                if not await conversations.lease(
+                    conversation_id, continuation.conversation_to_lease, caller, response_id
+                ):
                     continue
                 live = await self._claim_and_build(
-                    request, caller, continuation, response_id, client_kind, socket_history, lease
+                    request, caller, continuation, response_id, client_kind, socket_history
                 )
             except BaseException:
-                conversations.discard(lease)
-                await asyncio.shield(conversations.release(lease, caller))
+                try:
+                    await asyncio.shield(conversations.release(conversation_id, caller, response_id))
+                finally:
+                    conversations.forget_lease(response_id)
                 raise
             return live, continuation
         raise conversation_changing_error()
@@ -169,7 +173,6 @@ class ResponseBuilder:
         response_id: str,
         client_kind: ClientKind,
         socket_history: SocketHistory | None,
-        lease: ConversationLease | None = None,
     ) -> LiveResponse:
         """Build a run that has claimed the pending calls with which it starts."""
         claim, claims = None, self._continuations.claims
@@ -185,7 +188,6 @@ class ResponseBuilder:
                 response_id,
                 client_kind=client_kind,
                 socket_history=socket_history,
-                lease=lease,
                 claim=claim,
             )
         except BaseException:
@@ -204,13 +206,9 @@ class ResponseBuilder:
         socket_history: SocketHistory | None = None,
         stored: StoredResponse | None = None,
         sent_events: Sequence[bytes] = (),
-        lease: ConversationLease | None = None,
         claim: CallClaim | None = None,
     ) -> LiveResponse:
-        """`stored`: the record of a response that is rebuilt; `sent_events` is its stream so far.
-
-        `lease` and `claim` are referenced by the run, and live as long as it.
-        """
+        """`stored`: the record of a response that is rebuilt; `sent_events` is its stream so far."""
         request = add_found_tools(request, chain(continuation.context, request.input.items))
         can_wait = request.store or socket_history is not None or request.conversation_id is not None
         prepared = await self._run_builder.build_continued(
@@ -230,7 +228,6 @@ class ResponseBuilder:
             is_rebuilt=stored is not None,
             drops_tool_calls=client_runs_every_function_call(self._output_mode, client_kind),
             socket_history=socket_history,
-            lease=lease,
             claim=claim,
             in_flight=self._in_flight,
         )
@@ -241,7 +238,7 @@ class ResponseBuilder:
             prepared.toolbox,
             self._build_writer(request, caller, continuation, prepared, client_kind, stored, sent_events),
             caller_id=caller.id,
-            store=finisher.finish,
+            finisher=finisher,
             wire_events=sent_events,
         )
 

@@ -1,0 +1,138 @@
+"""The states of a run: where it ends when storage fails, and that nothing shows it as ended before it is stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from async_tests import async_test
+
+from holodeck.durable.base import JSONObject
+from holodeck.engine.checkpointed_steps import CheckpointedSteps
+from holodeck.engine.loop import RunRequest
+from holodeck.gateway.runs.finisher import build_stored_response
+from holodeck.gateway.runs.live_run import LiveResponse, LiveRun, RunFinisher, RunState
+from holodeck.gateway.runs.stream_writer import StreamWriter
+from holodeck.gateway.wire.request.body import read_request
+from holodeck.gateway.wire.response.writer import ResponseWriter
+from holodeck.lib.errors import StorageError
+from holodeck.models.model_io import ToolChoice
+from holodeck.storage.base import UNFINISHED_STATUSES, ResponseStore
+from holodeck.storage.factory import open_store
+from holodeck.testing import ScriptedModel, say
+from holodeck.tools.arguments import ArgumentChecker
+from holodeck.tools.toolbox import Toolbox
+
+REQUEST = read_request({"model": "demo", "input": "Go", "background": True})
+
+
+class BrokenStorage(RunFinisher[ResponseWriter]):
+    """Fails to store a run once it may."""
+
+    def __init__(self) -> None:
+        self.is_asked = asyncio.Event()
+        self.may_fail = asyncio.Event()
+
+    async def finish(self, live: LiveResponse) -> bool:
+        self.is_asked.set()
+        await self.may_fail.wait()
+        raise StorageError("The disk is full.")
+
+
+class Steps:
+    """Checkpoints of one process, which keeps none."""
+
+    async def step(self, name: str, work: Callable[[], Awaitable[JSONObject]]) -> JSONObject:
+        return await work()
+
+
+def build_run(finisher: RunFinisher[ResponseWriter] | None = None) -> LiveResponse:
+    writer = ResponseWriter(REQUEST, response_id="resp_1", created_at=1.0, model="demo", is_durable=True)
+    request = RunRequest(run_id="resp_1", model=REQUEST.build_model_request((), ToolChoice()))
+    toolbox = Toolbox([], checker=ArgumentChecker())
+    return LiveRun(request, ScriptedModel(say("Done.")), toolbox, writer, caller_id="alice", finisher=finisher)
+
+
+async def make_durable(live: LiveResponse, store: ResponseStore) -> None:
+    """Store a run as queued, and let it store its stream."""
+    await store.insert_within_quota(build_stored_response(live, REQUEST), quota=1, is_durable=True)
+
+    def build_stream_writer(live: LiveResponse) -> StreamWriter:
+        return StreamWriter(store, live.id, live.writer, first_sequence=0, publish=live.publish, abandon=live.abandon)
+
+    live.make_durable(CheckpointedSteps(Steps()), build_stream_writer)
+
+
+@pytest.mark.proves("D-28")
+@async_test
+async def test_a_run_that_cannot_be_stored_while_its_gateway_stops_is_left_to_the_next_and_shows_no_error(
+    tmp_path: Path,
+) -> None:
+    store, storage = open_store("sqlite:///kept.db", folder=tmp_path), BrokenStorage()
+    live = build_run(storage)
+    await make_durable(live, store)
+    running = asyncio.create_task(live.run_to_end())
+    try:
+        await storage.is_asked.wait()
+        assert live.state is RunState.STORING
+        await live.hand_over()
+        storage.may_fail.set()
+        await running
+        assert (live.state, live.failure) == (RunState.HANDED_OVER, None)
+        assert [name for name in map(_type_of, live.wire_events) if name in {"error", "response.completed"}] == []
+        await live.retry_store()
+        assert live.state is RunState.HANDED_OVER
+    finally:
+        await store.close()
+
+
+@async_test
+async def test_a_run_that_was_closed_before_it_started_cannot_start() -> None:
+    live = build_run()
+    async with live:
+        pass
+    with pytest.raises(RuntimeError, match="from DISCARDED to RUNNING"):
+        await live.run_to_end()
+
+
+@pytest.mark.proves("D-28")
+@async_test
+async def test_the_stored_stream_of_a_response_does_not_show_its_end_before_the_response_is_stored(
+    tmp_path: Path,
+) -> None:
+    store, storage = open_store("sqlite:///kept.db", folder=tmp_path), BrokenStorage()
+    live = build_run(storage)
+    await make_durable(live, store)
+    running = asyncio.create_task(live.run_to_end())
+    try:
+        await storage.is_asked.wait()
+        assert live.writer.build_resource()["status"] == "completed"
+        published = asyncio.Event()
+        late = StreamWriter(
+            store,
+            live.id,
+            live.writer,
+            first_sequence=len(await store.read_events(live.id, "alice") or []),
+            publish=lambda _events: published.set(),
+            abandon=live.abandon,
+        )
+        # As when an interval between two writes ends just as the run does.
+        late.start()
+        late.append([b'{"type":"response.output_item.done"}'])
+        await published.wait()
+        await late.stop()
+        record = await store.get(live.id, "alice")
+        assert record is not None
+        assert {record.status, orjson.loads(record.resource)["status"]} <= set(UNFINISHED_STATUSES)
+    finally:
+        storage.may_fail.set()
+        await running
+        await store.close()
+
+
+def _type_of(event: bytes) -> Any:
+    return orjson.loads(event)["type"]
