@@ -6,10 +6,10 @@ deleted first, within a byte budget that it shares; `close` deletes all of them.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 
+from holodeck.lib.bounded_cache import BoundedCache
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.model_io import ToolSpec
@@ -49,8 +49,10 @@ class ResultReader:
         A text that does not fit into the budget is cut as well, but the rest of it cannot be read.
         """
         self._limit = limit
-        self._budget = budget or ByteBudget()
-        self._stored_texts: OrderedDict[str, str] = OrderedDict()
+        self._budget = shared = budget or ByteBudget()
+        self._stored_texts = BoundedCache[str, str](
+            max_entries=MAX_STORED_RESULTS, on_delete=lambda _key, text: shared.release(len(text))
+        )
 
     @property
     def kind(self) -> ToolKind:
@@ -58,8 +60,7 @@ class ResultReader:
 
     def close(self) -> None:
         """Delete every stored text and release its bytes. May be called twice."""
-        while self._stored_texts:
-            self._delete(next(iter(self._stored_texts)))
+        self._stored_texts.clear()
 
     async def specs(self) -> Sequence[ToolSpec]:
         return (_READ_RESULT_SPEC,) if self._stored_texts else ()
@@ -90,14 +91,8 @@ class ResultReader:
 
     def _store(self, key: str, text: str) -> None:
         self._budget.acquire(len(text))
-        # Some models give one id to several calls.
-        self._delete(key)
-        self._stored_texts[key] = text
-        while len(self._stored_texts) > MAX_STORED_RESULTS:
-            self._delete(next(iter(self._stored_texts)))
-
-    def _delete(self, key: str) -> None:
-        self._budget.release(len(self._stored_texts.pop(key, "")))
+        # Replaces an older text: some models give one id to several calls.
+        self._stored_texts.set(key, text, len(text))
 
     def _build_excerpt(self, text: str, call: ToolCall) -> str:
         start_char = call.arguments.get("start_char")

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 
 from holodeck.gateway.continuation.pending_calls import PendingCalls
 from holodeck.gateway.wire.item_ids import stem_of
+from holodeck.lib.bounded_cache import BoundedCache
 from holodeck.lib.limits import MIB
 from holodeck.lib.record import record
 from holodeck.models.content import TextContent
@@ -46,10 +47,9 @@ class ToolHistoryCache:
     """The gateway's tool calls that preceded a client's call, for all callers. Evicts the least recently used first."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, max_bytes: int = MAX_TOOL_HISTORY_BYTES) -> None:
-        self._clock = clock
-        self._max_bytes = max_bytes
-        self._size = 0
-        self._entries: dict[_HistoryKey, tuple[bytes, float]] = {}
+        self._entries = BoundedCache[_HistoryKey, bytes](
+            max_bytes=max_bytes, max_seconds=PENDING_CALL_SECONDS, clock=clock, on_delete=self._count_deleted
+        )
         self._entry_counts: Counter[tuple[str, str]] = Counter()
         """Entries by caller and call id: a cheap check that spares most requests the digests."""
 
@@ -76,7 +76,9 @@ class ToolHistoryCache:
         ours = [item for item in about if item.call_id in answered]
         if ours:
             *_, (key, _) = _history_keys(caller_id, (*client_items, first))
-            self._store_entry(key, encode_items(ours))
+            encoded = encode_items(ours)
+            if self._entries.set(key, encoded, len(encoded)):
+                self._entry_counts[key[:2]] += 1
 
     def restore_calls(self, caller_id: str, client_items: Sequence[Item]) -> list[Item]:
         """The input of a client, with the remembered tool calls inserted before the client calls that followed them."""
@@ -93,31 +95,13 @@ class ToolHistoryCache:
         return found
 
     def _read_entry(self, key: _HistoryKey) -> tuple[Item, ...]:
-        entry = self._entries.pop(key, None)
-        if entry is None:
+        encoded = self._entries.get(key)
+        if encoded is None:
             return ()
-        encoded, _ = entry
-        self._entries[key] = (encoded, self._clock())
+        self._entries.refresh(key)
         return decode_items(encoded)
 
-    def _store_entry(self, key: _HistoryKey, encoded: bytes) -> None:
-        if len(encoded) > self._max_bytes:
-            return
-        if key in self._entries:
-            self._delete_entry(key)
-        self._entries[key] = (encoded, self._clock())
-        self._entry_counts[key[:2]] += 1
-        self._size += len(encoded)
-        while self._entries:
-            oldest = next(iter(self._entries))
-            since = self._entries[oldest][1]
-            if self._size <= self._max_bytes and since > self._clock() - PENDING_CALL_SECONDS:
-                return
-            self._delete_entry(oldest)
-
-    def _delete_entry(self, key: _HistoryKey) -> None:
-        encoded, _ = self._entries.pop(key)
-        self._size -= len(encoded)
+    def _count_deleted(self, key: _HistoryKey, _encoded: bytes) -> None:
         self._entry_counts[key[:2]] -= 1
         if not self._entry_counts[key[:2]]:
             del self._entry_counts[key[:2]]
@@ -171,30 +155,31 @@ class SocketHistory:
 
     def __init__(self, caller_id: str, histories: SocketHistories) -> None:
         self.caller_id = caller_id
-        self.size = 0
         self._histories = histories
-        self._contexts: dict[str, ResponseContext] = {}
+        self._contexts = BoundedCache[str, ResponseContext](
+            max_bytes=MAX_RECENT_BYTES, max_entries=MAX_RECENT_RESPONSES, keeps_latest=True
+        )
 
     def __len__(self) -> int:
         return len(self._contexts)
 
+    @property
+    def size(self) -> int:
+        return self._contexts.size
+
     def store(self, response_id: str, context: ResponseContext) -> None:
         """Remember a response, and drop older ones over the limits. The latest stays, whatever its size."""
-        self._contexts[response_id] = context
-        self.size += context.size
-        while len(self._contexts) > MAX_RECENT_RESPONSES or (len(self._contexts) > 1 and self.size > MAX_RECENT_BYTES):
-            self.delete_oldest()
+        self._contexts.set(response_id, context, context.size)
         self._histories.trim(self)
 
     def get(self, response_id: str) -> ResponseContext | None:
         return self._contexts.get(response_id)
 
     def delete(self, response_id: str) -> None:
-        context = self._contexts.pop(response_id, None)
-        self.size -= 0 if context is None else context.size
+        self._contexts.delete(response_id)
 
     def delete_oldest(self) -> None:
-        self.delete(next(iter(self._contexts)))
+        self._contexts.delete_oldest()
 
 
 class SocketHistories:
@@ -235,23 +220,12 @@ class PendingCallCache:
     """Pending calls of responses that are not stored, of all callers. Evicts the oldest first."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, max_bytes: int = MAX_PENDING_CALL_BYTES) -> None:
-        self._clock = clock
-        self._max_bytes = max_bytes
-        self._size = 0
-        self._entries: dict[tuple[str, str], tuple[PendingCalls, int, float]] = {}
+        self._entries = BoundedCache[tuple[str, str], PendingCalls](
+            max_bytes=max_bytes, max_seconds=PENDING_CALL_SECONDS, clock=clock
+        )
 
     def store(self, caller_id: str, response_id: str, pending: PendingCalls) -> None:
-        size, now = len(pending.encode()), self._clock()
-        self._entries[caller_id, response_id] = (pending, size, now)
-        self._size += size
-        while self._entries:
-            oldest = next(iter(self._entries))
-            _, size, since = self._entries[oldest]
-            if self._size <= self._max_bytes and since > now - PENDING_CALL_SECONDS:
-                return
-            del self._entries[oldest]
-            self._size -= size
+        self._entries.set((caller_id, response_id), pending, len(pending.encode()))
 
     def find(self, caller_id: str, response_id: str) -> PendingCalls | None:
-        entry = self._entries.get((caller_id, response_id))
-        return None if entry is None else entry[0]
+        return self._entries.get((caller_id, response_id))
