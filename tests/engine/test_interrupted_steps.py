@@ -9,9 +9,10 @@ import pytest
 from async_tests import async_test
 
 from holodeck.durable.base import JSONObject, WorkTakenOverError
-from holodeck.engine.checkpointed_steps import OUTCOME_UNKNOWN, CheckpointedSteps
+from holodeck.engine.checkpointed_steps import CheckpointedSteps
 from holodeck.engine.event_log import EventLog
 from holodeck.engine.steps import AppendEvent, ModelTurn, PreparedCall
+from holodeck.lib.call_errors import PROCESS_ENDED
 from holodeck.models.items import FunctionCall
 from holodeck.tools.executor import ToolResult
 
@@ -76,7 +77,7 @@ async def test_a_call_whose_server_was_closed_by_us_has_an_unknown_outcome() -> 
     with pytest.raises(WorkTakenOverError):
         await calling
     again = await CheckpointedSteps(book).run_call(server.prepare_call())
-    assert OUTCOME_UNKNOWN in str(again.content)
+    assert PROCESS_ENDED in str(again.content)
     assert server.calls == 1
 
 

@@ -11,7 +11,7 @@ from async_tests import async_test
 from gateway.conversation_client import last_model_messages
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
-from holodeck.gateway.continuation.approvals import UNDECIDED
+from holodeck.lib.call_errors import UNDECIDED
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 
 BOOK = {"type": "function", "name": "book", "parameters": {"type": "object", "properties": {}}}

@@ -4,7 +4,7 @@
 before the call starts, and `call ID` with its result. After a crash, another process runs the same loop with the same
 checkpoints: stored turns are replayed into the event log, stored results are returned, and the first step without a
 checkpoint runs. A call with a `send` but no result was running when its process died. It is run again only if its tool
-may be repeated; otherwise its result is `OUTCOME_UNKNOWN`.
+may be repeated; otherwise its result is `PROCESS_ENDED`.
 
 Checkpoints are matched by their order, so the `call` steps of calls that run concurrently start in the order of the
 calls. `run_turn` and `run_call` raise `WorkTakenOverError` once the run belongs to another process.
@@ -20,6 +20,7 @@ from typing import Any
 from holodeck.durable.base import Checkpoints, JSONObject, WorkTakenOverError
 from holodeck.engine.event_log import EventLog
 from holodeck.engine.steps import AppendEvent, ModelTurn, PreparedCall
+from holodeck.lib.call_errors import PROCESS_ENDED
 from holodeck.lib.errors import ModelError
 from holodeck.models.events import CallAdded, Event, ItemFinished, ReasoningAdded, TextAdded, TurnStarted
 from holodeck.models.items import FunctionCallOutput, Usage
@@ -27,10 +28,6 @@ from holodeck.models.items_json import decode_item, encode_item
 from holodeck.models.model_io import ModelAnswer
 from holodeck.tools.executor import ToolResult
 
-OUTCOME_UNKNOWN = (
-    "The process that ran this call ended before it had an answer. Whether the call took effect is unknown. "
-    "Find out before you repeat it."
-)
 _Delta = TextAdded | ReasoningAdded | CallAdded
 _DELTAS: dict[str, type[_Delta]] = {
     "text.added": TextAdded,
@@ -113,7 +110,7 @@ class CheckpointedSteps:
                 if self._is_abandoned:
                     raise WorkTakenOverError
                 return _result_to_json(result)
-            return _result_to_json(ToolResult.failure(call.call_id, OUTCOME_UNKNOWN, outcome="unknown"))
+            return _result_to_json(ToolResult.failure(call.call_id, PROCESS_ENDED, outcome="unknown"))
 
         self._require_ownership()
         self._count_started()

@@ -15,11 +15,12 @@ from typing import Any
 from holodeck.engine import tracing
 from holodeck.engine.event_log import EventLog
 from holodeck.engine.steps import Steps
+from holodeck.lib.call_errors import NOT_APPROVED
 from holodeck.lib.ids import new_id
 from holodeck.models.events import ItemFinished, ToolFinished, ToolProgressed, ToolStarted
 from holodeck.models.items import FunctionCall, FunctionCallOutput, output_id
 from holodeck.tools.arguments import BadArgumentsError, parse_arguments
-from holodeck.tools.executor import NOT_APPROVED, ToolCall, ToolResult
+from holodeck.tools.executor import ToolCall, ToolResult
 from holodeck.tools.toolbox import Toolbox
 
 _OVER_CALL_LIMIT = "The limit of tool calls is reached; this one was not run."

@@ -9,13 +9,12 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from holodeck.lib.call_errors import INTERRUPTED, NOT_RUN
 from holodeck.models.content import TextContent
 from holodeck.models.events import Event, ItemFinished, RunFinished, RunResult, TextAdded, ToolFinished, TurnStarted
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, text_message
 
 STOPPED_MARK = "[stopped by the user]"
-_CALL_NOT_RUN = "This call was not run."
-_CALL_INTERRUPTED = "The user stopped the run before this call had a result. It may or may not have taken effect."
 
 
 class RunTranscript:
@@ -65,7 +64,7 @@ class RunTranscript:
     def build_history(self) -> tuple[Item, ...]:
         """The items for the context of the next run. A call without an output gets an error output that says why."""
         result = self.result or self.build_stopped_result()
-        note = _CALL_INTERRUPTED if result.status == "cancelled" else _CALL_NOT_RUN
+        note = INTERRUPTED if result.status == "cancelled" else NOT_RUN
         answered = {item.call_id for item in result.items if isinstance(item, FunctionCallOutput)}
         missing = [item for item in result.items if isinstance(item, FunctionCall) and item.call_id not in answered]
         return (*_calls_last(result.items, missing), *(self._output_of(call, note) for call in missing))

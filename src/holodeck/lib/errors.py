@@ -23,6 +23,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from holodeck.lib.call_errors import OUTCOME_UNKNOWN
+
 Severity = Literal["error", "warning"]
 
 
@@ -184,7 +186,7 @@ class MCPConnectionError(MCPError):
             what = f"it answered HTTP {status}"
         else:
             what = self._public_cause
-        outcome = " It is not known whether the call took effect." if self.details.get("outcome") == "unknown" else ""
+        outcome = f" {OUTCOME_UNKNOWN}" if self.details.get("outcome") == "unknown" else ""
         return f"Server '{self.server}' ({self.phase}): {what}.{outcome}"
 
     @property

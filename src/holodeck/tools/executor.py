@@ -13,8 +13,6 @@ from typing import Any, Protocol
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.model_io import ToolSpec
 
-NOT_APPROVED = "The person did not approve this call; it was not run."
-
 
 class ToolKind(StrEnum):
     """The component that executes a tool."""

@@ -2,7 +2,7 @@
 
 `decide_calls` decides which pending calls run and which get an error output instead. `resolve_past_requests` does the
 same for requests that lie in the past of a conversation. An approval is for one call with its server, its tool and its
-arguments (`call_digest`), and is used once. The texts are outputs for the model.
+arguments (`call_digest`), and is used once.
 """
 
 from __future__ import annotations
@@ -16,17 +16,12 @@ from typing import Any
 from holodeck.gateway.wire.item_ids import approval_id
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.gateway.wire.request.parsed_input import ApprovalAnswer, Input
+from holodeck.lib.call_errors import APPROVED_WITHOUT_RESULT, NOT_APPROVED, UNDECIDED
 from holodeck.lib.ids import new_id
 from holodeck.lib.record import record
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
 
-REFUSED = "The person did not approve this call; it was not run."
-APPROVED_WITHOUT_RESULT = "This call was approved, and came to no result."
-UNDECIDED = "The person went on without approving this call; it was not run."
-CLAIMED_ELSEWHERE = (
-    "Another response has gone on with this call. What came of it is not known here. It is not run again."
-)
 # A message of one of these roles after an undecided call means that the conversation moved on without it. The assistant
 # counts too: a model that continued without a call does not wait for its output.
 _SPEAKER_ROLES = ("user", "assistant")
@@ -181,7 +176,7 @@ def insert_outputs(parsed: Input, outputs: Sequence[FunctionCallOutput]) -> None
 
 
 def _refusal_output(call: FunctionCall, answer: ApprovalAnswer | None) -> FunctionCallOutput:
-    text = UNDECIDED if answer is None else REFUSED
+    text = UNDECIDED if answer is None else NOT_APPROVED
     if answer is not None and answer.reason:
         text = f"{text} Their reason: {answer.reason}"
     return error_output(call, text)

@@ -11,10 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from holodeck.gateway.continuation.approvals import error_output
 from holodeck.gateway.wire.request.json_fields import refuse
+from holodeck.lib.call_errors import RESPONSE_ENDED_BEFORE, RESPONSE_ENDED_DURING
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
-
-NOT_RUN = "This call was not run: the response ended before it."
-ENDED_DURING_CALL = "The response ended before this call had a result. It is not known whether the call took effect."
 
 
 def with_missing_outputs(
@@ -32,7 +30,7 @@ def with_missing_outputs(
     `is_cut`: the run was cancelled or failed, so that a call may have taken effect without a result.
     """
     answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
-    text = ENDED_DURING_CALL if is_cut else NOT_RUN
+    text = RESPONSE_ENDED_DURING if is_cut else RESPONSE_ENDED_BEFORE
     settled: list[Item] = [error_output(call, text) for call in resumed_calls if call.call_id not in answered]
     answered |= {call.call_id for call in pending}
     for item in items:

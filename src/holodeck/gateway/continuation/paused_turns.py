@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from holodeck.gateway.continuation.approvals import UNDECIDED, error_output, insert_outputs
+from holodeck.gateway.continuation.approvals import error_output, insert_outputs
 from holodeck.gateway.wire.item_ids import approval_id, stem_of
 from holodeck.gateway.wire.request.input import check_unique_ids
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.gateway.wire.request.parsed_input import Input
+from holodeck.lib.call_errors import UNANSWERED, UNDECIDED
 from holodeck.lib.json.parse import parse_json
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
-
-UNANSWERED = "The client went on without an answer to this call."
 
 
 def restore_calls(

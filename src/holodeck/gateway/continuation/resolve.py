@@ -18,14 +18,12 @@ import orjson
 
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.continuation.approvals import (
-    CLAIMED_ELSEWHERE,
     ApprovalDecisions,
     decide_calls,
     error_output,
     insert_outputs,
 )
 from holodeck.gateway.continuation.call_outputs import (
-    NOT_RUN,
     check_answered,
     without_orphan_outputs,
     without_resent_calls,
@@ -51,6 +49,7 @@ from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.request.input import list_calls_without_result, list_references, resolve_entries
 from holodeck.gateway.wire.request.parsed_input import ApprovalAnswer, FindItem, Input
 from holodeck.gateway.wire.request.sealed_input import SealedInput
+from holodeck.lib.call_errors import CLAIMED_ELSEWHERE, RESPONSE_ENDED_BEFORE
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, MAX_CONTEXT_DEPTH
 from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
@@ -255,7 +254,9 @@ class ContinuationResolver:
             found = stored.get(approval_id(call))
             claimant = None if found is None else found.claimed_by
             outcome = None if claimant is None else await self.claims.find_outcome(call, claimant, caller.id)
-            outputs.append(outcome or error_output(call, NOT_RUN if claimant is None else CLAIMED_ELSEWHERE))
+            outputs.append(
+                outcome or error_output(call, RESPONSE_ENDED_BEFORE if claimant is None else CLAIMED_ELSEWHERE)
+            )
         return tuple(outputs)
 
     async def _match_paused_turn(

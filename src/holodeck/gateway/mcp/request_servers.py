@@ -13,12 +13,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
-from holodeck.engine.checkpointed_steps import OUTCOME_UNKNOWN
 from holodeck.gateway.http.errors import server_unavailable_error
 from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration
 from holodeck.gateway.wire.response.call_items import DeclaredTool, ServerListing
+from holodeck.lib.call_errors import PROCESS_ENDED
 from holodeck.lib.errors import MCPError
 from holodeck.models.events import MissingServer
 from holodeck.models.items import FunctionCall
@@ -111,7 +111,7 @@ class RequestServers:
 
     async def execute(self, call: ToolCall) -> ToolResult:
         if call.call_id in self._calls_with_unknown_outcome:
-            return ToolResult.failure(call.call_id, OUTCOME_UNKNOWN, outcome="unknown")
+            return ToolResult.failure(call.call_id, PROCESS_ENDED, outcome="unknown")
         route = self._routes.get(call.name)
         # An approval is for one target, whichever tool has its name now.
         if call.call_id in self._targets:

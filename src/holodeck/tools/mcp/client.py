@@ -15,13 +15,13 @@ from typing import Any
 
 from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget, Reservation
+from holodeck.lib.call_errors import OUTCOME_UNKNOWN
 from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError, MCPToolNotFoundError
 from holodeck.tools.mcp.connection.call_limit import CallLimit
 from holodeck.tools.mcp.connection.connection import Connection, ConnectionState
 from holodeck.tools.mcp.connection.supervisor import StartLimits, Supervisor
 from holodeck.tools.mcp.content import MCPToolResult, PromptResult, prompt_of
 from holodeck.tools.mcp.discovery import MCPPromptInfo, MCPToolInfo, list_prompts, list_tools
-from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN
 from holodeck.tools.mcp.names import normalize_tool_name
 from holodeck.tools.mcp.output_validation import OutputChecker
 from holodeck.tools.mcp.protocol.jsonrpc import HEADER_MISMATCH, Message

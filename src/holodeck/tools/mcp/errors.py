@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
+from holodeck.lib.call_errors import OUTCOME_UNKNOWN
 from holodeck.lib.errors import (
     MCPConfigError,
     MCPConnectionError,
@@ -34,7 +35,6 @@ __all__ = [
 
 
 OVER_BUDGET = "its answer was dropped: too many bytes of requests and answers are in memory at once."
-OUTCOME_UNKNOWN = "It is not known whether the call took effect."
 # Characters of a secret that is masked in errors: a shorter one occurs by chance in every message.
 _MIN_MASKED_CHARS = 4
 # Access tokens that are masked: the one in use, and those that it replaced while calls were in flight.

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from holodeck.lib import log
+from holodeck.lib.call_errors import NOT_APPROVED
 from holodeck.lib.errors import MCPError, MCPProtocolError
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.events import MissingServer
 from holodeck.models.model_io import ToolSpec
-from holodeck.tools.executor import NOT_APPROVED, ToolCall, ToolKind, ToolResult
+from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
 from holodeck.tools.mcp.content import MCPToolResult
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.names import assign_names

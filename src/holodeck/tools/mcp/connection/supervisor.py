@@ -16,11 +16,12 @@ from dataclasses import dataclass
 
 from holodeck.lib import log
 from holodeck.lib.backoff import backoff_pause
+from holodeck.lib.call_errors import OUTCOME_UNKNOWN
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.tasks import TaskSet
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.connection.connection import BuildSession, Connection, ConnectionState
-from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN, ErrorFactory
+from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import Message
 from holodeck.tools.mcp.protocol.versions import NegotiatedTerms, ProtocolEra
 from holodeck.tools.mcp.transports.registry import get_kind

@@ -17,9 +17,10 @@ from itertools import count
 from typing import Any
 
 from holodeck.lib import log, tracing
+from holodeck.lib.call_errors import OUTCOME_UNKNOWN
 from holodeck.lib.errors import MCPError, MCPTimeoutError
 from holodeck.lib.limits import NOTICE_TIMEOUT
-from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN, ErrorFactory
+from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, RequestId, build_error_response
 from holodeck.tools.mcp.protocol.server_log import ServerLog
 from holodeck.tools.mcp.protocol.server_requests import (

@@ -12,12 +12,12 @@ from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 
+from holodeck.lib.call_errors import OUTCOME_UNKNOWN
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, MIB
 from holodeck.lib.net import aiohttp_client
 from holodeck.lib.net.tls import unreachable_reason
 from holodeck.lib.net.urls import shown_origin
-from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN
 from holodeck.tools.mcp.protocol.jsonrpc import Message, decode
 from holodeck.tools.mcp.protocol.versions import mapping
 from holodeck.tools.mcp.transports.base import Delivery, TransportSetup

@@ -17,12 +17,12 @@ import aiohttp
 from holodeck.lib import log
 from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
+from holodeck.lib.call_errors import OUTCOME_UNKNOWN
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, MAX_STREAM_RETRY, NOTICE_TIMEOUT, STREAM_RETRY
 from holodeck.lib.net import aiohttp_client
 from holodeck.lib.net.sse import EventTooLargeError
 from holodeck.lib.tasks import TaskSet
-from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, decode, encode
 from holodeck.tools.mcp.protocol.versions import META_VERSION
 from holodeck.tools.mcp.transports.base import Delivery, OnMessage, TransportSetup, send_quietly

@@ -1,0 +1,27 @@
+"""Texts that a model gets in place of a call's result: whether the call ran, and what is known of its outcome.
+
+All of them are here, so that one case has one wording. Errors of a tool or of a server have texts of their own.
+"""
+
+from __future__ import annotations
+
+OUTCOME_UNKNOWN = "It is not known whether the call took effect."
+"""Ends the text of every error after which a call may have run."""
+
+NOT_RUN = "This call was not run."
+INTERRUPTED = "The user stopped the run before this call had a result. It may or may not have taken effect."
+PROCESS_ENDED = (
+    "The process that ran this call ended before it had an answer. Whether the call took effect is unknown. "
+    "Find out before you repeat it."
+)
+
+RESPONSE_ENDED_BEFORE = "This call was not run: the response ended before it."
+RESPONSE_ENDED_DURING = f"The response ended before this call had a result. {OUTCOME_UNKNOWN}"
+CLAIMED_ELSEWHERE = (
+    "Another response has gone on with this call. What came of it is not known here. It is not run again."
+)
+UNANSWERED = "The client went on without an answer to this call."
+
+NOT_APPROVED = "The person did not approve this call; it was not run."
+UNDECIDED = "The person went on without approving this call; it was not run."
+APPROVED_WITHOUT_RESULT = "This call was approved, and came to no result."
