@@ -131,7 +131,7 @@ async def _connect_bare(connecting: AbstractAsyncContextManager[Any]) -> AsyncIt
             return sum(len(block["text"]) for block in result["content"])
 
         async def tools() -> int:
-            return len(await bare.tools())
+            return len(await bare.list_tools())
 
         yield Client(call=call, tools=tools)
 

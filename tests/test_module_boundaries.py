@@ -1,4 +1,4 @@
-"""One module each opens connections to models, makes other HTTP clients, and uses the JSON Schema library."""
+"""One module each dials models and MCP servers, makes other HTTP clients, and uses the JSON Schema library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "holodeck"
 NET = SOURCE / "lib" / "net"
 HTTP_CLIENT = NET / "aiohttp_client.py"
-MODEL_CLIENT = NET / "http1_pool.py"
+HTTP1_POOL = NET / "http1_pool.py"
 # Reads the environment as the standard library does, and connects to nothing.
 PROXIES = NET / "proxies.py"
 OTHER_CLIENTS = {"urllib.request", "http.client", "requests", "httpx", "urllib3"}
@@ -36,7 +36,7 @@ def test_no_other_module_makes_an_http_client() -> None:
 
 def test_no_other_module_dials_by_itself() -> None:
     dialling = {path for path in SOURCE.rglob("*.py") if _calls(ast.parse(path.read_text()), DIALLERS)}
-    assert dialling == {MODEL_CLIENT}
+    assert dialling == {HTTP1_POOL}
 
 
 def test_no_other_module_uses_the_json_schema_library_and_none_lets_it_fetch() -> None:

@@ -89,5 +89,6 @@ def test_the_public_names_are_few_and_sorted() -> None:
     assert all(getattr(holodeck, name) for name in holodeck.__all__)
 
 
-def test_a_gateway_is_loaded_without_the_client_that_only_remote_servers_and_tokens_need() -> None:
-    assert "aiohttp" not in _imported("import holodeck.gateway.service, holodeck.gateway.backends")
+def test_a_gateway_and_mcp_over_http_are_loaded_without_the_client_that_only_tokens_and_downloads_need() -> None:
+    transports = "holodeck.tools.mcp.transports.streamable_http, holodeck.tools.mcp.transports.sse"
+    assert "aiohttp" not in _imported(f"import holodeck.gateway.service, holodeck.gateway.backends, {transports}")

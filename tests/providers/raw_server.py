@@ -46,7 +46,7 @@ class Peer:
 
     async def read_head(self) -> int:
         """Read the head of a question; how long its body is."""
-        self.heads.append((await self.reader.readuntil(b"\r\n\r\n")).decode("ascii"))
+        self.heads.append((await self.reader.readuntil(b"\r\n\r\n")).decode())
         return int(self.header("content-length") or 0)
 
     def header(self, name: str) -> str | None:

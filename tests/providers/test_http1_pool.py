@@ -121,10 +121,10 @@ async def test_an_answer_that_nobody_reads_does_not_stop_the_next_one() -> None:
     answered = asyncio.Event()
     async with serve_raw(handler) as server:
         poster = HTTP1Pool(server.url, connect_timeout=TIMEOUT)
-        unread = await poster.post(b"{}", {})
+        unread = await poster.send("POST", {}, b"{}")
         await answered.wait()
         unread.close()  # all of it has come, and the connection is free
-        second = await poster.post(b"{}", {})
+        second = await poster.send("POST", {}, b"{}")
         assert await second.read()
         assert len(server.peers) == 1
         await poster.close()
@@ -382,7 +382,7 @@ async def test_a_refusal_in_the_middle_of_a_big_question_is_heard_as_soon_as_it_
     is_heard = asyncio.Event()
     async with serve_raw(handler) as server:
         poster = HTTP1Pool(server.url, connect_timeout=TIMEOUT)
-        refusal = await poster.post(BIG.encode(), {})
+        refusal = await poster.send("POST", {}, BIG.encode())
         is_heard.set()
         assert (refusal.status, await refusal.read()) == (413, b"too big")
         await poster.close()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import aiohttp
 import pytest
 from async_tests import async_test
 
-from holodeck.lib.net.aiohttp_client import RefusedAddressError, create_http_client
-from holodeck.lib.net.ip_policy import ANY_ADDRESS, IPPolicy, is_public, parse_networks
+from holodeck.lib.net.http1_pool import ConnectFailedError, HTTP1Pool
+from holodeck.lib.net.ip_policy import ANY_ADDRESS, IPPolicy, RefusedAddressError, is_public, parse_networks
 from holodeck.testing import FaultyMCPServer
 
 PUBLIC = ["8.8.8.8", "1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700:4700::1111", "2a00:1450:4001:80b::200e"]
@@ -40,13 +39,13 @@ def test_an_operator_may_add_networks_and_nothing_beside_them_is_added() -> None
 @async_test
 async def test_every_connection_of_a_client_is_judged_by_the_address_it_goes_to(host: str) -> None:
     async with FaultyMCPServer() as server:
-        url = f"http://{host}:{server.port}/mcp"
-        async with create_http_client(connect_timeout=5, ip_policy=IPPolicy()) as client:
-            with pytest.raises(aiohttp.ClientConnectorError) as refused:
-                await client.get(url)
-            assert isinstance(refused.value.os_error, RefusedAddressError)
-            assert "127.0.0.1" not in str(refused.value.os_error)
+        pool = HTTP1Pool(f"http://{host}:{server.port}/mcp", connect_timeout=5, ip_policy=IPPolicy())
+        with pytest.raises(ConnectFailedError) as refused:
+            await pool.send("GET", {})
+        assert isinstance(refused.value.reason, RefusedAddressError)
+        assert "127.0.0.1" not in str(refused.value)
         assert not server.requests
-        async with create_http_client(connect_timeout=5, ip_policy=ANY_ADDRESS) as client:
-            await client.get(f"http://127.0.0.1:{server.port}/mcp")
+        pool = HTTP1Pool(f"http://127.0.0.1:{server.port}/mcp", connect_timeout=5, ip_policy=ANY_ADDRESS)
+        await pool.send("GET", {})
+        await pool.close()
         assert server.requests

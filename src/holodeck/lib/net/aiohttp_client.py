@@ -1,43 +1,23 @@
-"""Builds the aiohttp clients of the process, and reads their responses within limits.
+"""Builds the aiohttp clients of the process, for OAuth, JWKS and downloads, and reads bodies within a limit.
 
-All clients share one TLS context. Redirects are followed only within the origin of the request, and no body is read
-without a limit. A client for an untrusted URL dials only addresses that its `IPPolicy` allows. The policy judges each
-IP address when its socket is created, so that a name that resolves differently the second time does not get past it.
+All clients share one TLS context. A client for an untrusted URL dials only addresses that its `IPPolicy` allows.
 """
 
 from __future__ import annotations
 
-import errno
-import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import urlsplit
 
 import aiohttp
 
 from holodeck.lib.byte_budget import Reservation
 from holodeck.lib.limits import HTTP_KEEPALIVE, HTTP_READ_CHUNK
+from holodeck.lib.net.http1 import BodyTooLargeError
 from holodeck.lib.net.ip_policy import IPPolicy
 from holodeck.lib.net.proxies import find_proxy, proxy_login_headers, without_login
 from holodeck.lib.net.tls import tls_context
-from holodeck.lib.net.urls import host_problem
-
-REDIRECTS = frozenset({301, 302, 303, 307, 308})
-# The only redirects that preserve the method and the body.
-_REPEATABLE_REDIRECTS = frozenset({307, 308})
-_DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
-
-
-class RefusedAddressError(OSError):
-    """The policy forbids this address; it was not dialled."""
-
-    def __init__(self) -> None:
-        super().__init__(errno.EACCES, "its address is not a public one, and only public ones are dialled here")
-
-
-class BodyTooLargeError(ValueError):
-    """A body exceeds the reader's limit; the rest was not read."""
 
 
 def create_http_client(*, connect_timeout: float, ip_policy: IPPolicy | None = None) -> aiohttp.ClientSession:
@@ -50,7 +30,7 @@ def create_http_client(*, connect_timeout: float, ip_policy: IPPolicy | None = N
         ssl=tls_context(),
         limit=0,
         keepalive_timeout=HTTP_KEEPALIVE,
-        socket_factory=None if ip_policy is None else _socket_factory(ip_policy),
+        socket_factory=None if ip_policy is None else ip_policy.create_socket,
     )
     return aiohttp.ClientSession(
         connector=connector,
@@ -91,37 +71,6 @@ def find_proxy_route(url: str) -> ProxyRoute:
     return ProxyRoute(proxy=bare, headers={} if is_tunnelled else login, proxy_headers=login if is_tunnelled else None)
 
 
-def _socket_factory(ip_policy: IPPolicy) -> Callable[[aiohttp.AddrInfoType], socket.socket]:
-    """Return a socket factory that applies the policy to the very address that is dialled next."""
-
-    def create_socket(info: aiohttp.AddrInfoType) -> socket.socket:
-        family, kind, protocol, _, address = info
-        if not ip_policy.is_allowed(str(address[0])):
-            raise RefusedAddressError
-        return socket.socket(family, kind, protocol)
-
-    return create_socket
-
-
-def origin_of(url: str) -> tuple[str, str, int | None]:
-    """Return the origin of a URL: scheme, host and port."""
-    parts: SplitResult = urlsplit(url)
-    return parts.scheme, (parts.hostname or "").lower(), parts.port or _DEFAULT_PORTS.get(parts.scheme)
-
-
-def is_same_origin(target: str, url: str) -> bool:
-    """Return whether `target`, named by the server of `url`, has the same origin. An ambiguous host never has."""
-    return host_problem(urlsplit(target).netloc) is None and origin_of(target) == origin_of(url)
-
-
-def redirect_target(status: int, location: str | None, url: str) -> str | None:
-    """Return the URL at which the request may be repeated, or None if the redirect must not be followed."""
-    if status not in _REPEATABLE_REDIRECTS or not location:
-        return None
-    target = urljoin(url, location)
-    return target if is_same_origin(target, url) else None
-
-
 async def read_body(response: aiohttp.ClientResponse, limit: int, reserved: Reservation | None = None) -> bytes:
     """Read the whole body, at most `limit` bytes after decompression, counted in `reserved`.
 
@@ -138,16 +87,3 @@ async def read_body(response: aiohttp.ClientResponse, limit: int, reserved: Rese
             reserved.extend(len(chunk))
         chunks.append(chunk)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-async def read_excerpt(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """Read the first `limit` bytes of a body that is only quoted in an error."""
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in response.content.iter_any():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size >= limit:
-            response.close()
-            break
-    return b"".join(chunks)[:limit]

@@ -1,7 +1,7 @@
-"""An HTTP/1.1 client connection that sends one POST at a time and streams the response.
+"""An HTTP/1.1 client connection that sends one request at a time and streams the response.
 
-For model APIs, which are called on every turn: a general client spends several times as long on cookies, redirects and
-forms that they do not use. Parsing is done by httptools, as in our own server.
+For model APIs and MCP servers, which are called on every turn: a general client spends several times as long on
+features that they do not use. Parsing is done by httptools, as in our own server.
 
 `HTTP1Connection` is an asyncio protocol. Its owner, `HTTP1Pool`, is notified through `on_free` when a response is
 complete and the connection can be reused, and through `on_lost` when it is closed. `HTTP1Response` buffers the body
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import httptools
 
+from holodeck.lib.byte_budget import Reservation
 from holodeck.lib.limits import HTTP_READ_CHUNK, KIB
 
 if TYPE_CHECKING:
@@ -32,12 +33,21 @@ _OK = 200
 _FIRST_REDIRECT_STATUS = 300
 _ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
 _TOO_LONG = f"its headers have more than {MAX_HTTP_HEAD_BYTES} bytes"
+_JOINERS = {"set-cookie": "\n"}
 # The method in the first byte of a zlib header; some servers send "deflate" without that header.
 _ZLIB_METHOD = 8
 
 
 class ResponseLostError(ConnectionError):
     """The connection ended before the response was complete."""
+
+
+class BodyCutError(ResponseLostError):
+    """The connection ended in the middle of the body."""
+
+
+class BodyTooLargeError(ValueError):
+    """A body exceeds the reader's limit; the rest was not read."""
 
 
 class UnreadableResponseError(ResponseLostError):
@@ -56,16 +66,22 @@ class HTTP1Response:
         "_data_arrived",
         "_encoding",
         "_error",
+        "_excerpt",
         "_inflater",
         "_is_complete",
         "_size",
         "headers",
+        "phrase",
         "status",
     )
 
-    def __init__(self, connection: HTTP1Connection, status: int, headers: dict[str, str]) -> None:
-        """The names in `headers` are lower case."""
+    def __init__(self, connection: HTTP1Connection, status: int, phrase: str, headers: dict[str, str]) -> None:
+        """`phrase`: the words behind the status. The names in `headers` are lower case.
+
+        Repeated headers are joined by commas, and `set-cookie`, whose dates have commas, by line breaks.
+        """
         self.status = status
+        self.phrase = phrase
         self.headers = headers
         self._connection = connection
         encoding = headers.get("content-encoding", "").strip().lower()
@@ -75,6 +91,7 @@ class HTTP1Response:
         self._size = 0
         self._is_complete = False
         self._error: ResponseLostError | None = None
+        self._excerpt: bytes | None = None
         self._data_arrived: asyncio.Future[None] | None = None
 
     @property
@@ -93,21 +110,57 @@ class HTTP1Response:
 
         Raises `ResponseLostError` if the connection ends before that.
         """
-        while not self._chunks:
-            if self._is_complete:
-                return b""
-            if self._error is not None:
-                raise self._error
-            self._data_arrived = asyncio.get_running_loop().create_future()
-            await self._data_arrived
-        if self._encoding:
-            # A few bytes can inflate to a lot: let other tasks run in between.
-            await asyncio.sleep(0)
-            return self._read_inflated()
-        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._chunks = []
-        self._resume_reading()
-        return data
+        while True:
+            if not self._chunks:
+                if self._is_complete:
+                    return b""
+                if self._error is not None:
+                    raise self._error
+                self._data_arrived = asyncio.get_running_loop().create_future()
+                await self._data_arrived
+            elif not self._encoding:
+                data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+                self._chunks = []
+                self._resume_reading()
+                return data
+            else:
+                # A few bytes can inflate to a lot: let other tasks run in between.
+                await asyncio.sleep(0)
+                if data := self._read_inflated():
+                    return data
+
+    async def read_all(self, limit: int, reserved: Reservation | None = None) -> bytes:
+        """Read the whole body, at most `limit` bytes after decompression, counted in `reserved`.
+
+        Raises `BodyTooLargeError`, `ResponseLostError`, and `OverBudgetError` where `reserved` cannot be extended.
+        """
+        parts: list[bytes] = []
+        size = 0
+        while data := await self.read():
+            size += len(data)
+            if size > limit:
+                self.close()
+                raise BodyTooLargeError(f"more than {limit} bytes")
+            if reserved is not None:
+                reserved.extend(len(data))
+            if not parts and self.is_at_end:
+                return data
+            parts.append(data)
+        return b"".join(parts)
+
+    async def read_excerpt(self, limit: int) -> bytes:
+        """Return the first `limit` bytes of a body that is only quoted. A second call returns the same bytes.
+
+        Raises `ResponseLostError`.
+        """
+        if self._excerpt is None:
+            excerpt = b""
+            while len(excerpt) < limit and (data := await self.read()):
+                excerpt += data
+            if not self.is_at_end:
+                self.close()
+            self._excerpt = excerpt[:limit]
+        return self._excerpt
 
     def close(self) -> None:
         """Stop reading. Closes the connection unless the response is complete."""
@@ -169,6 +222,7 @@ class HTTP1Connection(asyncio.Protocol):
         self._pending: asyncio.Future[HTTP1Response] | None = None
         self._response: HTTP1Response | None = None
         self._headers: dict[str, str] = {}
+        self._phrase = ""
         self._head_size = 0
         # Bytes received since the last byte of a body.
         self._non_body_bytes = 0
@@ -188,7 +242,7 @@ class HTTP1Connection(asyncio.Protocol):
         """Whether the connection can carry a request: neither closed nor with unexpected data, even just now."""
         return not self._transport.is_closing() and not self._has_unread_data()
 
-    async def post(self, head: bytes, body: bytes) -> HTTP1Response:
+    async def send(self, head: bytes, body: bytes) -> HTTP1Response:
         """Send a request and wait for the headers of its response. Cancellation closes the connection.
 
         Raises `ResponseLostError` if the connection ends first.
@@ -202,7 +256,7 @@ class HTTP1Connection(asyncio.Protocol):
             if len(body) <= HTTP_READ_CHUNK:
                 self._transport.writelines((head, body))
             else:
-                await self._send(head, body, pending)
+                await self._send_chunks(head, body, pending)
             return await pending
         except BaseException:
             # Otherwise the response is complete, and the connection may already carry another request.
@@ -229,7 +283,7 @@ class HTTP1Connection(asyncio.Protocol):
             self._poller.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return bool(self._poller.poll(0))
 
-    async def _send(self, head: bytes, body: bytes, pending: asyncio.Future[HTTP1Response]) -> None:
+    async def _send_chunks(self, head: bytes, body: bytes, pending: asyncio.Future[HTTP1Response]) -> None:
         """Send a large body in chunks, so that other tasks run in between, until an error or the end of the response.
 
         A successful response may start before the whole request is sent: some servers send its headers first.
@@ -295,7 +349,11 @@ class HTTP1Connection(asyncio.Protocol):
         if self._pending is None:
             # A second response to one request.
             self.abort()
-        self._headers, self._head_size = {}, 0
+        self._headers, self._phrase, self._head_size = {}, "", 0
+
+    def on_status(self, phrase: bytes) -> None:
+        # Called once for each piece.
+        self._phrase += phrase.decode("latin-1")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_size += len(name) + len(value)
@@ -305,14 +363,16 @@ class HTTP1Connection(asyncio.Protocol):
             # A trailer after the body: not used.
             return
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
+        if key in self._headers:
+            text = f"{self._headers[key]}{_JOINERS.get(key, ', ')}{text}"
+        self._headers[key] = text
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if status < _OK or self._pending is None:
             # An informational response, such as 100 Continue: the final one follows.
             return
-        self._response = HTTP1Response(self, status, self._headers)
+        self._response = HTTP1Response(self, status, self._phrase, self._headers)
         if not self._pending.done():
             self._pending.set_result(self._response)
 
@@ -343,7 +403,8 @@ class HTTP1Connection(asyncio.Protocol):
             self._pending = self._response = None
             response.end()
         else:
-            self._fail(ResponseLostError("the connection was closed"))
+            kind = ResponseLostError if response is None else BodyCutError
+            self._fail(kind("the connection was closed"))
 
     def _fail_unreadable(self, error: BaseException) -> None:
         if not isinstance(error, UnreadableResponseError):

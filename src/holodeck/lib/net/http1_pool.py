@@ -1,8 +1,10 @@
-"""A pool of HTTP/1.1 connections to one URL, for POST requests.
+"""A pool of HTTP/1.1 connections to the origin of one URL, direct or through a proxy.
 
 The pool opens as many connections as requests run at once, and reuses idle ones for `HTTP_KEEPALIVE` seconds. It owns
 its connections: `close` aborts all of them, and running responses with them. It may be used from several event loops,
-one after another: connections of an earlier loop are dropped.
+one after another: connections of an earlier loop are dropped. It follows no redirect and stores no cookie.
+
+A pool for an untrusted URL has an `IPPolicy`, which judges each address when its socket is created.
 """
 
 from __future__ import annotations
@@ -11,12 +13,15 @@ import asyncio
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
-from urllib.parse import quote, urlsplit
+from http import HTTPStatus
+from urllib.parse import SplitResult, quote, urlsplit
 
 from aiohappyeyeballs import start_connection
 
 from holodeck.lib.limits import HTTP_KEEPALIVE
 from holodeck.lib.net.http1 import HTTP1Connection, HTTP1Response, ResponseLostError
+from holodeck.lib.net.http1_proxy import Proxy, ProxyError, TunnelProtocol
+from holodeck.lib.net.ip_policy import IPPolicy
 from holodeck.lib.net.proxies import encode_basic_auth
 from holodeck.lib.net.tls import tls_context
 
@@ -25,6 +30,7 @@ SECOND_ADDRESS_DELAY = 0.25
 
 _SAFE = "/%:@!$&'()*+,;=?~-._"
 _PORTS = {"http": 80, "https": 443}
+_PROXY_LOGIN_WANTED = HTTPStatus.PROXY_AUTHENTICATION_REQUIRED.value
 
 
 class InvalidURLError(ValueError):
@@ -32,20 +38,14 @@ class InvalidURLError(ValueError):
 
 
 class InvalidHeaderError(ValueError):
-    """A header contains a line break, a NUL or a non-ASCII character."""
-
-
-class ProxyError(OSError):
-    """A proxy cannot be reached, or refuses the request; the message says which."""
-
-    def __init__(self, what: str, *, is_final: bool = False) -> None:
-        """`is_final`: a retry would fail in the same way."""
-        super().__init__(what)
-        self.is_final = is_final
+    """A header contains a line break, a NUL or half of a character."""
 
 
 class ConnectFailedError(OSError):
-    """The connection failed; `reason` is the error of the name lookup, the network, TLS, or a timeout."""
+    """There was no connection, so nothing was sent.
+
+    `reason` is the error of the name lookup, the network, TLS, the IP policy or the proxy, or a timeout.
+    """
 
     def __init__(self, reason: OSError) -> None:
         super().__init__(str(reason))
@@ -55,9 +55,21 @@ class ConnectFailedError(OSError):
 class HTTP1Pool:
     """Connections to the server of one URL; see the module for their lifecycle."""
 
-    def __init__(self, url: str, *, connect_timeout: float) -> None:
-        """Raises `InvalidURLError`."""
+    def __init__(
+        self,
+        url: str,
+        *,
+        connect_timeout: float,
+        headers: Mapping[str, str] | None = None,
+        proxy: str | None = None,
+        ip_policy: IPPolicy | None = None,
+    ) -> None:
+        """`headers`: sent with every request. `ip_policy`: judges the addresses that are dialled; None allows all.
+
+        Raises `InvalidURLError`, `InvalidHeaderError`, and `ConnectFailedError` for a proxy that is none.
+        """
         self._connect_timeout = connect_timeout
+        self._socket_factory = None if ip_policy is None else ip_policy.create_socket
         self._idle: list[HTTP1Connection] = []
         self._all: set[HTTP1Connection] = set()
         self._cleanup_timer: asyncio.TimerHandle | None = None
@@ -74,24 +86,51 @@ class HTTP1Pool:
             raise InvalidURLError
         self._host, self._is_secure = host, parts.scheme == "https"
         self._port = port or default_port
-        target = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE)}" if parts.query else "")
-        authority = (f"[{host}]" if ":" in host else host) + (f":{port}" if self._port != default_port else "")
-        self._head = f"POST {target} HTTP/1.1\r\nHost: {authority}\r\n"
+        name = f"[{host}]" if ":" in host else host
+        self._authority = f"{name}:{self._port}"
+        shown = name if self._port == default_port else self._authority
+        try:
+            self._proxy = None if proxy is None else Proxy.parse(proxy)
+        except ProxyError as error:
+            raise ConnectFailedError(error) from None
+        self._is_tunnelled = self._proxy is not None and self._is_secure
+        # A proxy without a tunnel reads the request itself: the whole URL, and its own login.
+        is_forwarded = self._proxy is not None and not self._is_secure
+        self._target_prefix = f"http://{shown}" if is_forwarded else ""
+        self._url, self._target = url, self._target_prefix + _encode_target(parts)
+        constant = headers or {}
+        has_host = any(name.lower() == "host" for name in constant)
+        self._constant_lines = "" if has_host else f"Host: {shown}\r\n"
+        self._constant_lines += encode_headers(constant)
+        if self._proxy is not None and is_forwarded:
+            self._constant_lines += self._proxy.login
         login = encode_basic_auth(parts.username, parts.password)
         self._login = f"Authorization: {login}\r\n" if login else ""
 
-    async def post(self, body: bytes, headers: Mapping[str, str]) -> HTTP1Response:
-        """Send a POST and return its response once the headers have arrived.
+    async def send(
+        self, method: str, headers: Mapping[str, str], body: bytes | None = None, *, url: str | None = None
+    ) -> HTTP1Response:
+        """Send a request and return its response once the headers have arrived.
 
-        Credentials in the URL are used if `headers` has no `Authorization`. Raises `InvalidHeaderError`,
-        `ConnectFailedError`, or `ResponseLostError` if the connection ends before the headers are complete.
+        `url`: another one of the same origin, which the caller has checked. Credentials in the URL of the pool are used
+        if `headers` has no `Authorization`. Raises `InvalidHeaderError`, `ConnectFailedError`, or `ResponseLostError`
+        if the connection ends before the headers are complete.
         """
         lines = encode_headers(headers)
         if self._login and "Authorization" not in headers:
             lines += self._login
-        head = f"{self._head}{lines}Content-Length: {len(body)}\r\n\r\n".encode("ascii")
+        target = (
+            self._target if url is None or url == self._url else self._target_prefix + _encode_target(urlsplit(url))
+        )
+        length = "" if body is None else f"Content-Length: {len(body)}\r\n"
+        head = f"{method} {target} HTTP/1.1\r\n{self._constant_lines}{lines}{length}\r\n".encode()
         connection = self._pop_idle() or await self._dial()
-        return await connection.post(head, body)
+        response = await connection.send(head, body or b"")
+        # Only a proxy answers with this status.
+        if response.status == _PROXY_LOGIN_WANTED and self._proxy is not None:
+            response.close()
+            raise ConnectFailedError(ProxyError(self._proxy.authority, status=response.status, phrase=response.phrase))
+        return response
 
     async def close(self) -> None:
         """Abort all connections; responses that are still read fail with `ResponseLostError`."""
@@ -131,26 +170,14 @@ class HTTP1Pool:
 
     async def _dial(self) -> HTTP1Connection:
         loop = asyncio.get_running_loop()
-        context = tls_context() if self._is_secure else None
+        connection = HTTP1Connection(loop, on_free=self._release, on_lost=self._remove)
         try:
             async with asyncio.timeout(self._connect_timeout):
-                # Happy Eyeballs: an address that does not answer must not delay the next one of the same host.
-                addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-                sock = await start_connection(addresses, happy_eyeballs_delay=SECOND_ADDRESS_DELAY, loop=loop)
-                try:
-                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    _, connection = await loop.create_connection(
-                        lambda: HTTP1Connection(loop, on_free=self._release, on_lost=self._remove),
-                        sock=sock,
-                        ssl=context,
-                        server_hostname=self._host if self._is_secure else None,
-                    )
-                except BaseException:
-                    # The event loop still watches the socket, perhaps in a TLS handshake, and has to close it. A
-                    # shutdown ends whatever it waits for.
-                    with suppress(OSError):
-                        sock.shutdown(socket.SHUT_RDWR)
-                    raise
+                if self._proxy is None:
+                    sock = await self._open_socket(self._host, self._port)
+                else:
+                    sock = await self._open_proxy_socket(self._proxy)
+                await self._connect(loop, connection, sock)
         except OSError as error:
             raise ConnectFailedError(error) from error
         if self._is_closed:
@@ -158,6 +185,47 @@ class HTTP1Pool:
             raise ResponseLostError("closed while it was made")
         self._all.add(connection)
         return connection
+
+    async def _open_socket(self, host: str, port: int) -> socket.socket:
+        loop = asyncio.get_running_loop()
+        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        # Happy Eyeballs: an address that does not answer must not delay the next one of the same host.
+        return await start_connection(
+            addresses, happy_eyeballs_delay=SECOND_ADDRESS_DELAY, loop=loop, socket_factory=self._socket_factory
+        )
+
+    async def _open_proxy_socket(self, proxy: Proxy) -> socket.socket:
+        try:
+            return await self._open_socket(proxy.host, proxy.port)
+        except OSError as error:
+            raise ProxyError(proxy.authority, reason=error) from error
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop, connection: HTTP1Connection, sock: socket.socket) -> None:
+        """Connect the protocol to the server through an open socket: TLS, and before it the tunnel, as needed."""
+        if self._is_tunnelled and self._proxy is not None:
+            tunnel = TunnelProtocol(self._proxy, self._authority)
+            protocol: asyncio.Protocol = tunnel
+        else:
+            tunnel, protocol = None, connection
+        name, is_secure = (
+            (self._host, self._is_secure) if self._proxy is None else (self._proxy.host, self._proxy.is_secure)
+        )
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.create_connection(
+                lambda: protocol,
+                sock=sock,
+                ssl=tls_context() if is_secure else None,
+                server_hostname=name if is_secure else None,
+            )
+            if tunnel is not None:
+                await tunnel.start_tls(connection, tls_context(), self._host)
+        except BaseException:
+            # The event loop still watches the socket, perhaps in a TLS handshake, and has to close it. A shutdown ends
+            # whatever it waits for.
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            raise
 
     def _release(self, connection: HTTP1Connection) -> None:
         if connection not in self._all:
@@ -189,6 +257,19 @@ def encode_headers(headers: Mapping[str, str]) -> str:
     """Return the header lines. Raises `InvalidHeaderError`, so that no value can inject another header."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     is_one_each = lines.count("\r") == lines.count("\n") == len(headers)
-    if not is_one_each or "\0" in lines or not lines.isascii():
+    if not is_one_each or "\0" in lines or not (lines.isascii() or _is_encodable(lines)):
         raise InvalidHeaderError
     return lines
+
+
+def _is_encodable(text: str) -> bool:
+    """Return whether the text has no lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _encode_target(parts: SplitResult) -> str:
+    return quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE)}" if parts.query else "")

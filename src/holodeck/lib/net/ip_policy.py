@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -48,6 +51,13 @@ _NOT_PUBLIC_V6 = tuple(
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
+class RefusedAddressError(OSError):
+    """The policy forbids this address; it was not dialled."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.EACCES, "its address is not a public one, and only public ones are dialled here")
+
+
 def is_public(address: str) -> bool:
     """Return whether an address is reachable from the whole Internet. False for text that is no plain address."""
     parsed = _parse_address(address)
@@ -71,6 +81,17 @@ class IPPolicy:
             return True
         parsed = _parse_address(address)
         return parsed is not None and any(parsed in network for network in self.networks)
+
+    def create_socket(self, info: tuple[Any, Any, int, str, tuple[Any, ...]]) -> socket.socket:
+        """Create the socket for an entry of `getaddrinfo`, or raise `RefusedAddressError`.
+
+        Judges the very address that is dialled next, so that a name that resolves differently the second time does
+        not get past it.
+        """
+        family, kind, protocol, _, address = info
+        if not self.is_allowed(str(address[0])):
+            raise RefusedAddressError
+        return socket.socket(family, kind, protocol)
 
 
 def parse_networks(entries: Iterable[str]) -> tuple[Network, ...]:

@@ -1,12 +1,16 @@
-"""Checks of the host of a URL, and URLs for messages, without the components that may be secret."""
+"""Checks of the host of a URL, origins and redirects, and URLs for messages, without parts that may be secret."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 import unicodedata
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+# The only redirects that preserve the method and the body.
+_REPEATABLE_REDIRECTS = frozenset({307, 308})
+_DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 UNNAMED = "a malformed URL"
 _AUTHORITY = re.compile(r"(?:[^@]*@)?(?:\[(?P<v6>[^\[\]]+)\]|(?P<name>[^\[\]:@]+))(?::[0-9]*)?")
 _LABEL = re.compile(r"[\w-]+")
@@ -46,6 +50,25 @@ def shown_origin(url: str) -> str:
         return UNNAMED
     name = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{name}" + ("" if port is None else f":{port}")
+
+
+def origin_of(url: str) -> tuple[str, str, int | None]:
+    """Return the origin of a URL: scheme, host and port."""
+    parts: SplitResult = urlsplit(url)
+    return parts.scheme, (parts.hostname or "").lower(), parts.port or _DEFAULT_PORTS.get(parts.scheme)
+
+
+def is_same_origin(target: str, url: str) -> bool:
+    """Return whether `target`, named by the server of `url`, has the same origin. An ambiguous host never has."""
+    return host_problem(urlsplit(target).netloc) is None and origin_of(target) == origin_of(url)
+
+
+def redirect_target(status: int, location: str | None, url: str) -> str | None:
+    """Return the URL at which the request may be repeated, or None if the redirect must not be followed."""
+    if status not in _REPEATABLE_REDIRECTS or not location:
+        return None
+    target = urljoin(url, location)
+    return target if is_same_origin(target, url) else None
 
 
 def _is_ipv4(text: str) -> bool:

@@ -1,8 +1,8 @@
 """One URL of a model API: posts a request body and yields the decoded events of the response.
 
-`Endpoint` owns its transport, an `HTTP1Pool` or a `ProxiedTransport`, which it creates on the first request and keeps
-until `close`. Responses are event streams, or one JSON document from servers that do not stream. Every failure is
-raised as a `ModelError` with a text for users.
+`Endpoint` owns an `HTTP1Pool`, which it creates on the first request and keeps until `close`. Responses are event
+streams, or one JSON document from servers that do not stream. Every failure is raised as a `ModelError` with a text for
+users.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import orjson
 
 from holodeck.lib.errors import OVERLOADED, ModelError
 from holodeck.lib.limits import KIB, MIB
-from holodeck.lib.net.http1 import ResponseLostError, UnreadableResponseError
-from holodeck.lib.net.http1_pool import ConnectFailedError, HTTP1Pool, InvalidHeaderError, InvalidURLError, ProxyError
+from holodeck.lib.net.http1 import HTTP1Response, ResponseLostError, UnreadableResponseError
+from holodeck.lib.net.http1_pool import ConnectFailedError, HTTP1Pool, InvalidHeaderError, InvalidURLError
+from holodeck.lib.net.http1_proxy import ProxyError
 from holodeck.lib.net.proxies import find_proxy
 from holodeck.lib.net.sse import EventTooLargeError, SSEDecoder, SSEEvent
+from holodeck.lib.net.tls import unreachable_reason
 from holodeck.lib.system.fd_shortage import SHORTAGE_TEXT, is_file_shortage
-from holodeck.providers.http.errors import refusal_error
+from holodeck.providers.http.errors import RETRYABLE_STATUSES, refusal_error
 from holodeck.providers.http.model_address import ModelAddress, host_of
 
 # Seconds to connect to an API: name lookup, TCP and TLS.
@@ -58,28 +60,6 @@ _OK = HTTPStatus.OK.value
 Headers = Callable[[], Mapping[str, str]]
 
 
-class HTTPResponse(Protocol):
-    """A response whose headers have arrived, direct or through a proxy."""
-
-    @property
-    def status(self) -> int: ...
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-    @property
-    def content_type(self) -> str: ...
-    @property
-    def is_at_end(self) -> bool: ...
-    async def read(self) -> bytes: ...
-    def close(self) -> None: ...
-
-
-class HTTPTransport(Protocol):
-    """Sends POST requests to one URL."""
-
-    async def post(self, body: bytes, headers: Mapping[str, str]) -> HTTPResponse: ...
-    async def close(self) -> None: ...
-
-
 class Endpoint:
     """The URL of a model API, with its connections."""
 
@@ -87,7 +67,7 @@ class Endpoint:
         self._url = url
         self.address = address
         self._headers = headers
-        self._transport: HTTPTransport | None = None
+        self._pool: HTTP1Pool | None = None
         self._proxy = ""
 
     async def stream_events(
@@ -98,7 +78,7 @@ class Endpoint:
         Stops reading once `is_finished` returns True. Closing the iterator before that closes the connection at once.
         """
         try:
-            response = await self._require_transport().post(orjson.dumps(body), {**_HEADERS, **self._headers()})
+            response = await self._require_pool().send("POST", self._build_headers(), orjson.dumps(body))
         except _NETWORK_ERRORS as error:
             raise self._explain(error) from _cause(error)
         try:
@@ -129,26 +109,28 @@ class Endpoint:
 
     async def close(self) -> None:
         """Close the connections. A later request opens new ones."""
-        transport, self._transport = self._transport, None
-        if transport is not None:
-            await transport.close()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
 
-    def _require_transport(self) -> HTTPTransport:
-        if self._transport is None:
+    def _require_pool(self) -> HTTP1Pool:
+        if self._pool is None:
             try:
                 proxy = find_proxy(self._url)
             except ValueError as error:
                 raise InvalidURLError from error
-            if proxy is None:
-                self._transport = HTTP1Pool(self._url, connect_timeout=MODEL_CONNECT_TIMEOUT)
-            else:
-                from holodeck.providers.http.proxy import ProxiedTransport
+            self._pool = HTTP1Pool(self._url, connect_timeout=MODEL_CONNECT_TIMEOUT, proxy=proxy)
+            self._proxy = host_of(proxy if "://" in proxy else f"//{proxy}") if proxy is not None else ""
+        return self._pool
 
-                self._proxy = host_of(proxy if "://" in proxy else f"//{proxy}")
-                self._transport = ProxiedTransport(self._url, proxy, connect_timeout=MODEL_CONNECT_TIMEOUT)
-        return self._transport
+    def _build_headers(self) -> dict[str, str]:
+        headers = {**_HEADERS, **self._headers()}
+        # No key has such a character: it was copied with a mistake.
+        if not "".join(headers.values()).isascii():
+            raise InvalidHeaderError
+        return headers
 
-    async def _read_events(self, response: HTTPResponse, decoder: SSEDecoder) -> list[SSEEvent]:
+    async def _read_events(self, response: HTTP1Response, decoder: SSEDecoder) -> list[SSEEvent]:
         # No context manager for the conversion of errors: one per chunk costs as much as the chunk.
         try:
             return decoder.feed(await response.read())
@@ -174,7 +156,7 @@ class Endpoint:
         shown = data[:MAX_MODEL_ERROR_BYTES].decode("utf-8", "replace")
         raise self.address.error(f"it sent an event that is not a JSON object: {shown}", is_retryable=True)
 
-    async def _read_whole(self, response: HTTPResponse) -> dict[str, Any]:
+    async def _read_whole(self, response: HTTP1Response) -> dict[str, Any]:
         """Read the response of a server that does not stream."""
         body = await self._read_body(response)
         if len(body) > MAX_MODEL_BODY_BYTES:
@@ -190,7 +172,7 @@ class Endpoint:
             "Check the path of the endpoint (most servers want /v1 at its end)."
         )
 
-    async def _raise_refusal(self, response: HTTPResponse) -> NoReturn:
+    async def _raise_refusal(self, response: HTTP1Response) -> NoReturn:
         chunks: list[bytes] = []
         # If the body cannot be read, the status says enough.
         with suppress(OSError):
@@ -199,7 +181,7 @@ class Endpoint:
         body = b"".join(chunks)[:MAX_MODEL_ERROR_BYTES]
         raise refusal_error(self.address, response.status, response.headers, body, proxy=self._proxy)
 
-    async def _read_body(self, response: HTTPResponse) -> bytes:
+    async def _read_body(self, response: HTTP1Response) -> bytes:
         """Read the whole body, or its beginning if it exceeds the limit."""
         chunks: list[bytes] = []
         try:
@@ -209,7 +191,7 @@ class Endpoint:
         return b"".join(chunks)
 
     @staticmethod
-    async def _drain(response: HTTPResponse) -> None:
+    async def _drain(response: HTTP1Response) -> None:
         """Read to the end of a finished stream, for a short time, so that its connection can be reused."""
         with suppress(TimeoutError, ResponseLostError):
             async with asyncio.timeout(MODEL_TAIL_TIMEOUT):
@@ -221,8 +203,11 @@ class Endpoint:
             what = f"it was not asked: {SHORTAGE_TEXT}. Ask again in a moment."
             return self.address.error(what, is_retryable=True, retry_after=SHORTAGE_RETRY_AFTER, code=OVERLOADED)
         match error:
-            case ConnectFailedError(reason=ProxyError(is_final=True) as reason):
-                return self.address.error(_unreached_reason(reason))
+            case ConnectFailedError(reason=ProxyError() as reason):
+                what = f"{_proxy_reason(reason)}. Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY in the environment."
+                return self.address.error(what, is_retryable=_is_retryable_proxy(reason))
+            case ConnectFailedError(reason=ResponseLostError() as reason):
+                return self._explain(reason)
             case ConnectFailedError():
                 return self._retryable_error(_unreached_reason(error.reason))
             case InvalidURLError():
@@ -242,7 +227,7 @@ class Endpoint:
         return self.address.error(what, is_retryable=True)
 
 
-async def _read_into(chunks: list[bytes], response: HTTPResponse, limit: int) -> None:
+async def _read_into(chunks: list[bytes], response: HTTP1Response, limit: int) -> None:
     size = 0
     while size <= limit and not response.is_at_end:
         chunks.append(await response.read())
@@ -251,8 +236,6 @@ async def _read_into(chunks: list[bytes], response: HTTPResponse, limit: int) ->
 
 def _unreached_reason(reason: OSError) -> str:
     match reason:
-        case ProxyError():
-            return f"{reason}. Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY in the environment."
         case socket.gaierror():
             return "its host name is not known. Check the endpoint."
         case ssl.SSLError():
@@ -262,6 +245,25 @@ def _unreached_reason(reason: OSError) -> str:
     # The text of asyncio's errors is for programmers.
     what = os.strerror(reason.errno) if reason.errno else "connection failed"
     return f"it could not be reached ({what}). Is the server running?"
+
+
+def _proxy_reason(error: ProxyError) -> str:
+    name = f"its proxy at {error.authority}"
+    if not error.authority:
+        return "the proxy in the environment is no HTTP proxy"
+    if error.status:
+        wants_login = error.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED
+        wish = ", it wants the login of somebody it knows: http://NAME:PASSWORD@HOST" if wants_login else ""
+        return f"{name} refused ({error.status} {error.phrase}".rstrip() + f"){wish}"
+    if isinstance(error.reason, socket.gaierror):
+        return f"{name} has a host name that is not known"
+    return f"{name} could not be reached ({unreachable_reason(error.reason or error)})"
+
+
+def _is_retryable_proxy(error: ProxyError) -> bool:
+    if error.status:
+        return error.status >= HTTPStatus.INTERNAL_SERVER_ERROR or error.status in RETRYABLE_STATUSES
+    return bool(error.authority)
 
 
 def _cause(error: Exception) -> Exception | None:

@@ -19,7 +19,8 @@ import orjson
 
 from holodeck.lib.limits import KIB
 from holodeck.lib.net import aiohttp_client
-from holodeck.lib.net.ip_policy import IPPolicy, is_public
+from holodeck.lib.net.http1 import BodyTooLargeError
+from holodeck.lib.net.ip_policy import IPPolicy, RefusedAddressError, is_public
 from holodeck.lib.net.tls import unreachable_reason
 from holodeck.lib.net.urls import shown_origin
 from holodeck.lib.system.fd_shortage import SHORTAGE_TEXT, is_file_shortage
@@ -93,7 +94,7 @@ class AuthHTTPClient:
                 return await self._send(method, url, headers or {}, body)
         except TimeoutError:
             text = f"{display_url(url)} did not answer within {self._timeout:g} s."
-        except aiohttp_client.BodyTooLargeError:
+        except BodyTooLargeError:
             text = f"{display_url(url)} sent more than {MAX_AUTH_BODY_BYTES} bytes."
         except (aiohttp.ClientError, OSError) as error:
             if is_file_shortage(error):
@@ -108,7 +109,7 @@ class AuthHTTPClient:
         ip_policy = await self._choose_ip_policy(url)
         # A proxy dials by itself, where the IP policy cannot check the address.
         if ip_policy is not None and route.proxy and not _may_be_public(url):
-            raise aiohttp_client.RefusedAddressError
+            raise RefusedAddressError
         async with (
             aiohttp_client.create_http_client(connect_timeout=self._timeout, ip_policy=ip_policy) as client,
             client.request(
@@ -157,7 +158,7 @@ def _may_be_public(url: str) -> bool:
 
 def _cause_of(error: Exception) -> str:
     refusal = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    if isinstance(refusal, aiohttp_client.RefusedAddressError):
+    if isinstance(refusal, RefusedAddressError):
         return str(refusal.strerror)
     if isinstance(error, aiohttp.ClientConnectorError):
         return unreachable_reason(error.os_error)

@@ -1,31 +1,43 @@
-"""HTTP client for one MCP server: headers, credentials, redirects within the origin, and errors as MCPError.
+"""HTTP client for one MCP server: headers, credentials, cookies, redirects within the origin, and errors as MCPError.
 
-Shared by the streamable HTTP and SSE transports. It owns an aiohttp client, which `close` closes.
+Shared by the streamable HTTP and SSE transports. It owns an `HTTP1Pool`, which it creates on the first request and
+which `close` closes.
 """
 
 from __future__ import annotations
 
-import io
+import ssl
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
-
-import aiohttp
 
 from holodeck.lib.call_errors import OUTCOME_UNKNOWN
 from holodeck.lib.errors import MCPConnectionError, MCPError
-from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, MIB
-from holodeck.lib.net import aiohttp_client
+from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES
+from holodeck.lib.net.cookies import CookieJar
+from holodeck.lib.net.http1 import BodyCutError, HTTP1Response
+from holodeck.lib.net.http1_pool import ConnectFailedError, HTTP1Pool, InvalidHeaderError, InvalidURLError
+from holodeck.lib.net.http1_proxy import ProxyError
+from holodeck.lib.net.ip_policy import RefusedAddressError
+from holodeck.lib.net.proxies import find_proxy
 from holodeck.lib.net.tls import unreachable_reason
-from holodeck.lib.net.urls import shown_origin
+from holodeck.lib.net.urls import REDIRECTS, redirect_target, shown_origin
+from holodeck.lib.system.fd_shortage import is_file_shortage
 from holodeck.tools.mcp.protocol.jsonrpc import Message, decode
 from holodeck.tools.mcp.protocol.versions import mapping
 from holodeck.tools.mcp.transports.base import Delivery, TransportSetup
+
+if TYPE_CHECKING:
+    from holodeck.tools.mcp.auth.provider import MCPAuthProvider
 
 # Redirects of one request that are followed, all within the origin of the server.
 MAX_REDIRECTS = 3
 # Renewals of credentials for one request: for a token, a wider scope and a fresh nonce. More would be a loop.
 _MAX_AUTH_ROUNDS = 3
+
+_CLIENT_HEADERS = {"Accept-Encoding": "gzip, deflate", "User-Agent": "holodeck"}
+# Headers that the client or the protocol writes; those of the definition are not sent.
+_OWN_HEADERS = frozenset({"accept", "content-length", "content-type", "last-event-id", "transfer-encoding"})
 
 _UNAUTHORIZED = 401
 _FORBIDDEN = 403
@@ -45,20 +57,18 @@ class ServerHTTPClient:
     """Sends HTTP requests to one server."""
 
     def __init__(self, setup: TransportSetup) -> None:
-        tool, ip_policy = setup.tool, setup.ip_policy
-        self.url = tool.url or ""
+        self.url = setup.tool.url or ""
         self.errors = setup.errors
-        self._headers = tool.headers
+        self._headers = setup.tool.headers
         self._auth = setup.auth
-        # With an IP policy no proxy is used: it would dial addresses that the policy does not see.
-        self._proxy_route = (
-            aiohttp_client.find_proxy_route(self.url) if ip_policy is None else aiohttp_client.ProxyRoute()
-        )
-        self._connect_timeout = tool.timeout
-        self._client = aiohttp_client.create_http_client(connect_timeout=tool.timeout, ip_policy=ip_policy)
+        self._ip_policy = setup.ip_policy
+        self._connect_timeout = setup.tool.timeout
+        self._pool: HTTP1Pool | None = None
+        self._cookies = CookieJar()
 
     async def close(self) -> None:
-        await self._client.close()
+        if self._pool is not None:
+            await self._pool.close()
 
     async def send(
         self,
@@ -68,38 +78,43 @@ class ServerHTTPClient:
         headers: Mapping[str, str],
         body: bytes | None = None,
         delivery: Delivery | None = None,
-    ) -> aiohttp.ClientResponse:
-        """Send a request and return the response, whatever its status. The caller releases it.
+    ) -> HTTP1Response:
+        """Send a request and return the response, whatever its status. The caller reads or closes it.
 
-        After 401 or 403 the auth provider may renew the credentials, and the request is sent again.
+        After 401 or 403 the auth provider may renew the credentials, and the request is sent again. Raises MCPError,
+        and OSError for a failure below HTTP, which `connection_error` explains.
         """
+        delivery = delivery or Delivery()
+        if self._auth is None:
+            return await self._send_within_origin(method, url, headers, body, delivery)
         rounds = 0
         while True:
-            proof = await self._auth.headers(method, url) if self._auth is not None else {}
+            proof = await self._auth.headers(method, url)
             self.errors.learn_token(proof)
-            response = await self._send_within_origin(method, url, {**headers, **proof}, body, delivery or Delivery())
-            if self._auth is None or response.status not in (_UNAUTHORIZED, _FORBIDDEN) or rounds == _MAX_AUTH_ROUNDS:
+            sent = merge_headers(self._configured_headers(), headers, proof)
+            response = await self._send_within_origin(method, url, sent, body, delivery)
+            if response.status not in (_UNAUTHORIZED, _FORBIDDEN) or rounds == _MAX_AUTH_ROUNDS:
                 return response
             rounds += 1
-            if not await self._renew_credentials(method, url, response, sent=proof, attempt=rounds):
+            if not await self._renew_credentials(self._auth, method, url, response, sent=proof, attempt=rounds):
                 return response
 
-    async def read_failure(self, response: aiohttp.ClientResponse, phase: str) -> MCPError:
+    async def read_failure(self, response: HTTP1Response, phase: str) -> MCPError:
         """Build the error for a response with status 400 or more, or with a redirect to another origin."""
         body = await self._read_excerpt(response)
-        status, reason = response.status, response.reason or ""
+        status, phrase = response.status, response.phrase
         details: dict[str, Any] = {
             "status": status,
             "body": self.errors.excerpt(body),
-            "retry_after": response.headers.get("Retry-After"),
-            "www_authenticate": ", ".join(response.headers.getall("WWW-Authenticate", [])) or None,
+            "retry_after": response.headers.get("retry-after"),
+            "www_authenticate": response.headers.get("www-authenticate"),
         }
-        if status in aiohttp_client.REDIRECTS:
-            location = response.headers.get("Location", "")
+        if status in REDIRECTS:
+            location = response.headers.get("location", "")
             target = shown_origin(urljoin(self.url, location))
             text = f"redirected to {target}, which is not followed. Use an address there if it is the right server."
             return self.errors.connection(phase, text, **details, location=target)
-        text = f"HTTP {status} {reason}".strip() + _ADVICE.get(status, "")
+        text = f"HTTP {status} {phrase}".strip() + _ADVICE.get(status, "")
         if status >= _FIRST_SERVER_ERROR:
             text += ": the server, or a proxy in front of it, failed."
         if status == _TOO_MANY and details["retry_after"]:
@@ -108,7 +123,7 @@ class ServerHTTPClient:
             text = f"{text.rstrip('.')}. It says: {details['body']}"
         return self.errors.connection("authorize" if status in (_UNAUTHORIZED, _FORBIDDEN) else phase, text, **details)
 
-    async def read_rpc_error(self, response: aiohttp.ClientResponse) -> Message | None:
+    async def read_rpc_error(self, response: HTTP1Response) -> Message | None:
         """Return the JSON-RPC error in the body of a failed request, or None when there is none."""
         try:
             raw = await self._read_excerpt(response)
@@ -117,105 +132,133 @@ class ServerHTTPClient:
             return None
         return message if isinstance(mapping(message).get("error"), dict) else None
 
-    def connection_error(self, error: Exception, phase: str, delivery: Delivery | None = None) -> MCPConnectionError:
+    def connection_error(self, error: OSError, phase: str, delivery: Delivery | None = None) -> MCPConnectionError:
         """Build the error for a failure below HTTP: no connection, TLS, a proxy, or a connection that broke."""
-        address = shown_origin(self.url)
-        if isinstance(error, aiohttp.ConnectionTimeoutError):
-            text = f"no connection to {address} within {self._connect_timeout:g} s."
-            return self.errors.timeout("connect", text, url=address)
-        if isinstance(error, aiohttp.ClientConnectorCertificateError):
-            return self.errors.connection(
-                "connect", f"the certificate of {address} is not trusted: {error.certificate_error}"
-            )
-        if isinstance(error, aiohttp.ClientHttpProxyError):
-            proxy = _host_and_port(self._proxy_route.proxy)
-            text = f"the proxy at {proxy} refused ({error.status} {error.message}). Check HTTPS_PROXY."
-            return self.errors.connection("connect", text, url=address, status=error.status)
-        if isinstance(error, aiohttp.ClientProxyConnectionError):
-            proxy = _host_and_port(self._proxy_route.proxy)
-            text = f"the proxy at {proxy} cannot be reached: {unreachable_reason(error.os_error)}."
-            return self.errors.connection("connect", f"{text} Check HTTPS_PROXY.", url=address)
-        if isinstance(error, aiohttp.ClientConnectorError) and isinstance(
-            error.os_error, aiohttp_client.RefusedAddressError
-        ):
-            return self.errors.connection("connect", f"it was not dialled: {error.os_error.strerror}.")
-        if isinstance(error, aiohttp.ClientConnectorError):
-            return self.errors.unreachable(self.url, error.os_error)
-        if isinstance(error, aiohttp.ClientPayloadError):
+        if isinstance(error, ConnectFailedError):
+            return self._connect_error(error.reason)
+        if isinstance(error, BodyCutError):
             text = "the answer was cut off before its end."
         else:
-            # The text of a ClientResponseError contains the whole URL, with any secret in it.
-            reason = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
-            text = f"the connection broke before the answer was complete ({reason or type(error).__name__})."
+            text = f"the connection broke before the answer was complete ({error or type(error).__name__})."
         if phase == "call" and (delivery is None or delivery.may_have_been_sent):
             return self.errors.connection(phase, f"{text} {OUTCOME_UNKNOWN}", outcome="unknown")
         return self.errors.connection(phase, text)
 
+    def _connect_error(self, reason: OSError) -> MCPConnectionError:
+        address = shown_origin(self.url)
+        match reason:
+            case TimeoutError():
+                text = f"no connection to {address} within {self._connect_timeout:g} s."
+                return self.errors.timeout("connect", text, url=address)
+            case ssl.SSLCertVerificationError():
+                return self.errors.connection("connect", f"the certificate of {address} is not trusted: {reason}")
+            case ProxyError(authority=""):
+                text = "the proxy in the environment is no HTTP proxy. Check HTTPS_PROXY."
+                return self.errors.connection("connect", text, url=address)
+            case ProxyError(status=0, reason=OSError() as cause) if not is_file_shortage(cause):
+                text = f"the proxy at {reason.authority} cannot be reached: {unreachable_reason(cause)}."
+                return self.errors.connection("connect", f"{text} Check HTTPS_PROXY.", url=address)
+            case ProxyError(reason=None):
+                text = f"the proxy at {reason.authority} refused ({reason.status} {reason.phrase}). Check HTTPS_PROXY."
+                return self.errors.connection("connect", text, url=address, status=reason.status)
+            case RefusedAddressError():
+                return self.errors.connection("connect", f"it was not dialled: {reason.strerror}.")
+        return self.errors.unreachable(self.url, reason)
+
+    def _configured_headers(self) -> dict[str, str]:
+        """Return the headers of the definition, without those that the client or the protocol writes."""
+        return {
+            name: value.reveal()
+            for name, value in self._headers.items()
+            if name.lower() not in _OWN_HEADERS and not name.lower().startswith("mcp-")
+        }
+
+    def _create_pool(self) -> HTTP1Pool:
+        # Without credentials to renew, the headers of the definition are the same for every request.
+        constant = merge_headers(_CLIENT_HEADERS, self._configured_headers() if self._auth is None else {})
+        # With an IP policy no proxy is used: it would dial addresses that the policy does not see.
+        proxy = find_proxy(self.url) if self._ip_policy is None else None
+        self._pool = HTTP1Pool(
+            self.url,
+            connect_timeout=self._connect_timeout,
+            headers=constant,
+            proxy=proxy,
+            ip_policy=self._ip_policy,
+        )
+        return self._pool
+
     async def _send_within_origin(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, delivery: Delivery
-    ) -> aiohttp.ClientResponse:
-        sent = {name: value.reveal() for name, value in self._headers.items()}
-        sent |= {**headers, **self._proxy_route.headers}
-        for _ in range(MAX_REDIRECTS + 1):
-            delivery.may_have_been_sent = True
-            try:
-                response = await self._client.request(
-                    method,
-                    url,
-                    data=_wrap_large_body(body),
-                    headers=sent,
-                    allow_redirects=False,
-                    **self._proxy_route.options,
-                )
-            except (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError):
-                delivery.may_have_been_sent = False
-                raise
-            target = aiohttp_client.redirect_target(response.status, response.headers.get("Location"), url)
-            if target is None:
-                return response
-            response.release()
-            url = target
+    ) -> HTTP1Response:
+        try:
+            pool = self._pool or self._create_pool()
+            for _ in range(MAX_REDIRECTS + 1):
+                sent = self._with_cookies(url, headers) if self._cookies else headers
+                delivery.may_have_been_sent = True
+                response = await pool.send(method, sent, body, url=url)
+                if "set-cookie" in response.headers:
+                    self._cookies.store(response.headers["set-cookie"])
+                if response.status not in REDIRECTS:
+                    return response
+                target = redirect_target(response.status, response.headers.get("location"), url)
+                if target is None:
+                    return response
+                response.close()
+                url = target
+        except ConnectFailedError:
+            delivery.may_have_been_sent = False
+            raise
+        except InvalidURLError as error:
+            delivery.may_have_been_sent = False
+            raise self.errors.connection("connect", "its 'url' is not a URL that can be dialled.") from error
+        except InvalidHeaderError as error:
+            delivery.may_have_been_sent = False
+            text = "a header has a line break or another character that no header can have, and was not sent."
+            raise self.errors.connection("connect", f"{text} Check 'headers' and 'auth'.") from error
         return response
 
+    def _with_cookies(self, url: str, headers: Mapping[str, str]) -> Mapping[str, str]:
+        parts = urlsplit(url)
+        cookie = self._cookies.header_for(parts.path or "/", is_secure=parts.scheme == "https")
+        has_own = any(name.lower() == "cookie" for name in self._headers)
+        return {**headers, "Cookie": cookie} if cookie and not has_own else headers
+
     async def _renew_credentials(
-        self, method: str, url: str, response: aiohttp.ClientResponse, *, sent: Mapping[str, str], attempt: int
+        self,
+        auth: MCPAuthProvider,
+        method: str,
+        url: str,
+        response: HTTP1Response,
+        *,
+        sent: Mapping[str, str],
+        attempt: int,
     ) -> bool:
         from holodeck.tools.mcp.auth.provider import AuthRefusal
 
-        if self._auth is None:
-            return False
-        body = await self._read_excerpt(response)
         refusal = AuthRefusal(
             status=response.status,
-            www_authenticate=", ".join(response.headers.getall("WWW-Authenticate", [])),
+            www_authenticate=response.headers.get("www-authenticate", ""),
             url=url,
             method=method,
-            headers=dict(response.headers),
-            body=body,
+            headers=response.headers,
+            body=await self._read_excerpt(response),
             sent=sent,
             attempt=attempt,
         )
-        if not await self._auth.refused(refusal):
-            return False
-        response.release()
-        return True
+        return await auth.refused(refusal)
 
-    async def _read_excerpt(self, response: aiohttp.ClientResponse) -> bytes:
-        """Return the beginning of the body. It is read once and stored on the response for the next caller."""
-        excerpt: bytes | None = getattr(response, "_holodeck_excerpt", None)
-        if excerpt is None:
-            try:
-                excerpt = await aiohttp_client.read_excerpt(response, MAX_HTTP_ERROR_BYTES)
-            except (aiohttp.ClientError, OSError):
-                excerpt = b""
-            response._holodeck_excerpt = excerpt  # type: ignore[attr-defined]
-        return excerpt
+    @staticmethod
+    async def _read_excerpt(response: HTTP1Response) -> bytes:
+        """Return the beginning of the body, or nothing if the connection breaks."""
+        try:
+            return await response.read_excerpt(MAX_HTTP_ERROR_BYTES)
+        except OSError:
+            return b""
 
 
-def _host_and_port(url: str | None) -> str:
-    return urlsplit(url or "").netloc
-
-
-def _wrap_large_body(body: bytes | None) -> bytes | io.BytesIO | None:
-    """Wrap a large body so that aiohttp writes it in chunks: written at once, it would block the event loop."""
-    return io.BytesIO(body) if body is not None and len(body) >= MIB else body
+def merge_headers(*mappings: Mapping[str, str]) -> dict[str, str]:
+    """Return all headers; of two with the same name, in any case, the last one."""
+    merged: dict[str, tuple[str, str]] = {}
+    for mapping_ in mappings:
+        merged |= {name.lower(): (name, value) for name, value in mapping_.items()}
+    return dict(merged.values())

@@ -2,7 +2,7 @@
 
 A transport is one `TransportKind` here, its class in a module of this folder, and one `TransportSpec` in
 `models/transport.py` with the rules of its configuration. The module is imported when the first transport of its kind
-is built: aiohttp and websockets take long to import.
+is built: websockets takes long to import.
 """
 
 from __future__ import annotations

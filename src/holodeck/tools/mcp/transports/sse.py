@@ -10,14 +10,12 @@ import asyncio
 from typing import Any
 from urllib.parse import urljoin
 
-import aiohttp
-
 from holodeck.lib.byte_budget import OverBudgetError
 from holodeck.lib.errors import MCPConnectionError
-from holodeck.lib.limits import NOTICE_TIMEOUT
-from holodeck.lib.net import aiohttp_client
+from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, NOTICE_TIMEOUT
+from holodeck.lib.net.http1 import BodyCutError, HTTP1Response
 from holodeck.lib.net.sse import EventTooLargeError
-from holodeck.lib.net.urls import shown_origin
+from holodeck.lib.net.urls import is_same_origin, shown_origin
 from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.errors import OVER_BUDGET
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode
@@ -29,7 +27,6 @@ from holodeck.tools.mcp.transports.sse_events import EventStream
 _FIRST_ERROR_STATUS = 300
 # An event without a name is a message.
 _MESSAGE_NAMES = (b"", b"message")
-_CONNECTION_ERRORS = (aiohttp.ClientError, OSError)
 
 
 class SSETransport(DuplexTransport):
@@ -48,7 +45,7 @@ class SSETransport(DuplexTransport):
     async def open(self) -> None:
         try:
             response = await self._http.send("GET", self._http.url, headers={"Accept": "text/event-stream"})
-        except (*_CONNECTION_ERRORS, TimeoutError) as error:
+        except OSError as error:
             raise self._http.connection_error(error, "connect") from error
         if response.status >= _FIRST_ERROR_STATUS:
             try:
@@ -96,15 +93,14 @@ class SSETransport(DuplexTransport):
             try:
                 if response.status >= _FIRST_ERROR_STATUS:
                     raise await self._http.read_failure(response, phase)
-                await aiohttp_client.read_excerpt(response, self._limit)
+                # Read, so that the connection can be used again.
+                await response.read_excerpt(MAX_HTTP_ERROR_BYTES)
             finally:
-                response.release()
-        except aiohttp.ConnectionTimeoutError as error:
-            raise self._http.connection_error(error, phase, delivery) from error
-        except _CONNECTION_ERRORS as error:
+                response.close()
+        except OSError as error:
             raise self._http.connection_error(error, phase, delivery) from error
 
-    async def _read(self, response: aiohttp.ClientResponse) -> None:
+    async def _read(self, response: HTTP1Response) -> None:
         stream = self._stream = EventStream(
             response, read_timeout=self._read_timeout, limit=self._limit, budget=self._budget
         )
@@ -122,9 +118,9 @@ class SSETransport(DuplexTransport):
             text = f"{error}; see 'max_result_bytes'."
         except OverBudgetError:
             text = OVER_BUDGET
-        except aiohttp.ClientPayloadError:
+        except BodyCutError:
             text = "the event stream was cut off."
-        except _CONNECTION_ERRORS as error:
+        except OSError as error:
             text = f"the event stream broke ({error or type(error).__name__})."
         except MCPConnectionError as error:
             self.fail(error)
@@ -135,7 +131,7 @@ class SSETransport(DuplexTransport):
 
     def _set_endpoint(self, data: bytes) -> None:
         target = urljoin(self._http.url, data.decode("utf-8", "replace").strip())
-        if not aiohttp_client.is_same_origin(target, self._http.url):
+        if not is_same_origin(target, self._http.url):
             text = f"its messages should go to {shown_origin(target)}, which is another server. That is refused."
             raise self._errors.connection("connect", text)
         if not self._endpoint.done():

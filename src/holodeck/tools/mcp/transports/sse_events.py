@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
 
 from holodeck.lib.byte_budget import ByteBudget, Reservation
+from holodeck.lib.net.http1 import HTTP1Response
 from holodeck.lib.net.sse import SSEDecoder, SSEEvent
-
-if TYPE_CHECKING:
-    import aiohttp
 
 
 class EventStream:
     """Reads the events of one HTTP response."""
 
-    def __init__(
-        self, response: aiohttp.ClientResponse, *, read_timeout: float, limit: int, budget: ByteBudget
-    ) -> None:
+    def __init__(self, response: HTTP1Response, *, read_timeout: float, limit: int, budget: ByteBudget) -> None:
         """`budget`: holds the bytes that were read and not yet returned by `next`. The owner closes the stream."""
         self._reserved = Reservation(budget)
-        self._content = response.content
+        self._response = response
         self._read_timeout = read_timeout
         self._decoder = SSEDecoder(limit=limit)
         self._ready: deque[SSEEvent] = deque()
@@ -47,7 +42,7 @@ class EventStream:
         """
         while not self._ready:
             async with asyncio.timeout(self._read_timeout):
-                chunk = await self._content.readany()
+                chunk = await self._response.read()
             if not chunk:
                 return None
             self._feed(chunk)

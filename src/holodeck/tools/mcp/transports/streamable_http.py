@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
-
-import aiohttp
 
 from holodeck.lib import log
 from holodeck.lib.backoff import backoff_pause
@@ -20,7 +19,7 @@ from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 from holodeck.lib.call_errors import OUTCOME_UNKNOWN
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, MAX_STREAM_RETRY, NOTICE_TIMEOUT, STREAM_RETRY
-from holodeck.lib.net import aiohttp_client
+from holodeck.lib.net.http1 import BodyTooLargeError, HTTP1Response
 from holodeck.lib.net.sse import EventTooLargeError
 from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, decode, encode
@@ -37,7 +36,6 @@ STREAM_RESUMES = 3
 # Seconds for a server to end an event stream after its answer, so that the connection can be reused.
 STREAM_TAIL_TIMEOUT = 0.05
 
-CONNECTION_ERRORS = (aiohttp.ClientError, OSError)
 FIRST_ERROR_STATUS = 300
 _FIRST_SERVER_ERROR = 500
 _BAD_REQUEST = 400
@@ -87,7 +85,7 @@ class ResponseStreams:
 
     async def read_answer(
         self,
-        response: aiohttp.ClientResponse,
+        response: HTTP1Response,
         request_id: RequestId,
         phase: str,
         *,
@@ -108,12 +106,11 @@ class ResponseStreams:
                 if answer is not None:
                     await self._drain(response)
                     return answer
-            except CONNECTION_ERRORS as error:
+            except OSError as error:
                 broke = error
             finally:
                 stream.close()
-                if not response.closed:
-                    response.close()
+                response.close()
             last_id = stream.last_id or last_id
             retry = stream.retry if stream.retry is not None else retry
             if last_id is None or not can_resume:
@@ -131,7 +128,7 @@ class ResponseStreams:
             retry: float | None = None
             try:
                 response = await self.http.send("GET", self.http.url, headers=headers)
-                async with response:
+                with closing(response):
                     if response.status < FIRST_ERROR_STATUS and response.content_type == _ACCEPT_EVENTS["Accept"]:
                         failures = 0
                         stream = EventStream(
@@ -150,7 +147,7 @@ class ResponseStreams:
                         return
                     else:
                         failures += 1
-            except (MCPError, EventTooLargeError, OverBudgetError, TimeoutError, *CONNECTION_ERRORS) as error:
+            except (MCPError, EventTooLargeError, OverBudgetError, OSError) as error:
                 failures += 1
                 log.debug("mcp.stream_broke", server=self.http.errors.server, error=error, failures=failures)
             await asyncio.sleep(_retry_pause(retry, failures))
@@ -178,21 +175,21 @@ class ResponseStreams:
                 reserved.extend(len(event[1]))
                 return answer
 
-    async def _drain(self, response: aiohttp.ClientResponse) -> None:
+    async def _drain(self, response: HTTP1Response) -> None:
         """Wait shortly for the end of the stream, which most servers send at once: the connection can be reused.
 
         After one server has not done so, its streams are not waited for again.
         """
-        if response.content.at_eof() or not self._can_await_end:
+        if response.is_at_end or not self._can_await_end:
             return
         try:
             async with asyncio.timeout(STREAM_TAIL_TIMEOUT):
-                while await response.content.readany():
+                while await response.read():
                     pass
-        except (TimeoutError, *CONNECTION_ERRORS):
+        except OSError:
             self._can_await_end = False
 
-    async def _resume(self, last_id: str, phase: str) -> aiohttp.ClientResponse:
+    async def _resume(self, last_id: str, phase: str) -> HTTP1Response:
         headers = {**self.headers(), **_ACCEPT_EVENTS, "Last-Event-ID": last_id}
         response = await self.http.send("GET", self.http.url, headers=headers)
         if response.status >= FIRST_ERROR_STATUS:
@@ -249,23 +246,19 @@ class StreamableHTTPTransport:
         if self.failure.done():
             raise self.failure.result()
         phase = _PHASES.get(message["method"], str(message["method"]))
-        response: aiohttp.ClientResponse | None = None
+        response: HTTP1Response | None = None
         returned = Reservation(self._budget)
         try:
             response = await self._post(message, delivery)
             return await self._read_answer(response, message, phase, delivery.reserved or returned)
         except OverBudgetError as error:
             raise self._errors.over_budget(phase) from error
-        except TimeoutError as error:
-            if isinstance(error, aiohttp.ConnectionTimeoutError):
-                raise self._http.connection_error(error, phase, delivery) from error
-            raise
-        except CONNECTION_ERRORS as error:
+        except OSError as error:
             raise self._http.connection_error(error, phase, delivery) from error
         finally:
             returned.release()
             # Not read to its end: to a modern server, closing the response is the cancellation.
-            if response is not None and not response.closed:
+            if response is not None:
                 response.close()
 
     def cancel(self, request_id: RequestId, reason: str) -> None:
@@ -278,13 +271,13 @@ class StreamableHTTPTransport:
     async def send(self, message: Message) -> None:
         try:
             response = await self._post(message, Delivery())
-        except (*CONNECTION_ERRORS, TimeoutError) as error:
+        except OSError as error:
             raise self._http.connection_error(error, str(message.get("method", "answer"))) from error
         try:
             if response.status >= FIRST_ERROR_STATUS:
                 raise await self._http.read_failure(response, str(message.get("method", "answer")))
         finally:
-            response.release()
+            response.close()
         if message.get("method") == "notifications/initialized" and self._session_id is not None:
             self._tasks.start(self._streams.listen(self.failure))
 
@@ -322,33 +315,33 @@ class StreamableHTTPTransport:
             headers["Mcp-Session-Id"] = self._session_id
         return headers
 
-    async def _post(self, message: Message, delivery: Delivery) -> aiohttp.ClientResponse:
+    async def _post(self, message: Message, delivery: Delivery) -> HTTP1Response:
         headers = self._build_headers(message)
         if delivery.headers:
             headers.update(delivery.headers)
         return await self._http.send("POST", self._http.url, headers=headers, body=encode(message), delivery=delivery)
 
     async def _read_answer(
-        self, response: aiohttp.ClientResponse, message: Message, phase: str, reserved: Reservation
+        self, response: HTTP1Response, message: Message, phase: str, reserved: Reservation
     ) -> Message:
         if response.status >= FIRST_ERROR_STATUS:
             return await self._read_refusal(response, message["id"], phase)
         if response.status in _NO_ANSWER_STATUSES:
             raise self._errors.protocol(phase, f"HTTP {response.status}: the request was taken, but not answered")
         if message["method"] == "initialize":
-            self._session_id = response.headers.get("Mcp-Session-Id")
+            self._session_id = response.headers.get("mcp-session-id")
         kind = response.content_type
         if kind == "text/event-stream":
             return await self._streams.read_answer(
                 response, message["id"], phase, can_resume=not self._is_modern, reserved=reserved
             )
         if kind != "application/json":
-            excerpt = self._errors.excerpt(await aiohttp_client.read_excerpt(response, MAX_HTTP_ERROR_BYTES))
+            excerpt = self._errors.excerpt(await response.read_excerpt(MAX_HTTP_ERROR_BYTES))
             text = f"the answer is {kind}, not JSON. Is 'url' the address of an MCP server? It begins: {excerpt}"
             raise self._errors.protocol(phase, text, content_type=kind, raw=excerpt)
         try:
-            body = await aiohttp_client.read_body(response, self._streams.limit, reserved)
-        except aiohttp_client.BodyTooLargeError as error:
+            body = await response.read_all(self._streams.limit, reserved)
+        except BodyTooLargeError as error:
             raise self._streams.too_large_error(phase) from error
         answer = self._streams.extract_answer(body, message["id"], phase)
         if answer is None:
@@ -356,7 +349,7 @@ class StreamableHTTPTransport:
             raise self._errors.protocol(phase, f"the answer does not belong to the request: {excerpt}", raw=excerpt)
         return answer
 
-    async def _read_refusal(self, response: aiohttp.ClientResponse, request_id: RequestId, phase: str) -> Message:
+    async def _read_refusal(self, response: HTTP1Response, request_id: RequestId, phase: str) -> Message:
         error = await self._http.read_rpc_error(response)
         is_stale = self._session_id is not None and response.status in (_BAD_REQUEST, _NOT_FOUND)
         is_answer = error is not None and (error.get("id") == request_id or not is_stale)
@@ -372,8 +365,8 @@ class StreamableHTTPTransport:
         try:
             async with asyncio.timeout(NOTICE_TIMEOUT):
                 response = await self._http.send("DELETE", self._http.url, headers=self._build_headers())
-                response.release()
-        except (TimeoutError, *CONNECTION_ERRORS) as error:
+                response.close()
+        except OSError as error:
             raise self._http.connection_error(error, "close") from error
         if response.status >= FIRST_ERROR_STATUS and response.status not in _NO_SESSION_TO_END:
             raise self._errors.connection("close", f"HTTP {response.status} for the end of the session.")
