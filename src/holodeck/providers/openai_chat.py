@@ -67,8 +67,10 @@ _THOUGHTS = ("reasoning_content", "reasoning")
 _SIGNATURE = "extra_content"
 
 
-def build_chat_body(request: ModelRequest, *, model: str, max_tokens_field: str) -> dict[str, Any]:
-    """Build the body for `/chat/completions`."""
+def build_chat_body(
+    request: ModelRequest, *, model: str, max_tokens_field: str, tools: orjson.Fragment | None
+) -> dict[str, Any]:
+    """Build the body for `/chat/completions`. `tools`: those that the model may call, as JSON."""
     body: dict[str, Any] = {
         "model": model,
         "messages": _build_messages(request),
@@ -89,9 +91,8 @@ def build_chat_body(request: ModelRequest, *, model: str, max_tokens_field: str)
     body.update({name: value for name, value in options.items() if value is not None})
     if request.response_format is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": build_json_format(request.response_format)}
-    tools = select_tools(request)
-    if tools:
-        body["tools"] = [_encode_tool(tool) for tool in tools]
+    if tools is not None:
+        body["tools"] = tools
         choice = _encode_tool_choice(request.tool_choice)
         if choice is not None:
             body["tool_choice"] = choice
@@ -377,9 +378,18 @@ class ChatDialect:
     def __init__(self, model: str, *, max_tokens_field: str = "max_tokens") -> None:
         self._model = model
         self._max_tokens_field = max_tokens_field
+        self._tools: tuple[ToolSpec, ...] = ()
+        self._encoded_tools: orjson.Fragment | None = None
 
     def build_body(self, request: ModelRequest) -> dict[str, Any]:
-        return build_chat_body(request, model=self._model, max_tokens_field=self._max_tokens_field)
+        tools = select_tools(request)
+        # The tools of most requests are the same object, and longer than the rest of the body.
+        if tools is not self._tools:
+            encoded = orjson.dumps([_encode_tool(tool) for tool in tools])
+            self._tools, self._encoded_tools = tools, orjson.Fragment(encoded) if tools else None
+        return build_chat_body(
+            request, model=self._model, max_tokens_field=self._max_tokens_field, tools=self._encoded_tools
+        )
 
     def create_decoder(self, request: ModelRequest, address: ModelAddress) -> ChatDecoder:
         return ChatDecoder(request, address)

@@ -7,6 +7,7 @@ A `Toolbox` is built for one run and closed at its end. It owns the `ResultReade
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import is_not
 from typing import Any
 
 from holodeck.lib import log
@@ -51,6 +52,9 @@ class Toolbox:
         self._client_functions: Mapping[str, ToolSpec] = {spec.name: spec for spec in client_functions}
         self._routes: dict[str, ToolExecutor] = {}
         self._specs: dict[str, ToolSpec] = dict(self._client_functions)
+        self._offers: list[Sequence[ToolSpec]] = []
+        """The latest `specs` of each executor, which return the same object while nothing has changed."""
+        self._offered: tuple[ToolSpec, ...] = tuple(client_functions)
         self._targets: dict[str, object] = {}
         """By name, the target of the tool when the name was first offered."""
         self.missing: dict[str, MissingServer] = {}
@@ -58,11 +62,18 @@ class Toolbox:
 
     async def collect_specs(self) -> tuple[ToolSpec, ...]:
         """Return the tools that the model may be offered now, and route their names. An executor may offer none."""
+        # Sequential: only MCP servers take time to list, and all of them are behind one executor.
+        offers = [await executor.specs() for executor in self._executors]
+        if len(offers) != len(self._offers) or any(map(is_not, offers, self._offers)):
+            self._route_names(offers)
+        self.update_missing()
+        return self._offered
+
+    def _route_names(self, offers: list[Sequence[ToolSpec]]) -> None:
         specs: dict[str, ToolSpec] = dict(self._client_functions)
         routes: dict[str, ToolExecutor] = {}
-        # Sequential: only MCP servers take time to list, and all of them are behind one executor.
-        for executor in self._executors:
-            for spec in await executor.specs():
+        for executor, offer in zip(self._executors, offers, strict=True):
+            for spec in offer:
                 if spec.name in specs:
                     if spec.name not in routes or routes[spec.name] is not executor:
                         log.debug("tools.shadowed", tool=spec.name, kind=executor.kind)
@@ -73,9 +84,10 @@ class Toolbox:
                     continue
                 specs[spec.name] = spec
                 routes[spec.name] = executor
-        self._specs, self._routes = specs, routes
-        self.update_missing()
-        return tuple(specs.values())
+        self._offers, self._specs, self._routes = offers, specs, routes
+        # The tuple of the only executor with tools is the same for all runs: providers encode it once.
+        offered = tuple(specs.values())
+        self._offered = next((offer for offer in offers if isinstance(offer, tuple) and offer == offered), offered)
 
     def close(self) -> None:
         """Delete the results stored for this run. May be called twice."""

@@ -95,7 +95,7 @@ class RequestServers:
     async def _read_specs(self) -> tuple[ToolSpec, ...]:
         specs = await self._executor.specs()
         self._routes = self._executor.routes
-        return tuple(spec for spec in specs if self._is_visible(spec.name))
+        return tuple(spec for spec in specs if self._is_visible(spec.name)) if self._declared else specs
 
     def can_execute(self, name: str) -> bool:
         return self._is_visible(name)

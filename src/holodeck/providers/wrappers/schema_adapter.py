@@ -32,18 +32,26 @@ class SchemaAdapter(ModelWrapper):
         # By tool name and identity of the schema. The entry refers to the spec, so that the id is not reused.
         self._cache: dict[tuple[str, int], tuple[ToolSpec, AdaptedTool]] = {}
         self._cached_bytes = 0
+        self._latest = _AdaptedTools(tools=(), adapted=())
 
     def stream_batches(self, request: ModelRequest) -> Batches:
-        return self._stream_adapted(request) if request.tools else stream_in_batches(self._inner, request)
+        if not request.tools:
+            return stream_in_batches(self._inner, request)
+        # The tools of most requests are the same object: those of the operator's servers.
+        if self._latest.tools is not request.tools:
+            adapted = tuple(self._adapt_spec(spec) for spec in request.tools)
+            self._latest = _AdaptedTools(tools=request.tools, adapted=adapted)
+        adapted_request = replace(request, tools=self._latest.specs)
+        if not self._latest.changed:
+            return stream_in_batches(self._inner, adapted_request)
+        return self._stream_restored(adapted_request, self._latest.changed)
 
-    async def _stream_adapted(self, request: ModelRequest) -> Batches:
-        adapted = {spec.name: self._adapt_spec(spec) for spec in request.tools}
-        adapted_request = replace(request, tools=tuple(each.spec for each in adapted.values()))
-        async with aclosing(stream_in_batches(self._inner, adapted_request)) as batches:
+    async def _stream_restored(self, request: ModelRequest, changed: Mapping[str, AdaptedTool]) -> Batches:
+        async with aclosing(stream_in_batches(self._inner, request)) as batches:
             async for batch in batches:
                 last = batch[-1]
                 if isinstance(last, ModelAnswer):
-                    batch[-1] = replace(last, items=tuple(_restore_arguments(item, adapted) for item in last.items))
+                    batch[-1] = replace(last, items=tuple(_restore_arguments(item, changed) for item in last.items))
                 yield batch
 
     def _adapt_spec(self, spec: ToolSpec) -> AdaptedTool:
@@ -68,9 +76,19 @@ class SchemaAdapter(ModelWrapper):
         self._cached_bytes += size
 
 
-def _restore_arguments(item: Item, adapted: Mapping[str, AdaptedTool]) -> Item:
+class _AdaptedTools:
+    """The tools of one request with their adapted forms."""
+
+    def __init__(self, *, tools: tuple[ToolSpec, ...], adapted: tuple[AdaptedTool, ...]) -> None:
+        self.tools = tools
+        self.specs = tuple(each.spec for each in adapted)
+        self.changed = {each.spec.name: each for each in adapted if each.changes}
+        """By name, the tools whose schemas the provider does not accept as they are."""
+
+
+def _restore_arguments(item: Item, changed: Mapping[str, AdaptedTool]) -> Item:
     """Return a call with arguments for the tool's own schema. Invalid JSON stays as the model wrote it."""
-    if not isinstance(item, FunctionCall) or item.name not in adapted or not adapted[item.name].changes:
+    if not isinstance(item, FunctionCall) or item.name not in changed:
         return item
     try:
         arguments: Any = parse_json(item.arguments)
@@ -78,4 +96,4 @@ def _restore_arguments(item: Item, adapted: Mapping[str, AdaptedTool]) -> Item:
         return item
     if not isinstance(arguments, dict):
         return item
-    return replace(item, arguments=orjson.dumps(adapted[item.name].restore(arguments)).decode())
+    return replace(item, arguments=orjson.dumps(changed[item.name].restore(arguments)).decode())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from holodeck.lib import log
@@ -40,7 +41,7 @@ class ToolRoute:
     server: MCPPlugin
     tool: MCPToolInfo
 
-    @property
+    @cached_property
     def target(self) -> tuple[str, str]:
         """The names of the server and of its tool. An approval is valid for this pair."""
         return self.server.name, self.tool.name
