@@ -46,16 +46,14 @@ class ToolCallRunner:
     async def run(self, calls: Sequence[FunctionCall], *, max_calls: int | None) -> list[FunctionCallOutput]:
         """Return one output for each call, in the order of the calls. Only the first `max_calls` of them are run."""
         within = len(calls) if max_calls is None else max(max_calls, 0)
-        width = len(calls) if self._is_parallel else 1
-        gate = asyncio.Semaphore(max(width, 1))
-
-        async def run_within_width(index: int, call: FunctionCall) -> FunctionCallOutput:
-            async with gate:
-                return await self._run_call(call, is_within_limit=index < within)
-
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(run_within_width(index, call)) for index, call in enumerate(calls)]
-        outputs = [task.result() for task in tasks]
+        runs = (self._run_call(call, is_within_limit=index < within) for index, call in enumerate(calls))
+        if self._is_parallel and len(calls) > 1:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(run) for run in runs]
+            outputs = [task.result() for task in tasks]
+        else:
+            # In the current task: nearly all turns have one call, and a group for it costs as much as the call.
+            outputs = [await run for run in runs]
         for output in outputs:
             self._log.append(ItemFinished(item=output))
         return outputs
