@@ -152,6 +152,13 @@ class MCPClient:
         connection = await self._supervisor.get_connection()
         return list((await self._tools.get_current(connection.session)).items)
 
+    def find_current_tools(self) -> list[MCPToolInfo] | None:
+        """Return what `list_tools` would return without a request to the server; None if it needs one."""
+        connection = self._supervisor.live_connection
+        if connection is None or not self.config.load_tools or not self._tools.is_fresh(connection.session):
+            return None
+        return list(self._tools.listing.items)
+
     async def list_prompts(self) -> list[MCPPromptInfo]:
         """Return the current prompts; none with `load_prompts: false`. Raises MCPError."""
         if not self.config.load_prompts:

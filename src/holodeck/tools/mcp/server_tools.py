@@ -94,6 +94,11 @@ class ServerTools:
         if self._revival_task is not None and not self._revival_task.done():
             return None
         if self._listing_task is None or self._listing_task.done():
+            # A list that is at hand needs no task, which every turn of every run would start.
+            if (tools := self.server.find_current_tools()) is not None:
+                self._apply_tools(tools)
+                self._listing_task = None
+                return None
             self._start_listing()
         return None if self._was_waited_for else self._listing_task
 

@@ -69,7 +69,7 @@ class CachedList(Generic[T]):
 
     async def get_current(self, session: Session) -> FetchedList[T]:
         """Return the list, fetched again unless it is fresh. Raises MCPError."""
-        if not self._is_fresh(session):
+        if not self.is_fresh(session):
             await self.refresh(session)
         return self.listing
 
@@ -95,7 +95,8 @@ class CachedList(Generic[T]):
             self._session, self._fetched_changes = session, changes
             self._fetch_started_at, self._fetch_ended_at = began, time.monotonic()
 
-    def _is_fresh(self, session: Session) -> bool:
+    def is_fresh(self, session: Session) -> bool:
+        """Whether the list needs no fetch: it is of this session, and a change would have been announced."""
         if session is not self._session or self._fetched_changes != self._changes:
             return False
         if self.listing.ttl is not None:
