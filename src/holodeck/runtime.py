@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,6 +18,7 @@ from holodeck.config.agent_loader import LoadedAgent, LoadedTool, ToolCheck, Too
 from holodeck.config.server_loader import LoadedServers, load_agent_servers
 from holodeck.config.yaml_reader import read_document
 from holodeck.lib.errors import ConfigError
+from holodeck.lib.record import record
 from holodeck.models.llm import LLM
 from holodeck.models.tool import FunctionTool, MCPTool
 from holodeck.tools.mcp.launch.plan import find_refusals
@@ -34,7 +35,7 @@ Elicitor = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """Asks a person the question of the server of this name, with the parameters of its request, and returns the answer."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class People:
     """Callbacks that ask a person while an agent runs. A question without its callback is answered with no."""
 

@@ -25,6 +25,7 @@ from holodeck.config.tool_list import LoadedTool, ToolCheck, ToolFinding, ToolLi
 from holodeck.config.yaml_reader import KeyPath, parse_document
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.json.schema import SchemaError, check_schema
+from holodeck.lib.record import record
 from holodeck.models.agent import Agent, SharedSettings
 
 __all__ = [
@@ -42,7 +43,7 @@ DEFAULT_GATEWAY_FILE = "gateway.yaml"
 SHARED_FILE = "config.yaml"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class LoadedAgent:
     """An agent that passed every check, with the warnings about its file."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from holodeck.config.agent_loader import DEFAULT_GATEWAY_FILE, LoadedAgent, load_agent_file
@@ -23,6 +23,7 @@ from holodeck.config.tool_list import LoadedTool, ToolCheck, ToolListFile
 from holodeck.config.validation import validate
 from holodeck.config.yaml_reader import Document, KeyPath, read_document
 from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
+from holodeck.lib.record import record
 from holodeck.models.agent import Agent
 from holodeck.models.gateway import GatewayFile, ServedModel
 from holodeck.models.tool import MCPTool
@@ -30,7 +31,7 @@ from holodeck.models.tool import MCPTool
 _OWN_KEY = "Make one for each with 'holodeck keys create NAME': a caller sees what its key has stored."
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class LoadedGateway:
     """A gateway that passed every check."""
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from holodeck.config.problems import problem_at
 from holodeck.config.yaml_reader import Document, KeyPath
 from holodeck.lib.errors import Problem
 from holodeck.lib.net.urls import shown_origin
+from holodeck.lib.record import record
 from holodeck.lib.redaction import LOG_SECRETS, is_secret_name, register_secrets, secrets_in, url_secrets
 from holodeck.models.file_model import Substituted
 
@@ -32,7 +33,7 @@ _INPUT_PREFIX = "input:"
 _ADDRESSES = ("url", "Url", "endpoint", "issuer")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Substitution:
     """A text after its references were replaced, and the references that could not be."""
 
@@ -66,7 +67,7 @@ def malformed_reference_problem(written: str) -> Problem:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Vocabulary:
     """The references of a kind of file besides variables, and the texts of its problems."""
 

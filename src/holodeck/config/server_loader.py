@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from holodeck.config.agent_loader import read_shared, shared_files
@@ -17,13 +17,14 @@ from holodeck.config.problems import problem_at
 from holodeck.config.source import read_source
 from holodeck.config.tool_list import LoadedTool, ToolCheck, ToolListFile
 from holodeck.lib.errors import ConfigError, Problem
+from holodeck.lib.record import record
 from holodeck.models.agent import Agent
 from holodeck.models.tool import MCPTool
 
 _ENTRY = re.compile(r"(tools|mcp_servers)\[(\d+)\]")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class LoadedServers:
     """The valid servers of a file, and the problems of all."""
 

@@ -7,7 +7,6 @@ then in the `.env` file beside the configuration file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,10 @@ from holodeck.config.interpolation import Vocabulary, chain_lookups, resolve
 from holodeck.config.problems import problem_at
 from holodeck.config.yaml_reader import Document, KeyPath, read_document
 from holodeck.lib.errors import ConfigError, Problem
+from holodeck.lib.record import record
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Source:
     """A file: `document` is as written, `data` has its references replaced."""
 

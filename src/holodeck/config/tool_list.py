@@ -7,7 +7,6 @@ a file can be used. Paths become absolute, relative to the folder of the file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +19,7 @@ from holodeck.config.start_checks import server_problems
 from holodeck.config.validation import validate
 from holodeck.config.yaml_reader import KeyPath
 from holodeck.lib.errors import MCPConfigError, Problem
+from holodeck.lib.record import record
 from holodeck.lib.secret import Secret
 from holodeck.models.file_model import Substituted, as_written
 from holodeck.models.tool import FunctionTool, MCPTool
@@ -29,7 +29,7 @@ _SERVERS_KEY = "mcp_servers"
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ToolFinding:
     """An error that a check outside this package has found in a tool. `key` is relative to the tool."""
 
@@ -41,7 +41,7 @@ class ToolFinding:
 ToolCheck = Callable[[MCPTool], Iterable[ToolFinding]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class LoadedTool:
     """A valid tool; `written` is its entry with references instead of values, the form that may be shown."""
 

@@ -18,6 +18,7 @@ import yaml
 from holodeck.config.files import file_error, read_text
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.limits import MAX_YAML_DEPTH
+from holodeck.lib.record import record
 
 # Values of one file, counted after aliases are expanded: bounds the memory of a "billion laughs" file.
 MAX_YAML_NODES = 100_000
@@ -69,7 +70,7 @@ class Position(NamedTuple):
     column: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Document:
     """The values of a file with their positions."""
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from holodeck.lib.errors import StorageError
+from holodeck.lib.record import record
 
 JSONObject = Mapping[str, Any]
 """Values that JSON can represent: another process reads them, perhaps one of another version."""
@@ -47,7 +47,7 @@ Work = Callable[[str, JSONObject, Checkpoints], Awaitable[JSONObject | None]]
 unfinished, and another executor continues it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class WorkStatus:
     """The progress of one work."""
 
@@ -61,7 +61,7 @@ class WorkStatus:
     also be work that is just about to start."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class StoredStep:
     """A finished step. Times are seconds since 1970."""
 
@@ -71,7 +71,7 @@ class StoredStep:
     ended_at: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class StoredWork:
     """One stored work with its input and outcome."""
 
@@ -158,7 +158,7 @@ class WorkEngine(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class LazyEngine:
     """Creates an engine on demand: importing one takes a second, and as much memory as all other modules."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -20,6 +20,7 @@ from holodeck.durable_runs.local_state import LocalState, is_executor_alive
 from holodeck.lib import log
 from holodeck.lib.errors import ExecutionError
 from holodeck.lib.limits import DAY, MAX_RUNS_LISTED
+from holodeck.lib.record import record
 from holodeck.models.content import TextContent
 from holodeck.models.events import RunResult
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Message
@@ -33,7 +34,7 @@ RunStatus = Literal["running", "interrupted", "completed", "incomplete", "requir
 StepStatus = Literal["done", "failed", "refused", "unknown", "under way"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RunInput:
     """Everything that a run needs to be executed again."""
 
@@ -69,7 +70,7 @@ class RunInput:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RunRecord:
     """One run."""
 
@@ -89,7 +90,7 @@ class RunRecord:
         return str(self.outcome.get("error") or self.outcome.get("reason") or "")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RunStep:
     """A turn of the model, or a call of a tool."""
 

@@ -8,7 +8,6 @@ was replaced: numbers and booleans may come from such text, and messages quote i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 import pydantic
@@ -17,6 +16,7 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from holodeck.lib.errors import ConfigError
 from holodeck.lib.limits import MAX_SHOWN_CHARS
+from holodeck.lib.record import record
 
 
 class Substituted(str):
@@ -102,7 +102,7 @@ NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)
 Model = TypeVar("Model")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Violation:
     """A rule between fields that a mapping breaks, with the key that it is reported at."""
 

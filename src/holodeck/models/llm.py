@@ -7,7 +7,6 @@ A provider has two registry rows: its `ProviderSpec` here, for configuration fil
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
 from holodeck.lib.limits import MAX_TIMEOUT
+from holodeck.lib.record import record
 from holodeck.lib.secret import Secret
 from holodeck.models.file_model import FileModel, Integer, NonEmpty, Number, Violation, as_written, validate_with_rules
 from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, BadURLError, is_sent_in_cleartext, parse_endpoint
@@ -32,7 +32,7 @@ class Provider(StrEnum):
     REHEARSAL = "rehearsal"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ProviderSpec:
     """What a configuration file must or may say about the models of one provider."""
 

@@ -7,9 +7,9 @@ A transport has two registry rows: its `TransportSpec` here, for configuration f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
+from holodeck.lib.record import record
 from holodeck.models.url import HTTP_SCHEMES
 
 
@@ -22,7 +22,7 @@ class TransportType(StrEnum):
     HTTP = "http"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class TransportSpec:
     """What a definition must or may say about the servers of one transport."""
 

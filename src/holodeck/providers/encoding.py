@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from holodeck.lib.record import record
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
 from holodeck.models.items import FileData, FunctionCallOutput, ImageLink, Part
 from holodeck.models.model_io import ModelRequest, ToolSpec
@@ -24,7 +24,7 @@ _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
 _MAX_NAME_CHARS = 64
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Base64Data:
     """Bytes as base64, with their media type."""
 

@@ -7,10 +7,10 @@ Rows import the provider's module when it is built, so that a command loads only
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
+from holodeck.lib.record import record
 from holodeck.lib.secret import Secret
 from holodeck.models.llm import LLM, Provider
 from holodeck.providers.base import ModelProvider
@@ -19,7 +19,7 @@ from holodeck.providers.tool_schemas.rules import SchemaRulesName
 OLLAMA_URL = "http://localhost:11434/v1"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ModelSettings:
     """A configured model with its key."""
 
@@ -36,7 +36,7 @@ class ModelSettings:
 BuildModel = Callable[[ModelSettings], ModelProvider]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RegistryRow:
     """One provider."""
 

@@ -6,10 +6,11 @@ Nothing here depends on how a tool is run. A failed call is a `ToolResult` with 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from holodeck.lib.record import record
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.model_io import ToolSpec
 
@@ -23,7 +24,7 @@ class ToolKind(StrEnum):
     BUILTIN = "builtin"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ToolCall:
     """A call to execute, with parsed arguments. `name` is the name that the model was offered."""
 
@@ -38,7 +39,7 @@ class ToolCall:
     """Called with one line of text for each progress report of the tool."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ToolResult:
     """The outcome of a call, as content blocks for the model."""
 

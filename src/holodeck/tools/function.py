@@ -14,7 +14,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 import orjson
 
 from holodeck.lib.errors import ExecutionError
+from holodeck.lib.record import record
 from holodeck.models.content import AudioContent, BinaryContent, ContentBlock, ImageContent, TextContent
 from holodeck.models.model_io import ToolSpec
 from holodeck.models.tool import FunctionTool
@@ -33,7 +33,7 @@ _CONTENT_TYPES = (TextContent, ImageContent, AudioContent, BinaryContent)
 _PROJECT_ERRORS = (Exception, SystemExit)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class _LoadedFunction:
     tool: FunctionTool
     function: Callable[..., Any]

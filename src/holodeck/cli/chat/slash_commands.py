@@ -8,7 +8,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holodeck.cli.chat.conversation import ChatHistory, save_transcript
@@ -17,6 +16,7 @@ from holodeck.cli.output.terminal import Screen
 from holodeck.lib.errors import HoloDeckError, MCPError
 from holodeck.lib.escape import one_line
 from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN, MAX_FAILURE_SHOWN
+from holodeck.lib.record import record
 from holodeck.models.items import Message
 from holodeck.models.tool import FunctionTool
 
@@ -35,7 +35,7 @@ class QuitChatError(Exception):
     """The user ends the chat."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class _Command:
     usage: str
     help: str
@@ -185,7 +185,7 @@ def _state_text(server: MCPPlugin) -> str:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class PromptCommand:
     """A prompt of a server, under the name of its command."""
 

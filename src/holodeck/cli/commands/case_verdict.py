@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from holodeck.cli.output.run_lines import failure_reason, format_arguments, route_of
+from holodeck.lib.record import record
 from holodeck.models.agent import ExpectedTool, TestCase
 from holodeck.models.events import Event, RunFinished, RunResult, ToolFinished, ToolStarted
 from holodeck.tools.mcp.names import normalize_tool_name
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 Outcome = Literal["passed", "failed", "not_judged"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RecordedCall:
     """A tool call that the model made."""
 
@@ -43,7 +44,7 @@ class RecordedCall:
         return f"{f'{self.server}.' if self.server else ''}{self.tool}({format_arguments(self.arguments)})"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Verdict:
     """The result of one test case."""
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import click
 
 from holodeck.config.server_names import name_for
+from holodeck.lib.record import record
 from holodeck.models.llm import PROVIDER_SPECS, Provider
 from holodeck.models.tool_rules import SCOPED_NPM_NAME
 
 _PACKAGE = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@/._:+=~\[\]-]*")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ServerTemplate:
     """One MCP server in the new agent file: its name, an explaining comment, and its lines of YAML."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -16,6 +15,7 @@ from holodeck.cli.output.show_run import EXIT_CODES, OutputFormat, parse_output_
 from holodeck.cli.output.terminal import Terminal
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, LoadedAgent
 from holodeck.lib.limits import MAX_MAX_TURNS, MAX_QUESTION_BYTES, MIB
+from holodeck.lib.record import record
 from holodeck.lib.system.files import read_regular_file
 from holodeck.models.content import TextContent
 from holodeck.models.events import RunResult
@@ -40,7 +40,7 @@ Exit codes: 0 completed, 1 failed, 2 wrong configuration or usage, 3 incomplete 
 130 interrupted."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class _RunOptions:
     question: Message
     max_turns: int | None

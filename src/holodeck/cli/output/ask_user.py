@@ -10,7 +10,6 @@ import asyncio
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -18,6 +17,7 @@ from holodeck.cli.output.events_json import json_text, to_plain_data
 from holodeck.cli.output.stdin import discard_typed_ahead, read_available
 from holodeck.lib.escape import escape_unprintable, one_line
 from holodeck.lib.limits import KIB, MAX_FAILURE_SHOWN
+from holodeck.lib.record import record
 from holodeck.runtime import People
 
 # Bytes of one line typed as an answer: a form field is short.
@@ -89,7 +89,7 @@ class UserPrompter:
                 return await _ask_form(params)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class FormField:
     """One field of a form that a server requests."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +13,7 @@ from holodeck.cli.output.events_json import event_line, json_text, result_data
 from holodeck.cli.output.follow_run import Follower
 from holodeck.cli.output.terminal import Terminal
 from holodeck.engine.transcript import RunTranscript
+from holodeck.lib.record import record
 from holodeck.models.events import Event, RunFinished, RunResult, Status
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ EXIT_CODES: dict[Status, int] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class OutputFormat:
     """What a run prints on stdout. With neither option: the answer alone."""
 

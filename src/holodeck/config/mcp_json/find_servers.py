@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from holodeck.config.problems import problem_at, value_at
 from holodeck.config.yaml_reader import Document, KeyPath
 from holodeck.lib.errors import ConfigError, Problem
+from holodeck.lib.record import record
 
 SERVER_LIST_PATHS: tuple[KeyPath, ...] = (
     ("servers",),
@@ -22,7 +22,7 @@ _EDITOR_FOLDERS = frozenset({".vscode", ".cursor", ".roo", ".gemini", ".qwen", "
 _TOP_LEVEL = frozenset({"servers", "mcpServers", "mcp", "inputs", "$schema", "sandbox"})
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ServerEntry:
     """The entry of one server, as written."""
 
@@ -31,7 +31,7 @@ class ServerEntry:
     value: dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ServerListing:
     """The server entries of a file, with the context that their translation needs."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.escape import one_line
+from holodeck.lib.record import record
 from holodeck.lib.redaction import MASK
 from holodeck.lib.secret import Secret
 
@@ -19,7 +19,7 @@ _MIN_SECRET_CHARS = 4
 _KEY_SHAPES = re.compile(r"\bsk-[\w*.-]{6,}|(?<=[Bb]earer )[\w*.~+/=-]{6,}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ModelAddress:
     """What an error has to know about the model that a request went to."""
 

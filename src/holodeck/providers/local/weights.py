@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import COPY_CHUNK_BYTES
+from holodeck.lib.record import record
 
 PROVIDER = "local"
 GGUF_MAGIC = b"GGUF"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Weights:
     """The published weights of a model."""
 

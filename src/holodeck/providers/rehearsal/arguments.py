@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 from urllib.parse import urlsplit
 
 from holodeck.lib.limits import MAX_TOOL_NAME_CHARS
+from holodeck.lib.record import record
 from holodeck.models.model_io import ToolSpec
 from holodeck.providers.rehearsal.extract import Entity, EntityKind, zone_names
 from holodeck.providers.rehearsal.phrases import blank_entities, find_list_words, find_marked_word, find_phrase
@@ -70,7 +70,7 @@ _ASSIGNED = re.compile(r"([\w-]+)=\s*[\"']?\Z")
 _YEARS = range(1900, 2100)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class FilledArguments:
     """The arguments that the request contains, and the names of required ones that it does not."""
 

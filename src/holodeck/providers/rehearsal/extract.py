@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum, auto
 from functools import cache
 from typing import Any
 from zoneinfo import available_timezones
 
+from holodeck.lib.record import record
 from holodeck.providers.rehearsal.stemming import word_set
 
 
@@ -101,7 +101,7 @@ _CAPITALISED = re.compile(r"(?<![\w.])[A-Z][\w'-]*(?:\s+(?:(?:de|of|the|van|von)
 _SENTENCE_START = re.compile(r"^$|[.!?:\n]\s*$")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Entity:
     """A part of a request: `value` is the argument that it would be, `text` the original text."""
 

@@ -10,12 +10,13 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from holodeck.lib.escape import one_line
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MAX_SHOWN_CHARS
+from holodeck.lib.record import record
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Part, Usage, text_message
 from holodeck.models.model_io import CallDelta, FinishReason, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolSpec
@@ -116,7 +117,7 @@ def format_answer(
     return json.dumps(filled.arguments, ensure_ascii=False)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class OpenRequest:
     """The part of a conversation that the next turn answers."""
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from holodeck.lib.limits import MAX_REHEARSED_CHARS
+from holodeck.lib.record import record
 from holodeck.models.model_io import ToolSpec
 from holodeck.providers.rehearsal.arguments import FilledArguments, fill_arguments
 from holodeck.providers.rehearsal.extract import Entity, EntityKind, find_entities
@@ -57,7 +57,7 @@ _POINTS_BACK = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Step:
     """One step of a request: a tool, the arguments of its calls, and the arguments that are missing."""
 

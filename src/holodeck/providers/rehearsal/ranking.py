@@ -6,10 +6,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from holodeck.lib.limits import MAX_REHEARSED_CHARS, MAX_SCHEMA_DEPTH
+from holodeck.lib.record import record
 from holodeck.models.model_io import ToolSpec
 from holodeck.providers.rehearsal.extract import Entity, EntityKind, find_entities
 from holodeck.providers.rehearsal.phrases import blank_entities
@@ -41,7 +41,7 @@ _FILE_ENDING = re.compile(r"\w\.\w+$")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class RankedTool:
     """A tool with its score, and facts that distinguish a real match from common words."""
 
@@ -56,7 +56,7 @@ class RankedTool:
     """Whether the tool changes something, and the request is a question."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class _Query:
     words: tuple[str, ...]
     hints: tuple[str, ...]

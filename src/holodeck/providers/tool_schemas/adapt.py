@@ -7,11 +7,12 @@ local references are followed, without network access; recursion is cut.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
 from holodeck.lib.limits import MAX_SCHEMA_DEPTH
+from holodeck.lib.record import record
 from holodeck.models.model_io import ToolSpec
 from holodeck.providers.tool_schemas.argument_route import ArgumentRestorer
 from holodeck.providers.tool_schemas.changes import ChangeNotes
@@ -33,7 +34,7 @@ _NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "
 _PLAIN_DATA = frozenset({"enum", "const", "default", "examples", "required", "dependentRequired"})
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class AdaptedTool:
     """A tool in the form that a provider accepts."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from holodeck.lib.limits import MAX_SCHEMA_DEPTH
+from holodeck.lib.record import record
 
 # Levels of nesting: OpenAI's strict mode refuses deeper schemas.
 MAX_STRICT_DEPTH = 10
@@ -82,7 +82,7 @@ _NOT_STRICT = frozenset(
 _PLAIN_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class SchemaRules:
     """The rules of one provider for schemas."""
 

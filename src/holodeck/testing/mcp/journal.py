@@ -6,10 +6,11 @@ import asyncio
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from holodeck.lib.record import record
 from holodeck.testing.mcp.actions import Message
 from holodeck.testing.mcp.faults import POLL_SECONDS, WAIT_SECONDS
 
@@ -17,7 +18,7 @@ ABANDONED = "(abandoned)"
 """The method that is recorded when a client closes a response stream before its answer."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Received:
     """One message of a client."""
 

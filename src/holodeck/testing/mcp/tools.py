@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from holodeck.lib.record import record
 from holodeck.testing.mcp.actions import Action, Ask, Message, Notify, Push, Release, Reply, Wait, build_notification
 from holodeck.testing.mcp.faults import Era
 
@@ -100,7 +100,7 @@ class CallRefused(Exception):  # noqa: N818 - it becomes an error answer, it is 
         self.code = code
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ToolCall:
     """One `tools/call`, with what a tool needs to answer it."""
 

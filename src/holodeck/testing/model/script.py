@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import orjson
 
 from holodeck.lib.errors import ModelError
+from holodeck.lib.record import record
 from holodeck.models.items import Usage
 from holodeck.models.model_io import FinishReason, ModelEvent
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Say:
     """Text of the answer."""
 
     text: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Call:
     """A tool call. Without an id, it has the next of `call_1`, `call_2`, ..."""
 
@@ -30,7 +31,7 @@ class Call:
     call_id: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Think:
     """Reasoning text, and the opaque data that a client must send back unchanged."""
 
@@ -38,28 +39,28 @@ class Think:
     opaque: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Finish:
     """The finish reason of the turn, instead of the one that its steps imply."""
 
     reason: FinishReason
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Spend:
     """The token usage of the turn."""
 
     usage: Usage
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Fail:
     """The turn fails here. As the first step over HTTP: a response with the status of the error."""
 
     error: ModelError
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Wait:
     """A pause until `until` is set. `reached` is set when the model waits."""
 
@@ -67,14 +68,14 @@ class Wait:
     reached: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Raw:
     """Exactly these events: model events in process; over HTTP, objects (one event each) or unchanged bytes."""
 
     events: tuple[ModelEvent | dict[str, Any] | bytes, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Status:
     """An HTTP response instead of a stream (HTTP only). Must be the first step."""
 
@@ -83,14 +84,14 @@ class Status:
     headers: Mapping[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Cut:
     """The stream ends here: the connection is closed, or, if `clean`, the body ends normally (HTTP only)."""
 
     clean: bool
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ErrorEvent:
     """An error in the middle of the stream, as the dialect writes it (HTTP only)."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 from aiohttp import web
 
 from holodeck.lib.errors import ModelError
+from holodeck.lib.record import record
 from holodeck.models.items import Usage
 from holodeck.models.model_io import FinishReason
 from holodeck.testing.model.dialects import AnthropicWriter, ChatWriter, ResponsesWriter, Writer
@@ -48,7 +48,7 @@ _PATHS: dict[DialectName, str] = {"chat": "/chat/completions", "responses": "/re
 _MAX_BODY_BYTES = 64 * 1024 * 1024
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Received:
     """One request, unchanged."""
 

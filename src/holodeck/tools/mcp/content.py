@@ -8,12 +8,13 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import orjson
 
 from holodeck.lib.errors import MCPError
+from holodeck.lib.record import record
 from holodeck.models.content import AudioContent, BinaryContent, ContentBlock, ImageContent, TextContent
 from holodeck.tools.mcp.protocol.jsonrpc import Message
 from holodeck.tools.mcp.protocol.versions import mapping
@@ -34,7 +35,7 @@ EMPTY_ANSWER = "(the tool gave an empty answer)"
 _BYTES_PER_CHAR = 4
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class MCPToolResult:
     """The outcome of a call. For a failed one `success` is false and `error` has the reason."""
 
@@ -58,7 +59,7 @@ class MCPToolResult:
         return str(self.error) if self.error is not None else EMPTY_ANSWER
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class PromptMessage:
     """One message of a prompt."""
 
@@ -70,7 +71,7 @@ class PromptMessage:
         return "\n".join(describe_block(block) for block in self.content)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class PromptResult:
     """The messages of a prompt, with its arguments filled in."""
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from holodeck.lib import log
 from holodeck.lib.json.schema import SchemaBudget, SchemaError, check_schema_size
 from holodeck.lib.limits import MIB
+from holodeck.lib.record import record
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.names import model_names, normalize_tool_name
 from holodeck.tools.mcp.protocol.jsonrpc import Message
@@ -32,7 +33,7 @@ MAX_LISTED_SCHEMA_BYTES = 32 * MIB
 MAX_LISTED_SCHEMA_NODES = 500_000
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class MCPToolInfo:
     """A tool as its server describes it."""
 
@@ -49,7 +50,7 @@ class MCPToolInfo:
     """By path of an argument, the header in which a modern HTTP request repeats it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class MCPPromptInfo:
     """A prompt as its server describes it."""
 
@@ -67,7 +68,7 @@ class Named(Protocol):
 T = TypeVar("T", bound=Named)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ListWarning:
     """A problem of a list for the operator, as a log event with its fields."""
 
@@ -75,7 +76,7 @@ class ListWarning:
     fields: tuple[tuple[str, object], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class FetchedList(Generic[T]):
     """The list of one server at the time of the fetch."""
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from holodeck.lib import log
 from holodeck.lib.call_errors import NOT_APPROVED
 from holodeck.lib.errors import MCPError, MCPProtocolError
+from holodeck.lib.record import record
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.events import MissingServer
 from holodeck.models.model_io import ToolSpec
@@ -34,14 +33,14 @@ Approver = Callable[[str, str, Mapping[str, Any]], Awaitable[bool]]
 """Asks for a person's approval of a call: `(server, tool, arguments)` to the decision."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ToolRoute:
     """The server and the tool behind an offered name."""
 
     server: MCPPlugin
     tool: MCPToolInfo
 
-    @cached_property
+    @property
     def target(self) -> tuple[str, str]:
         """The names of the server and of its tool. An approval is valid for this pair."""
         return self.server.name, self.tool.name

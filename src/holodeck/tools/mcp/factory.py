@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import MCPConfigError, Problem
 from holodeck.lib.net.ip_policy import IPPolicy
+from holodeck.lib.record import record
 from holodeck.lib.redaction import secrets_in, url_secrets
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool, TransportType
@@ -38,7 +38,7 @@ _PLUGIN_CLASSES: Mapping[TransportType, type[MCPPlugin]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class UntrustedServer:
     """The server, or its credentials, are chosen by another party than the operator. Its messages are not logged."""
 

@@ -13,7 +13,6 @@ import mimetypes
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from holodeck.config.agent_loader import LoadedTool
 from holodeck.config.known_keys import closest_match
 from holodeck.lib.errors import ConfigError, ExecutionError, HoloDeckError, MCPToolNotFoundError, Problem
 from holodeck.lib.escape import escape_unprintable
+from holodeck.lib.record import record
 from holodeck.models.content import AudioContent, BinaryContent, ContentBlock, ImageContent, TextContent
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _text_after_blocks(result: MCPToolResult) -> str:
     return result.text.removeprefix(shown).removeprefix("\n") if result.content else result.text
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class SavedFile:
     """A file that was written from a part of a result."""
 

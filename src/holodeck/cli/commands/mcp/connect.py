@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holodeck.cli.interruptible import run_interruptible
@@ -20,6 +19,7 @@ from holodeck.config.agent_loader import LoadedTool
 from holodeck.lib.errors import HoloDeckError, MCPError
 from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.limits import MAX_TIMEOUT
+from holodeck.lib.record import record
 from holodeck.models.tool import MCPTool
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ServerResult(Generic[T]):
     """The answer of one server, or its error. Neither: the server is disabled."""
 

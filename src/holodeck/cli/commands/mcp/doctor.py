@@ -12,7 +12,7 @@ import shutil
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -27,6 +27,7 @@ from holodeck.config.server_loader import LoadedServers
 from holodeck.lib.errors import HoloDeckError, MCPError, MCPProtocolError, MCPTimeoutError
 from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.net.urls import shown_origin
+from holodeck.lib.record import record
 from holodeck.models.tool import CommandType, MCPTool, TransportType
 
 if TYPE_CHECKING:
@@ -134,7 +135,8 @@ def _examinations_data(
     done: Sequence[Examination], disabled: Sequence[str], loaded: LoadedServers | None
 ) -> dict[str, Any]:
     servers: list[dict[str, Any]] = [
-        {"name": item.server, "healthy": item.is_healthy, "steps": [vars(step) for step in item.steps]} for item in done
+        {"name": item.server, "healthy": item.is_healthy, "steps": [asdict(step) for step in item.steps]}
+        for item in done
     ]
     servers += [{"name": name, "enabled": False} for name in disabled]
     if loaded is None:
@@ -146,7 +148,7 @@ def _examinations_data(
     return {"servers": servers, "problems": [problem_data(problem) for problem in loaded.problems]}
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Step:
     """One step and its outcome."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +14,7 @@ from holodeck.cli.commands.mcp.target import Target, failure_data, start_timeout
 from holodeck.cli.output.config_problems import problem_data
 from holodeck.config.server_loader import LoadedServers
 from holodeck.lib.escape import escape_unprintable, one_line
+from holodeck.lib.record import record
 
 if TYPE_CHECKING:
     from holodeck.tools.mcp.plugin import MCPPlugin
@@ -30,7 +31,7 @@ Examples:
   holodeck mcp list -f ~/.claude.json --timeout 10"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class _ServerDescription:
     """What a server that is up reports about itself."""
 
@@ -122,7 +123,7 @@ def _listing_data(loaded: LoadedServers, results: Sequence[ServerResult[_ServerD
         state = "up" if result.answer else "down" if result.error else "disabled"
         server: dict[str, Any] = {"name": result.name, "state": state}
         if result.answer is not None:
-            server |= vars(result.answer)
+            server |= asdict(result.answer)
         if result.error is not None:
             server |= failure_data(result.error)
         servers.append({**server, "seconds": round(result.seconds, 3)} if result.is_enabled else server)

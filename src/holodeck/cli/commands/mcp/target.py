@@ -6,7 +6,6 @@ import functools
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
@@ -18,13 +17,14 @@ from holodeck.config.known_keys import closest_match
 from holodeck.config.server_loader import LoadedServers
 from holodeck.lib.errors import ConfigError, HoloDeckError, MCPError, Problem
 from holodeck.lib.escape import escape_unprintable
+from holodeck.lib.record import record
 from holodeck.models.tool import MCPTool
 
 DEFAULT_FILES = (DEFAULT_AGENT_FILE, "mcp.json", ".mcp.json", ".vscode/mcp.json")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Target:
     """The shared options of a command: where the servers are, and how to print the result."""
 

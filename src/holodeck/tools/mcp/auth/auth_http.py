@@ -10,7 +10,7 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -23,6 +23,7 @@ from holodeck.lib.net.http1 import BodyTooLargeError
 from holodeck.lib.net.ip_policy import IPPolicy, RefusedAddressError, is_public
 from holodeck.lib.net.tls import unreachable_reason
 from holodeck.lib.net.urls import shown_origin
+from holodeck.lib.record import record
 from holodeck.lib.system.fd_shortage import SHORTAGE_TEXT, is_file_shortage
 from holodeck.models.url import is_loopback, url_problem
 from holodeck.tools.mcp.auth.provider import auth_error
@@ -33,7 +34,7 @@ MAX_AUTH_BODY_BYTES = 256 * KIB
 AUTH_TIMEOUT = 30.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class AuthResponse:
     """A response of an authorization server."""
 

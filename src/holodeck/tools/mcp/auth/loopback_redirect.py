@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from dataclasses import dataclass
 from types import TracebackType
 from urllib.parse import parse_qs, urlsplit
 
 from holodeck.lib.limits import KIB
+from holodeck.lib.record import record
 from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.auth.provider import auth_error
 
@@ -35,7 +35,7 @@ _DENIED = _PAGE.format(title="No login", text="The authorization server refused.
 _UNEXPECTED = _PAGE.format(title="Not for HoloDeck", text="This answer does not belong to the login that is under way.")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RedirectResult:
     """The parameters of the redirect, sent by the authorization server through the browser."""
 

@@ -14,7 +14,6 @@ import base64
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -23,6 +22,7 @@ import orjson
 from holodeck.lib.clock import Clock
 from holodeck.lib.errors import MCPError
 from holodeck.lib.limits import MAX_SHOWN_CHARS
+from holodeck.lib.record import record
 from holodeck.lib.secret import Secret
 from holodeck.models.url import url_problem
 from holodeck.tools.mcp.auth.auth_http import AuthHTTP, AuthResponse, display_url
@@ -49,7 +49,7 @@ _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 _VERIFIER_BYTES = 64
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Login:
     """The server to log in to, and the client to log in as."""
 

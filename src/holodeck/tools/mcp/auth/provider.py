@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, runtime_checkable
 
 from holodeck.lib.errors import MCPConnectionError
+from holodeck.lib.record import record
 from holodeck.lib.secret import Secret
 
 # The statuses after which a transport calls `MCPAuthProvider.refused`.
@@ -19,7 +20,7 @@ REFUSED_STATUSES = (401, 403)
 _PARAMETER = r'(?:^|[\s,]){name}\s*=\s*(?:"(?P<quoted>[^"]*)"|(?P<plain>[^\s,"]+))'
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class AuthRefusal:
     """A request that the server answered with 401 or 403."""
 

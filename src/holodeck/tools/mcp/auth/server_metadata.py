@@ -7,27 +7,29 @@ resource must be the MCP server or a parent of it. Everything else raises `MCPCo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from holodeck.lib.record import record
 from holodeck.tools.mcp.auth.auth_http import AuthHTTP, display_url
 from holodeck.tools.mcp.auth.provider import auth_error
 from holodeck.tools.mcp.protocol.versions import MODERN_VERSIONS
 
 OK = 200
 _TOO_MANY_REQUESTS, _SERVER_ERROR = 429, 500
+# The default of RFC 8414.
+_DEFAULT_AUTH_METHODS = ("client_secret_basic",)
 _HEADERS = {"Accept": "application/json", "MCP-Protocol-Version": MODERN_VERSIONS[-1]}
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class AuthorizationServer:
     """The parts of an authorization server's metadata (RFC 8414) that clients use."""
 
     issuer: str
     token_endpoint: str
-    auth_methods: tuple[str, ...] = ("client_secret_basic",)
-    """How clients may authenticate at the token endpoint; the default is that of RFC 8414."""
+    auth_methods: tuple[str, ...] = _DEFAULT_AUTH_METHODS
+    """How clients may authenticate at the token endpoint."""
     authorization_endpoint: str | None = None
     registration_endpoint: str | None = None
     scopes: tuple[str, ...] | None = None
@@ -47,7 +49,7 @@ class AuthorizationServer:
         return cls(
             issuer=issuer,
             token_endpoint=token_endpoint,
-            auth_methods=_text_list_field(content, "token_endpoint_auth_methods_supported") or cls.auth_methods,
+            auth_methods=_text_list_field(content, "token_endpoint_auth_methods_supported") or _DEFAULT_AUTH_METHODS,
             authorization_endpoint=_text_field(content, "authorization_endpoint"),
             registration_endpoint=_text_field(content, "registration_endpoint"),
             scopes=_text_list_field(content, "scopes_supported"),
@@ -57,7 +59,7 @@ class AuthorizationServer:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ProtectedResource:
     """The parts of an MCP server's metadata (RFC 9728) that clients use."""
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from holodeck.lib.clock import Clock, wall_clock
 from holodeck.lib.errors import MCPError
 from holodeck.lib.limits import MAX_SHOWN_CHARS
+from holodeck.lib.record import record
 from holodeck.lib.redaction import MASK
 from holodeck.lib.secret import Secret
 from holodeck.lib.tasks import TaskSet
@@ -34,7 +34,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Token:
     """An access token and its lifetime."""
 

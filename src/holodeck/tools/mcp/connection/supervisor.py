@@ -12,12 +12,12 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from holodeck.lib import log
 from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.call_errors import OUTCOME_UNKNOWN
 from holodeck.lib.errors import MCPConnectionError, MCPError
+from holodeck.lib.record import record
 from holodeck.lib.tasks import TaskSet
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.connection.connection import BuildSession, Connection, ConnectionState
@@ -42,7 +42,7 @@ HUNG_AFTER_TIMEOUTS = 2
 LIVENESS_TIMEOUT = 5.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class StartLimits:
     """Limits on the starts of one server: `starts` in `window` seconds, else none for `pause` seconds."""
 

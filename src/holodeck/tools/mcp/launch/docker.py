@@ -9,8 +9,8 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+from holodeck.lib.record import record
 from holodeck.tools.mcp.launch.flags import Option, Options, scan
 from holodeck.tools.mcp.launch.refusal import LaunchFinding, quote_flag
 
@@ -81,7 +81,7 @@ def mount_danger(value: str, cwd: str | None) -> str | None:
     return None
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class _HostFolder:
     """A folder of this machine, as lower-case parts: file systems of macOS and Windows ignore case."""
 

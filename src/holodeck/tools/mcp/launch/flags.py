@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+
+from holodeck.lib.record import record
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Option:
     """One flag among the arguments."""
 
@@ -18,7 +19,7 @@ class Option:
     is_known: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Options:
     """The flags before the first positional argument."""
 

@@ -10,11 +10,11 @@ import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from holodeck.lib.errors import MCPConfigError
+from holodeck.lib.record import record
 from holodeck.lib.secret import Secret
 from holodeck.models.file_model import quote_value
 from holodeck.models.tool import CommandType, MCPTool
@@ -30,7 +30,7 @@ _DEFAULT_ARGS: Mapping[CommandType, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Launch:
     """A process to start."""
 

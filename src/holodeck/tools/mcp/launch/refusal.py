@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from holodeck.lib.record import record
 
 OPT_IN = "if you trust it, write 'allow_unsafe_args: true' on this tool"
 
@@ -11,7 +12,7 @@ OPT_IN = "if you trust it, write 'allow_unsafe_args: true' on this tool"
 _FLAG = re.compile(r"(?:--[a-z][a-z-]{0,30}|-[A-Za-z]{1,6})(?=$|=)")
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Refusal:
     """One thing in a tool that could run other code than the server it names."""
 
@@ -22,7 +23,7 @@ class Refusal:
     fix: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class LaunchFinding:
     """A refusal by the index of an argument, before the key that the arguments come from is known."""
 

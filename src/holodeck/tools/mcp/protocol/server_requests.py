@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from holodeck.lib import log
+from holodeck.lib.record import record
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND
 from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
@@ -26,7 +26,7 @@ ROOTS_METHOD = "roots/list"
 INTERACTIVE_METHODS = frozenset({"sampling/createMessage", "elicitation/create"})
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Callbacks:
     """Handlers and listeners of the program that uses a server. All are optional."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
 from holodeck import __version__
+from holodeck.lib.record import record
 
 
 class ProtocolEra(StrEnum):
@@ -29,7 +30,7 @@ META_SERVER = f"{META}/serverInfo"
 META_LOG_LEVEL = f"{META}/logLevel"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class NegotiatedTerms:
     """The negotiated version, and the description that the server gave of itself."""
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from holodeck.lib.byte_budget import ByteBudget, Reservation
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import MIB, NOTICE_TIMEOUT
+from holodeck.lib.record import record
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Delivery:
         """True once any byte may have reached the server: the call must then not be repeated silently."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class TransportSetup:
     """The settings that a transport is built from, the same for every kind."""
 

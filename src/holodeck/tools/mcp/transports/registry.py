@@ -8,17 +8,17 @@ is built: websockets takes long to import.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from holodeck.lib import tracing
+from holodeck.lib.record import record
 from holodeck.models.tool import MCPTool, TransportType
 from holodeck.tools.mcp.transports.base import OnMessage, Transport, TransportSetup
 
 BuildTransport = Callable[[TransportSetup, OnMessage], Transport]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class TransportKind:
     """The properties of one kind of transport."""
 
