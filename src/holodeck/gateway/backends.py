@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from holodeck.config.gateway_loader import LoadedGateway
+from holodeck.lib.record import record
 from holodeck.models.llm import LLM
 from holodeck.models.tool import MCPTool
 from holodeck.providers.base import ModelProvider
@@ -18,7 +18,7 @@ from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.plugin import MCPPlugin
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Backend:
     """A plain model or an agent, under its public model name."""
 

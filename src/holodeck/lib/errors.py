@@ -20,10 +20,10 @@ HoloDeckError
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from holodeck.lib.call_errors import OUTCOME_UNKNOWN
+from holodeck.lib.record import record
 
 Severity = Literal["error", "warning"]
 
@@ -32,7 +32,7 @@ class HoloDeckError(Exception):
     """Base class: `except HoloDeckError` catches every failure that is not a bug."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Problem:
     """One error or warning at one position of a file."""
 

@@ -10,9 +10,10 @@ import asyncio
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from holodeck.lib.record import record
 from holodeck.lib.secret import Secret
 from holodeck.lib.tracing import Attributes, Kind
 
@@ -23,7 +24,7 @@ _ADDRESSES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT
 _TRACES = "/v1/traces"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Collector:
     """Where spans are exported. A value of None follows the OTEL_* variables or OpenTelemetry's default."""
 

@@ -10,9 +10,10 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
+from holodeck.lib.record import record
 from holodeck.models.gateway import CallerKey, KeyLimits
 
 KEY_PREFIX = "hd-"
@@ -25,7 +26,7 @@ JWT_CALLER_PREFIX = "jwt:"
 LOCAL_CALLER_ID = "local"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Caller:
     """An authenticated client of the gateway. What it stores belongs to its `id`."""
 

@@ -7,7 +7,6 @@ a wire error in `http/errors.py`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from holodeck.gateway.auth.callers import Caller
@@ -48,7 +47,7 @@ class Request:
 Handler = Callable[[Request], Awaitable[Reply | StreamedReply]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Route:
     """A method and a path with the handler that answers it."""
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from holodeck.gateway.mcp.request_server_policy import RequestServerPolicy, headers_of
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration
 from holodeck.lib.errors import MCPConnectionError
+from holodeck.lib.record import record
 from holodeck.lib.secret import Secret
 from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.plugin import MCPPlugin
@@ -32,7 +33,7 @@ REQUEST_SERVER_IDLE = 300.0
 MAX_REQUEST_SERVER_TOOLS = 512
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class _ConnectionKey:
     """What two requests must have in common to share a connection."""
 
@@ -51,7 +52,7 @@ class _PooledServer:
     last_used: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class PoolLimits:
     """Connections in all, connections per caller, and seconds until an unused one is closed."""
 

@@ -6,7 +6,7 @@ All clients share one TLS context. A client for an untrusted URL dials only addr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +18,7 @@ from holodeck.lib.net.http1 import BodyTooLargeError
 from holodeck.lib.net.ip_policy import IPPolicy
 from holodeck.lib.net.proxies import find_proxy, proxy_login_headers, without_login
 from holodeck.lib.net.tls import tls_context
+from holodeck.lib.record import record
 
 
 def create_http_client(*, connect_timeout: float, ip_policy: IPPolicy | None = None) -> aiohttp.ClientSession:
@@ -40,7 +41,7 @@ def create_http_client(*, connect_timeout: float, ip_policy: IPPolicy | None = N
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ProxyRoute:
     """The proxy of a request, or none. The URL of the proxy is quoted in errors, so it has no credentials."""
 

@@ -6,8 +6,9 @@ import errno
 import ipaddress
 import socket
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
+
+from holodeck.lib.record import record
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -70,7 +71,7 @@ def is_public(address: str) -> bool:
     return parsed in _GLOBAL_V6 and not any(parsed in network for network in _NOT_PUBLIC_V6)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class IPPolicy:
     """Allows public addresses and the addresses of `networks`."""
 

@@ -7,7 +7,6 @@ API is either supported or refused by its name.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from holodeck.gateway.wire.request.body import SERVICE_TIERS, ResponseRequest
@@ -47,6 +46,7 @@ from holodeck.lib.limits import (
     MAX_REQUEST_TOOLS,
     MAX_TOOL_NAME_CHARS,
 )
+from holodeck.lib.record import record
 from holodeck.models.content import AudioContent, TextContent
 from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Message, Part, Reasoning, Role
 
@@ -62,7 +62,7 @@ REASONING_FIELD = "reasoning_content"
 _ANSWER_FIELDS = ("role", "refusal", "annotations", "tool_calls", REASONING_FIELD)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ChatRequest:
     """A parsed request. `needs_usage`: the stream ends with a chunk that has the token usage."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from holodeck.gateway.sealing import Seal
@@ -16,10 +15,11 @@ from holodeck.gateway.wire.request.sealed_input import SealedInput
 from holodeck.gateway.wire.response.resource import usage_to_json
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MAX_IDENTIFIER_CHARS, MAX_INPUT_TEXT_CHARS
+from holodeck.lib.record import record
 from holodeck.models.items import Item, Usage
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class CompactRequest:
     """A parsed request to compact a conversation."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type
 from holodeck.lib.limits import MAX_INPUT_TEXT_CHARS, MAX_SHOWN_CHARS, MAX_TOOL_NAME_CHARS
+from holodeck.lib.record import record
 from holodeck.lib.secret import Secret
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.tool_patterns import is_match
@@ -26,7 +27,7 @@ _RESERVED_HEADERS = frozenset(
 _RESERVED_PREFIXES = ("mcp-", "proxy-")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ToolFilter:
     """Some of a server's tools: those whose name matches a pattern and whose read-only hint is as wanted. None: any."""
 
@@ -39,7 +40,7 @@ class ToolFilter:
         return self.read_only is None or self.read_only is (tool.annotations.get("readOnlyHint") is True)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ApprovalRule:
     """Which tools need approval. `default` is for a tool that no filter matches; `never` precedes `always`."""
 
@@ -55,7 +56,7 @@ class ApprovalRule:
         return self.default == "always"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class MCPDeclaration:
     """A server that a request declares. Without a URL it is one of the operator's servers."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holodeck.gateway.wire.request.sealed_input import SealedInput
+from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, Item
 from holodeck.tools.mcp.names import normalize_tool_name
 
@@ -26,7 +27,7 @@ def plain_tool_name(server_label: str, tool: str) -> str:
     return normalize_tool_name(tool)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ApprovalAnswer:
     """The answer to an approval request."""
 

@@ -9,7 +9,6 @@ item.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from holodeck.gateway.sealing import Seal
@@ -27,6 +26,7 @@ from holodeck.gateway.wire.response.open_items import (
 from holodeck.gateway.wire.response.output_items import ItemEvents, OutputItems
 from holodeck.gateway.wire.sealed_calls import build_sealed_call
 from holodeck.lib.ids import new_id
+from holodeck.lib.record import record
 from holodeck.models.content import TextContent
 from holodeck.models.events import CallAdded, ToolFinished
 from holodeck.models.items import FunctionCall, FunctionCallOutput
@@ -36,7 +36,7 @@ _INTERNAL_ERROR = -32603
 _CALL_NOT_FINISHED = "The run ended before this call had a result."
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class DeclaredTool:
     """The target of a call: the client's label for the server, and the server's own name for the tool."""
 
@@ -45,7 +45,7 @@ class DeclaredTool:
     needs_approval: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ServerListing:
     """The tools of a server as it described them, or the error that prevented it."""
 
