@@ -254,7 +254,7 @@ class ChatDecoder:
         self._model = event.get("model") or self._model
         usage = event.get("usage")
         if usage:
-            self._usage = _build_usage(usage)
+            self._usage = build_openai_usage(usage, read_name="prompt_tokens", written_name="completion_tokens")
         for choice in event.get("choices") or ():
             if not choice.get("index"):
                 self._decode_choice(choice)
@@ -362,11 +362,12 @@ class ChatDecoder:
         self._events += self._calls.announce_remaining()
 
 
-def _build_usage(usage: dict[str, Any]) -> Usage:
-    read, written = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
+def build_openai_usage(usage: dict[str, Any], *, read_name: str, written_name: str) -> Usage:
+    """Parse the token counts of OpenAI, whose two APIs differ only in the names of what was read and written."""
+    read, written = usage.get(f"{read_name}_details") or {}, usage.get(f"{written_name}_details") or {}
     return Usage(
-        input_tokens=usage.get("prompt_tokens") or 0,
-        output_tokens=usage.get("completion_tokens") or 0,
+        input_tokens=usage.get(read_name) or 0,
+        output_tokens=usage.get(written_name) or 0,
         cached_tokens=read.get("cached_tokens") or 0,
         reasoning_tokens=written.get("reasoning_tokens") or 0,
     )

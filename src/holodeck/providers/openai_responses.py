@@ -21,7 +21,6 @@ from holodeck.models.items import (
     Message,
     Part,
     Reasoning,
-    Usage,
 )
 from holodeck.models.model_io import (
     FinishReason,
@@ -39,6 +38,7 @@ from holodeck.providers.http.endpoint import Endpoint
 from holodeck.providers.http.errors import stream_error
 from holodeck.providers.http.model import HTTPModel
 from holodeck.providers.http.model_address import ModelAddress, append_path, bearer_headers, host_of
+from holodeck.providers.openai_chat import build_openai_usage
 from holodeck.providers.tool_call_assembler import NO_ARGUMENTS, ToolCallAssembler
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -211,7 +211,9 @@ class ResponsesDecoder:
         return ModelAnswer(
             items=tuple(items),
             finish=finish,
-            usage=_build_usage(self._response.get("usage") or {}),
+            usage=build_openai_usage(
+                self._response.get("usage") or {}, read_name="input_tokens", written_name="output_tokens"
+            ),
             model=self._response.get("model") or "",
         )
 
@@ -268,16 +270,6 @@ class ResponsesDecoder:
 
 def _join_text(parts: Any, between: str = "") -> str:
     return between.join(part.get("text") or part.get("refusal") or "" for part in parts or ())
-
-
-def _build_usage(usage: dict[str, Any]) -> Usage:
-    read, written = usage.get("input_tokens_details") or {}, usage.get("output_tokens_details") or {}
-    return Usage(
-        input_tokens=usage.get("input_tokens") or 0,
-        output_tokens=usage.get("output_tokens") or 0,
-        cached_tokens=read.get("cached_tokens") or 0,
-        reasoning_tokens=written.get("reasoning_tokens") or 0,
-    )
 
 
 class ResponsesDialect:
