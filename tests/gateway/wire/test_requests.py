@@ -268,6 +268,12 @@ def test_a_wrong_declaration_is_named_by_its_path(declaration: dict[str, Any], p
     assert caught.value.param == param
 
 
+def test_a_declaration_that_defers_its_tools_is_refused_as_unsupported() -> None:
+    with pytest.raises(BadRequestError) as caught:
+        read(tools=[{**SERVER, "defer_loading": True}])
+    assert caught.value.code == "unsupported_parameter"
+
+
 CHOICES: list[tuple[Any, ToolChoice]] = [
     (None, ToolChoice()),
     ("none", ToolChoice(mode="none")),

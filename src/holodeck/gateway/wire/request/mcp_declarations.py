@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type
+from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type, refuse_unsupported
 from holodeck.lib.limits import MAX_INPUT_TEXT_CHARS, MAX_SHOWN_CHARS, MAX_TOOL_NAME_CHARS
 from holodeck.lib.record import record
 from holodeck.lib.secret import Secret
@@ -89,9 +89,7 @@ def read_declaration(fields: JSONFields) -> MCPDeclaration:
     fields.pop("type")
     fields.refuse_present(_NO_CONNECTORS, "connector_id", "tunnel_id")
     if fields.get_flag("defer_loading"):
-        refuse(
-            f"Unsupported parameter: '{fields.path_of('defer_loading')}'. {_NO_SEARCH}", fields.path_of("defer_loading")
-        )
+        refuse_unsupported(fields.path_of("defer_loading"), _NO_SEARCH)
     label = fields.require_text("server_label", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False)
     url = _read_server_url(fields)
     token = _read_token(fields)
