@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import sys
+from pathlib import Path
 
 import holodeck
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 project = "HoloDeck"
 author = "the HoloDeck contributors"
 release = version = holodeck.__version__
 
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "generate.llms"]
 exclude_patterns = ["generate"]
 # A heading is linked to by the name that it has on GitHub too.
 myst_heading_anchors = 4

@@ -32,6 +32,11 @@ def test_the_wheel_installs_alone_and_its_commands_work(tmp_path: Path) -> None:
     assert run_holodeck("init", "my-agent", cwd=home, program=program).returncode == 0
     checked = run_holodeck("validate", "my-agent", cwd=home, program=program)
     assert checked.returncode == 0, checked.stderr
+    assert (
+        run_holodeck("docs", "--list", cwd=home, program=program).stdout
+        == run_holodeck("docs", "--list", cwd=home).stdout
+    )
+    assert run_holodeck("docs", "agent-file", cwd=home, program=program).stdout.startswith("# Agent file\n")
     _add_an_extra_as_the_program_says(home / "my-agent", program)
 
 

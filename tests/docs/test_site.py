@@ -53,6 +53,14 @@ def test_the_site_can_be_searched_from_the_file_system(site: Path) -> None:
     assert re.search(r'<script src="searchindex\.js"', (site / "search.html").read_text())
 
 
+def test_programs_find_a_list_of_all_pages_and_one_file_with_their_text(site: Path) -> None:
+    listed = re.findall(r"^- \[.+\]\((.+)\.html\): \S", (site / "llms.txt").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(page.relative_to(DOCS).with_suffix("").as_posix() for page in PAGES)
+    whole = (site / "llms-full.txt").read_text()
+    assert all(whole.count(page.read_text().partition("\n")[0]) for page in PAGES)
+    assert "{toctree}" not in whole
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_links_to_elsewhere_are_whole_https_addresses(page: Path) -> None:
     for link in EXTERNAL_LINK.finditer(page.read_text()):

@@ -60,6 +60,7 @@ class LazyGroup(click.Group):
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("holodeck.cli.commands.chat", "Talk with an agent."),
+    "docs": ("holodeck.cli.commands.docs", "Read the documentation in the terminal."),
     "init": ("holodeck.cli.commands.init", "Create a new agent project that runs as it is."),
     "keys": ("holodeck.cli.commands.keys", "Create keys for the callers of a gateway."),
     "mcp": ("holodeck.cli.commands.mcp.group", "Inspect MCP servers and call their tools; no model needed."),
@@ -141,9 +142,11 @@ def _run_command(colours: bool | None) -> NoReturn:
         print_problems(error.problems)
         sys.exit(2)
     except HoloDeckError as error:
+        from holodeck.cli.output.help_topics import print_topic, topic_of_error
         from holodeck.lib.escape import escape_unprintable
 
         click.echo(f"Error: {escape_unprintable(str(error))}", err=True)
+        print_topic(topic_of_error(error))
         sys.exit(1)
     # The reader has closed the pipe, as `| head` does.
     except BrokenPipeError:

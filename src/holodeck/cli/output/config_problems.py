@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from holodeck.cli.output.help_topics import print_topic, topic_of_problems
 from holodeck.lib.errors import Problem
 from holodeck.lib.escape import escape_unprintable
 
@@ -17,7 +18,7 @@ _COLOURS = {"error": "red", "warning": "yellow"}
 
 
 def print_problems(problems: Sequence[Problem]) -> None:
-    """Print each problem on lines of its own to stderr: where, what, how to fix it; then a count."""
+    """Print each problem on lines of its own to stderr: where, what, how to fix it; then a count and where to read."""
     for problem in problems[:MAX_PROBLEMS_SHOWN]:
         location = "  ".join(part for part in (problem.where, problem.key) if part)
         if location:
@@ -34,6 +35,7 @@ def print_problems(problems: Sequence[Problem]) -> None:
     if hidden > 0:
         click.echo(f"... and {hidden} more.", err=True)
     click.echo("\n" + count_problems(problems), err=True)
+    print_topic(topic_of_problems(problems))
 
 
 def count_problems(problems: Sequence[Problem]) -> str:
