@@ -94,7 +94,8 @@ def read_names() -> Iterator[tuple[str, str | None]]:
                 isinstance(owner, ast.Attribute) and owner.attr == "environ"
             )
             if is_environ:
-                yield str(path.relative_to(SOURCE)), key.value if isinstance(key, ast.Constant) else None
+                is_written = isinstance(key, ast.Constant) and isinstance(key.value, str)
+                yield str(path.relative_to(SOURCE)), ast.literal_eval(key) if is_written else None
 
 
 def test_each_variable_that_the_source_reads_has_an_entry() -> None:
