@@ -70,7 +70,7 @@ READS_OF_NAMED_VARIABLES = {
     "config/env_loader.py": "${NAME}",
     "config/env_overrides.py": "HOLODECK_KEY__KEY",
     "config/lint.py": "API_KEY_VARIABLES",
-    "config/mcp_json/variables.py": "INPUT_NAME",
+    "config/mcp_json/loader.py": "INPUT_NAME",
     "lib/otel.py": "_ADDRESSES",
     "lib/system/reaper.py": "_VARIABLES",
     "providers/factory.py": "API_KEY_VARIABLES",
