@@ -47,7 +47,7 @@ types: $(READY) ## the strict type checker over source, tests and benchmarks
 	$(BIN)/mypy
 
 docs: $(READY) ## build the documentation into build/docs; a warning or a broken link is an error
-	$(BIN)/sphinx-build -W --keep-going --quiet --doctree-dir .cache/docs docs build/docs
+	$(BIN)/sphinx-build -W --keep-going --quiet --fresh-env --doctree-dir .cache/docs docs build/docs
 	@echo "==> build/docs/index.html"
 
 docs-serve: docs ## the same, served at http://127.0.0.1:8000 (PORT=...)

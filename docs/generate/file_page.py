@@ -7,6 +7,7 @@ so is each wrong value: the page shows the error that it gives. A key of the sch
 from __future__ import annotations
 
 import copy
+import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,6 +45,7 @@ _FILES = {
     "database.url": "postgresql://holodeck@db.example.com/holodeck\n",
 }
 _SHARED_BY_FILES = ("LLM", "MCPTool", "Approval", "BearerAuth", "OAuthClientCredentials", "OAuthAuthorizationCode")
+_GROUPS = {"agent": AGENT_GROUPS, "gateway": GATEWAY_GROUPS, "config": CONFIG_GROUPS}
 _TYPES = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
 
 _AGENT_INTRO = """\
@@ -123,21 +125,21 @@ _SEE_ALSO = {
 
 def build_agent_page() -> str:
     """Return the page about `agent.yaml`."""
-    return _build_page("agent", "Agent file", _AGENT_INTRO, AGENT_GROUPS)
+    return _build_page("agent", "Agent file", _AGENT_INTRO)
 
 
 def build_gateway_page() -> str:
     """Return the page about `gateway.yaml`."""
-    return _build_page("gateway", "Gateway file", _GATEWAY_INTRO, GATEWAY_GROUPS, _secrets_section())
+    return _build_page("gateway", "Gateway file", _GATEWAY_INTRO, _secrets_section())
 
 
 def build_config_page() -> str:
     """Return the page about `config.yaml`."""
-    return _build_page("config", "Shared settings file", _CONFIG_INTRO, CONFIG_GROUPS)
+    return _build_page("config", "Shared settings file", _CONFIG_INTRO)
 
 
-def _build_page(kind: str, title: str, intro: str, groups: Sequence[Group], *more: str) -> str:
-    schema = SCHEMAS[kind]()
+def _build_page(kind: str, title: str, intro: str, *more: str) -> str:
+    schema, groups = SCHEMAS[kind](), _GROUPS[kind]
     shared = () if kind == "agent" else _SHARED_BY_FILES
     _require_complete(schema, groups, shared)
     overview = [(f"[{group.title}](#{slug(group.title)})", _first_sentence(group, schema)) for group in groups]
@@ -192,12 +194,24 @@ def _facts(
     problem = samples.find_problem(group, name, key)
     wrong = "Left out" if key.wrong is LEFT_OUT else f"Wrong: {code(_as_yaml(name, key.wrong))}"
     lines = [
-        f"- Type: {describe_type(field, schema)}",
+        f"- Type: {describe_type(field, schema)}{_links_to_groups(field, samples.kind)}",
         "- Required" if is_required else f"- Default: {_default(field)}",
         f"- Example: {code(_as_yaml(name, key.example))}",
         f"- {wrong}: {_error_text(problem)}",
     ]
     return "\n".join(lines)
+
+
+def _links_to_groups(field: Mapping[str, Any], kind: str) -> str:
+    """Return links to the keys of the mappings that a value may be."""
+    links = []
+    for name in re.findall(r"#/\$defs/(\w+)", json.dumps(field)):
+        for page, groups in (("", _GROUPS[kind]), ("agent-file.md", AGENT_GROUPS)):
+            found = [f"[{group.title}]({page}#{slug(group.title)})" for group in groups if group.definition == name]
+            if found:
+                links += found
+                break
+    return f": {', '.join(links)}" if links else ""
 
 
 def _error_text(problem: Problem) -> str:
@@ -232,7 +246,7 @@ def describe_type(field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 
 
 def _plural(items: str) -> str:
-    return {"text": "texts", "mapping": "mappings"}.get(items, items)
+    return ", or ".join({"text": "texts", "mapping": "mappings"}.get(each, each) for each in items.split(", or "))
 
 
 def _is_implied(field: Mapping[str, Any]) -> bool:
@@ -253,6 +267,8 @@ def _plain_number(value: float) -> str:
 
 def _default(field: Mapping[str, Any]) -> str:
     value = field.get("default")
+    if "default" not in field and "$ref" in field:
+        return "those of its keys"
     if value is None or value == "":
         return "none"
     if isinstance(value, float):
@@ -264,7 +280,7 @@ class _SampleLoader:
     """Loads files with one chosen value, as the commands load them."""
 
     def __init__(self, kind: str, folder: Path) -> None:
-        self._kind = kind
+        self.kind = kind
         self._folder = folder
         for name, text in _FILES.items():
             (folder / name).parent.mkdir(exist_ok=True)
@@ -293,9 +309,9 @@ class _SampleLoader:
         for absent in [each for each in mapping if mapping[each] is None or mapping[each] is LEFT_OUT]:
             del mapping[absent]
         text = yaml.safe_dump(data, sort_keys=False)
-        path = self._folder / f"{self._kind}.yaml"
+        path = self._folder / f"{self.kind}.yaml"
         path.write_text(text, encoding="utf-8")
-        if self._kind == "gateway":
+        if self.kind == "gateway":
             read_gateway(path, environ=_VARIABLES, home=self._folder)
         else:
             read_agent(self._folder / "agent.yaml", environ=_VARIABLES, home=self._folder)
