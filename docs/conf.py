@@ -18,16 +18,12 @@ extensions = ["myst_parser", "generate.llms"]
 exclude_patterns = ["generate"]
 # A heading is linked to by the name that it has on GitHub too.
 myst_heading_anchors = 4
-# Sphinx gives this warning no type, so `suppress_warnings` cannot name it.
-logging.getLogger("sphinx.sphinx.directives.other").addFilter(lambda record: "glob pattern" not in str(record.msg))
-suppress_warnings = [
-    # Diagrams are drawn where Markdown is shown with them; here they stay readable text.
-    "misc.highlighting_failure",
-]
+# Sphinx gives this warning no type, so `
 
 html_theme = "furo"
 html_title = f"HoloDeck {release}"
 html_show_sphinx = False
 html_show_copyright = False
-# A page's Markdown is what `holodeck docs` prints and what GitHub shows.
+# `generate.llms` writes the Markdown of each page.
 html_copy_source = False
+html_use_index = False

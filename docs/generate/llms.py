@@ -1,7 +1,7 @@
-"""Sphinx extension that writes `llms.txt` and `llms-full.txt` beside the built site, for programs that read Markdown.
+"""Sphinx extension that writes Markdown beside the built site, for programs that read it.
 
-`llms.txt` lists the pages with their first sentence; `llms-full.txt` has all pages in one file, in the order of the
-table of contents.
+Each page is there as Markdown; `llms.txt` lists the pages with their first sentence; `llms-full.txt` has all pages in
+one file, in the order of the table of contents.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
 
 def write_files(app: Sphinx, error: Exception | None) -> None:
-    """Write both files, unless the build failed."""
+    """Write the files, unless the build failed."""
     if error is not None:
         return
     names = list(_in_order(app.env, app.config.root_doc))
     texts = {name: without_site_parts(Path(app.srcdir, f"{name}.md").read_text(encoding="utf-8")) for name in names}
-    lines = [f"- [{_title(text)}]({name}.html): {_first_sentence(text)}" for name, text in texts.items()]
+    lines = [f"- [{_title(text)}]({name}.md): {_first_sentence(text)}" for name, text in texts.items()]
     index = "\n".join([f"# {app.config.project}", "", f"> {_SUMMARY}", "", "## Pages", "", *lines]) + "\n"
     Path(app.outdir, "llms.txt").write_text(index, encoding="utf-8")
+    for name, text in texts.items():
+        Path(app.outdir, f"{name}.md").write_text(text, encoding="utf-8")
     full = "\n\n".join(f"<!-- {name}.md -->\n\n{text}" for name, text in texts.items())
     Path(app.outdir, "llms-full.txt").write_text(full, encoding="utf-8")
 
