@@ -25,7 +25,7 @@ from holodeck.storage.base import Conversation, ConversationItem, ResponseStore
 MAX_PAGE_BYTES = 32 * MIB
 
 # Items that one request may add, as in OpenAI's API.
-_MAX_NEW_ITEMS = 20
+MAX_NEW_ITEMS = 20
 
 
 class Conversations:
@@ -116,7 +116,7 @@ class Conversations:
     async def _find_used_ids(self, request: Request, value: object) -> set[str]:
         """The ids of new items, as the client sent them, that the conversation already has."""
         new_ids = {entry["id"] for entry in value if _has_id(entry)} if isinstance(value, list) else set()
-        if len(new_ids) > _MAX_NEW_ITEMS:
+        if len(new_ids) > MAX_NEW_ITEMS:
             return set()
         found = [await self._store.get_item(request.path_params["id"], request.caller.id, each) for each in new_ids]
         return {item.id for item in found if item is not None}
@@ -124,8 +124,8 @@ class Conversations:
     async def _read_items(
         self, request: Request, value: object, used_ids: Collection[str] = ()
     ) -> list[dict[str, Any]]:
-        if isinstance(value, list) and len(value) > _MAX_NEW_ITEMS:
-            message = f"Invalid 'items': at most {_MAX_NEW_ITEMS} at a time."
+        if isinstance(value, list) and len(value) > MAX_NEW_ITEMS:
+            message = f"Invalid 'items': at most {MAX_NEW_ITEMS} at a time."
             raise APIError(400, message, kind="invalid_request", code="array_above_max_length", param="items")
         seal = self._seal_keys.for_caller(request.caller.id)
         sealed = SealedInput(seal, max_bytes=self._max_sealed_bytes, acquire=request.reservation.acquire)

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from holodeck.gateway.http.errors import APIError
 from holodeck.lib.limits import MAX_SHOWN_CHARS
 
-_LIST_LIMIT = 20
-_MAX_LIST_LIMIT = 100
+LIST_LIMIT = 20
+MAX_LIST_LIMIT = 100
 _ORDERS: dict[str, Literal["asc", "desc"]] = {"asc": "asc", "desc": "desc"}
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -40,7 +40,7 @@ def order_of(query: Mapping[str, str]) -> Literal["asc", "desc"]:
 
 def limit_of(query: Mapping[str, str]) -> int:
     """The largest number of entries in a page."""
-    return integer_of(query, "limit", _LIST_LIMIT, minimum=1, maximum=_MAX_LIST_LIMIT)
+    return integer_of(query, "limit", LIST_LIMIT, minimum=1, maximum=MAX_LIST_LIMIT)
 
 
 def item_not_listed_error(after: str) -> APIError:

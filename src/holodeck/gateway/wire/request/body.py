@@ -38,7 +38,7 @@ _UNSUPPORTED_FIELDS = {
 }
 _SOCKET_FIELDS = ("type", "generate", "stream", "stream_options", "background", "stream_id")
 # The same pattern as in OpenAI's packages.
-_STREAM_ID = re.compile(r"[A-Za-z0-9_.-]{1,256}")
+STREAM_ID = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 
 
 @record
@@ -177,7 +177,7 @@ def read_socket_message(
         key = "stream_options" if fields.has("stream_options") else "background"
         refuse_unsupported(key, "A WebSocket has no use for it.")
     stream_id = fields.get_text("stream_id")
-    if stream_id is not None and not _STREAM_ID.fullmatch(stream_id):
+    if stream_id is not None and not STREAM_ID.fullmatch(stream_id):
         expected = "Expected 1 to 256 letters, digits, underscores, hyphens or periods."
         refuse(f"Invalid 'stream_id': {expected}", "stream_id", "invalid_value")
     needs_model = fields.get_flag("generate") is not False
@@ -190,7 +190,7 @@ def read_socket_message(
 def stream_id_of(body: object) -> str | None:
     """The valid `stream_id` of a WebSocket message, which every event that answers it repeats. None: it has none."""
     stream_id = body.get("stream_id") if isinstance(body, dict) else None
-    return stream_id if isinstance(stream_id, str) and _STREAM_ID.fullmatch(stream_id) else None
+    return stream_id if isinstance(stream_id, str) and STREAM_ID.fullmatch(stream_id) else None
 
 
 def _read_predecessor(fields: JSONFields) -> tuple[str | None, str | None]:

@@ -24,7 +24,7 @@ AUDIO_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 """MIME types by the audio formats of the API."""
 _NO_FILES = "This gateway stores no files: send the content itself, or its URL."
 _DETAILS = ("auto", "low", "high")
-_IMAGE_DETAILS = (*_DETAILS, "original")
+IMAGE_DETAILS = (*_DETAILS, "original")
 
 
 def read_parts(value: object, path: str, *, is_assistant: bool = False) -> tuple[tuple[Part, ...], list[WirePart]]:
@@ -114,7 +114,7 @@ def _read_image(fields: JSONFields) -> Part:
     fields.refuse_present(_NO_FILES, "file_id")
     fields.refuse_present(NO_PROMPT_CACHE, "prompt_cache_breakpoint")
     url = read_image_url(fields, "image_url")
-    detail = fields.get_choice("detail", _IMAGE_DETAILS) or "auto"
+    detail = fields.get_choice("detail", IMAGE_DETAILS) or "auto"
     return ImageLink(url=url, detail=cast(Literal["auto", "low", "high", "original"], detail))
 
 

@@ -27,21 +27,21 @@ from holodeck.models.items import FunctionCall, FunctionCallOutput, Message, Rea
 
 # Key of `Reasoning.opaque` for reasoning that the provider of the Responses dialect can read again.
 _RESPONSES_PROVIDER_KEY = "responses"
-_ROLES = ("user", "assistant", "system", "developer")
-_STATUSES = ("in_progress", "completed", "incomplete")
-_MCP_STATUSES = (*_STATUSES, "calling", "failed")
+MESSAGE_ROLES = ("user", "assistant", "system", "developer")
+ITEM_STATUSES = ("in_progress", "completed", "incomplete")
+MCP_STATUSES = (*ITEM_STATUSES, "calling", "failed")
 _UNKNOWN_RESULT = "This call has been run. What came of it is not known here."
 _NO_RESULT = "This call came to no result."
 _NO_PROGRAMS = "This gateway runs no programs that call tools."
 
 
 def _read_message(fields: JSONFields, into: Input) -> None:
-    role = fields.get_choice("role", _ROLES) or fields.refuse_missing("role")
+    role = fields.get_choice("role", MESSAGE_ROLES) or fields.refuse_missing("role")
     if not fields.has("content"):
         fields.refuse_missing("content")
     content, wire_parts = read_parts(fields.pop("content"), fields.path_of("content"), is_assistant=role == "assistant")
     item_id = fields.get_text("id") or new_id("msg")
-    status = fields.get_choice("status", _STATUSES) or "completed"
+    status = fields.get_choice("status", ITEM_STATUSES) or "completed"
     phase = fields.get_choice("phase", ("commentary", "final_answer"))
     into.items.append(Message(role=cast(Role, role), content=content, id=item_id))
     entry: dict[str, Any] = {"id": item_id, "type": "message", "status": status, "role": role, "content": wire_parts}
@@ -63,7 +63,7 @@ def _read_function_call(fields: JSONFields, into: Input) -> None:
         arguments=fields.require_text("arguments"),
         id=item_id,
     )
-    status = fields.get_choice("status", _STATUSES) or "completed"
+    status = fields.get_choice("status", ITEM_STATUSES) or "completed"
     into.items.append(call)
     wire_item = {
         "id": item_id,
@@ -95,7 +95,7 @@ def _read_custom_tool_call(fields: JSONFields, into: Input) -> None:
     )
     if not fields.has("id"):
         into.generated_ids.add(call.id)
-    fields.get_choice("status", _STATUSES)
+    fields.get_choice("status", ITEM_STATUSES)
     into.items.append(call)
     into.wire_items.append({**fields.value, "type": "custom_tool_call", "id": wire_id})
 
@@ -111,7 +111,7 @@ def _read_function_call_output(fields: JSONFields, into: Input) -> None:
         fields.refuse_missing("output")
     output = fields.pop("output")
     content, parts = read_parts(output, fields.path_of("output"))
-    status = fields.get_choice("status", _STATUSES) or "completed"
+    status = fields.get_choice("status", ITEM_STATUSES) or "completed"
     into.items.append(FunctionCallOutput(call_id=call_id, content=content, id=item_id))
     wire_output = output if isinstance(output, str) else parts
     into.wire_items.append({"id": item_id, "type": kind, "status": status, "call_id": call_id, "output": wire_output})
@@ -120,7 +120,7 @@ def _read_function_call_output(fields: JSONFields, into: Input) -> None:
 def _read_tool_search_call(fields: JSONFields, into: Input) -> None:
     item_id = fields.get_text("id") or new_id("tsc")
     fields.get_choice("execution", ("client",))
-    fields.get_choice("status", _STATUSES)
+    fields.get_choice("status", ITEM_STATUSES)
     call_id = fields.require_text("call_id", max_length=MAX_CALL_ID_CHARS, may_be_empty=False)
     arguments = orjson.dumps(fields.pop("arguments")).decode()
     into.items.append(FunctionCall(call_id=call_id, name=TOOL_SEARCH, arguments=arguments, id=item_id_of(item_id)))
@@ -131,7 +131,7 @@ def _read_tool_search_output(fields: JSONFields, into: Input) -> None:
     """Read the tools that a search has found. The model gets them as text; `add_found_tools` offers them later."""
     item_id = fields.get_text("id") or new_id("tso")
     fields.get_choice("execution", ("client",))
-    fields.get_choice("status", _STATUSES)
+    fields.get_choice("status", ITEM_STATUSES)
     call_id = fields.require_text("call_id", max_length=MAX_CALL_ID_CHARS, may_be_empty=False)
     tools = fields.value.get("tools") or []
     read_found_tools(fields, {})
@@ -149,7 +149,7 @@ def _refuse_indirect_call(fields: JSONFields) -> None:
 
 def _read_reasoning(fields: JSONFields, into: Input) -> None:
     item_id = fields.get_text("id") or new_id("rs")
-    fields.get_choice("status", _STATUSES)
+    fields.get_choice("status", ITEM_STATUSES)
     if not isinstance(fields.value.get("summary"), list):
         refuse_type(fields.path_of("summary"), "an array", fields.value.get("summary"))
     summary = _read_texts(fields, "summary", "summary_text")
@@ -226,7 +226,7 @@ def _read_mcp_call(fields: JSONFields, into: Input) -> None:
     approval = fields.get_text("approval_request_id")
     item_id = fields.get_text("id") or (mcp_id_of(approval) if approval else new_id("mcp"))
     call = _read_server_call(fields, into, item_id)
-    status = fields.get_choice("status", _MCP_STATUSES)
+    status = fields.get_choice("status", MCP_STATUSES)
     output, error = fields.get_text("output"), fields.pop("error")
     text = output if error is None else _error_text(error)
     if text is None:

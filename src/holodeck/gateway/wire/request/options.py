@@ -25,10 +25,10 @@ MAX_PENALTY = 2.0
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 VERBOSITIES = ("low", "medium", "high")
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
-_LOGPROBS = "message.output_text.logprobs"
-_INCLUDABLE = (
+LOGPROBS = "message.output_text.logprobs"
+INCLUDABLE = (
     ENCRYPTED_REASONING,
-    _LOGPROBS,
+    LOGPROBS,
     "message.input_image.image_url",
     # Results of tools that no request can use here, so there is never anything to include.
     "file_search_call.results",
@@ -38,7 +38,7 @@ _INCLUDABLE = (
     "code_interpreter_call.outputs",
 )
 _NO_LOGPROBS = "The models behind this gateway report no log probabilities."
-_SUMMARIES = ("auto", "concise", "detailed")
+SUMMARIES = ("auto", "concise", "detailed")
 _TEXT_FORMAT: Mapping[str, Any] = {"type": "text"}
 
 
@@ -182,9 +182,9 @@ def read_include(fields: JSONFields) -> frozenset[str]:
     if not wanted:
         return frozenset()
     for index, value in enumerate(wanted):
-        if value not in _INCLUDABLE:
-            refuse_choice(f"include[{index}]", value, _INCLUDABLE)
-        if value == _LOGPROBS:
+        if value not in INCLUDABLE:
+            refuse_choice(f"include[{index}]", value, INCLUDABLE)
+        if value == LOGPROBS:
             refuse_unsupported(f"include[{index}]", _NO_LOGPROBS)
     return frozenset(wanted)
 
@@ -204,8 +204,8 @@ def _read_reasoning_options(fields: JSONFields) -> tuple[str | None, str | None]
     if inner is None:
         return None, None
     effort = inner.get_choice("effort", EFFORTS)
-    older = inner.get_choice("generate_summary", _SUMMARIES)
-    summary = inner.get_choice("summary", _SUMMARIES) or older
+    older = inner.get_choice("generate_summary", SUMMARIES)
+    summary = inner.get_choice("summary", SUMMARIES) or older
     for key, only in (("mode", "standard"), ("context", "auto")):
         if inner.get_text(key) not in (None, only):
             refuse_unsupported(inner.path_of(key), "The models behind this gateway have one way to reason.")

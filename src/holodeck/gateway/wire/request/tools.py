@@ -26,8 +26,8 @@ from holodeck.tools.mcp.names import normalize_tool_name
 _TEXT_ARGUMENT = "input"
 _NAMESPACE_SEPARATOR = "__"
 TOOL_SEARCH = "tool_search"
-_FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]+")
-_CHOICE_MODES = ("none", "auto", "required")
+FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+CHOICE_MODES = ("none", "auto", "required")
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _NO_OPENAI_TOOLS = "This gateway runs none of OpenAI's own tools; an MCP server may do the same."
 _TOOL_TYPE_ADVICE = {
@@ -138,7 +138,7 @@ def read_found_tools(fields: JSONFields, aliases: dict[str, ClientToolAlias]) ->
 def read_function_spec(fields: JSONFields, schemas: RequestSchemas) -> ToolSpec:
     """Read name, description, parameters and `strict` from the object that has them."""
     name = fields.require_text("name", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False)
-    if not _FUNCTION_NAME.fullmatch(name):
+    if not FUNCTION_NAME.fullmatch(name):
         where = fields.path_of("name")
         message = f"Invalid '{where}': string does not match pattern. Expected letters, digits, '_' and '-'."
         refuse(message, where, "invalid_value")
@@ -166,8 +166,8 @@ def read_tool_choice(value: object) -> RequestToolChoice:
     if value is None:
         return _AUTO_CHOICE
     if isinstance(value, str):
-        if value not in _CHOICE_MODES:
-            refuse_choice("tool_choice", value, _CHOICE_MODES)
+        if value not in CHOICE_MODES:
+            refuse_choice("tool_choice", value, CHOICE_MODES)
         return RequestToolChoice(mode=cast(Literal["auto", "required", "none"], value), echo=value)
     if not isinstance(value, dict):
         refuse_type("tool_choice", "a string or an object", value)
@@ -323,7 +323,7 @@ def _check_unique_names(names: list[str], field_name: str) -> None:
 
 
 def _read_allowed_tools(fields: JSONFields, value: Mapping[str, Any]) -> RequestToolChoice:
-    mode = fields.get_choice("mode", _CHOICE_MODES) or "auto"
+    mode = fields.get_choice("mode", CHOICE_MODES) or "auto"
     if not fields.has("tools"):
         fields.refuse_missing("tools")
     allowed = []
