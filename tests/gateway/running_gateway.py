@@ -1,6 +1,6 @@
 """A gateway as its users meet it: the real service on a free port, a scripted model and MCP servers behind it.
 
-Whatever it answers is held against the Open Responses contract, where that applies.
+Whatever it answers is held against the Open Responses contract, where that applies, and against its own document.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 import orjson
+from gateway.documented_gateway import check_traffic
 from gateway.wire.open_responses_contract import contract_problems, event_contract_problems
 from openai import AsyncOpenAI
 
@@ -118,6 +119,7 @@ async def run_gateway(
         file.write_bytes(orjson.dumps(gateway_config(scripted.url, mcp or {}, keys, admins) | config))
         loaded = read_gateway(file, environ=environ or {}, home=folder)
         service = Service(loaded, build_backends(loaded, environ=environ or {}))
+        problems = check_traffic(service.app)
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         running = asyncio.create_task(service.run(ready.set_result))
         running.add_done_callback(lambda _: ready.cancel())
@@ -132,6 +134,7 @@ async def run_gateway(
             await clients.aclose()
             service.stop()
             await running
+        assert not problems, "\n".join(["What the gateway did is not what its OpenAPI document says:", *problems])
 
 
 def gateway_config(

@@ -9,6 +9,7 @@ from holodeck.gateway.endpoints.compact import ContextEndpoints
 from holodeck.gateway.endpoints.conversations import Conversations
 from holodeck.gateway.endpoints.responses import Responses
 from holodeck.gateway.http.request import Route
+from holodeck.gateway.openapi.endpoint import DocumentEndpoint
 
 
 def build_routes(
@@ -20,7 +21,8 @@ def build_routes(
 ) -> list[Route]:
     """Build every route, with the key that it needs and whether it counts against the limits of its caller."""
     items, server = "/v1/conversations/{id}/items", "/v1/mcp/servers/{name}"
-    return [
+    document = DocumentEndpoint()
+    document.routes = [
         Route(method="POST", path="/v1/responses", handler=responses.create),
         Route(method="POST", path="/v1/responses/compact", handler=context.compact),
         Route(method="POST", path="/v1/responses/input_tokens", handler=context.count_input_tokens),
@@ -47,4 +49,6 @@ def build_routes(
         Route(method="GET", path="/metrics", handler=admin.get_metrics, is_admin=True, is_counted=False),
         Route(method="GET", path="/healthz", handler=admin.get_health, is_public=True),
         Route(method="GET", path=READY_PATH, handler=admin.get_readiness, is_public=True),
+        Route(method="GET", path="/openapi.json", handler=document.get, is_public=True),
     ]
+    return document.routes

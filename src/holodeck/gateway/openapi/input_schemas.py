@@ -1,0 +1,401 @@
+"""Schemas of what a request contains: input items, content parts, tools and tool choices.
+
+Limits and choices are those of the readers in `wire/request`, so that both always agree.
+"""
+
+from __future__ import annotations
+
+from holodeck.gateway.openapi.schema import (
+    Schema,
+    any_of,
+    array,
+    body_of,
+    boolean,
+    choice,
+    constant,
+    mapping,
+    only,
+    ref,
+    string,
+    variants,
+)
+from holodeck.gateway.wire.request.content_parts import AUDIO_TYPES, IMAGE_DETAILS
+from holodeck.gateway.wire.request.input_items import ITEM_STATUSES, MCP_STATUSES, MESSAGE_ROLES
+from holodeck.gateway.wire.request.mcp_declarations import MAX_REQUEST_HEADERS
+from holodeck.gateway.wire.request.tools import CHOICE_MODES, FUNCTION_NAME
+from holodeck.lib.limits import (
+    MAX_CALL_ID_CHARS,
+    MAX_FILE_DATA_CHARS,
+    MAX_IMAGE_URL_CHARS,
+    MAX_INPUT_TEXT_CHARS,
+    MAX_REQUEST_TOOLS,
+    MAX_TOOL_NAME_CHARS,
+)
+
+WEB_URL = "^https?://"
+IMAGE_URL = "^(https?://|data:image/)"
+LONG_TEXT = string(max_length=MAX_INPUT_TEXT_CHARS)
+JSON_SCHEMA = mapping("A JSON Schema.")
+_PART_TYPES = {
+    "input_text": "InputText",
+    "input_image": "InputImage",
+    "input_file": "InputFile",
+    "input_audio": "InputAudio",
+    "output_text": "SentOutputText",
+    "refusal": "SentRefusal",
+}
+_ITEM_TYPES = {
+    "message": "InputMessage",
+    "function_call": "InputFunctionCall",
+    "function_call_output": "FunctionCallOutput",
+    "custom_tool_call": "InputCustomToolCall",
+    "custom_tool_call_output": "CustomToolCallOutput",
+    "tool_search_call": "InputToolSearchCall",
+    "tool_search_output": "ToolSearchOutput",
+    "reasoning": "InputReasoning",
+    "compaction": "Compaction",
+    "mcp_list_tools": "InputMCPListTools",
+    "mcp_call": "InputMCPCall",
+    "mcp_approval_request": "InputMCPApprovalRequest",
+    "mcp_approval_response": "MCPApprovalResponse",
+    "item_reference": "ItemReference",
+}
+_FOUND_TYPES = {"function": "FunctionTool", "custom": "CustomTool", "namespace": "NamespaceTool"}
+_TOOL_TYPES = {**_FOUND_TYPES, "tool_search": "ToolSearchTool", "mcp": "MCPTool"}
+
+
+def part_schemas() -> dict[str, Schema]:
+    """The parts of a message or of a tool's output."""
+    sound = body_of(
+        {"data": string("Base64.", max_length=MAX_FILE_DATA_CHARS), "format": choice(AUDIO_TYPES)},
+        required=("data", "format"),
+    )
+    return {
+        "InputPart": variants(_PART_TYPES, "A part of a message or of a tool's output."),
+        "InputText": body_of({"type": constant("input_text"), "text": LONG_TEXT}, required=("type", "text")),
+        "InputImage": body_of(
+            {
+                "type": constant("input_image"),
+                "image_url": string(
+                    "An http or https URL, or a data URL with an image.",
+                    max_length=MAX_IMAGE_URL_CHARS,
+                    pattern=IMAGE_URL,
+                    example="https://example.com/chart.png",
+                ),
+                "detail": choice(IMAGE_DETAILS, "How closely the model looks at it."),
+            },
+            required=("type", "image_url"),
+        ),
+        "InputFile": body_of(
+            {
+                "type": constant("input_file"),
+                "filename": string(),
+                "file_data": string("The content, as base64 or as a data URL.", max_length=MAX_FILE_DATA_CHARS),
+                "file_url": string(
+                    "An http or https URL, instead of the content.",
+                    pattern=WEB_URL,
+                    example="https://example.com/report.pdf",
+                ),
+                "detail": choice(("auto",)),
+            },
+            required=("type",),
+        ),
+        "InputAudio": body_of(
+            {"type": constant("input_audio"), "input_audio": sound}, required=("type", "input_audio")
+        ),
+        "SentOutputText": body_of(
+            {
+                "type": constant("output_text"),
+                "text": LONG_TEXT,
+                "annotations": array({}),
+                "logprobs": array({}),
+                "parsed": {"description": "Ignored: some SDKs send the parsed text back."},
+            },
+            "Text of an earlier answer, sent back.",
+            required=("type", "text"),
+        ),
+        "SentRefusal": body_of({"type": constant("refusal"), "refusal": LONG_TEXT}, required=("type", "refusal")),
+    }
+
+
+def item_schemas() -> dict[str, Schema]:
+    """The items of an input, by the names of their schemas."""
+    return {
+        "InputItem": variants(
+            _ITEM_TYPES, "One item of an input. `type` may be left out in a message and a reference."
+        ),
+        **_message_schemas(),
+        **_client_call_schemas(),
+        **_server_call_schemas(),
+    }
+
+
+def _item(kind: str, fields: dict[str, Schema], about: str, *, required: tuple[str, ...]) -> Schema:
+    common = {"type": constant(kind), "id": string("Left out: a new one."), "created_by": {"description": "Ignored."}}
+    return body_of({**common, **fields}, about, required=required)
+
+
+def _message_schemas() -> dict[str, Schema]:
+    content = any_of(LONG_TEXT, array(ref("InputPart")))
+    return {
+        "InputMessage": _item(
+            "message",
+            {
+                "role": choice(MESSAGE_ROLES),
+                "content": content,
+                "status": choice(ITEM_STATUSES),
+                "phase": choice(("commentary", "final_answer")),
+            },
+            "A message. One of the assistant has only text and refusals.",
+            required=("role", "content"),
+        ),
+        "InputReasoning": _item(
+            "reasoning",
+            {
+                "summary": array(_thought("summary_text")),
+                "content": array(_thought("reasoning_text")),
+                "encrypted_content": string("As an earlier response had it."),
+                "status": choice(ITEM_STATUSES),
+            },
+            "Reasoning of an earlier response, sent back.",
+            required=("type", "summary"),
+        ),
+        "Compaction": _item(
+            "compaction",
+            {"encrypted_content": string(max_length=4 * MAX_INPUT_TEXT_CHARS)},
+            "A whole conversation, as `/v1/responses/compact` returned it.",
+            required=("type", "encrypted_content"),
+        ),
+        "ItemReference": body_of(
+            {"type": constant("item_reference"), "id": string("The id of a stored item.", min_length=1)},
+            "Stands for a stored item.",
+            required=("id",),
+        ),
+    }
+
+
+def _thought(kind: str) -> Schema:
+    return body_of({"type": choice((kind, "text")), "text": LONG_TEXT}, required=("type", "text"))
+
+
+def _client_call_schemas() -> dict[str, Schema]:
+    call_id = string("Ties an output to its call.", max_length=MAX_CALL_ID_CHARS, min_length=1)
+    name = string(max_length=2 * MAX_TOOL_NAME_CHARS, min_length=1)
+    namespace = string(max_length=MAX_TOOL_NAME_CHARS)
+    direct = {"caller": mapping(properties={"type": constant("direct")}, required=["type"])}
+    call = {"call_id": call_id, "name": name, "namespace": namespace, "status": choice(ITEM_STATUSES), **direct}
+    output = {
+        "call_id": call_id,
+        "output": any_of(LONG_TEXT, array(ref("InputPart"))),
+        "status": choice(ITEM_STATUSES),
+        "name": string("Ignored: the call has it."),
+        "namespace": string("Ignored."),
+        **direct,
+    }
+    search = {"call_id": call_id, "execution": choice(("client",)), "status": choice(ITEM_STATUSES)}
+    return {
+        "InputFunctionCall": _item(
+            "function_call",
+            {**call, "arguments": string("JSON."), "parsed_arguments": {"description": "Ignored."}},
+            "A call of one of your functions, sent back.",
+            required=("type", "call_id", "name", "arguments"),
+        ),
+        "FunctionCallOutput": _item(
+            "function_call_output",
+            output,
+            "The output of one of your functions.",
+            required=("type", "call_id", "output"),
+        ),
+        "InputCustomToolCall": _item(
+            "custom_tool_call",
+            {**call, "input": LONG_TEXT},
+            "A call of one of your tools that take text, sent back.",
+            required=("type", "call_id", "name", "input"),
+        ),
+        "CustomToolCallOutput": _item(
+            "custom_tool_call_output",
+            output,
+            "The output of one of your tools that take text.",
+            required=("type", "call_id", "output"),
+        ),
+        "InputToolSearchCall": _item(
+            "tool_search_call",
+            {**search, "arguments": {}},
+            "A search for tools, sent back.",
+            required=("type", "call_id"),
+        ),
+        "ToolSearchOutput": _item(
+            "tool_search_output",
+            {**search, "tools": array(variants(_FOUND_TYPES), max_items=MAX_REQUEST_TOOLS)},
+            "The tools that your search has found. The model can call them from now on.",
+            required=("type", "call_id"),
+        ),
+    }
+
+
+def _server_call_schemas() -> dict[str, Schema]:
+    label, name = string("The server.", min_length=1), string("The tool.", min_length=1)
+    call = {"server_label": label, "name": name, "arguments": string("JSON.")}
+    listed = body_of(
+        {"name": name, "description": string(), "input_schema": JSON_SCHEMA, "annotations": mapping()},
+        required=("name", "input_schema"),
+    )
+    return {
+        "InputMCPListTools": _item(
+            "mcp_list_tools",
+            {"server_label": label, "tools": array(listed), "error": string()},
+            "The tools of a server, sent back. They are not listed another time.",
+            required=("type", "server_label", "tools"),
+        ),
+        "InputMCPCall": _item(
+            "mcp_call",
+            {
+                **call,
+                "approval_request_id": string(),
+                "status": choice(MCP_STATUSES),
+                "output": string(),
+                "error": {"description": "A text or an object, as an earlier response had it."},
+            },
+            "A call that the gateway has run, sent back.",
+            required=("type", "server_label", "name", "arguments"),
+        ),
+        "InputMCPApprovalRequest": _item(
+            "mcp_approval_request",
+            call,
+            "A request for approval, sent back unchanged.",
+            required=("type", "id", "server_label", "name", "arguments"),
+        ),
+        "MCPApprovalResponse": _item(
+            "mcp_approval_response",
+            {
+                "approval_request_id": string("The id of the `mcp_approval_request`.", min_length=1),
+                "approve": boolean("True runs the call."),
+                "reason": string("For the model, if you refuse.", max_length=MAX_INPUT_TEXT_CHARS),
+            },
+            "Your answer to a request for approval.",
+            required=("type", "approval_request_id", "approve"),
+        ),
+    }
+
+
+def tool_schemas() -> dict[str, Schema]:
+    """The tools of a request, and the ways to choose among them."""
+    name = string(max_length=MAX_TOOL_NAME_CHARS, min_length=1, pattern=f"^{FUNCTION_NAME.pattern}$")
+    function = {
+        "name": name,
+        "description": string("When and how to use it, for the model."),
+        "parameters": JSON_SCHEMA,
+        "strict": boolean("The model must follow `parameters` exactly."),
+    }
+    deferred = {"defer_loading": boolean("Only for tools that a tool search has found.")}
+    direct = {"allowed_callers": array(choice(("direct",)))}
+    return {
+        "Tool": variants(_TOOL_TYPES, "A tool that the model may call."),
+        "FunctionTool": body_of(
+            {"type": constant("function"), **function, **deferred, **direct, "async": only(False)},
+            "A function that your program runs.",
+            required=("type", "name"),
+        ),
+        "CustomTool": body_of(
+            {"type": constant("custom"), **function, **deferred, "format": mapping("Such as a grammar.")},
+            "A tool of your program that takes text instead of arguments.",
+            required=("type", "name"),
+        ),
+        "NamespaceTool": body_of(
+            {
+                "type": constant("namespace"),
+                "name": string(max_length=MAX_TOOL_NAME_CHARS, min_length=1),
+                "description": string(),
+                "tools": array(
+                    variants({"function": "FunctionTool", "custom": "CustomTool"}), max_items=MAX_REQUEST_TOOLS
+                ),
+            },
+            "Tools of your program under a common name.",
+            required=("type", "name"),
+        ),
+        "ToolSearchTool": body_of(
+            {
+                "type": constant("tool_search"),
+                "execution": constant("client"),
+                "description": string(),
+                "parameters": JSON_SCHEMA,
+            },
+            "A search for more tools, which your program makes.",
+            required=("type", "execution"),
+        ),
+        "FunctionDefinition": body_of(function, required=("name",)),
+        **_declaration_schemas(direct),
+        **_tool_choice_schemas(),
+    }
+
+
+def _declaration_schemas(direct: dict[str, Schema]) -> dict[str, Schema]:
+    approval = body_of({"always": ref("ToolFilter"), "never": ref("ToolFilter")})
+    return {
+        "MCPTool": body_of(
+            {
+                "type": constant("mcp"),
+                "server_label": string(
+                    "The name of a server of the gateway, or a name for the one at `server_url`.",
+                    max_length=MAX_TOOL_NAME_CHARS,
+                    min_length=1,
+                ),
+                "server_url": string(
+                    "A server that the gateway does not have. The operator must allow it.",
+                    max_length=MAX_INPUT_TEXT_CHARS,
+                    pattern=WEB_URL,
+                    example="https://example.com/mcp",
+                ),
+                "server_description": string(max_length=MAX_INPUT_TEXT_CHARS),
+                "authorization": string("An access token for the server. Never stored."),
+                "headers": mapping(
+                    "HTTP headers for the server. Never stored.",
+                    additionalProperties=string(),
+                    maxProperties=MAX_REQUEST_HEADERS,
+                ),
+                "allowed_tools": any_of(array(string()), ref("ToolFilter"), about="Left out: all tools."),
+                "require_approval": any_of(
+                    choice(("always", "never")), approval, about="Which calls you approve. Left out: `always`."
+                ),
+                "defer_loading": only(False),
+                **direct,
+            },
+            "An MCP server, whose tools the gateway runs.",
+            required=("type", "server_label"),
+        ),
+        "ToolFilter": any_of(
+            array(string()),
+            body_of({"tool_names": array(string("A name, or a pattern with `*`.")), "read_only": boolean()}),
+            about="Some tools of a server.",
+        ),
+    }
+
+
+def _tool_choice_schemas() -> dict[str, Schema]:
+    named = body_of(
+        {"type": choice(("function", "custom")), "name": string(min_length=1), "namespace": string()},
+        "One of your tools.",
+        required=("type", "name"),
+    )
+    server = body_of(
+        {"type": constant("mcp"), "server_label": string(min_length=1), "name": string("Left out: any of its tools.")},
+        "A tool of an MCP server.",
+        required=("type", "server_label"),
+    )
+    return {
+        "ToolReference": any_of(named, server),
+        "ToolChoice": any_of(
+            choice(CHOICE_MODES),
+            ref("ToolReference"),
+            body_of(
+                {
+                    "type": constant("allowed_tools"),
+                    "mode": choice(CHOICE_MODES),
+                    "tools": array(ref("ToolReference"), max_items=MAX_REQUEST_TOOLS, min_items=1),
+                },
+                "Only these tools.",
+                required=("type", "tools"),
+            ),
+            about="Whether the model may, must or must not call tools, and which.",
+        ),
+    }

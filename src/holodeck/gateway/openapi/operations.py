@@ -1,0 +1,332 @@
+"""What each route does, for the reader of the document: its fields, replies, errors and an example.
+
+A route without an entry here, and an entry without a route, fail a test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from holodeck.gateway.endpoints.responses import MAX_SEQUENCE_NUMBER
+from holodeck.gateway.http.error_codes import ErrorGroup
+from holodeck.gateway.http.query import LIST_LIMIT, MAX_LIST_LIMIT
+from holodeck.gateway.http.replies import JSON
+from holodeck.gateway.openapi import examples
+from holodeck.gateway.openapi.schema import Schema, boolean, choice, integer, string
+
+_INPUT_ERRORS: tuple[ErrorGroup, ...] = ("fields", "input", "continuation", "servers", "model", "lookup", "storage")
+_STORED_ERRORS: tuple[ErrorGroup, ...] = ("lookup", "storage")
+_PAGE = {
+    "order": choice(("asc", "desc"), "`desc`, the default, has the newest first."),
+    "after": string("The id of the last item of the page before."),
+    "limit": integer(f"Items of a page. Left out: {LIST_LIMIT}.", minimum=1, maximum=MAX_LIST_LIMIT),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """The description of one route."""
+
+    id: str
+    tag: str
+    summary: str
+    description: str
+    reply: str
+    """The name of the schema of a successful reply, or its media type where that is no JSON."""
+    example: Any
+    body: str | None = None
+    """The name of the schema of the request body."""
+    is_body_required: bool = True
+    example_body: Any = None
+    stream: str | None = None
+    """The name of the schema of each event, for routes that can stream."""
+    query: dict[str, Schema] | None = None
+    errors: tuple[ErrorGroup, ...] = ()
+    """Beside those that the flags of the route imply."""
+    media_type: str = JSON
+    unready_reply: str | None = None
+    """The name of the schema of a reply with status 503 that is no error."""
+
+
+TAGS = {
+    "Responses": (
+        "A response is one answer of the model, with the tool calls that it took.\n\n"
+        "The same requests can be sent over a WebSocket: open `/v1/responses` with the `Authorization` header, and "
+        "send each request as a text message (schema `SocketMessage`: the body of `POST /v1/responses` with "
+        '`"type": "response.create"`). The events of the response come back as messages, each one JSON object '
+        "(schema `ResponseEvent`). One response runs at a time, and further messages wait. A message that is refused "
+        "is answered by an `error` message (schema `SocketError`), and the connection stays open. With "
+        '`"store": false` a message can still continue the latest responses of its own connection.'
+    ),
+    "Chat completions": "The older API, with the same models and tools. Nothing is stored.",
+    "Conversations": "A conversation stores items. Responses that name it read and extend it.",
+    "Models": "The models and agents of this gateway.",
+    "MCP servers": "The MCP servers of this gateway. These routes need an operator's key.",
+    "Operation": "Health, metrics and this document.",
+}
+"""What belongs together, in the order of the document."""
+
+OPERATIONS: dict[tuple[str, str], Operation] = {
+    ("POST", "/v1/responses"): Operation(
+        id="createResponse",
+        tag="Responses",
+        summary="Create a response",
+        description=(
+            "Asks the model, runs the tool calls that it makes, and returns the answer.\n\n"
+            "With `stream` the reply is a stream of events, which ends with `data: [DONE]`. A client that disconnects "
+            "ends the run. With `background` the reply is the queued response, and the run needs no client."
+        ),
+        body="CreateResponse",
+        example_body={"model": "demo", "input": "Hello"},
+        reply="Response",
+        example=examples.RESPONSE,
+        stream="ResponseEvent",
+        errors=(*_INPUT_ERRORS, "run"),
+    ),
+    ("POST", "/v1/responses/compact"): Operation(
+        id="compactConversation",
+        tag="Responses",
+        summary="Compact a conversation",
+        description=(
+            "Returns one item that holds the whole conversation, encrypted. Send it as the first item of your next "
+            "input, instead of all the others. Nothing is lost: the items are compressed, not summarized."
+        ),
+        body="CompactConversation",
+        example_body={"model": "demo", "input": "Hello"},
+        reply="CompactedConversation",
+        example=examples.COMPACTED,
+        errors=_INPUT_ERRORS,
+    ),
+    ("POST", "/v1/responses/input_tokens"): Operation(
+        id="countInputTokens",
+        tag="Responses",
+        summary="Count the tokens of a request",
+        description="Estimates the input tokens of a request, with the tools that the model would be offered.",
+        body="CreateResponse",
+        example_body={"model": "demo", "input": "Hello"},
+        reply="InputTokens",
+        example=examples.INPUT_TOKENS,
+        errors=_INPUT_ERRORS,
+    ),
+    ("GET", "/v1/responses/{id}"): Operation(
+        id="getResponse",
+        tag="Responses",
+        summary="Get a response",
+        description=(
+            "The current state of a stored response. With `stream`, its events: those of the past, and then those that "
+            "follow until its end."
+        ),
+        query={
+            "stream": boolean("True: the reply is a stream of events."),
+            "starting_after": integer(
+                "With `stream`: only events after this number.", minimum=-1, maximum=MAX_SEQUENCE_NUMBER
+            ),
+        },
+        reply="Response",
+        example=examples.RESPONSE,
+        stream="ResponseEvent",
+        errors=(*_STORED_ERRORS, "query", "limits"),
+    ),
+    ("DELETE", "/v1/responses/{id}"): Operation(
+        id="deleteResponse",
+        tag="Responses",
+        summary="Delete a response",
+        description="A response that is not finished is cancelled first.",
+        reply="DeletedResponse",
+        example=examples.DELETED_RESPONSE,
+        errors=_STORED_ERRORS,
+    ),
+    ("POST", "/v1/responses/{id}/cancel"): Operation(
+        id="cancelResponse",
+        tag="Responses",
+        summary="Cancel a background response",
+        description="Returns the response. A finished one stays as it is. Only background responses can be cancelled.",
+        reply="Response",
+        example=examples.CANCELLED_RESPONSE,
+        errors=(*_STORED_ERRORS, "fields"),
+    ),
+    ("GET", "/v1/responses/{id}/input_items"): Operation(
+        id="listInputItems",
+        tag="Responses",
+        summary="List the input items of a response",
+        description="A page of the items that the request of the response had.",
+        query=_PAGE,
+        reply="ItemList",
+        example=examples.INPUT_ITEMS,
+        errors=(*_STORED_ERRORS, "query"),
+    ),
+    ("POST", "/v1/chat/completions"): Operation(
+        id="createChatCompletion",
+        tag="Chat completions",
+        summary="Create a chat completion",
+        description=(
+            "Asks the model, runs the calls of MCP tools that it makes, and returns one message. With `stream` the "
+            "reply is a stream of chunks, which ends with `data: [DONE]`."
+        ),
+        body="CreateChatCompletion",
+        example_body={"model": "demo", "messages": [{"role": "user", "content": "Hello"}]},
+        reply="ChatCompletion",
+        example=examples.CHAT_COMPLETION,
+        stream="ChatEvent",
+        errors=("fields", "continuation", "model", "run"),
+    ),
+    ("POST", "/v1/conversations"): Operation(
+        id="createConversation",
+        tag="Conversations",
+        summary="Create a conversation",
+        description="The body may be empty.",
+        body="CreateConversation",
+        is_body_required=False,
+        example_body={"items": [{"role": "user", "content": "Hello"}], "metadata": {"topic": "greetings"}},
+        reply="Conversation",
+        example=examples.CONVERSATION,
+        errors=("fields", "input", "storage"),
+    ),
+    ("GET", "/v1/conversations/{id}"): Operation(
+        id="getConversation",
+        tag="Conversations",
+        summary="Get a conversation",
+        description="The conversation without its items.",
+        reply="Conversation",
+        example=examples.CONVERSATION,
+        errors=_STORED_ERRORS,
+    ),
+    ("POST", "/v1/conversations/{id}"): Operation(
+        id="updateConversation",
+        tag="Conversations",
+        summary="Replace the metadata of a conversation",
+        description="The items stay as they are.",
+        body="UpdateConversation",
+        example_body={"metadata": {"topic": "small talk"}},
+        reply="Conversation",
+        example={**examples.CONVERSATION, "metadata": {"topic": "small talk"}},
+        errors=(*_STORED_ERRORS, "fields"),
+    ),
+    ("DELETE", "/v1/conversations/{id}"): Operation(
+        id="deleteConversation",
+        tag="Conversations",
+        summary="Delete a conversation",
+        description="Its items are deleted with it; its responses are not.",
+        reply="DeletedConversation",
+        example=examples.DELETED_CONVERSATION,
+        errors=_STORED_ERRORS,
+    ),
+    ("POST", "/v1/conversations/{id}/items"): Operation(
+        id="addItems",
+        tag="Conversations",
+        summary="Add items to a conversation",
+        description="Returns the items with their ids.",
+        body="AddItems",
+        example_body={"items": [{"role": "user", "content": "How are you?"}]},
+        reply="ItemList",
+        example=examples.ADDED_ITEMS,
+        errors=(*_STORED_ERRORS, "fields", "input"),
+    ),
+    ("GET", "/v1/conversations/{id}/items"): Operation(
+        id="listItems",
+        tag="Conversations",
+        summary="List the items of a conversation",
+        description="A page of the items.",
+        query=_PAGE,
+        reply="ItemList",
+        example=examples.CONVERSATION_ITEMS,
+        errors=(*_STORED_ERRORS, "query"),
+    ),
+    ("GET", "/v1/conversations/{id}/items/{item_id}"): Operation(
+        id="getItem",
+        tag="Conversations",
+        summary="Get an item",
+        description="One item of a conversation.",
+        reply="StoredItem",
+        example=examples.SECOND_ITEM,
+        errors=_STORED_ERRORS,
+    ),
+    ("DELETE", "/v1/conversations/{id}/items/{item_id}"): Operation(
+        id="deleteItem",
+        tag="Conversations",
+        summary="Delete an item",
+        description="Returns the conversation.",
+        reply="Conversation",
+        example={**examples.CONVERSATION, "metadata": {"topic": "small talk"}},
+        errors=_STORED_ERRORS,
+    ),
+    ("GET", "/v1/models"): Operation(
+        id="listModels",
+        tag="Models",
+        summary="List the models",
+        description="Models and agents, by the names that `model` can have.",
+        reply="ModelList",
+        example=examples.MODELS,
+    ),
+    ("GET", "/v1/models/{id}"): Operation(
+        id="getModel",
+        tag="Models",
+        summary="Get a model",
+        description="The name may contain slashes.",
+        reply="Model",
+        example=examples.MODEL,
+        errors=("lookup",),
+    ),
+    ("GET", "/v1/mcp/servers"): Operation(
+        id="listServers",
+        tag="MCP servers",
+        summary="List the MCP servers",
+        description="The servers of the gateway and of its agents, with the state of their connections.",
+        reply="MCPServerList",
+        example=examples.SERVERS,
+    ),
+    ("GET", "/v1/mcp/servers/{name}/tools"): Operation(
+        id="listServerTools",
+        tag="MCP servers",
+        summary="List the tools of a server",
+        description="If the server cannot list them, `data` is empty and `error` has the reason.",
+        reply="ServerToolList",
+        example=examples.SERVER_TOOLS,
+        errors=("lookup",),
+    ),
+    ("POST", "/v1/mcp/servers/{name}/refresh"): Operation(
+        id="refreshServer",
+        tag="MCP servers",
+        summary="Reconnect to a server",
+        description="Waits for the new connection. `last_error` says why there is none.",
+        reply="MCPServer",
+        example=examples.SERVER,
+        errors=("lookup",),
+    ),
+    ("GET", "/metrics"): Operation(
+        id="getMetrics",
+        tag="Operation",
+        summary="Get the metrics",
+        description="Counters, gauges and histograms in the text format of Prometheus. Needs an operator's key.",
+        reply="string",
+        media_type="text/plain",
+        example=examples.METRICS,
+    ),
+    ("GET", "/healthz"): Operation(
+        id="getHealth",
+        tag="Operation",
+        summary="Check that the process answers",
+        description="For a supervisor that restarts a process which hangs.",
+        reply="Health",
+        example=examples.HEALTH,
+    ),
+    ("GET", "/readyz"): Operation(
+        id="getReadiness",
+        tag="Operation",
+        summary="Check that the gateway can serve",
+        description="For a load balancer. 503 without storage, and while the gateway shuts down.",
+        reply="Health",
+        example=examples.HEALTH,
+        errors=("drain",),
+        unready_reply="Health",
+    ),
+    ("GET", "/openapi.json"): Operation(
+        id="getDocument",
+        tag="Operation",
+        summary="Get this document",
+        description="It has no secrets, and is the same for every caller.",
+        reply="object",
+        example=None,
+    ),
+}

@@ -1,0 +1,402 @@
+"""Schemas of what the gateway sends: resources, output items and chat completions."""
+
+from __future__ import annotations
+
+from holodeck.gateway.http.error_codes import ERROR_CODES
+from holodeck.gateway.openapi.body_schemas import METADATA
+from holodeck.gateway.openapi.schema import (
+    Schema,
+    any_of,
+    array,
+    boolean,
+    choice,
+    constant,
+    integer,
+    mapping,
+    nullable,
+    number,
+    record_of,
+    ref,
+    string,
+    variants,
+)
+from holodeck.gateway.wire.chat.request import REASONING_FIELD
+from holodeck.gateway.wire.request.body import SERVICE_TIERS
+from holodeck.gateway.wire.request.input_items import ITEM_STATUSES
+from holodeck.gateway.wire.request.options import EFFORTS, MAX_PENALTY, MAX_TEMPERATURE, SUMMARIES, VERBOSITIES
+from holodeck.gateway.wire.response.resource import ERROR_TYPES
+from holodeck.tools.mcp.connection.connection import ConnectionState
+from holodeck.tools.mcp.protocol.versions import ProtocolEra
+
+RESPONSE_STATUSES = ("queued", "in_progress", "completed", "requires_action", "incomplete", "failed", "cancelled")
+INCOMPLETE_REASONS = ("max_output_tokens", "content_filter", "max_turns", "cancelled")
+_TIME = integer("Seconds since 1970.")
+_NULLABLE_TEXT = nullable(string())
+_OUTPUT_ITEM_TYPES = {
+    "message": "Message",
+    "reasoning": "Reasoning",
+    "function_call": "FunctionCall",
+    "function_call_output": "FunctionCallResult",
+    "custom_tool_call": "CustomToolCall",
+    "tool_search_call": "ToolSearchCall",
+    "mcp_list_tools": "MCPListTools",
+    "mcp_call": "MCPCall",
+    "mcp_approval_request": "MCPApprovalRequest",
+}
+
+
+def build_reply_schemas() -> dict[str, Schema]:
+    """Everything that a reply can contain, by the name of its schema."""
+    return {
+        "Error": _error_schema(),
+        "Response": _response_schema(),
+        "Usage": _usage_schema(),
+        **_output_item_schemas(),
+        **_resource_schemas(),
+        **_list_schemas(),
+        **_chat_reply_schemas(),
+    }
+
+
+def _error_schema() -> Schema:
+    codes = list(dict.fromkeys(each.code for each in ERROR_CODES))
+    kinds = dict.fromkeys(each.kind for each in ERROR_CODES)
+    return record_of(
+        {
+            "error": record_of(
+                {
+                    "message": string("What happened, and what to do."),
+                    "type": choice(kinds),
+                    "code": {"enum": codes, "description": "For programs. Null where there is none."},
+                    "param": nullable(string("The field of the request, such as `input[2].content`.")),
+                    "response_id": string("In the error of a failed run: the response."),
+                },
+                optional=("response_id",),
+            )
+        }
+    )
+
+
+def _response_schema() -> Schema:
+    text = record_of({"format": mapping(), "verbosity": choice(VERBOSITIES)})
+    reasoning = record_of({"effort": nullable(choice(EFFORTS)), "summary": nullable(choice(SUMMARIES))})
+    error = record_of({"code": choice((*ERROR_TYPES, "server_error")), "message": string()})
+    return record_of(
+        {
+            "id": string(),
+            "object": constant("response"),
+            "created_at": _TIME,
+            "completed_at": nullable(_TIME),
+            "status": choice(RESPONSE_STATUSES),
+            "incomplete_details": nullable(record_of({"reason": choice(INCOMPLETE_REASONS)})),
+            "output": array(ref("OutputItem")),
+            "error": nullable(error),
+            "usage": nullable(ref("Usage")),
+            "model": string(),
+            "previous_response_id": _NULLABLE_TEXT,
+            "instructions": _NULLABLE_TEXT,
+            "tools": array(mapping(), "As the request had them, without credentials."),
+            "tool_choice": any_of(string(), mapping()),
+            "truncation": choice(("auto", "disabled")),
+            "parallel_tool_calls": boolean(),
+            "text": text,
+            "top_p": number(minimum=0, maximum=1),
+            "presence_penalty": number(minimum=-MAX_PENALTY, maximum=MAX_PENALTY),
+            "frequency_penalty": number(minimum=-MAX_PENALTY, maximum=MAX_PENALTY),
+            "top_logprobs": integer(),
+            "temperature": number(minimum=0, maximum=MAX_TEMPERATURE),
+            "reasoning": reasoning,
+            "max_output_tokens": nullable(integer()),
+            "max_tool_calls": nullable(integer()),
+            "store": boolean(),
+            "background": boolean(),
+            "service_tier": choice(SERVICE_TIERS),
+            "metadata": METADATA,
+            "safety_identifier": _NULLABLE_TEXT,
+            "prompt_cache_key": _NULLABLE_TEXT,
+            "conversation": record_of({"id": string()}),
+            "user": string(),
+        },
+        "A response. Fields that the request did not have are at their defaults.",
+        optional=("conversation", "user"),
+    )
+
+
+def _usage_schema() -> Schema:
+    return record_of(
+        {
+            "input_tokens": integer(),
+            "input_tokens_details": record_of({"cached_tokens": integer(), "cache_write_tokens": integer()}),
+            "output_tokens": integer(),
+            "output_tokens_details": record_of({"reasoning_tokens": integer()}),
+            "total_tokens": integer(),
+        },
+        "Tokens of all turns together.",
+    )
+
+
+def _output_item_schemas() -> dict[str, Schema]:
+    return {
+        "OutputItem": variants(_OUTPUT_ITEM_TYPES, "One item of the output."),
+        "OutputText": record_of(
+            {
+                "type": constant("output_text"),
+                "text": string(),
+                "annotations": array({}),
+                "logprobs": array({}),
+            }
+        ),
+        "Refusal": record_of({"type": constant("refusal"), "refusal": string()}),
+        "SummaryText": record_of({"type": constant("summary_text"), "text": string()}),
+        "ReasoningText": record_of({"type": constant("reasoning_text"), "text": string()}),
+        "OutputPart": variants(
+            {
+                "output_text": "OutputText",
+                "refusal": "Refusal",
+                "summary_text": "SummaryText",
+                "reasoning_text": "ReasoningText",
+            }
+        ),
+        "Message": _item(
+            "message",
+            {
+                "role": constant("assistant"),
+                "content": array(variants({"output_text": "OutputText", "refusal": "Refusal"})),
+            },
+            "Text of the model.",
+        ),
+        "Reasoning": _item(
+            "reasoning",
+            {
+                "summary": array(ref("SummaryText")),
+                "content": array(ref("ReasoningText")),
+                "encrypted_content": string("Only for the gateway and the model. Send it back as it is."),
+            },
+            "What the model thought.",
+            optional=("content", "encrypted_content"),
+        ),
+        **_client_call_schemas(),
+        **_server_call_schemas(),
+    }
+
+
+def _item(kind: str, fields: dict[str, Schema], about: str, *, optional: tuple[str, ...] = ()) -> Schema:
+    common = {"id": string(), "type": constant(kind), "status": choice(ITEM_STATUSES)}
+    return record_of({**common, **fields}, about, optional=optional)
+
+
+def _client_call_schemas() -> dict[str, Schema]:
+    call = {"call_id": string("Send the output with it."), "name": string(), "namespace": string()}
+    return {
+        "FunctionCall": _item(
+            "function_call",
+            {**call, "arguments": string("JSON.")},
+            "A call of a function. Run it if it is one of yours, and send its output. A call that the gateway runs has "
+            "its output in the same response.",
+            optional=("namespace",),
+        ),
+        "FunctionCallResult": _item(
+            "function_call_output",
+            {"call_id": string(), "output": any_of(string(), array(ref("InputPart")))},
+            "The output of a call that the gateway has run.",
+        ),
+        "CustomToolCall": _item(
+            "custom_tool_call",
+            {**call, "input": string()},
+            "A call of one of your tools that take text.",
+            optional=("namespace",),
+        ),
+        "ToolSearchCall": _item(
+            "tool_search_call",
+            {"call_id": string(), "execution": constant("client"), "arguments": {}},
+            "A search for tools, which your program makes.",
+        ),
+    }
+
+
+def _server_call_schemas() -> dict[str, Schema]:
+    call = {"server_label": string(), "name": string(), "arguments": string("JSON.")}
+    listed = record_of(
+        {
+            "name": string(),
+            "description": _NULLABLE_TEXT,
+            "input_schema": mapping(),
+            "annotations": nullable(mapping()),
+        },
+        optional=("description", "annotations"),
+    )
+    tool_error = record_of({"type": constant("mcp_tool_execution_error"), "content": array(mapping())})
+    other_error = record_of(
+        {"type": choice(("mcp_protocol_error", "http_error")), "code": integer(), "message": string()}
+    )
+    return {
+        "MCPListTools": record_of(
+            {
+                "id": string(),
+                "type": constant("mcp_list_tools"),
+                "server_label": string(),
+                "tools": array(listed),
+                "error": _NULLABLE_TEXT,
+            },
+            "The tools of a declared server.",
+            optional=("error",),
+        ),
+        "MCPCall": record_of(
+            {
+                "id": string(),
+                "type": constant("mcp_call"),
+                "status": choice((*ITEM_STATUSES, "failed")),
+                **call,
+                "approval_request_id": _NULLABLE_TEXT,
+                "output": _NULLABLE_TEXT,
+                "error": nullable(any_of(tool_error, other_error)),
+            },
+            "A call that the gateway has run on an MCP server.",
+        ),
+        "MCPApprovalRequest": record_of(
+            {"id": string(), "type": constant("mcp_approval_request"), **call},
+            "A call that waits for your approval. Answer with an `mcp_approval_response`.",
+        ),
+    }
+
+
+def _resource_schemas() -> dict[str, Schema]:
+    server = {
+        "name": string(),
+        "object": constant("mcp_server"),
+        "state": choice(state.name.lower() for state in ConnectionState),
+        "transport": string(),
+        "era": nullable(choice(era.value for era in ProtocolEra)),
+        "protocol_version": _NULLABLE_TEXT,
+        "last_error": _NULLABLE_TEXT,
+        "next_try_at": nullable(_TIME),
+        "warnings": array(string()),
+    }
+    return {
+        "DeletedResponse": record_of({"id": string(), "object": constant("response"), "deleted": boolean()}),
+        "CompactedConversation": record_of(
+            {
+                "id": string(),
+                "object": constant("response.compaction"),
+                "created_at": _TIME,
+                "output": array(
+                    record_of({"id": string(), "type": constant("compaction"), "encrypted_content": string()})
+                ),
+                "usage": ref("Usage"),
+            }
+        ),
+        "InputTokens": record_of({"object": constant("response.input_tokens"), "input_tokens": integer()}),
+        "Conversation": record_of(
+            {"id": string(), "object": constant("conversation"), "created_at": _TIME, "metadata": METADATA}
+        ),
+        "DeletedConversation": record_of(
+            {"id": string(), "object": constant("conversation.deleted"), "deleted": boolean()}
+        ),
+        "Model": record_of({"id": string(), "object": constant("model"), "created": _TIME, "owned_by": string()}),
+        "MCPServer": record_of(server),
+        "ServerTool": record_of({"name": string(), "description": _NULLABLE_TEXT, "input_schema": mapping()}),
+        "Health": record_of({"status": choice(("ok", "no storage"))}),
+    }
+
+
+def _list_schemas() -> dict[str, Schema]:
+    page = {"first_id": _NULLABLE_TEXT, "last_id": _NULLABLE_TEXT, "has_more": boolean("There are further pages.")}
+    return {
+        "StoredItem": any_of(ref("InputItem"), ref("OutputItem"), about="An item of an input or of an output."),
+        "ItemList": record_of({"object": constant("list"), "data": array(ref("StoredItem")), **page}),
+        "ModelList": record_of({"object": constant("list"), "data": array(ref("Model"))}),
+        "MCPServerList": record_of({"object": constant("list"), "data": array(ref("MCPServer"))}),
+        "ServerToolList": record_of(
+            {
+                "object": constant("list"),
+                "data": array(ref("ServerTool")),
+                "error": string("Why the server did not list its tools."),
+            },
+            optional=("error",),
+        ),
+    }
+
+
+def _chat_reply_schemas() -> dict[str, Schema]:
+    common = {
+        "id": string(),
+        "created": _TIME,
+        "model": string(),
+        "service_tier": choice(SERVICE_TIERS),
+        "system_fingerprint": _NULLABLE_TEXT,
+    }
+    function = record_of({"name": string(), "arguments": string()})
+    message = record_of(
+        {
+            "role": constant("assistant"),
+            "content": _NULLABLE_TEXT,
+            "refusal": _NULLABLE_TEXT,
+            "annotations": array({}),
+            REASONING_FIELD: string(),
+            "tool_calls": array(record_of({"id": string(), "type": constant("function"), "function": function})),
+        },
+        optional=(REASONING_FIELD, "tool_calls"),
+    )
+    reason = choice(("stop", "length", "tool_calls", "content_filter"))
+    none = {"index": integer(), "logprobs": {"type": "null"}}
+    return {
+        "ChatCompletion": record_of(
+            {
+                **common,
+                "object": constant("chat.completion"),
+                "choices": array(record_of({**none, "message": message, "finish_reason": reason})),
+                "usage": ref("ChatUsage"),
+            }
+        ),
+        "ChatChunk": record_of(
+            {
+                **common,
+                "object": constant("chat.completion.chunk"),
+                "choices": array(record_of({**none, "delta": _delta_schema(), "finish_reason": nullable(reason)})),
+                "usage": nullable(ref("ChatUsage")),
+            },
+            "One chunk of a stream. With `include_usage`, the last one has no choices and the tokens.",
+            optional=("usage",),
+        ),
+        "ChatError": record_of(
+            {"error": record_of({"type": string(), "param": _NULLABLE_TEXT, "code": string(), "message": string()})},
+            "The last chunk of a run that failed.",
+        ),
+        "ChatEvent": any_of(ref("ChatChunk"), ref("ChatError"), about="The data of one event of a stream."),
+        "ChatUsage": _chat_usage_schema(),
+    }
+
+
+def _delta_schema() -> Schema:
+    function = record_of({"name": string(), "arguments": string()}, optional=("name",))
+    call = record_of(
+        {"index": integer(), "id": string(), "type": constant("function"), "function": function},
+        optional=("id", "type"),
+    )
+    fields = {
+        "role": constant("assistant"),
+        "content": string(),
+        "refusal": _NULLABLE_TEXT,
+        REASONING_FIELD: string(),
+        "tool_calls": array(call),
+    }
+    return record_of(fields, optional=fields)
+
+
+def _chat_usage_schema() -> Schema:
+    return record_of(
+        {
+            "prompt_tokens": integer(),
+            "completion_tokens": integer(),
+            "total_tokens": integer(),
+            "prompt_tokens_details": record_of({"cached_tokens": integer(), "audio_tokens": integer()}),
+            "completion_tokens_details": record_of(
+                {
+                    "reasoning_tokens": integer(),
+                    "audio_tokens": integer(),
+                    "accepted_prediction_tokens": integer(),
+                    "rejected_prediction_tokens": integer(),
+                }
+            ),
+        }
+    )

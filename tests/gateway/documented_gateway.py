@@ -1,0 +1,219 @@
+"""The gateway's OpenAPI document as a judge of all that a gateway accepts and sends in tests.
+
+`check_traffic` makes a gateway compare with the document each request that it answers with success, each reply, and
+each event of a stream or a WebSocket. What differs is collected, so that a test fails at its end with all of it.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import jsonschema_rs
+import orjson
+
+from holodeck.gateway.app import Gateway
+from holodeck.gateway.http.asgi import Message, Receive, Scope, Send
+from holodeck.gateway.http.error_codes import errors_of
+from holodeck.gateway.http.replies import EVENTS, JSON
+from holodeck.gateway.http.request import Route
+from holodeck.gateway.openapi.document import build_document, errors_of_route
+from holodeck.gateway.openapi.event_schemas import EVENT_KINDS
+from holodeck.gateway.openapi.operations import OPERATIONS
+
+# Tests of limits send bodies of many megabytes, in which nothing is to be seen that others do not have.
+MAX_CHECKED_BYTES = 256 * 1024
+_EVENT_SCHEMAS = {kind.type: kind.schema_name for kind in EVENT_KINDS}
+_ANY_ERROR = errors_of(("protocol",))
+
+
+async def _no_handler(_: object) -> Any:
+    raise NotImplementedError
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The document of all routes. It does not depend on what a gateway serves."""
+    return build_document(Route(method=method, path=path, handler=_no_handler) for method, path in OPERATIONS)
+
+
+@cache
+def validator(name: str) -> jsonschema_rs.Validator:
+    schemas = document()["components"]
+    return jsonschema_rs.validator_for({"$ref": f"#/components/schemas/{name}", "components": schemas}, offline=True)
+
+
+def document_problems(name: str, value: Any) -> list[str]:
+    """What is wrong with a value, by the schema of that name."""
+    if validator(name).is_valid(value):
+        return []
+    return [
+        f"{name}{list(each.instance_path)}: {_shorten(each.message)}" for each in validator(name).iter_errors(value)
+    ]
+
+
+def without_nulls(value: Any) -> Any:
+    """The same JSON without fields that are null: a gateway takes them as left out, known or not."""
+    if isinstance(value, dict):
+        return {key: without_nulls(each) for key, each in value.items() if each is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+def check_traffic(gateway: Gateway) -> list[str]:
+    """Make the gateway check all that it answers from now on. Returns the list to which it adds what is wrong."""
+    gateway.__class__ = _CheckedGateway
+    assert isinstance(gateway, _CheckedGateway)
+    gateway.problems = []
+    return gateway.problems
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) < 400 else f"{text[:300]} ... {text[-80:]}"
+
+
+class _CheckedGateway(Gateway):
+    problems: list[str]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange: _Traffic
+        if scope["type"] == "http":
+            exchange = _Exchange(scope, self._find_route(scope), self.problems)
+        elif scope["type"] == "websocket":
+            exchange = _Socket(self.problems)
+        else:
+            await super().__call__(scope, receive, send)
+            return
+
+        async def checked_receive() -> Message:
+            message = await receive()
+            exchange.receive(message)
+            return message
+
+        async def checked_send(message: Message) -> None:
+            exchange.send(message)
+            await send(message)
+
+        await super().__call__(scope, checked_receive, checked_send)
+
+    def _find_route(self, scope: Scope) -> Route | None:
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        for route in self.routes:
+            part = ".+" if route.may_have_slashes else "[^/]+"
+            if route.method == method and re.fullmatch(re.sub(r"\{\w+\}", part, route.path), scope["path"]):
+                return route
+        return None
+
+
+class _Traffic:
+    def __init__(self, problems: list[str], where: str) -> None:
+        self._problems = problems
+        self._where = where
+
+    def receive(self, message: Message) -> None:
+        raise NotImplementedError
+
+    def send(self, message: Message) -> None:
+        raise NotImplementedError
+
+    def _check(self, name: str, value: Any, what: str) -> None:
+        self._problems += [f"{self._where}: {what}: {problem}" for problem in document_problems(name, value)]
+
+
+class _Exchange(_Traffic):
+    """One HTTP request and its reply."""
+
+    def __init__(self, scope: Scope, route: Route | None, problems: list[str]) -> None:
+        super().__init__(problems, f"{scope['method']} {scope['path']}")
+        self._route = route
+        self._operation = None if route is None else OPERATIONS[route.method, route.path]
+        self._has_body = scope["method"] not in ("HEAD", "OPTIONS")
+        self._request = bytearray()
+        self._reply = bytearray()
+        self._status = 0
+        self._type = ""
+
+    def receive(self, message: Message) -> None:
+        if len(self._request) <= MAX_CHECKED_BYTES:
+            self._request += message.get("body", b"")
+
+    def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            self._type = dict(message["headers"]).get(b"content-type", b"").decode().partition(";")[0]
+            self._check_request()
+            return
+        if len(self._reply) <= MAX_CHECKED_BYTES or self._type == EVENTS:
+            self._reply += message.get("body", b"")
+        if self._type == EVENTS:
+            self._check_events()
+        elif not message.get("more_body") and self._has_body and len(self._reply) <= MAX_CHECKED_BYTES:
+            self._check_reply()
+
+    def _check_request(self) -> None:
+        body = None if self._operation is None else self._operation.body
+        if self._status == 200 and body is not None and self._request and len(self._request) <= MAX_CHECKED_BYTES:
+            self._check(body, without_nulls(orjson.loads(self._request)), "it accepted")
+
+    def _check_reply(self) -> None:
+        if self._status == 200 and self._operation is not None:
+            if self._type != self._operation.media_type:
+                self._problems.append(f"{self._where}: it answered with {self._type}")
+            elif self._type == JSON and self._operation.reply != "object":
+                self._check(self._operation.reply, orjson.loads(self._reply), "it answered")
+        elif self._status >= 400:
+            self._check_error(orjson.loads(self._reply))
+
+    def _check_error(self, reply: Any) -> None:
+        if (
+            self._operation is not None
+            and self._status == 503
+            and self._operation.unready_reply
+            and "error" not in reply
+        ):
+            self._check(self._operation.unready_reply, reply, "it answered")
+            return
+        self._check("Error", reply, "it answered")
+        possible = _ANY_ERROR if self._route is None else [*errors_of_route(self._route), *_ANY_ERROR]
+        error = reply["error"]
+        if not any((self._status, error["code"], error["type"]) == (e.status, e.code, e.kind) for e in possible):
+            self._problems.append(f"{self._where}: an error that the document does not have: {self._status} {error}")
+
+    def _check_events(self) -> None:
+        *frames, rest = bytes(self._reply).split(b"\n\n")
+        self._reply = bytearray(rest)
+        for frame in frames:
+            data = frame.rpartition(b"data: ")[2]
+            if data == b"[DONE]" or frame.startswith(b":") or len(data) > MAX_CHECKED_BYTES:
+                continue
+            event = orjson.loads(data)
+            if "type" in event:
+                self._check(_EVENT_SCHEMAS.get(event["type"], "ResponseEvent"), event, "an event")
+            else:
+                self._check("ChatError" if "error" in event else "ChatChunk", event, "a chunk")
+
+
+class _Socket(_Traffic):
+    """One WebSocket. A message is checked if it is answered by a response, and no other message came meanwhile."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__(problems, "WebSocket")
+        self._unanswered: list[Message] = []
+
+    def receive(self, message: Message) -> None:
+        if message["type"] == "websocket.receive":
+            self._unanswered.append(message)
+
+    def send(self, message: Message) -> None:
+        if message["type"] != "websocket.send" or len(message["text"]) > MAX_CHECKED_BYTES:
+            return
+        event = orjson.loads(message["text"])
+        if event["type"] == "error" and "sequence_number" not in event:
+            self._unanswered.clear()
+            self._check("SocketError", event, "a message")
+            return
+        if event["type"] == "response.created":
+            if len(self._unanswered) == 1 and len(self._unanswered[0]["bytes"]) <= MAX_CHECKED_BYTES:
+                self._check("SocketMessage", without_nulls(orjson.loads(self._unanswered[0]["bytes"])), "it accepted")
+            self._unanswered.clear()
+        self._check(_EVENT_SCHEMAS.get(event["type"], "ResponseEvent"), event, "a message")
