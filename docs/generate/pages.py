@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from generate import cli_page, environment_page, exit_codes_page, file_page, python_page
+from generate import cli_page, environment_page, errors_page, events_page, exit_codes_page, file_page, python_page
 
 PAGES: dict[str, Callable[[], str]] = {
     "reference/agent-file.md": file_page.build_agent_page,
     "reference/cli.md": cli_page.build_page,
     "reference/config-file.md": file_page.build_config_page,
     "reference/environment.md": environment_page.build_page,
+    "reference/errors.md": errors_page.build_page,
+    "reference/events.md": events_page.build_page,
     "reference/exit-codes.md": exit_codes_page.build_page,
     "reference/gateway-file.md": file_page.build_gateway_page,
     "reference/python.md": python_page.build_page,

@@ -18,6 +18,8 @@ Status = Literal["completed", "incomplete", "failed", "cancelled", "requires_act
 
 @record
 class RunStarted:
+    """The first event of every run."""
+
     run_id: str
     model: str
     type: Literal["run.started"] = "run.started"
@@ -46,6 +48,8 @@ class TextAdded:
 
 @record
 class ReasoningAdded:
+    """More of what the model thinks."""
+
     item_id: str
     text: str
     type: Literal["reasoning.added"] = "reasoning.added"
@@ -74,6 +78,8 @@ class ItemFinished:
 
 @record
 class ToolStarted:
+    """A call starts."""
+
     call_id: str
     name: str
     arguments: Mapping[str, Any]
@@ -82,6 +88,8 @@ class ToolStarted:
 
 @record
 class ToolProgressed:
+    """An MCP server reports the progress of a call."""
+
     call_id: str
     text: str
     type: Literal["tool.progressed"] = "tool.progressed"

@@ -1,0 +1,179 @@
+"""`reference/errors.md`: errors of the HTTP API, exceptions of the Python API, and exit codes of the command line."""
+
+from __future__ import annotations
+
+import inspect
+
+from generate.markdown import NOTICE, code, fence, join_blocks, table
+from holodeck.cli.ctrl_c import EXIT_INTERRUPTED
+from holodeck.cli.output.show_run import EXIT_CODES
+from holodeck.gateway.http.error_codes import ERROR_CODES, GROUP_TITLES, ErrorCode
+from holodeck.lib import errors
+
+_INTRO = """\
+Look up an error here: what it means, and what to do about it.
+
+- [Errors of the HTTP API](#errors-of-the-http-api), by their `code`
+- [Exceptions](#exceptions) of the Python API
+- [Exit codes](#exit-codes) of the command line"""
+
+_GATEWAY_FILE = """\
+# gateway.yaml
+models:
+  - name: demo
+    model:
+      provider: rehearsal
+      name: rehearsal"""
+
+_REQUEST = """\
+curl -s localhost:8080/v1/responses \\
+  -H 'content-type: application/json' \\
+  -d '{"model": "demo", "input": "Hello", "temprature": 0.5}'"""
+
+_REPLY = """\
+{"error":{"message":"Unknown parameter: 'temprature'.","type":"invalid_request","code":"unknown_parameter",\
+"param":"temprature"}}"""
+
+_SHAPE = """\
+`message` is for people, `code` for programs, and `param` is the path of the field that is wrong. The error of a failed
+run also has a `response_id`. The same object is in the `error` event of a stream and in the `error` message of a
+WebSocket.
+
+Two headers tell a client whether to try again. `retry-after` has the seconds to wait. `x-should-retry: false` says that
+the same request would fail again, or that its tools have run already. OpenAI's packages follow both."""
+
+_EXCEPTION_EXAMPLE = """\
+import asyncio
+
+import holodeck
+
+
+async def main():
+    try:
+        async with holodeck.load_agent("missing.yaml") as agent:
+            await agent.run("Hello")
+    except holodeck.ConfigError as error:
+        print("Fix the file:", error)
+    except holodeck.HoloDeckError as error:
+        print("Try again later:", error)
+
+
+asyncio.run(main())"""
+
+_EXCEPTION_OUTPUT = """\
+Fix the file: missing.yaml: ConfigError: there is no such file
+  Check the name, or make an agent with 'holodeck init'."""
+
+_EXCEPTION_RULES = """\
+`except holodeck.HoloDeckError` catches every failure that is not a bug. The other classes are in `holodeck.lib.errors`.
+
+A run that fails raises nothing: `agent.run` returns a result whose `status` is `failed` and whose `error` has a `code`
+and a `message`. A tool that fails is no error of the run either: the model reads what happened, and goes on."""
+
+_ADVICE: dict[type[Exception], str] = {
+    errors.HoloDeckError: "Catch it last.",
+    errors.ConfigError: "Correct the file. `problems` has a line, a message and a fix for each problem.",
+    errors.MCPConfigError: "Correct the entry of the server.",
+    errors.MissingTransportFieldError: "Add `command` for stdio, or `url` for the other transports.",
+    errors.ValidationError: "Correct the value.",
+    errors.BadRequestError: "Change the request. `param` is the field, `code` the error of the HTTP API.",
+    errors.ExecutionError: "Read the message. The files are right.",
+    errors.StorageError: "Look at the disk or the database, then try again.",
+    errors.ServerUnavailableError: "Start the server, or remove `required: true`.",
+    errors.ModelError: "If `is_retryable`, try again, after `retry_after` seconds if that is set.",
+    errors.MCPError: "`server` and `phase` say where. `holodeck mcp doctor` finds the cause.",
+    errors.MCPConnectionError: "Check the command or the URL with `holodeck mcp doctor`.",
+    errors.MCPTimeoutError: "Try again, or raise the timeout of the server.",
+    errors.MCPProtocolError: "The server is wrong, or the arguments are: read the message.",
+    errors.MCPToolNotFoundError: "Choose a name that `holodeck mcp tools` lists.",
+}
+
+_EXIT_EXAMPLE = """\
+holodeck run missing.yaml "Hello" || echo "exit code $?\""""
+
+_EXIT_OUTPUT = """\
+...
+exit code 2"""
+
+_SEE_ALSO = """\
+## See also
+
+- [HTTP API](http-api.md)
+- [Events](events.md)
+- [Command line](cli.md)"""
+
+
+def build_page() -> str:
+    """Return the page."""
+    return join_blocks(
+        [
+            "# Errors",
+            NOTICE,
+            _INTRO,
+            "## Errors of the HTTP API",
+            fence(_GATEWAY_FILE, "yaml"),
+            fence("holodeck serve gateway.yaml &", "bash"),
+            fence(_REQUEST, "bash"),
+            fence(_REPLY),
+            _SHAPE,
+            *_group_sections(),
+            "## Exceptions",
+            fence(_EXCEPTION_EXAMPLE, "python"),
+            fence(_EXCEPTION_OUTPUT),
+            _EXCEPTION_RULES,
+            table(("Exception", "Is a", "When", "What to do"), map(_exception_row, _exceptions())),
+            "## Exit codes",
+            fence(_EXIT_EXAMPLE, "bash"),
+            fence(_EXIT_OUTPUT),
+            table(("Exit code", "Meaning"), _exit_rows()),
+            _SEE_ALSO,
+        ]
+    )
+
+
+def _group_sections() -> list[str]:
+    """Every error once, in the section of its first group."""
+    blocks = []
+    for group, title in GROUP_TITLES.items():
+        found = [each for each in ERROR_CODES if each.groups[0] == group]
+        if found:
+            blocks += [f"### {title}", table(("Status", "Code", "Type", "When", "What to do"), map(_error_row, found))]
+    return blocks
+
+
+def _error_row(error: ErrorCode) -> tuple[str, ...]:
+    shown = "none" if error.code is None else code(error.code)
+    return (str(error.status), shown, code(error.kind), error.when, error.advice)
+
+
+def _exceptions() -> list[type[Exception]]:
+    """The classes of the tree of errors, in the order of their module."""
+    classes = [
+        each for each in vars(errors).values() if inspect.isclass(each) and issubclass(each, errors.HoloDeckError)
+    ]
+    return [each for each in classes if each.__module__ == errors.__name__]
+
+
+def _exception_row(kind: type[Exception]) -> tuple[str, ...]:
+    when = " ".join(inspect.getdoc(kind).split()) if kind.__doc__ else ""
+    return (code(kind.__name__), code(kind.__base__.__name__), when, _ADVICE[kind])
+
+
+def _exit_rows() -> list[tuple[str, str]]:
+    of_runs = {
+        number: [status for status, each in EXIT_CODES.items() if each == number] for number in EXIT_CODES.values()
+    }
+    meanings = {
+        0: "Done.",
+        1: "It failed: the run, a test case, an MCP server or its tool.",
+        2: "The configuration or the command is wrong. Nothing was run.",
+        3: "The run is not complete: it stopped at a limit, or waits for something.",
+        EXIT_INTERRUPTED: "Interrupted with Ctrl-C.",
+    }
+    return [
+        (
+            str(number),
+            meaning + (f" Status of the run: {', '.join(map(code, of_runs[number]))}." if number in of_runs else ""),
+        )
+        for number, meaning in meanings.items()
+    ]
