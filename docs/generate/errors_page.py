@@ -7,7 +7,7 @@ import inspect
 from generate.markdown import NOTICE, code, fence, join_blocks, table
 from holodeck.cli.ctrl_c import EXIT_INTERRUPTED
 from holodeck.cli.output.show_run import EXIT_CODES
-from holodeck.gateway.http.error_codes import ERROR_CODES, GROUP_TITLES, ErrorCode
+from holodeck.gateway.http.error_codes import GROUP_TITLES, ErrorCode, errors_of
 from holodeck.lib import errors
 
 _INTRO = """\
@@ -132,12 +132,11 @@ def build_page() -> str:
 
 
 def _group_sections() -> list[str]:
-    """Every error once, in the section of its first group."""
+    """The errors of each group. One that belongs to several groups is in each of them."""
     blocks = []
     for group, title in GROUP_TITLES.items():
-        found = [each for each in ERROR_CODES if each.groups[0] == group]
-        if found:
-            blocks += [f"### {title}", table(("Status", "Code", "Type", "When", "What to do"), map(_error_row, found))]
+        rows = map(_error_row, errors_of([group]))
+        blocks += [f"### {title}", table(("Status", "Code", "Type", "When", "What to do"), rows)]
     return blocks
 
 
@@ -155,8 +154,8 @@ def _exceptions() -> list[type[Exception]]:
 
 
 def _exception_row(kind: type[Exception]) -> tuple[str, ...]:
-    when = " ".join(inspect.getdoc(kind).split()) if kind.__doc__ else ""
-    return (code(kind.__name__), code(kind.__base__.__name__), when, _ADVICE[kind])
+    when = " ".join((inspect.getdoc(kind) or "").split())
+    return (code(kind.__name__), code(kind.__mro__[1].__name__), when, _ADVICE[kind])
 
 
 def _exit_rows() -> list[tuple[str, str]]:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from generate import cli_page, environment_page, errors_page, events_page, exit_codes_page, file_page, python_page
+from generate import (
+    cli_page,
+    environment_page,
+    errors_page,
+    events_page,
+    exit_codes_page,
+    file_page,
+    http_api_page,
+    python_page,
+)
 
 PAGES: dict[str, Callable[[], str]] = {
     "reference/agent-file.md": file_page.build_agent_page,
@@ -15,6 +24,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/events.md": events_page.build_page,
     "reference/exit-codes.md": exit_codes_page.build_page,
     "reference/gateway-file.md": file_page.build_gateway_page,
+    "reference/http-api.md": http_api_page.build_page,
+    "reference/http-objects.md": http_api_page.build_objects_page,
     "reference/python.md": python_page.build_page,
 }
 """Maps a page, as a path in `docs/`, to the function that returns its text."""

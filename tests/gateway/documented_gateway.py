@@ -21,6 +21,7 @@ from holodeck.gateway.http.request import Route
 from holodeck.gateway.openapi.document import build_document, errors_of_route
 from holodeck.gateway.openapi.event_schemas import EVENT_KINDS
 from holodeck.gateway.openapi.operations import OPERATIONS
+from holodeck.gateway.routes import list_routes
 
 # Tests of limits send bodies of many megabytes, in which nothing is to be seen that others do not have.
 MAX_CHECKED_BYTES = 256 * 1024
@@ -28,14 +29,15 @@ _EVENT_SCHEMAS = {kind.type: kind.schema_name for kind in EVENT_KINDS}
 _ANY_ERROR = errors_of(("protocol",))
 
 
-async def _no_handler(_: object) -> Any:
-    raise NotImplementedError
-
-
 @cache
 def document() -> dict[str, Any]:
     """The document of all routes. It does not depend on what a gateway serves."""
-    return build_document(Route(method=method, path=path, handler=_no_handler) for method, path in OPERATIONS)
+    return build_document(_routes())
+
+
+@cache
+def _routes() -> list[Route]:
+    return list_routes()
 
 
 @cache
@@ -68,6 +70,30 @@ def check_traffic(gateway: Gateway) -> list[str]:
     return gateway.problems
 
 
+def check_exchange(method: str, path: str, body: bytes | None, status: int, content_type: str, reply: bytes) -> None:
+    """Fail if a request and its reply are not as the document says, for a gateway in another process."""
+    problems: list[str] = []
+    exchange = _Exchange(method, path.partition("?")[0], problems)
+    exchange.receive({"type": "http.request", "body": body or b""})
+    headers = [(b"content-type", content_type.encode())]
+    exchange.send({"type": "http.response.start", "status": status, "headers": headers})
+    exchange.send({"type": "http.response.body", "body": reply})
+    fail_with(problems)
+
+
+def fail_with(problems: list[str]) -> None:
+    assert not problems, "\n".join(["What the gateway did is not what its OpenAPI document says:", *problems])
+
+
+def _find_route(method: str, path: str) -> Route | None:
+    method = "GET" if method == "HEAD" else method
+    for route in _routes():
+        part = ".+" if route.may_have_slashes else "[^/]+"
+        if route.method == method and re.fullmatch(re.sub(r"\{\w+\}", part, route.path), path):
+            return route
+    return None
+
+
 def _shorten(text: str) -> str:
     return text if len(text) < 400 else f"{text[:300]} ... {text[-80:]}"
 
@@ -78,7 +104,7 @@ class _CheckedGateway(Gateway):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange: _Traffic
         if scope["type"] == "http":
-            exchange = _Exchange(scope, self._find_route(scope), self.problems)
+            exchange = _Exchange(scope["method"], scope["path"], self.problems)
         elif scope["type"] == "websocket":
             exchange = _Socket(self.problems)
         else:
@@ -95,14 +121,6 @@ class _CheckedGateway(Gateway):
             await send(message)
 
         await super().__call__(scope, checked_receive, checked_send)
-
-    def _find_route(self, scope: Scope) -> Route | None:
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        for route in self.routes:
-            part = ".+" if route.may_have_slashes else "[^/]+"
-            if route.method == method and re.fullmatch(re.sub(r"\{\w+\}", part, route.path), scope["path"]):
-                return route
-        return None
 
 
 class _Traffic:
@@ -123,11 +141,11 @@ class _Traffic:
 class _Exchange(_Traffic):
     """One HTTP request and its reply."""
 
-    def __init__(self, scope: Scope, route: Route | None, problems: list[str]) -> None:
-        super().__init__(problems, f"{scope['method']} {scope['path']}")
-        self._route = route
+    def __init__(self, method: str, path: str, problems: list[str]) -> None:
+        super().__init__(problems, f"{method} {path}")
+        self._route = route = _find_route(method, path)
         self._operation = None if route is None else OPERATIONS[route.method, route.path]
-        self._has_body = scope["method"] not in ("HEAD", "OPTIONS")
+        self._has_body = method not in ("HEAD", "OPTIONS")
         self._request = bytearray()
         self._reply = bytearray()
         self._status = 0

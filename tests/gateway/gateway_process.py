@@ -17,6 +17,7 @@ from typing import Any
 import aiohttp
 import orjson
 from forked_process import ForkedProcess, fork
+from gateway.documented_gateway import check_exchange
 from gateway.running_gateway import gateway_config
 from warm_holodeck import can_fork
 
@@ -40,6 +41,7 @@ class GatewayProcess:
         data = body if isinstance(body, bytes) or body is None else orjson.dumps(body)
         async with self.session.request(method, self.url + path, data=data, headers=headers) as answer:
             text = await answer.read()
+            check_exchange(method, path, data, answer.status, answer.headers.get("content-type", ""), text)
             is_json = answer.content_type == "application/json" and text
             return answer.status, orjson.loads(text) if is_json else text.decode(), answer.headers
 

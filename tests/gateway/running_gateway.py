@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 import orjson
-from gateway.documented_gateway import check_traffic
+from gateway.documented_gateway import check_traffic, fail_with
 from gateway.wire.open_responses_contract import contract_problems, event_contract_problems
 from openai import AsyncOpenAI
 
@@ -134,7 +134,7 @@ async def run_gateway(
             await clients.aclose()
             service.stop()
             await running
-        assert not problems, "\n".join(["What the gateway did is not what its OpenAPI document says:", *problems])
+        fail_with(problems)
 
 
 def gateway_config(

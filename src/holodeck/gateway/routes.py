@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from holodeck.gateway.app import READY_PATH
 from holodeck.gateway.endpoints.admin import AdminEndpoints
 from holodeck.gateway.endpoints.chat_completions import ChatCompletions
@@ -52,3 +54,9 @@ def build_routes(
         Route(method="GET", path="/openapi.json", handler=document.get, is_public=True),
     ]
     return document.routes
+
+
+def list_routes() -> list[Route]:
+    """Every route with handlers that belong to no gateway, for what only describes them."""
+    classes: Any = (Responses, Conversations, AdminEndpoints, ContextEndpoints, ChatCompletions)
+    return build_routes(*classes)

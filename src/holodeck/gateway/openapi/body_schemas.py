@@ -93,7 +93,7 @@ def build_body_schemas() -> dict[str, Schema]:
                 "input": _INPUT,
                 "instructions": _INSTRUCTIONS,
                 "previous_response_id": _PREVIOUS,
-                "prompt_cache_key": _IDENTIFIER,
+                "prompt_cache_key": string("Accepted without effect.", max_length=MAX_IDENTIFIER_CHARS),
                 "service_tier": _SERVICE_TIER,
             },
             "`input` is required unless there is a `previous_response_id`.",

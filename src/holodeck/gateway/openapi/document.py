@@ -57,6 +57,11 @@ def build_document(routes: Iterable[Route]) -> dict[str, Any]:
 
 def errors_of_route(route: Route) -> list[ErrorCode]:
     """The errors that a route can answer, beside those that any request can have."""
+    return errors_of(error_groups_of(route))
+
+
+def error_groups_of(route: Route) -> set[ErrorGroup]:
+    """The groups of these errors: those of its operation, and those that the flags of the route imply."""
     groups: set[ErrorGroup] = set(OPERATIONS[route.method, route.path].errors)
     if not route.is_public:
         groups.update(("caller", "drain"))
@@ -66,7 +71,7 @@ def errors_of_route(route: Route) -> list[ErrorCode]:
             groups.update(("limits", "body"))
     if route.is_admin:
         groups.add("operator")
-    return errors_of(groups)
+    return groups
 
 
 def _build_operation(route: Route) -> dict[str, Any]:

@@ -1,0 +1,308 @@
+"""`reference/http-api.md`: every route of the gateway, from its OpenAPI document, with a request that the tests run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from generate.markdown import NOTICE, code, fence, join_blocks, table
+from holodeck.gateway.http.error_codes import GROUP_TITLES
+from holodeck.gateway.http.request import Route
+from holodeck.gateway.openapi.document import build_document, error_groups_of
+from holodeck.gateway.openapi.operations import OPERATIONS, TAGS, Operation
+from holodeck.gateway.openapi.schema import NULL
+from holodeck.gateway.routes import list_routes
+
+_INTRO = """\
+Call a gateway from any language: every route, its fields, and a request that you can paste into a shell.
+
+Programs for OpenAI's API work as they are: give them the base URL `http://localhost:8080/v1`. The same facts for
+programs are in the OpenAPI 3.1 document, which the gateway serves at `/openapi.json` without a key.
+
+The examples use this gateway, whose models are the built-in rehearsal. One of them has the tools of an MCP server."""
+
+_GATEWAY = """\
+# gateway.yaml
+allow_stdio: true
+models:
+  - name: demo
+    use_mcp: false
+    model:
+      provider: rehearsal
+      name: rehearsal
+  - name: helper
+    model:
+      provider: rehearsal
+      name: rehearsal
+mcp_servers:
+  - name: memory
+    type: mcp
+    description: Remembers facts
+    command: npx
+    args: ["-y", "@modelcontextprotocol/server-memory"]"""
+
+_RULES = """\
+## Rules for all routes
+
+- **Keys.** Send `Authorization: Bearer KEY`. The gateway above has no keys, so it accepts requests of this machine
+  without one. Routes under `/v1/mcp` and `/metrics` need an operator's key. `/healthz`, `/readyz` and `/openapi.json`
+  need none.
+- **Bodies** are JSON, with `content-type: application/json`. A field that is null counts as one that is left out. A
+  field that is not listed here is refused by its name, so that a misspelt one has no silent effect.
+- **Errors** are `{"error": {"message", "type", "code", "param"}}`. [Errors](errors.md) lists the codes. Each route
+  below names its own; every request can also have those of [any request](errors.md#any-request).
+- **Headers.** Every reply has an `x-request-id`, which the gateway's log has too; send your own to choose it.
+  `x-holodeck-missing-servers` names the MCP servers that a run had to do without."""
+
+_SEE_ALSO = """\
+## See also
+
+- [Objects of the HTTP API](http-objects.md)
+- [Events](events.md)
+- [Errors](errors.md)"""
+
+# Requests that are more than the plain one, by operation.
+_COMMANDS = {
+    "cancelResponse": """\
+JOB=$(curl -s localhost:8080/v1/responses -H 'content-type: application/json' \\
+  -d '{"model": "demo", "input": "Hello", "background": true}' | grep -o 'resp_[0-9a-f]*' | head -n 1)
+curl -s -X POST localhost:8080/v1/responses/$JOB/cancel | python3 -m json.tool""",
+    "getDocument": "curl -s localhost:8080/openapi.json | python3 -m json.tool | head -n 4",
+    "getMetrics": "curl -s localhost:8080/metrics | grep in_flight",
+}
+# The ids in these replies are used by later requests: how the id begins, and the variable that it is stored in.
+_STORED_IDS = {
+    "createResponse": ("resp", "RESPONSE"),
+    "createConversation": ("conv", "CONVERSATION"),
+    "addItems": ("msg", "ITEM"),
+}
+_ARGUMENTS = {
+    "/v1/responses/{id}": "/v1/responses/$RESPONSE",
+    "/v1/conversations/{id}": "/v1/conversations/$CONVERSATION",
+    "{item_id}": "$ITEM",
+    "/v1/models/{id}": "/v1/models/demo",
+    "{name}": "memory",
+}
+# How many lines of a reply are shown, where the rest is shown elsewhere or differs from run to run.
+_SHOWN_LINES = {"createResponse": 36, "getResponse": 6, "cancelResponse": 3, "listServerTools": 5}
+# Connects to what others show, or deletes it.
+_RANKS = {"refreshServer": -1, "deleteResponse": 1, "deleteItem": 1, "deleteConversation": 2}
+# Characters of a reply that is shown as one line, as it is sent.
+_MAX_LINE = 400
+_DOCUMENT_HEAD = """\
+{
+    "openapi": "3.1.0",
+    "info": {
+        "title": "HoloDeck gateway","""
+_KINDS = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "true or false",
+    "object": "object",
+}
+# Described in events.md.
+_EVENT_SCHEMAS = re.compile(r".*Event|ChatChunk|ChatError")
+
+
+def build_page() -> str:
+    """Return the page."""
+    document = build_document(list_routes())
+    return join_blocks(
+        [
+            "# HTTP API",
+            NOTICE,
+            _INTRO,
+            fence(_GATEWAY, "yaml"),
+            fence("holodeck serve gateway.yaml &", "bash"),
+            _RULES,
+            *(block for tag, about in TAGS.items() for block in _tag_blocks(tag, about, document)),
+            _SEE_ALSO,
+        ]
+    )
+
+
+def build_objects_page() -> str:
+    """Return the page of the objects that requests and replies contain."""
+    return join_blocks(
+        [
+            "# Objects of the HTTP API",
+            NOTICE,
+            "The objects that the fields of [requests and replies](http-api.md) contain, with all their fields.",
+            *_object_blocks(build_document(list_routes())),
+        ]
+    )
+
+
+def _tag_blocks(tag: str, about: str, document: Mapping[str, Any]) -> Iterator[str]:
+    yield f"## {tag}"
+    yield about
+    routes = {(route.method, route.path): route for route in list_routes()}
+    operations = [(key, each) for key, each in OPERATIONS.items() if each.tag == tag]
+    for (method, path), operation in sorted(operations, key=lambda entry: _RANKS.get(entry[1].id, 0)):
+        entry = document["paths"][path][method.lower()]
+        yield f"### {operation.summary}"
+        yield f"{code(f'{method} {path}')}"
+        yield operation.description
+        yield fence(_command(method, path, operation), "bash")
+        yield fence(_reply(operation))
+        yield _parameter_table(entry)
+        yield _body_fields(operation, document)
+        yield _reply_line(operation)
+        yield _error_line(routes[method, path])
+
+
+def _command(method: str, path: str, operation: Operation) -> str:
+    if operation.id in _COMMANDS:
+        return _COMMANDS[operation.id]
+    for parameter, argument in _ARGUMENTS.items():
+        path = path.replace(parameter, argument)
+    lines = [f"curl -s{'' if method == 'GET' or operation.example_body else f' -X {method}'} localhost:8080{path}"]
+    if operation.example_body is not None:
+        lines += ["  -H 'content-type: application/json'", f"  -d '{json.dumps(operation.example_body)}'"]
+    request = " \\\n".join(lines)
+    is_long = _is_long(operation)
+    if operation.id not in _STORED_IDS:
+        return f"{request} | python3 -m json.tool" if is_long else request
+    prefix, variable = _STORED_IDS[operation.id]
+    store = f"{variable}=$(grep -o '{prefix}_[0-9a-f]*' reply.json | head -n 1)"
+    return f"{request} > reply.json\n{store}\n{'python3 -m json.tool' if is_long else 'cat'} reply.json"
+
+
+def _is_long(operation: Operation) -> bool:
+    return operation.id in _SHOWN_LINES or len(json.dumps(operation.example)) > _MAX_LINE
+
+
+def _reply(operation: Operation) -> str:
+    """The example, with dots for what differs from run to run."""
+    if operation.id == "getDocument":
+        return _DOCUMENT_HEAD
+    if isinstance(operation.example, str):
+        return operation.example
+    text = json.dumps(operation.example, separators=(",", ":"))
+    if _is_long(operation):
+        text = json.dumps(operation.example, indent=4)
+    text = re.sub(r'"([a-z]+)_[0-9a-f]{32}"', r'"\1_..."', text)
+    text = re.sub(r'("(?:created|created_at|completed_at)": ?)\d+', r"\1...", text)
+    text = re.sub(r'"hd2\.[^"]*"', '"hd2..."', text)
+    shown = _SHOWN_LINES.get(operation.id)
+    return text if shown is None else "\n".join([*text.splitlines()[:shown], "..."])
+
+
+def _parameter_table(entry: Mapping[str, Any]) -> str:
+    rows = [
+        (code(each["name"]), _kind(each["schema"]), each["description"])
+        for each in entry.get("parameters", ())
+        if each["in"] == "query"
+    ]
+    return table(("Query parameter", "Value", "Meaning"), rows)
+
+
+def _body_fields(operation: Operation, document: Mapping[str, Any]) -> str:
+    if operation.body is None:
+        return ""
+    # A schema that several routes share is shown with the first of them.
+    first = next(each for each in OPERATIONS.values() if each.body == operation.body)
+    if operation is not first:
+        return f"The body has the same fields as that of [{first.summary}](#{_anchor(first.summary)})."
+    schema = document["components"]["schemas"][operation.body]
+    return join_blocks([schema.get("description", ""), _field_table(schema, document)]).strip()
+
+
+def _field_table(schema: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+    required = schema.get("required", ())
+    rows = []
+    for name, field in schema["properties"].items():
+        is_required = name in required
+        words = [*["**Required.**"] * is_required, _meaning(field, document)]
+        rows.append((code(name), _kind(field, shows_null=is_required), " ".join(words).strip()))
+    return table(("Field", "Value", "Meaning"), rows)
+
+
+def _meaning(field: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+    """The description of a field, or else that of the object in it."""
+    inner = next((each for each in field.get("anyOf", ()) if "$ref" in each), field)
+    named = document["components"]["schemas"].get(inner.get("$ref", "").rpartition("/")[2], {})
+    return str(field.get("description") or named.get("description") or "")
+
+
+def _reply_line(operation: Operation) -> str:
+    named = {"string": "Text", "object": "A JSON object"}.get(operation.reply) or _link(operation.reply)
+    streamed = " Or, with `stream`, [events](events.md)." if operation.stream else ""
+    return f"**Reply:** {named}.{streamed}"
+
+
+def _error_line(route: Route) -> str:
+    groups = error_groups_of(route)
+    links = [f"[{title}](errors.md#{_anchor(title)})" for group, title in GROUP_TITLES.items() if group in groups]
+    return f"**Errors:** {', '.join(links)}." if links else ""
+
+
+def _object_blocks(document: Mapping[str, Any]) -> Iterator[str]:
+    schemas = document["components"]["schemas"]
+    bodies = {operation.body for operation in OPERATIONS.values()}
+    for name, schema in schemas.items():
+        if name in bodies or _EVENT_SCHEMAS.fullmatch(name):
+            continue
+        yield f"## {name}"
+        yield schema.get("description", "")
+        if "properties" in schema:
+            yield _field_table(schema, document)
+        else:
+            yield f"One of: {', '.join(_kind(each) for each in schema.get('oneOf') or schema['anyOf'])}."
+            for variant in schema.get("anyOf", ()):
+                if "properties" in variant:
+                    yield variant.get("description", "")
+                    yield _field_table(variant, document)
+
+
+def _kind(schema: Mapping[str, Any], *, shows_null: bool = True) -> str:
+    """The values that a schema allows, in words. A field that may be left out may be null as well."""
+    if "$ref" in schema:
+        return _link(schema["$ref"].rpartition("/")[2])
+    if "const" in schema:
+        return code(json.dumps(schema["const"]))
+    if "enum" in schema:
+        values = [code(str(value)) for value in schema["enum"] if value is not None]
+        return ", ".join([*values, "null"] if shows_null and None in schema["enum"] else values)
+    for word in ("oneOf", "anyOf"):
+        if word in schema:
+            return " or ".join(_kind(each) for each in schema[word] if shows_null or each != NULL)
+    kind = schema.get("type", "any value")
+    names = [kind] if isinstance(kind, str) else kind
+    shown = " or ".join(_KINDS.get(name, name) for name in names if shows_null or name != "null")
+    if "properties" in schema:
+        shown += f" with {', '.join(map(code, schema['properties']))}"
+    if names[0] == "array":
+        shown = shown.replace("array", f"list of {_kind(schema['items'])}", 1)
+    return shown + _limits(schema)
+
+
+def _limits(schema: Mapping[str, Any]) -> str:
+    words = []
+    if schema.get("minLength") == 1 and "maxLength" not in schema:
+        words.append("not empty")
+    for low, high, unit in (
+        ("minimum", "maximum", ""),
+        ("minLength", "maxLength", " characters"),
+        ("minItems", "maxItems", " entries"),
+        ("minProperties", "maxProperties", " keys"),
+    ):
+        least, most = schema.get(low), schema.get(high)
+        if least is not None and most is not None:
+            words.append(f"{least:,} to {most:,}{unit}")
+        elif least is not None and low != "minLength":
+            words.append(f"at least {least:,}{unit}")
+        elif most is not None:
+            words.append(f"at most {most:,}{unit}")
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _link(name: str) -> str:
+    return f"[{name}](http-objects.md#{name.lower()})"
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-")
