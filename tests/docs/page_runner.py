@@ -42,7 +42,6 @@ _BACKGROUND = re.compile(r"(?m)(?<!&)&[ \t]*(?:#.*)?$")
 _VARIABLE = re.compile(r"(?<!\$)\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}")
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07)")
 _AGENT_KEYS = {"instructions", "tools", "model", "test_cases", "response_format", "max_turns"}
-_GATEWAY_KEYS = {"models", "agents", "mcp_servers", "keys", "listen", "storage", "limits", "background", "otel", "jwt"}
 _COMMAND = """#!/bin/sh
 if [ "$1" = serve ] && [ -z "$HOLODECK_LISTEN__PORT" ] && ! grep -qs 'port:' "$@"; then
   export HOLODECK_LISTEN__PORT={port}
@@ -197,7 +196,10 @@ class _Session:
         if keys <= {"type", "name", "description"} | _AGENT_KEYS:
             name, rest = "agent.yaml", "" if "name" in keys else "name: part\n"
         else:
-            name, rest = "gateway.yaml", "" if keys & {"models", "agents"} else "models: [{name: part}]\n"
+            name, rest = (
+                "gateway.yaml",
+                "" if keys & {"models", "agents"} else "models: [{name: part, model: {provider: rehearsal}}]\n",
+            )
         folder = self._own / "part"
         folder.mkdir(exist_ok=True)
         (folder / name).write_text(f"{rest}{text}\n")
