@@ -78,7 +78,19 @@ def test_files_that_a_page_for_contributors_names_exist(page: Path) -> None:
     text = page.read_text()
     named = {path for path in re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", text) if not path.startswith(".")}
     assert not {path for path in named if not ((ROOT / path).exists() or (ROOT / "src/holodeck" / path).exists())}
-    linked = set(re.findall(r"\]\(([^)#:]+)\)", text))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        path
+        for pattern in ("*.md", "docs/**/*.md", "deploy/*.md", "examples/**/*.md")
+        for path in sorted(ROOT.glob(pattern))
+    ],
+    ids=lambda page: str(page.relative_to(ROOT).with_suffix("")),
+)
+def test_files_that_a_page_links_exist(page: Path) -> None:
+    linked = set(re.findall(r"\]\(([^)#:]+)\)", page.read_text()))
     assert not {link for link in linked if not (page.parent / link).exists()}
 
 

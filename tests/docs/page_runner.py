@@ -18,6 +18,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -108,6 +109,8 @@ class _Session:
         self._programs: list[_Program] = []
         self._output = ""
         text = "\n".join(block.text for block in blocks)
+        if self._example is not None:
+            text += "".join(file.read_text() for file in _files_of(self._example))
         named = dict.fromkeys([_DEFAULT_PORT, *_PORT.findall(text)])
         self._ports = dict(zip(named, _choose_free_ports(len(named)), strict=True))
         self._is_warm = not re.search(r"kill -(?:9|KILL)", text)
@@ -126,7 +129,9 @@ class _Session:
         if self._example is None:
             self._scratch.mkdir()
         else:
-            subprocess.run(["cp", "-R", self._example, self._scratch], check=True)
+            shutil.copytree(self._example, self._scratch)
+            for file in _files_of(self._scratch):
+                file.write_text(self._with_free_ports(file.read_text()))
         # npx finds a package in a folder above.
         (self._scratch.parent / "node_modules").symlink_to(PACKAGES)
         (self._own / "folder").write_text(str(self._scratch))
@@ -317,6 +322,10 @@ def _choose_free_ports(number: int) -> list[str]:
             if probe.connect_ex(("127.0.0.1", port)) and str(port) not in ports:
                 ports.append(str(port))
     return ports
+
+
+def _files_of(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.rglob("*")) if path.is_file()]
 
 
 def _check_syntax(path: Path, text: str) -> None:
