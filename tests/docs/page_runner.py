@@ -36,6 +36,8 @@ from warm_holodeck import warm_address
 
 BLOCK_SECONDS = 180.0
 """Ends a block that hangs. A server's package may have to be fetched first, on a busy machine."""
+END_SECONDS = 30.0
+"""For a program in the background to end after SIGTERM."""
 _PORT = re.compile(r"(?:127\.0\.0\.1:|localhost:|port: ?|PORT=)(\d{4,5})\b")
 _DEFAULT_PORT = "8080"
 _LISTENS = re.compile(r"(?i)\b(?:serving|listening|running)\b.*")
@@ -276,17 +278,22 @@ class _Program:
     def shell_lines(self) -> str:
         paths = (self._output, self._start, self._pid, self._failed)
         output, start, pid, failed = (shlex.quote(str(path)) for path in paths)
-        return f"> {output} 2>&1 &\necho $! > {pid}; cat {start}; test ! -e {failed}"
+        return f"> {output} 2>&1 &\necho $$ > {pid}; cat {start}; test ! -e {failed}"
 
     def end(self) -> None:
-        """Ask the program to end, and wait until it has."""
-        if self._pid.exists():
-            with suppress(ProcessLookupError):
-                os.kill(int(self._pid.read_text()), signal.SIGTERM)
-        else:
-            # The script did not come to it: both ends of its pipes are still waited for.
+        """Ask the program to end, with what it has started, and wait until all have.
+
+        The script is the leader of their process group. Its pipe ends with the last of them: `npx` ends before the
+        server that it has started.
+        """
+        if not self._pid.exists():
+            # The script did not come to it: the reader still waits for the other end of its pipe.
             self._output.open("r+b").close()
-        self._reader.join(BLOCK_SECONDS)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._reader.is_alive() and self._pid.exists():
+                with suppress(ProcessLookupError):
+                    os.killpg(int(self._pid.read_text()), number)
+            self._reader.join(END_SECONDS)
 
     def _read(self) -> None:
         with self._output.open(errors="replace") as output:
