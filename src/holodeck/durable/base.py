@@ -20,6 +20,18 @@ from holodeck.lib.record import record
 JSONObject = Mapping[str, Any]
 """Values that JSON can represent: another process reads them, perhaps one of another version."""
 Stage = Literal["waiting", "running", "ended", "unknown"]
+_EXECUTOR_PREFIX = "holodeck-"
+
+
+def executor_name(number: int) -> str:
+    """The name of the executor with this number: of its gateway, or of its process in a folder of local runs."""
+    return f"{_EXECUTOR_PREFIX}{number}"
+
+
+def executor_number(name: str) -> int | None:
+    """The number in a name of `executor_name`; None for any other name."""
+    number = name.removeprefix(_EXECUTOR_PREFIX)
+    return int(number) if number.isdecimal() else None
 
 
 class WorkTakenOverError(asyncio.CancelledError):

@@ -12,13 +12,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from holodeck.durable.base import WorkArchive, WorkEngine
+from holodeck.durable.base import WorkArchive, WorkEngine, executor_name, executor_number
 from holodeck.lib.errors import ConfigError, StorageError
 from holodeck.lib.extras import install_hint, is_installed
 from holodeck.lib.system.files import warn_if_waiting
 from holodeck.storage.liveness import FileLiveness
 
-_EXECUTOR_PREFIX = "holodeck-"
 # Questions and answers are private to the user.
 _OWNER_ONLY = 0o700
 
@@ -46,7 +45,7 @@ class LocalState:
         """
         from holodeck.durable.dbos_engine import DBOSEngine
 
-        return DBOSEngine(self._url, executor=executor_name(liveness), max_running=1, group=run_id)
+        return DBOSEngine(self._url, executor=executor_name(liveness.number), max_running=1, group=run_id)
 
     def open_archive(self) -> WorkArchive:
         from holodeck.durable.dbos_archive import DBOSArchive
@@ -89,11 +88,7 @@ def find_local_state(environ: Mapping[str, str]) -> LocalState:
     return LocalState(Path(environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "holodeck")
 
 
-def executor_name(liveness: FileLiveness) -> str:
-    return f"{_EXECUTOR_PREFIX}{liveness.number}"
-
-
 def is_executor_alive(executor: str, liveness: FileLiveness) -> bool:
     """Whether the process of an executor is alive. False for a name that is not one of `executor_name`."""
-    number = executor.removeprefix(_EXECUTOR_PREFIX)
-    return number.isdecimal() and liveness.is_alive(int(number))
+    number = executor_number(executor)
+    return number is not None and liveness.is_alive(number)

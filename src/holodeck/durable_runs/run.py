@@ -16,8 +16,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 
 from holodeck.agent import Agent
-from holodeck.durable.base import Checkpoints, JSONObject, WorkEngine, WorkTakenOverError
-from holodeck.durable_runs.local_state import LocalState, executor_name, is_executor_alive
+from holodeck.durable.base import Checkpoints, JSONObject, WorkEngine, WorkTakenOverError, executor_name
+from holodeck.durable_runs.local_state import LocalState, is_executor_alive
 from holodeck.durable_runs.records import RunInput, outcome_to_json
 from holodeck.engine.checkpointed_steps import CheckpointedSteps
 from holodeck.lib.errors import ExecutionError, StorageError
@@ -106,7 +106,7 @@ class DurableRun:
 
     async def _claim(self, engine: WorkEngine, liveness: FileLiveness) -> None:
         """Wait until the run has started in this process, and take it over from a dead one."""
-        own_name = executor_name(liveness)
+        own_name = executor_name(liveness.number)
         while not self._started.is_set():
             status = (await engine.read_statuses([self.id]))[self.id]
             if status.stage in {"ended", "unknown"}:

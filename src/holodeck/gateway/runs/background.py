@@ -25,7 +25,15 @@ from typing import Literal
 
 import orjson
 
-from holodeck.durable.base import Checkpoints, JSONObject, LazyEngine, WorkEngine, WorkTakenOverError
+from holodeck.durable.base import (
+    Checkpoints,
+    JSONObject,
+    LazyEngine,
+    WorkEngine,
+    WorkTakenOverError,
+    executor_name,
+    executor_number,
+)
 from holodeck.engine.checkpointed_steps import CheckpointedSteps
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.live_run import LiveResponse, RunState
@@ -62,15 +70,9 @@ OTHER_VERSION_TEXT = (
 DAMAGED_TEXT = "What the gateway kept of this response is damaged, and it cannot be gone on with."
 RECOVERED_METRIC = "holodeck_background_recovered_total"
 TAKEN_OVER_METRIC = "holodeck_background_taken_over_total"
-_EXECUTOR_PREFIX = "holodeck-"
 
 Rebuild = Callable[[str, JSONObject], Awaitable[LiveResponse | None]]
 """Rebuilds a run from its stored input. None: the response has finished or is deleted."""
-
-
-def executor_name(gateway_id: int) -> str:
-    """The engine's name for the gateway with this id."""
-    return f"{_EXECUTOR_PREFIX}{gateway_id}"
 
 
 def _open_resume_span(response_id: str, rebuild_input: JSONObject) -> AbstractContextManager[tracing.Span]:
@@ -411,9 +413,9 @@ class Background:
                 executors.add(work.executor)
             elif work.stage == "running":
                 # Its executor started the work and died before it could assign the response to itself.
-                number = work.executor.removeprefix(_EXECUTOR_PREFIX)
-                if number.isdecimal():
-                    await self._store.assign_gateway(response_id, int(number))
+                gateway_id = executor_number(work.executor)
+                if gateway_id is not None:
+                    await self._store.assign_gateway(response_id, gateway_id)
             elif work.stage != "waiting":
                 failed[response_id] = DAMAGED_TEXT if work.is_damaged else STOPPED_TEXT
         self._damaged_checks = damaged

@@ -9,8 +9,7 @@ import gc
 from collections.abc import Callable
 from pathlib import Path
 
-from holodeck.durable.base import LazyEngine, WorkEngine
-from holodeck.gateway.runs.background import executor_name
+from holodeck.durable.base import LazyEngine, WorkEngine, executor_name
 from holodeck.lib.errors import StorageError
 from holodeck.lib.extras import install_hint, is_installed
 from holodeck.lib.system.files import ReplacedFileCheck, remove_stale_drafts
