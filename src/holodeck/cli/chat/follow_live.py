@@ -5,78 +5,47 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holodeck.cli.chat.live_view import LiveScreen
-from holodeck.cli.output.follow_run import unstarted_servers
-from holodeck.cli.output.run_lines import (
-    call_finished_line,
-    call_started_line,
-    call_title,
-    failure_line,
-    run_summary_line,
-)
-from holodeck.models.events import (
-    Event,
-    ItemFinished,
-    RunFinished,
-    RunResult,
-    RunStarted,
-    TextAdded,
-    ToolFinished,
-    ToolProgressed,
-    ToolStarted,
-    TurnStarted,
-)
+from holodeck.cli.output.follow_run import THINKING, RunFollower, unstarted_servers
+from holodeck.cli.output.run_lines import call_started_line, failure_line, run_summary_line
+from holodeck.models.events import RunResult, ToolFinished, ToolProgressed, ToolStarted
 from holodeck.models.items import Message
 
 if TYPE_CHECKING:
     from holodeck.agent import Agent
 
-_THINKING = "the model is thinking"
 
-
-class LiveFollower:
+class LiveFollower(RunFollower):
     """Draws the events of one run."""
 
     def __init__(self, agent: Agent, screen: LiveScreen) -> None:
-        self._agent = agent
-        self._screen = screen
-        self._streamed_ids: set[str] = set()
+        super().__init__(agent, screen)
+        self._live_screen = screen
 
-    def show(self, event: Event) -> None:
-        screen = self._screen
-        match event:
-            case RunStarted():
-                starting = unstarted_servers(self._agent)
-                screen.show_waiting(f"starting {', '.join(starting)}" if starting else _THINKING)
-            case TurnStarted():
-                screen.show_waiting(_THINKING)
-            case TextAdded(item_id=item_id, text=text):
-                self._streamed_ids.add(item_id)
-                screen.write(text)
-            case ItemFinished(item=Message() as message):
-                if message.id not in self._streamed_ids:
-                    screen.write(message.text)
-                screen.end_text()
-            case ToolStarted(call_id=call_id, name=name, arguments=arguments):
-                title = call_title(self._agent, name)
-                screen.note(call_started_line(title, arguments), fg="cyan")
-                screen.start_call(call_id, title)
-            case ToolProgressed(call_id=call_id, text=text):
-                screen.update_call(call_id, text)
-            case ToolFinished():
-                self._on_tool_finished(event)
-            case RunFinished(result=result):
-                self._on_run_finished(result)
-            case _:
-                pass
+    def _on_run_started(self, model: str) -> None:
+        starting = unstarted_servers(self._agent)
+        self._live_screen.show_waiting(f"starting {', '.join(starting)}" if starting else THINKING)
+
+    def _on_text(self, text: str) -> None:
+        self._live_screen.write(text)
+
+    def _on_message(self, message: Message, *, is_streamed: bool) -> None:
+        if not is_streamed:
+            self._live_screen.write(message.text)
+        self._live_screen.end_text()
+
+    def _on_tool_started(self, event: ToolStarted, title: str) -> None:
+        self._live_screen.note(call_started_line(title, event.arguments), fg="cyan")
+        self._live_screen.start_call(event.call_id, title)
+
+    def _on_tool_progressed(self, event: ToolProgressed) -> None:
+        self._live_screen.update_call(event.call_id, event.text)
 
     def _on_tool_finished(self, event: ToolFinished) -> None:
-        self._screen.finish_call(event.call_id)
-        line, colour = call_finished_line(self._agent, event)
-        self._screen.note(line, fg=colour)
-        self._screen.show_waiting(_THINKING)
+        self._live_screen.finish_call(event.call_id)
+        super()._on_tool_finished(event)
 
     def _on_run_finished(self, result: RunResult) -> None:
-        self._screen.end_text()
+        self._live_screen.end_text()
         if (failure := failure_line(result)) is not None:
-            self._screen.note(failure[0], fg=failure[1])
-        self._screen.note(run_summary_line(result), dim=True)
+            self._live_screen.note(failure[0], fg=failure[1])
+        self._live_screen.note(run_summary_line(result), dim=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from holodeck.cli.output.run_lines import (
@@ -11,7 +12,7 @@ from holodeck.cli.output.run_lines import (
     failure_line,
     run_summary_line,
 )
-from holodeck.cli.output.terminal import Terminal
+from holodeck.cli.output.terminal import Screen, Terminal
 from holodeck.models.events import (
     Event,
     ItemFinished,
@@ -29,50 +30,78 @@ from holodeck.models.items import Message
 if TYPE_CHECKING:
     from holodeck.agent import Agent
 
+THINKING = "the model is thinking"
 _COLOURS = {"completed": "green", "incomplete": "yellow"}
 
 
-class Follower:
-    """Shows the events of one run.
+class RunFollower(ABC):
+    """Shows the events of one run: takes each event apart, and leaves to subclasses how it looks."""
 
-    A terminal gets all text of the model as it streams. A file or a pipe gets the answer alone, at the end: until the
-    model calls a tool, text before the call cannot be distinguished from an answer.
-    """
-
-    def __init__(self, agent: Agent, terminal: Terminal, *, writes_answer: bool = True) -> None:
+    def __init__(self, agent: Agent, screen: Screen) -> None:
         self._agent = agent
-        self._terminal = terminal
-        self._is_streaming = writes_answer and terminal.is_stdout_terminal
-        self._writes_at_end = writes_answer and not terminal.is_stdout_terminal
+        self._screen = screen
         self._streamed_ids: set[str] = set()
-        self._pending_text = ""
 
     def show(self, event: Event) -> None:
-        terminal = self._terminal
         match event:
             case RunStarted(model=model):
                 self._on_run_started(model)
             case TurnStarted():
-                terminal.show_waiting("the model is thinking")
+                self._screen.show_waiting(THINKING)
             case TextAdded(item_id=item_id, text=text):
                 self._streamed_ids.add(item_id)
-                if self._is_streaming:
-                    terminal.write(text)
+                self._on_text(text)
             case ItemFinished(item=Message() as message):
-                self._on_message(message)
-            case ToolStarted(name=name, arguments=arguments):
-                self._print_preamble()
-                title = call_title(self._agent, name)
-                terminal.note(call_started_line(title, arguments), fg="cyan")
-                terminal.show_waiting(f"{title} is running")
-            case ToolProgressed(text=text):
-                terminal.show_waiting(text)
+                self._on_message(message, is_streamed=message.id in self._streamed_ids)
+            case ToolStarted(name=name):
+                self._on_tool_started(event, call_title(self._agent, name))
+            case ToolProgressed():
+                self._on_tool_progressed(event)
             case ToolFinished():
                 self._on_tool_finished(event)
             case RunFinished(result=result):
                 self._on_run_finished(result)
             case _:
                 pass
+
+    @abstractmethod
+    def _on_run_started(self, model: str) -> None: ...
+
+    @abstractmethod
+    def _on_text(self, text: str) -> None: ...
+
+    @abstractmethod
+    def _on_message(self, message: Message, *, is_streamed: bool) -> None:
+        """`is_streamed`: its text was shown before, piece by piece."""
+
+    @abstractmethod
+    def _on_tool_started(self, event: ToolStarted, title: str) -> None: ...
+
+    @abstractmethod
+    def _on_tool_progressed(self, event: ToolProgressed) -> None: ...
+
+    def _on_tool_finished(self, event: ToolFinished) -> None:
+        line, colour = call_finished_line(self._agent, event)
+        self._screen.note(line, fg=colour)
+        self._screen.show_waiting(THINKING)
+
+    @abstractmethod
+    def _on_run_finished(self, result: RunResult) -> None: ...
+
+
+class Follower(RunFollower):
+    """Shows the events of one run on a terminal, in a file or in a pipe.
+
+    A terminal gets all text of the model as it streams. A file or a pipe gets the answer alone, at the end: until the
+    model calls a tool, text before the call cannot be distinguished from an answer.
+    """
+
+    def __init__(self, agent: Agent, terminal: Terminal, *, writes_answer: bool = True) -> None:
+        super().__init__(agent, terminal)
+        self._terminal = terminal
+        self._is_streaming = writes_answer and terminal.is_stdout_terminal
+        self._writes_at_end = writes_answer and not terminal.is_stdout_terminal
+        self._pending_text = ""
 
     def _on_run_started(self, model: str) -> None:
         self._terminal.note(f"{self._agent.name} asks {model}", dim=True)
@@ -81,23 +110,30 @@ class Follower:
             self._terminal.note(f"Starting {', '.join(starting)}", dim=True)
             self._terminal.show_waiting(f"starting {', '.join(starting)}")
 
-    def _on_message(self, message: Message) -> None:
+    def _on_text(self, text: str) -> None:
         if self._is_streaming:
-            if message.id not in self._streamed_ids:
+            self._terminal.write(text)
+
+    def _on_message(self, message: Message, *, is_streamed: bool) -> None:
+        if self._is_streaming:
+            if not is_streamed:
                 self._terminal.write(message.text)
             self._terminal.end_line()
         else:
             self._pending_text = message.text
 
+    def _on_tool_started(self, event: ToolStarted, title: str) -> None:
+        self._print_preamble()
+        self._terminal.note(call_started_line(title, event.arguments), fg="cyan")
+        self._terminal.show_waiting(f"{title} is running")
+
+    def _on_tool_progressed(self, event: ToolProgressed) -> None:
+        self._terminal.show_waiting(event.text)
+
     def _print_preamble(self) -> None:
         if self._pending_text.strip() and self._writes_at_end:
             self._terminal.note(self._pending_text.strip(), dim=True)
         self._pending_text = ""
-
-    def _on_tool_finished(self, event: ToolFinished) -> None:
-        line, colour = call_finished_line(self._agent, event)
-        self._terminal.note(line, fg=colour)
-        self._terminal.show_waiting("the model is thinking")
 
     def _on_run_finished(self, result: RunResult) -> None:
         terminal = self._terminal
