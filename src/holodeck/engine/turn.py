@@ -46,16 +46,18 @@ async def stream_turn(
     batches = stream_in_batches(model, request)
     try:
         async for batch in batches:
-            for received in batch:
-                event = received if isinstance(received, ModelAnswer) else partial.add(received)
+            for event in batch:
                 match event:
                     case TextDelta():
-                        append(TextAdded(item_id=ids.message, text=event.text, is_refusal=event.is_refusal))
+                        text = partial.add(event.text, partial.texts)
+                        append(TextAdded(item_id=ids.message, text=text, is_refusal=event.is_refusal))
                     case ReasoningDelta():
-                        append(ReasoningAdded(item_id=ids.reasoning, text=event.text))
+                        text = partial.add(event.text, partial.reasoning_texts)
+                        append(ReasoningAdded(item_id=ids.reasoning, text=text))
                     case CallDelta():
                         item_id, call_id, name = ids.ids_of_call(event)
-                        append(CallAdded(item_id=item_id, call_id=call_id, name=name, arguments=event.arguments))
+                        arguments = partial.add_arguments(event)
+                        append(CallAdded(item_id=item_id, call_id=call_id, name=name, arguments=arguments))
                     case ModelAnswer():
                         answer = event
                 if partial.is_full:
@@ -92,30 +94,32 @@ class _PartialAnswer:
     def __init__(self, limit: int, memory: Reservation) -> None:
         self._bytes_left = limit
         self._memory = memory
-        self._texts: list[str] = []
-        self._reasoning_texts: list[str] = []
+        self.texts: list[str] = []
+        self.reasoning_texts: list[str] = []
         self._finish: FinishReason = "size"
         self.is_full = False
         """True once a delta exceeded the limit or the budget; no further delta may be added."""
 
-    def add(self, delta: TextDelta | ReasoningDelta | CallDelta) -> TextDelta | ReasoningDelta | CallDelta:
-        """Add a delta and return the part of it that is within the limit."""
-        if isinstance(delta, CallDelta):
-            size = _utf8_size(delta.arguments) + (CALL_COST if delta.name else 0)
-            self._bytes_left -= size
-            self.is_full = self._bytes_left < 0 or not self._reserve_memory(size)
-            return replace(delta, arguments="") if self.is_full else delta
-        size = _utf8_size(delta.text)
+    def add(self, text: str, texts: list[str]) -> str:
+        """Add a text to `texts` or `reasoning_texts` and return the part of it that is within the limit."""
+        size = len(text) if text.isascii() else _utf8_size(text)
         if not self._reserve_memory(size):
             self.is_full = True
-            return replace(delta, text="")
-        if size > self._bytes_left:
-            self.is_full = True
-            beginning = delta.text.encode("utf-8", "replace")[: max(self._bytes_left, 0)]
-            delta = replace(delta, text=beginning.decode("utf-8", "ignore"))
+            return ""
         self._bytes_left -= size
-        (self._reasoning_texts if isinstance(delta, ReasoningDelta) else self._texts).append(delta.text)
-        return delta
+        if self._bytes_left < 0:
+            self.is_full = True
+            beginning = text.encode("utf-8", "replace")[: max(self._bytes_left + size, 0)]
+            text = beginning.decode("utf-8", "ignore")
+        texts.append(text)
+        return text
+
+    def add_arguments(self, delta: CallDelta) -> str:
+        """Count a delta of a call and return its arguments, or none of them when they exceed the limit."""
+        size = _utf8_size(delta.arguments) + (CALL_COST if delta.name else 0)
+        self._bytes_left -= size
+        self.is_full = self._bytes_left < 0 or not self._reserve_memory(size)
+        return "" if self.is_full else delta.arguments
 
     def _reserve_memory(self, size: int) -> bool:
         try:
@@ -128,10 +132,10 @@ class _PartialAnswer:
     def build_answer(self) -> ModelAnswer:
         """The text and reasoning so far, as an answer that was cut."""
         items: list[Item] = []
-        if self._reasoning_texts:
-            items.append(Reasoning(text="".join(self._reasoning_texts)))
-        if self._texts:
-            items.append(text_message("assistant", "".join(self._texts)))
+        if self.reasoning_texts:
+            items.append(Reasoning(text="".join(self.reasoning_texts)))
+        if self.texts:
+            items.append(text_message("assistant", "".join(self.texts)))
         return ModelAnswer(items=tuple(items), finish=self._finish)
 
 
