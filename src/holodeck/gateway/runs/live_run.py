@@ -31,7 +31,7 @@ from holodeck.gateway.runs.stream_writer import StreamWriter
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
-from holodeck.models.events import Event, RunFinished, RunResult
+from holodeck.models.events import Event, RunFinished, RunResult, TextAdded
 from holodeck.providers.base import ModelProvider
 from holodeck.providers.wrappers.long_retry import LongRetrying
 from holodeck.tools.toolbox import Toolbox
@@ -45,7 +45,7 @@ class Writer(Protocol):
         """True when wire events are not needed, only the resource at the end."""
         ...
 
-    def feed(self, event: Event) -> list[bytes]: ...
+    def feed(self, *events: Event) -> list[bytes]: ...
 
 
 W = TypeVar("W", bound=Writer)
@@ -127,7 +127,7 @@ class LiveRun(Generic[W]):
         """Set when a durable run starts."""
         self.finished = asyncio.Event()
         self.on_event: Callable[[Event], None] = _ignore_event
-        """Called with every engine event of the run."""
+        """Called with the engine events of the run, but not with the many `TextAdded` of a stream."""
         self.log_context = log.current_fields()
         """The log fields of its request, which may have ended before the run starts."""
         self._request = request
@@ -290,10 +290,10 @@ class LiveRun(Generic[W]):
                 seen += len(batch)
                 if self._is_given_up and isinstance(batch[-1], RunFinished):
                     return
-                payloads: list[bytes] = []
                 for event in batch:
-                    self.on_event(event)
-                    payloads += self.writer.feed(event)
+                    if not isinstance(event, TextAdded):
+                        self.on_event(event)
+                payloads = self.writer.feed(*batch)
                 if self._stream_writer is not None and not isinstance(batch[-1], RunFinished):
                     self._stream_writer.append(payloads)
                     continue

@@ -74,8 +74,14 @@ class ChatWriter:
             "usage": _usage_to_chat_json(self._usage),
         }
 
-    def feed(self, event: Event) -> list[bytes]:
-        """Return the encoded chunks for an event of the run, often none."""
+    def feed(self, *events: Event) -> list[bytes]:
+        """Return the encoded chunks for events of the run, often none."""
+        for event in events:
+            self._write_event(event)
+        chunks, self._chunks = self._chunks, []
+        return chunks
+
+    def _write_event(self, event: Event) -> None:
         match event:
             case TextAdded(is_refusal=True):
                 self._unmatched_texts.append(event.text)
@@ -97,8 +103,6 @@ class ChatWriter:
                 self._finish_run(event.result)
             case _:
                 pass
-        chunks, self._chunks = self._chunks, []
-        return chunks
 
     def _add_text(self, item_id: str, text: str) -> None:
         self._unmatched_texts.append(text)

@@ -26,13 +26,8 @@ _DONE_SUFFIX = ".done"
 
 
 def encode_sse(event: bytes) -> bytes:
-    """Encode an event as a server-sent event, which is named by the type of the payload."""
-    return b"event: %b\ndata: %b\n\n" % (event_type(event), event)
-
-
-def event_type(event: bytes) -> bytes:
-    """The type of an encoded event, which is always its first field."""
-    return event[_TYPE_OFFSET : event.index(b'"', _TYPE_OFFSET)]
+    """Encode an event as a server-sent event, which is named by the type of the payload, always its first field."""
+    return b"event: %b\ndata: %b\n\n" % (event[_TYPE_OFFSET : event.index(b'"', _TYPE_OFFSET)], event)
 
 
 class EventEncoder:

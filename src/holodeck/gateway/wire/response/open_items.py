@@ -27,12 +27,11 @@ class OpenMessage:
         self._item: WireItem = {"id": item_id, "type": "message", "status": "in_progress", "role": "assistant"}
         self._events = ItemEvents(encoder, index, item_id)
         self._part = PartEvents(self._events, "refusal" if is_refusal else "output_text")
+        self.append = self._part.append
+        """Streams a delta. Not a method of its own, which would be one more call for each word of a model."""
         if not encoder.is_silent:
             self._events.start({**self._item, "content": []})
             self._part.start(self._build_part(""))
-
-    def append(self, text: str) -> None:
-        self._part.append(text)
 
     def close(self, status: str = "completed") -> WireItem:
         part = self._build_part(self._part.text)

@@ -39,7 +39,8 @@ class TextItems:
         self._unmatched_reasoning: list[str] = []
 
     def append_text(self, item_id: str, text: str, *, is_refusal: bool = False) -> None:
-        self._close_reasoning()
+        if self._reasoning is not None:
+            self._close_reasoning()
         if self._message is None or self._message.is_refusal is not is_refusal:
             self._close_message()
             self._message = self._open_message(item_id, is_refusal=is_refusal)

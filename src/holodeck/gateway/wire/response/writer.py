@@ -149,38 +149,42 @@ class ResponseWriter:
         self._encoder.emit("response.queued", response=self.build_resource())
         return self._encoder.drain()
 
-    def feed(self, event: Event) -> list[bytes]:
-        """Return the encoded events of the API for an event of the run, often none."""
-        match event:
-            case TextAdded():
-                self._text_items.append_text(event.item_id, event.text, is_refusal=event.is_refusal)
-            case ReasoningAdded():
-                self._text_items.append_reasoning(event.item_id, event.text)
-            case CallAdded():
-                self._text_items.close_items()
-                self._call_items.append_arguments(event)
-            case ItemFinished():
-                self._encoder.flush_done()
-                self._finish_item(event.item, "incomplete" if event.is_cut else "completed")
-            case ToolStarted():
-                self._encoder.flush_done()
-                self._write_listings()
-                self._call_items.start_execution(event.call_id)
-            case ToolFinished():
-                self._call_items.finish_execution(event)
-            case RunStarted():
-                self._start_run()
-            case TurnStarted():
-                self._text_items.start_turn()
-                self._write_listings()
-                if not event.is_replayed:
-                    self._output.discard_sent_beyond()
-                    if self._is_durable:
-                        self._encoder.defer_done()
-            case RunFinished():
-                self._encoder.flush_done()
-                self._finish_run(event.result)
+    def feed(self, *events: Event) -> list[bytes]:
+        """Return the encoded events of the API for events of the run, often none."""
+        for event in events:
+            match event:
+                case TextAdded():
+                    self._text_items.append_text(event.item_id, event.text, is_refusal=event.is_refusal)
+                case ReasoningAdded():
+                    self._text_items.append_reasoning(event.item_id, event.text)
+                case CallAdded():
+                    self._text_items.close_items()
+                    self._call_items.append_arguments(event)
+                case ItemFinished():
+                    self._encoder.flush_done()
+                    self._finish_item(event.item, "incomplete" if event.is_cut else "completed")
+                case ToolStarted():
+                    self._encoder.flush_done()
+                    self._write_listings()
+                    self._call_items.start_execution(event.call_id)
+                case ToolFinished():
+                    self._call_items.finish_execution(event)
+                case RunStarted():
+                    self._start_run()
+                case TurnStarted():
+                    self._start_turn(event)
+                case RunFinished():
+                    self._encoder.flush_done()
+                    self._finish_run(event.result)
         return self._encoder.drain()
+
+    def _start_turn(self, event: TurnStarted) -> None:
+        self._text_items.start_turn()
+        self._write_listings()
+        if not event.is_replayed:
+            self._output.discard_sent_beyond()
+            if self._is_durable:
+                self._encoder.defer_done()
 
     def _start_run(self) -> None:
         self._status = "in_progress"
