@@ -1,4 +1,4 @@
-"""What a gateway costs: CPU of its processes and added latency, ours beside the bare limit and LiteLLM, in one run."""
+"""What a gateway costs: CPU of its processes and added latency, ours beside the bare limit and others, in one run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import uvloop
 
-from bench import idle_streams, litellm_proxy
+from bench import idle_streams, litellm_proxy, smg_router
 from bench.gateway_model import EVENTS, PACE
 from bench.gateway_targets import Endpoint, Target, run_targets
 from bench.http_load import Times, open_connections, run_load
@@ -23,6 +23,8 @@ ROUNDS = 3
 IDLE = "1000"
 BARS = {"plain": 0.001, "stream": 0.003}
 """Seconds of CPU that our gateway may take for a request, stored."""
+SERVERS = ("holodeck", "limit", "LiteLLM", "smg")
+NOTES = {"LiteLLM": litellm_proxy.NOTE, "smg": smg_router.NOTE}
 SHARE = 20
 """Never more than one part in so many of what LiteLLM takes."""
 
@@ -93,7 +95,8 @@ async def measure(found: dict[str, Target], cases: list[Case], rounds: int) -> M
     """Each server in turn, so that a busy moment of the machine hits all of them."""
     measured: Measured = {}
     for case in cases:
-        for target in found.values():
+        asked = {name: target for name, target in found.items() if target.can_answer(case.model)}
+        for target in asked.values():
             await measure_once(target, case, 3, 1)  # what is made on first use is made
         for width, counts in case.counts.items():
             costs = measured[case.name, width] = Costs()
@@ -101,7 +104,7 @@ async def measure(found: dict[str, Target], cases: list[Case], rounds: int) -> M
                 costs.rounds.append(
                     {
                         name: await measure_once(target, case, counts[name == "LiteLLM"], width)
-                        for name, target in found.items()
+                        for name, target in asked.items()
                     }
                 )
             print(f"... {case.label}, {width} at once", file=sys.stderr)
@@ -116,16 +119,21 @@ async def measure_once(target: Target, case: Case, count: int, width: int) -> Co
 
 
 def show_cpu(measured: Measured, labels: dict[str, str], rounds: int) -> None:
+    servers = [server for server in SERVERS if any(server in costs for costs in measured.values())]
+    others = servers[2:]
     rows = []
     for (name, width), costs in measured.items():
-        servers = [server for server in ("holodeck", "limit", "LiteLLM") if server in costs]
-        row = [labels[name], str(width), *(_ms(costs.best(server).cpu) for server in servers)]
+        row = [
+            labels[name],
+            str(width),
+            *(_ms(costs.best(server).cpu) if server in costs else "—" for server in servers),
+        ]
         row.append(f"{costs.ratio('holodeck', 'limit'):.1f}x")
-        row += [f"{costs.ratio('LiteLLM', 'holodeck'):.1f}"] if "LiteLLM" in costs else []
-        rows.append([*row, *(f"{costs.best(server).times.rate:.0f}" for server in servers)])
-    lite = ["LiteLLM"] if all("LiteLLM" in costs for costs in measured.values()) else []
-    ratios = ["of limit", *(f"{server} / ours" for server in lite)]
-    header = ["request", "at once", "holodeck", "limit", *lite, *ratios, "ours/s", "limit/s", *(f"{s}/s" for s in lite)]
+        row += [f"{costs.ratio(server, 'holodeck'):.2f}" if server in costs else "—" for server in others]
+        row += [f"{costs.best(server).times.rate:.0f}" if server in costs else "—" for server in servers]
+        rows.append(row)
+    ratios = ["of limit", *(f"{server} / ours" for server in others)]
+    header = ["request", "at once", *servers, *ratios, "ours/s", "limit/s", *(f"{server}/s" for server in others)]
     what = f"the best of {rounds} rounds; ratios: the middle of the rounds; ours stored, but for chat completions"
     print_table(f"CPU per request, in ms ({what})", header, rows)
 
@@ -135,14 +143,14 @@ def show_latency(measured: Measured, labels: dict[str, str]) -> None:
     for (case, width), costs in measured.items():
         alone = costs.best("model").times
         cells = [f"{_ms(alone.median)}"]
-        for name in ("holodeck", "limit", "LiteLLM"):
+        for name in SERVERS:
             if name not in costs:
                 cells.append("—")
                 continue
             times = costs.best(name).times
             cells.append(f"{_ms(times.median - alone.median)} ({_ms(times.slow - alone.slow)})")
         rows.append([labels[case], str(width), *cells])
-    header = ["request", "at once", "model alone", "holodeck adds", "limit adds", "LiteLLM adds"]
+    header = ["request", "at once", "model alone", *(f"{name} adds" for name in SERVERS)]
     print_table(
         "Latency in ms, median (of a hundred, one is slower); the call of the tool is part of what is added",
         header,
@@ -182,7 +190,8 @@ def _options(words: tuple[str, ...]) -> argparse.Namespace:
     parser.add_argument("--cases", default=",".join(case.name for case in CASES), help="of: %(default)s")
     parser.add_argument("--at-once", default="1,16,64,256", help="of: %(default)s")
     parser.add_argument("--idle", default=IDLE, help="numbers of idle streams, as in 1000,10000; empty: none")
-    parser.add_argument("--without-litellm", action="store_true", help="do not install it, nor measure it")
+    for name in ("litellm", "smg"):
+        parser.add_argument(f"--without-{name}", action="store_true", help="do not install it, nor measure it")
     return parser.parse_args(words)
 
 
@@ -201,12 +210,11 @@ def main(*words: str) -> None:
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         if cases:
-            with run_targets(Path(folder), has_litellm=not options.without_litellm) as found:
+            with run_targets(
+                Path(folder), has_litellm=not options.without_litellm, has_smg=not options.without_smg
+            ) as found:
                 measured = runner.run(measure(found, cases, options.rounds))
-            if not options.without_litellm:
-                print(
-                    f"LiteLLM's proxy is {litellm_proxy.VERSION}; it is asked what ours is asked, and does not store it"
-                )
+                print(*(NOTES[name] for name in found if name in NOTES), sep="\n")
             show_cpu(measured, labels, options.rounds)
             show_latency(measured, labels)
             show_bars(measured, labels)

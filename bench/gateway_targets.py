@@ -1,4 +1,4 @@
-"""Everything that is asked the same: our gateway, the limit and LiteLLM's proxy, each in a process of its own."""
+"""Everything that is asked the same: our gateway, the limit, LiteLLM's proxy and smg, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bench import litellm_proxy
+from bench import litellm_proxy, smg_router
 from bench.gateway_model import EVENTS, OTHER_WORD, TOOL, TOOL_TEXT, WORD
 from bench.http_load import RequestPlan, encode_post
 from bench.processes import module_command, run_server, stop_at_end
@@ -40,6 +40,10 @@ class Target:
     name: str
     pid: int
     url: str
+
+    def can_answer(self, model: str) -> bool:
+        """Whether it does what this model is about: smg runs no tools here, see `smg_router`."""
+        return self.name != "smg" or model != "tool"
 
     def plan_requests(self, model: str, *, endpoint: Endpoint = "responses") -> RequestPlan:
         """What to send for each of the models: the same to both gateways. The rest know chat completions only.
@@ -72,7 +76,7 @@ def _two_turns(chat: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def run_targets(folder: Path, *, has_litellm: bool) -> Iterator[dict[str, Target]]:
+def run_targets(folder: Path, *, has_litellm: bool, has_smg: bool) -> Iterator[dict[str, Target]]:
     """All of them, by name; the model itself is one too."""
     with ExitStack() as stack:
         pid, model = stack.enter_context(run_server(module_command("bench.gateway_model")))
@@ -83,6 +87,8 @@ def run_targets(folder: Path, *, has_litellm: bool) -> Iterator[dict[str, Target
         found["limit"] = Target(name="limit", pid=pid, url=url)
         if has_litellm:
             found["LiteLLM"] = stack.enter_context(_run_litellm(folder, model, mcp))
+        if has_smg:
+            found["smg"] = stack.enter_context(_run_smg(folder, model))
         yield found
 
 
@@ -121,6 +127,14 @@ def _run_litellm(folder: Path, model: str, mcp: str) -> Iterator[Target]:
     log = folder / "litellm.log"
     with _start_server([*command, "--telemetry", "False"], port, "/health/liveliness", log, environ=environ) as pid:
         yield Target(name="LiteLLM", pid=pid, url=f"http://127.0.0.1:{port}")
+
+
+@contextmanager
+def _run_smg(folder: Path, model: str) -> Iterator[Target]:
+    port = _free_port()
+    command = smg_router.build_command(port=port, metrics_port=_free_port(), model=model, key=KEY)
+    with _start_server(command, port, "/health", folder / "smg.log") as pid:
+        yield Target(name="smg", pid=pid, url=f"http://127.0.0.1:{port}")
 
 
 @contextmanager

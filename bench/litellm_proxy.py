@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-from bench.processes import ROOT
+from bench.cached_environment import install_program
 
 VERSION = "1.106.2"
-_HOME = ROOT / ".cache" / f"litellm-{VERSION}"
+NOTE = f"LiteLLM's proxy is {VERSION}; it is asked what ours is asked, and does not store it"
 ENVIRON = {
     "LITELLM_MODE": "PRODUCTION",
     "LITELLM_LOG": "ERROR",
@@ -25,14 +23,7 @@ TOOLS = [
 
 def install() -> Path:
     """The program, installed on first use."""
-    program = _HOME / "bin" / "litellm"
-    if not (_HOME / ".ready").exists():
-        print(f"==> Setting up {_HOME.relative_to(ROOT)} (some hundred megabytes, some minutes)", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(_HOME)], check=True)
-        pip = [str(_HOME / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "install", f"litellm[proxy]=={VERSION}"], check=True, stderr=subprocess.DEVNULL)
-        (_HOME / ".ready").touch()
-    return program
+    return install_program("litellm", VERSION, extra="[proxy]", size="some hundred megabytes, some minutes")
 
 
 def build_config(models: tuple[str, ...], model: str, mcp: str) -> dict[str, Any]:
