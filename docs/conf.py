@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 
@@ -17,7 +18,10 @@ extensions = ["myst_parser", "generate.llms"]
 exclude_patterns = ["generate"]
 # A heading is linked to by the name that it has on GitHub too.
 myst_heading_anchors = 4
-# Sphinx gives this warning no type, so `
+# A section may list all its pages by name. Sphinx gives this warning no type, so that `suppress_warnings` cannot name it.
+logging.getLogger("sphinx.sphinx.directives.other").addFilter(lambda record: "glob pattern" not in str(record.msg))
+# A `mermaid` block stays readable text.
+suppress_warnings = ["misc.highlighting_failure"]
 
 html_theme = "furo"
 html_title = f"HoloDeck {release}"
