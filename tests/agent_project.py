@@ -1,4 +1,4 @@
-"""Agents for the commands: a scripted model behind HTTP, and misbehaving servers behind stand-ins for npx."""
+"""Agents for the commands: a scripted model behind HTTP, and misbehaving servers behind a fake npx."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holodeck.testing.mcp.commands import CommandOptions
 from holodeck.testing.model.scripted import ScriptedModel
 from holodeck.testing.model.scripted_server import ScriptedServer
 
-GONE_WITHIN = 45.0  # seconds: who is killed ends once the kernel has a moment for it
+GONE_WITHIN = 45.0  # seconds: a killed process ends once the kernel has a moment for it
 
 
 class AgentProject:
@@ -51,7 +51,7 @@ class AgentProject:
         return read_pids(self.pid_file)
 
     async def wait_servers_gone(self) -> None:
-        """Wait until every server that was started has ended: who is killed has not ended yet."""
+        """Wait until every server that was started has ended. A killed process may take a moment to end."""
         async with asyncio.timeout(GONE_WITHIN):
             for pid in self.pids():
                 await _wait_ended(pid)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class Canary:
-    """`url` leads here; `connections` is how often somebody came."""
+    """A server at `url` that counts its `connections`."""
 
     def __init__(self, listener: socket.socket) -> None:
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}/schema.json"

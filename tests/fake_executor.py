@@ -34,10 +34,10 @@ class FakeExecutor:
     async def execute(self, call: ToolCall) -> ToolResult:
         self.calls.append((call.name, call.arguments))
         made = self._tools[call.name](**call.arguments)
-        given = await made if inspect.isawaitable(made) else made
-        if isinstance(given, ToolResult):
+        result = await made if inspect.isawaitable(made) else made
+        if isinstance(result, ToolResult):
             return ToolResult(
-                call_id=call.call_id, content=given.content, is_error=given.is_error, metadata=given.metadata
+                call_id=call.call_id, content=result.content, is_error=result.is_error, metadata=result.metadata
             )
-        content = (TextContent(text=given),) if isinstance(given, str) else given
+        content = (TextContent(text=result),) if isinstance(result, str) else result
         return ToolResult(call_id=call.call_id, content=content)

@@ -16,7 +16,7 @@ _AT_ONCE = 10.0  # seconds, for what can be read already
 class ForkedProcess:
     """A command whose standard input is empty and whose other streams are pipes.
 
-    As with asyncio, `wait` returns when the process has ended and its pipes were closed by all that hold them.
+    As with asyncio, `wait` returns when the process has ended and every process has closed its pipes.
     """
 
     def __init__(self, forked: Forked, stdout: _Pipe, stderr: _Pipe) -> None:

@@ -19,12 +19,12 @@ LIMIT = 60.0  # seconds
 def run_holodeck(
     *args: str | Path, cwd: Path, env: Mapping[str, str] | None = None, stdin: str = "", program: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command in a folder whose parent is also the home, and return what it said.
+    """Run the command in a folder whose parent is also the home, and return its exit code and output.
 
     `validate` runs where no socket to a network can be opened: it needs none.
     """
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "SSL_CERT_FILE") if name in os.environ}
-    environ = {**kept, "HOME": str(cwd.parent), **(env or {})}
+    inherited = {name: os.environ[name] for name in ("PATH", "LANG", "SSL_CERT_FILE") if name in os.environ}
+    environ = {**inherited, "HOME": str(cwd.parent), **(env or {})}
     is_offline = args[:1] == ("validate",)
     if program is None and can_fork(env or {}):
         return _fork([str(arg) for arg in args], cwd, environ, stdin, is_offline=is_offline)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 # Descriptors that are open in every process, so that none below is free. The lowest free one would do only if no file
-# were open for a moment just then: once closed, it leaves room.
+# were open for a moment just then: once closed, its descriptor is free.
 STANDARD_STREAMS = 3
 
 
@@ -34,7 +34,7 @@ def limit_restored(pid: int) -> Iterator[None]:
 def lower_limit(pid: int) -> None:
     """Lower the limit to the first free descriptor. One that is closed and opened again in its turn stays usable.
 
-    A file that is open for a moment just now leaves room once it is closed: repeat this until the process has none.
+    A file that is open for a moment frees its descriptor once it is closed: repeat this until none is free.
     """
     taken = {int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir()}
     free = next(number for number in itertools.count() if number not in taken)

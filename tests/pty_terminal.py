@@ -72,13 +72,13 @@ class TypingTerminal:
     async def __aenter__(self) -> Self:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-        kept = {name: os.environ[name] for name in ("PATH", "LANG", "SSL_CERT_FILE") if name in os.environ}
+        inherited = {name: os.environ[name] for name in ("PATH", "LANG", "SSL_CERT_FILE") if name in os.environ}
         terminal = {"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1", "HOME": str(self._cwd.parent)}
         command = [sys.executable, "-m", "holodeck", *self._args]
         self.process = await asyncio.create_subprocess_exec(
             *(without_network(*command) if self._args[:1] == ["validate"] else command),
             cwd=self._cwd,
-            env={**kept, **terminal, **self._env},
+            env={**inherited, **terminal, **self._env},
             stdin=slave,
             stdout=slave if self._stdout is None else self._stdout,
             stderr=slave,

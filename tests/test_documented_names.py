@@ -107,11 +107,11 @@ def test_everything_but_letters_digits_and_underscore_becomes_a_dash(name: str, 
 @pytest.mark.proves("D-18")
 @given(st.lists(st.text(min_size=1, max_size=90), unique=True, max_size=30))
 def test_names_for_models_are_valid_short_unique_and_lead_back(names: list[str]) -> None:
-    given_names = model_names(names)
-    assert list(given_names) == names
-    assert len(set(given_names.values())) == len(names)
-    assert all(0 < len(name) <= 64 and re.fullmatch(r"[a-zA-Z0-9_-]+", name) for name in given_names.values())
-    assert model_names(names) == given_names
+    passed_names = model_names(names)
+    assert list(passed_names) == names
+    assert len(set(passed_names.values())) == len(names)
+    assert all(0 < len(name) <= 64 and re.fullmatch(r"[a-zA-Z0-9_-]+", name) for name in passed_names.values())
+    assert model_names(names) == passed_names
 
 
 @pytest.mark.proves("001:DEC-10")
@@ -135,7 +135,7 @@ async def test_a_plugin_connects_calls_lists_prompts_and_disconnects() -> None:
 
 
 class Echo:
-    """An executor that nobody told the loop about."""
+    """An executor outside the package, which the loop does not know."""
 
     kind = ToolKind.BUILTIN
 

@@ -15,7 +15,7 @@ DELIVERED = Requirement(id="000:FR-001", text="It works.", status="delivered")
 PENDING = Requirement(id="000:FR-002", text="It will work.", status="pending")
 KNOWN: Requirements = {each.id: each for each in (DELIVERED, PENDING)}
 
-RUN_LIMIT_S = 60  # a pytest of one file needs two; a busy machine needs patience
+RUN_LIMIT_S = 60  # a pytest of one file needs two; a busy machine needs more
 PYPROJECT = '[tool.pytest.ini_options]\nmarkers = ["proves(*ids): what a test proves"]\n'
 
 
@@ -109,14 +109,14 @@ def test_a_mark_that_proves_nothing_is_a_problem(tree: Path, source: str, name: 
     assert found.misplaced[0].startswith(f"tests/{name}:")
 
 
-def test_an_unknown_id_is_told_with_the_test_that_names_it(tree: Path) -> None:
+def test_an_unknown_id_is_reported_with_the_test_that_names_it(tree: Path) -> None:
     write_test(tree, "@pytest.mark.proves('000:FR-001', '000:FR-999')\ndef test_a(): ...")
     (problem,) = unknown_ids(KNOWN, read_proofs(tree))
     assert "tests/test_some.py::test_a" in problem
     assert "000:FR-999" in problem
 
 
-def test_a_delivered_id_without_a_test_is_told(tree: Path) -> None:
+def test_a_delivered_id_without_a_test_is_reported(tree: Path) -> None:
     write_test(tree, "@pytest.mark.proves('000:FR-002')\ndef test_a(): ...")
     (problem,) = unproved_ids(KNOWN, read_proofs(tree))
     assert problem.startswith("000:FR-001 is delivered, but no test names it")

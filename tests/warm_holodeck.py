@@ -93,14 +93,14 @@ class Forked:
 @cache
 def warm_address() -> bytes:
     """The socket of this worker's process, which is started when it is first needed."""
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "SSL_CERT_FILE") if name in os.environ}
+    inherited = {name: os.environ[name] for name in ("PATH", "LANG", "SSL_CERT_FILE") if name in os.environ}
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind("")
         listener.listen(socket.SOMAXCONN)
         process = subprocess.Popen(
             [sys.executable, __file__, str(listener.fileno())],
             # A module that reads the home when it is imported would otherwise read a person's.
-            env={**kept, "HOME": "/nonexistent"},
+            env={**inherited, "HOME": "/nonexistent"},
             stdin=subprocess.PIPE,
             pass_fds=[listener.fileno()],
         )

@@ -11,7 +11,7 @@ from cli.mcp_project import MCPProject
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[MCPProject]:
-    """A folder with an `mcp.json` whose commands are stand-ins."""
+    """A folder with an `mcp.json` whose commands are fakes."""
     made = MCPProject(tmp_path)
     yield made
     made.close()

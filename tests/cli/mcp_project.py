@@ -1,4 +1,4 @@
-"""A folder with an `mcp.json` whose commands are stand-ins: npx is well, uvx is ill, docker is not there."""
+"""A folder with an `mcp.json` whose commands are fakes: npx works, uvx fails, docker is missing."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ async def start_command(project: AgentProject, *args: str) -> AsyncIterator[Runn
 
 
 async def wait_model_requests(model: ScriptedServer, times: int) -> None:
-    """Wait until the model has been asked so many times."""
+    """Wait until the model has received this many requests."""
     while len(model.received) < times:  # noqa: ASYNC110 - it is asked by another process
         await asyncio.sleep(0.02)
 

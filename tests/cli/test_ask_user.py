@@ -56,13 +56,15 @@ async def test_nothing_is_written_below_a_question_until_it_is_answered(
             terminal.type_text("y" + ENTER)
             await terminal.wait_for("busy prints this")
             await terminal.wait_for("Well.")
-        assert [told["content"] for told in messages_of_turn(model, 1)[-2:]] == ["3", "busy is over"]
+        assert [expected["content"] for expected in messages_of_turn(model, 1)[-2:]] == ["3", "busy is over"]
 
 
-@pytest.mark.parametrize(("answer", "told"), [("Y", "3"), ("yes", "3"), ("n", "did not approve"), ("NO", "did not")])
+@pytest.mark.parametrize(
+    ("answer", "expected"), [("Y", "3"), ("yes", "3"), ("n", "did not approve"), ("NO", "did not")]
+)
 @async_test(60)
-async def test_an_answer_that_is_neither_yes_nor_no_is_asked_for_again(
-    project: AgentProject, answer: str, told: str
+async def test_an_answer_that_is_neither_yes_nor_no_repeats_the_question(
+    project: AgentProject, answer: str, expected: str
 ) -> None:
     async with serve_scripted(call("add", a=1, b=2), say("Well.")) as model:
         project.write(model, project.npx_server("calc", more=", approval: always"))
@@ -74,11 +76,11 @@ async def test_an_answer_that_is_neither_yes_nor_no_is_asked_for_again(
                 await terminal.wait_for(PROMPT)
             terminal.type_text(answer + ENTER)
             await terminal.wait_for("Well.")
-        assert told in messages_of_turn(model, 1)[-1]["content"]
+        assert expected in messages_of_turn(model, 1)[-1]["content"]
 
 
 @async_test(60)
-async def test_two_questions_are_asked_one_after_the_other(project: AgentProject) -> None:
+async def test_two_questions_are_shown_one_after_the_other(project: AgentProject) -> None:
     async with serve_scripted([call("add", a=1, b=2), call("add", a=30, b=4)], say("Well.")) as model:
         project.write(model, project.npx_server("calc", more=", approval: always"))
         async with TypingTerminal("run", "Go", cwd=project.path, env=project.env) as terminal:

@@ -36,7 +36,7 @@ async def chatting(project: AgentProject) -> AsyncIterator[TypingTerminal]:
 
 @pytest.mark.proves("000:US1-1", "004:SC-001")
 @async_test(60)
-async def test_each_question_is_asked_with_all_that_was_said_before(project: AgentProject) -> None:
+async def test_each_question_is_sent_with_the_whole_conversation(project: AgentProject) -> None:
     async with serve_scripted([say("Adding."), call("add", a=1, b=2)], say("It is 3."), say("I said 3.")) as model:
         project.write(model, project.npx_server("calc"))
         async with chatting(project) as terminal:
@@ -49,11 +49,11 @@ async def test_each_question_is_asked_with_all_that_was_said_before(project: Age
             await terminal.wait_for("you>")
             terminal.type_text(CTRL_D)
             assert await terminal.wait_exit() == 0
-        told = messages_of_turn(model, 2)
-        assert [message["role"] for message in told] == ["user", "assistant", "tool", "assistant", "user"]
-        assert told[1]["tool_calls"][0]["function"]["name"] == "add"
-        assert told[2]["content"] == "3"
-        assert told[-1]["content"] == "What did you say?"
+        sent = messages_of_turn(model, 2)
+        assert [message["role"] for message in sent] == ["user", "assistant", "tool", "assistant", "user"]
+        assert sent[1]["tool_calls"][0]["function"]["name"] == "add"
+        assert sent[2]["content"] == "3"
+        assert sent[-1]["content"] == "What did you say?"
     await project.wait_servers_gone()
 
 
@@ -182,7 +182,7 @@ async def test_tools_prompts_and_servers_are_shown(project: AgentProject) -> Non
 
 @pytest.mark.proves("000:US4-2", "000:FR-014")
 @async_test(60)
-async def test_a_prompt_of_a_server_is_asked_with_its_arguments(project: AgentProject) -> None:
+async def test_a_prompt_of_a_server_is_sent_with_its_arguments(project: AgentProject) -> None:
     async with serve_scripted(say("Good code."), say("Better code."), say("Hello.")) as model:
         project.write(model, project.npx_server("calc"))
         async with chatting(project) as terminal:
@@ -258,7 +258,7 @@ async def test_ctrl_c_twice_at_an_empty_line_leaves_and_once_only_clears_it(proj
 
 
 @async_test(60)
-async def test_the_history_is_kept_for_its_owner_alone(project: AgentProject) -> None:
+async def test_the_history_file_is_readable_by_its_user_alone(project: AgentProject) -> None:
     async with serve_scripted(say("Yes."), say("Yes again.")) as model:
         project.write(model)
         project.env["XDG_STATE_HOME"] = str(project.path / "state")
@@ -303,7 +303,7 @@ async def test_an_answer_is_shown_while_it_is_written(project: AgentProject) -> 
 
 
 @async_test(60)
-async def test_a_model_that_fails_is_told_and_the_question_can_be_asked_again(project: AgentProject) -> None:
+async def test_a_failure_of_the_model_is_shown_and_the_question_can_be_sent_again(project: AgentProject) -> None:
     async with serve_scripted(status(401), say("Better.")) as model:
         project.write(model)
         async with chatting(project) as terminal:
@@ -339,13 +339,13 @@ async def test_a_pipe_with_a_failed_question_exits_with_1_and_a_wrong_file_with_
 
 @pytest.mark.parametrize("redirection", ["< /dev/null", "<&-", "< empty.txt"])
 @async_test(60)
-async def test_a_chat_with_nobody_there_ends_at_once(project: AgentProject, redirection: str) -> None:
+async def test_a_chat_with_empty_standard_input_ends_at_once(project: AgentProject, redirection: str) -> None:
     project.write(None)
     (project.path / "empty.txt").write_text("")
     command = f"{sys.executable} -m holodeck chat {redirection}"
     process = await asyncio.create_subprocess_shell(command, cwd=project.path, stderr=asyncio.subprocess.PIPE)
-    _, told = await asyncio.wait_for(process.communicate(), 20)
-    assert (process.returncode, told) == (0, b"")
+    _, sent = await asyncio.wait_for(process.communicate(), 20)
+    assert (process.returncode, sent) == (0, b"")
 
 
 @async_test(60)

@@ -40,7 +40,7 @@ def test_a_block_is_finished_when_the_next_one_has_begun(text: str, done: str) -
 
 
 @pytest.mark.parametrize(
-    ("text", "names", "given"),
+    ("text", "names", "expected"),
     [
         ("", ["code"], {}),
         ("it's = fine", ["code"], {"code": "it's = fine"}),
@@ -51,10 +51,10 @@ def test_a_block_is_finished_when_the_next_one_has_begun(text: str, done: str) -
         ("don't panic", ["city", "topic"], {"city": "don't", "topic": "panic"}),
     ],
 )
-def test_arguments_of_a_prompt_are_given_by_name_or_in_order(
-    text: str, names: list[str], given: dict[str, str]
+def test_arguments_of_a_prompt_are_passed_by_name_or_in_order(
+    text: str, names: list[str], expected: dict[str, str]
 ) -> None:
-    assert parse_prompt_arguments(text, names) == given
+    assert parse_prompt_arguments(text, names) == expected
 
 
 @pytest.mark.parametrize(("text", "names"), [("x", []), ("a=1 b=2 c", ["a", "b"])])
@@ -75,7 +75,7 @@ def test_an_argument_too_many_is_an_error_in_words(text: str, names: list[str]) 
         ({"type": "array", "items": {"enum": ["a", "b", "c"]}}, "a, c", ["a", "c"]),
     ],
 )
-def test_what_a_person_types_becomes_what_the_server_asked_for(schema: Any, typed: str, value: Any) -> None:
+def test_typed_text_is_converted_to_the_type_that_the_server_requests(schema: Any, typed: str, value: Any) -> None:
     (field,) = form_fields({"requestedSchema": {"properties": {"it": schema}, "required": ["it"]}})
     assert field.is_required
     assert field.parse(typed) == value
@@ -85,7 +85,7 @@ def test_what_a_person_types_becomes_what_the_server_asked_for(schema: Any, type
     ("schema", "typed"),
     [({"type": "integer"}, "7.5"), ({"type": "boolean"}, "maybe"), ({"enum": ["a"]}, "b"), ({"type": "string"}, "")],
 )
-def test_an_answer_of_another_kind_is_asked_again(schema: Any, typed: str) -> None:
+def test_an_answer_of_the_wrong_type_repeats_the_question(schema: Any, typed: str) -> None:
     (field,) = form_fields({"requestedSchema": {"properties": {"it": schema}}})
     with pytest.raises(ValueError, match=r"^(Please|An answer)"):
         field.parse(typed)

@@ -70,7 +70,7 @@ def go_on():
 class Press:
     def find_spec(self, name, path=None, target=None):
         if name == "{name}":
-            if {is_held}:
+            if {is_blocked}:
                 threading.Thread(target=go_on, daemon=True).start()
             press()
 
@@ -115,12 +115,14 @@ async def test_work_that_holds_the_loop_is_left_at_the_third_press() -> None:
             process.send_signal(signal.SIGINT)
             await asyncio.wait([asyncio.ensure_future(process.wait())], timeout=0.1)
         assert process.stdout is not None
-        told = b"interrupted" in await process.stdout.read()
-        assert told or process.returncode == EXIT_INTERRUPTED, "the second: one more press, as it was leaving"
+        was_interrupted = b"interrupted" in await process.stdout.read()
+        assert was_interrupted or process.returncode == EXIT_INTERRUPTED, (
+            "the second: one more press, as it was leaving"
+        )
 
 
 @async_test(60)
-async def test_a_job_that_was_told_to_ignore_it_does() -> None:
+async def test_a_job_that_ignores_sigint_goes_on() -> None:
     ignoring = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); import sys\n{WORK}"
     ended = ignoring.replace("await asyncio.Event().wait()", "sys.stdin.readline(); return", 1)
     process = await asyncio.create_subprocess_exec(
@@ -150,16 +152,18 @@ async def test_an_impatient_person_gets_no_traceback_and_leaves_no_server(tmp_pa
     await project.wait_servers_gone()
 
 
-@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("is_blocked", [False, True])
 @pytest.mark.parametrize(
     "name",
     ["click", "holodeck.cli.output.colours", "holodeck.cli.commands.run", "asyncio.unix_events", "holodeck.engine"],
 )
 @async_test(60)
-async def test_a_press_while_a_command_still_starts_is_no_traceback(tmp_path: Path, name: str, is_held: bool) -> None:
+async def test_a_press_while_a_command_still_starts_is_no_traceback(
+    tmp_path: Path, name: str, is_blocked: bool
+) -> None:
     project = AgentProject(tmp_path)
     project.write(None)
-    (tmp_path / "sitecustomize.py").write_text(PRESSED.format(name=name, is_held=is_held))
+    (tmp_path / "sitecustomize.py").write_text(PRESSED.format(name=name, is_blocked=is_blocked))
     project.env["PYTHONPATH"] = str(tmp_path)
     done = await project.run_holodeck("run", "Go")
     assert done.returncode == EXIT_INTERRUPTED

@@ -122,7 +122,7 @@ def test_a_server_on_the_network_is_examined_in_the_same_way(
     examine()
 
 
-def test_names_and_ports_without_a_server_are_told_apart(project: MCPProject) -> None:
+def test_an_unknown_host_and_a_closed_port_have_different_errors(project: MCPProject) -> None:
     project.write_servers(s={"url": "https://no-such-host.invalid/mcp"})
     assert failed(project.run_mcp("doctor", "--json"))["name"] == "found"
     project.write_servers(s={"url": "http://127.0.0.1:9/mcp"})

@@ -175,7 +175,7 @@ def test_a_reader_that_goes_early_is_no_error_to_speak_of(project: MCPProject) -
     assert project.running_servers() == []
 
 
-def test_tools_are_listed_with_their_schemas_for_those_who_ask(project: MCPProject) -> None:
+def test_tools_are_listed_with_their_schemas_on_request(project: MCPProject) -> None:
     project.write_servers(s=NPX)
     short = project.run_mcp("tools", "s")
     assert "add              Adds two numbers." in short.stdout
@@ -247,13 +247,13 @@ def test_what_is_wrong_with_the_question_is_a_sentence_or_json_with_code_2(
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
     assert "Traceback" not in done.stderr
-    asked = project.run_mcp(*args, "--json")
-    data = json.loads(asked.stdout)
-    assert asked.returncode == 2
+    listed = project.run_mcp(*args, "--json")
+    data = json.loads(listed.stdout)
+    assert listed.returncode == 2
     assert words in json.dumps(data["problems"])
 
 
-def test_without_any_file_the_ways_to_name_a_server_are_told(tmp_path: Path) -> None:
+def test_without_any_file_the_error_lists_the_ways_to_name_a_server(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     done = run_holodeck("mcp", "list", cwd=tmp_path / "empty")
     assert done.returncode == 2

@@ -45,7 +45,9 @@ async def test_nothing_is_missing_when_every_server_is_there(tmp_path: Path) -> 
     ("command", "stdin"), [(["run", "Hi"], ""), (["chat"], "Hi\n"), (["test"], ""), (["run", "--durable", "Hi"], "")]
 )
 @async_test(60)
-async def test_without_a_required_server_no_model_is_asked(tmp_path: Path, command: list[str], stdin: str) -> None:
+async def test_without_a_required_server_the_model_gets_no_request(
+    tmp_path: Path, command: list[str], stdin: str
+) -> None:
     project = AgentProject(tmp_path)
     async with serve_scripted(say("Hello.")) as model, FaultyMCPServer() as calc:
         project.write(

@@ -28,7 +28,7 @@ def test_a_whole_file_is_not_pulled_again(tmp_path: Path) -> None:
     folder = tmp_path / "holodeck" / "models"
     folder.mkdir(parents=True)
     with (folder / KNOWN_WEIGHTS[0].file).open("wb") as file:
-        file.truncate(KNOWN_WEIGHTS[0].size)  # sparse: it takes no room
+        file.truncate(KNOWN_WEIGHTS[0].size)  # sparse: it uses no disk space
     runner = CliRunner(env={"XDG_CACHE_HOME": str(tmp_path)})
     assert "was there already" in runner.invoke(command, ["pull"]).output
     assert json.loads(runner.invoke(command, ["pull", "--json"]).output)["was_there"] is True

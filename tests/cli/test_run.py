@@ -207,7 +207,7 @@ async def test_an_interrupted_run_still_gives_its_json(project: AgentProject) ->
 
 
 @async_test(60)
-async def test_a_call_that_needs_approval_is_refused_when_nobody_is_there(project: AgentProject) -> None:
+async def test_a_call_that_needs_approval_is_refused_without_a_terminal(project: AgentProject) -> None:
     async with serve_scripted(call("add", a=1, b=2), say("I may not.")) as model:
         project.write(model, project.npx_server("calc", more=", approval: always"))
         done = await project.run_holodeck("run", "Add")
@@ -215,9 +215,9 @@ async def test_a_call_that_needs_approval_is_refused_when_nobody_is_there(projec
         assert "needs a person's approval" in messages_of_turn(model, 1)[-1]["content"]
 
 
-@pytest.mark.parametrize(("answer", "told"), [("y\r", "3"), ("\r", "The person did not approve this call")])
+@pytest.mark.parametrize(("answer", "expected"), [("y\r", "3"), ("\r", "The person did not approve this call")])
 @async_test(60)
-async def test_a_person_at_the_terminal_approves_or_refuses(project: AgentProject, answer: str, told: str) -> None:
+async def test_a_person_at_the_terminal_approves_or_refuses(project: AgentProject, answer: str, expected: str) -> None:
     async with serve_scripted(call("add", a=1, b=2), say("Well.")) as model:
         project.write(model, project.npx_server("calc", more=", approval: always"))
         async with TypingTerminal("run", "Add", cwd=project.path, env=project.env) as terminal:
@@ -226,7 +226,7 @@ async def test_a_person_at_the_terminal_approves_or_refuses(project: AgentProjec
             terminal.type_text(answer)
             await terminal.wait_for("Well.")
             assert await terminal.wait_exit() == 0
-        assert told in messages_of_turn(model, 1)[-1]["content"]
+        assert expected in messages_of_turn(model, 1)[-1]["content"]
 
 
 @async_test(60)
@@ -258,8 +258,8 @@ async def test_a_server_that_asks_is_named_and_gets_the_answer(project: AgentPro
             terminal.type_text("Ada\r")
             await terminal.wait_for("Thanks.")
             assert await terminal.wait_exit() == 0
-        told = json.loads(messages_of_turn(model, 1)[-1]["content"])
-        assert told == {"action": "accept", "content": {"name": "Ada"}}
+        expected = json.loads(messages_of_turn(model, 1)[-1]["content"])
+        assert expected == {"action": "accept", "content": {"name": "Ada"}}
 
 
 @async_test(60)
@@ -305,7 +305,7 @@ async def test_a_server_that_dies_during_a_call_is_reported_to_the_person_and_th
 
 
 @async_test(60)
-async def test_what_the_person_is_told_beside_the_answer_are_sentences(project: AgentProject) -> None:
+async def test_messages_beside_the_answer_are_sentences(project: AgentProject) -> None:
     async with (
         serve_scripted(status(503), call("fail", message="No such page"), say("Well.")) as model,
         FaultyMCPServer() as first,
@@ -322,7 +322,7 @@ async def test_what_the_person_is_told_beside_the_answer_are_sentences(project: 
 
 
 @async_test(60)
-async def test_broken_arguments_are_told_to_the_model_not_to_the_server(project: AgentProject) -> None:
+async def test_broken_arguments_are_reported_to_the_model_and_not_sent_to_the_server(project: AgentProject) -> None:
     async with serve_scripted(call_raw("add", '{"a": 1,'), call("add", a="one", b=2), say("Oh.")) as model:
         project.write(model, project.npx_server("calc"))
         done = await project.run_holodeck("run", "Go")
@@ -342,12 +342,12 @@ async def test_warnings_of_the_file_are_shown_before_the_answer(project: AgentPr
 
 
 @pytest.mark.parametrize(
-    ("redirection", "code", "told"),
+    ("redirection", "code", "expected"),
     [("> /dev/full", 1, "No space left on device"), ("| head -0", 0, ""), (">&-", 0, ""), ("<&- >&- 2>&-", 0, "")],
 )
 @async_test(60)
-async def test_an_answer_that_nobody_can_take_is_no_traceback(
-    project: AgentProject, redirection: str, code: int, told: str
+async def test_an_answer_that_cannot_be_written_is_no_traceback(
+    project: AgentProject, redirection: str, code: int, expected: str
 ) -> None:
     async with serve_scripted(say("Hello.")) as model:
         project.write(model)
@@ -355,6 +355,6 @@ async def test_an_answer_that_nobody_can_take_is_no_traceback(
         process = await asyncio.create_subprocess_shell(command, cwd=project.path, stderr=asyncio.subprocess.PIPE)
         _, errors = await process.communicate()
     assert process.returncode == code
-    assert told in errors.decode()
+    assert expected in errors.decode()
     assert b"Traceback" not in errors
     assert b"Exception ignored" not in errors

@@ -26,7 +26,7 @@ def project(tmp_path: Path) -> AgentProject:
 
 
 def calls(project: AgentProject) -> list[dict[str, object]]:
-    """What the server was asked to do, in all of its processes."""
+    """The requests that the server received, in all of its processes."""
     return [dict(each.params["arguments"]) for each in Journal(project.journal).requests if each.method == "tools/call"]
 
 
@@ -35,14 +35,14 @@ def home(project: AgentProject) -> Path:
 
 
 @contextmanager
-def kept(project: AgentProject) -> Iterator[sqlite3.Connection]:
-    """The database of the runs, which is changed as time or a bad day would."""
+def run_database(project: AgentProject) -> Iterator[sqlite3.Connection]:
+    """The database of the runs, to be changed by the test."""
     with closing(sqlite3.connect(home(project) / "runs.db")) as connection, connection:
         yield connection
 
 
 def tables(folder: Path) -> int:
-    """How many things the database has so far, wherever it is being made."""
+    """The number of tables that the database has so far, also while it is being created."""
     for file in (*folder.glob("runs.db.*.new"), *folder.glob("runs.db")):
         with (
             suppress(sqlite3.OperationalError),  # it is written to, or was finished just now
@@ -101,7 +101,7 @@ async def test_a_first_run_that_is_killed_over_its_database_spoils_no_other(proj
 
 @pytest.mark.proves("D-16", "D-32")
 @async_test(120)
-async def test_a_call_that_was_under_way_is_not_repeated_and_the_model_is_told(project: AgentProject) -> None:
+async def test_an_interrupted_call_is_not_repeated_and_the_model_gets_an_error(project: AgentProject) -> None:
     async with serve_scripted(call("slow", seconds=60), say("I will look first.")) as model:
         project.write(model, project.npx_server("calc"))
         async with start_command(project, "run", "--durable", "Do it") as first:
@@ -236,11 +236,11 @@ async def test_what_is_in_the_way_of_going_on_is_said(project: AgentProject) -> 
             run_id = await first.wait_run_id()
             await wait_model_requests(model, 1)
             await first.wait_exit(signal.SIGKILL)
-        with kept(project) as connection:
+        with run_database(project) as connection:
             connection.execute("UPDATE workflow_status SET application_version = 'holodeck-0 x'")
         older = await project.run_holodeck("runs", "resume", run_id)
         assert (older.returncode, "was begun by another version of HoloDeck" in older.stderr) == (1, True)
-        with kept(project) as connection:
+        with run_database(project) as connection:
             connection.execute("UPDATE workflow_status SET application_version = ?", (f"holodeck-1 {run_id}",))
         file = project.path / "agent.yaml"
         text = file.read_text()
@@ -318,7 +318,7 @@ async def test_an_interrupted_run_is_cancelled_and_an_unknown_one_is_not_found(p
 
 @pytest.mark.proves("D-16")
 @async_test(120)
-async def test_a_question_that_nobody_answered_is_asked_again(project: AgentProject) -> None:
+async def test_an_unanswered_question_is_shown_again_after_resuming(project: AgentProject) -> None:
     async with serve_scripted(call("add", a=1, b=2), say("It is 3.")) as model:
         project.write(model, project.npx_server("calc", more=", approval: always"))
         async with TypingTerminal("run", "--durable", "What is 1 + 2?", cwd=project.path, env=project.env) as terminal:
@@ -338,7 +338,7 @@ async def test_a_question_that_nobody_answered_is_asked_again(project: AgentProj
 
 
 @async_test(120)
-async def test_a_refused_approval_is_not_asked_again_after_resuming(project: AgentProject) -> None:
+async def test_a_refused_approval_is_not_requested_again_after_resuming(project: AgentProject) -> None:
     never = asyncio.Event()
     async with serve_scripted(call("add", a=1, b=2), [wait(never)], say("As you wish.")) as model:
         project.write(model, project.npx_server("calc", more=", approval: always"))
@@ -378,7 +378,7 @@ async def test_ended_runs_are_forgotten_after_thirty_days(project: AgentProject)
         project.write(model)
         project.env["HOLODECK_STATE"] = str(project.path / "kept")
         await project.run_holodeck("run", "--durable", "First")
-        with kept(project) as connection:
+        with run_database(project) as connection:
             connection.execute("UPDATE workflow_status SET completed_at = completed_at - ?", (31 * 86_400_000,))
         await project.run_holodeck("run", "--durable", "Second")
         assert [run["question"] for run in await list_runs(project)] == ["Second"]
@@ -426,14 +426,14 @@ async def test_a_second_ctrl_c_does_not_wait_for_a_call(project: AgentProject) -
 
 
 @async_test(120)
-async def test_a_step_that_cannot_be_kept_ends_the_process_and_not_the_run(project: AgentProject) -> None:
+async def test_a_step_that_cannot_be_stored_ends_the_process_and_not_the_run(project: AgentProject) -> None:
     rest = asyncio.Event()
     async with serve_scripted([wait(rest), call("add", a=1, b=2)], call("add", a=3, b=4), say("It is 7.")) as model:
         project.write(model, project.npx_server("calc"))
         async with start_command(project, "run", "--durable", "Go") as first:
             run_id = await first.wait_run_id()
             await wait_model_requests(model, 1)
-            with kept(project) as connection:
+            with run_database(project) as connection:
                 connection.execute(
                     "CREATE TRIGGER full BEFORE INSERT ON operation_outputs BEGIN SELECT RAISE(ABORT, 'full'); END"
                 )
@@ -443,7 +443,7 @@ async def test_a_step_that_cannot_be_kept_ends_the_process_and_not_the_run(proje
         assert f"A step could not be kept. Go on later with: holodeck runs resume {run_id}" in err
         assert "Traceback" not in err
         assert calls(project) == [], "what follows a step that is not kept is not done"
-        with kept(project) as connection:
+        with run_database(project) as connection:
             connection.execute("DROP TRIGGER full")
         done = await project.run_holodeck("runs", "resume", run_id)
         assert (done.returncode, done.stdout) == (0, "It is 7.\n"), done.stderr
@@ -463,8 +463,8 @@ async def test_calls_side_by_side_are_each_remembered_in_whatever_order_they_end
             await first.wait_exit(signal.SIGKILL)
         done = await project.run_holodeck("runs", "resume", "--last")
         assert (done.returncode, done.stdout) == (0, "Done.\n"), done.stderr
-        told = [message["content"] for message in messages_of_turn(model, 1) if message["role"] == "tool"]
-        assert "Whether the call took effect is unknown" in told[0]
-        assert len(told) == 8
-        assert not any("unknown" in content for content in told[1:])
+        outputs = [message["content"] for message in messages_of_turn(model, 1) if message["role"] == "tool"]
+        assert "Whether the call took effect is unknown" in outputs[0]
+        assert len(outputs) == 8
+        assert not any("unknown" in content for content in outputs[1:])
     assert len(calls(project)) == 8

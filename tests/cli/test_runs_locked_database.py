@@ -1,4 +1,4 @@
-"""Durable runs while another process has the file in which they are kept: the person hears what is waited for."""
+"""Durable runs while another process has locked their database: the command says what it waits for."""
 
 from __future__ import annotations
 

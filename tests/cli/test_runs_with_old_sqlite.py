@@ -18,7 +18,7 @@ steps[:] = [step.replace("strftime('%s','now')", "unixepoch('subsec')") for step
 
 
 @async_test(60)
-async def test_runs_are_kept_where_sqlite_does_not_know_fractions_of_a_second(tmp_path: Path) -> None:
+async def test_runs_are_stored_with_an_sqlite_that_has_no_fractions_of_a_second(tmp_path: Path) -> None:
     """The tables of DBOS are then those that it makes with Python 3.12; a SQLite since 3.42 has nothing to tell."""
     project = AgentProject(tmp_path)
     (tmp_path / "site").mkdir()

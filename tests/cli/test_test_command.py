@@ -1,4 +1,4 @@
-"""`holodeck test`: cases that pass and fail, told with their reasons, to people, programs and files."""
+"""`holodeck test`: cases that pass and fail, reported with reasons as text, as JSON and in files."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_reports_are_json_or_markdown(project: AgentProject) -> None:
 
 
 @async_test(60)
-async def test_a_call_that_failed_is_marked_and_approval_is_never_asked(project: AgentProject) -> None:
+async def test_a_failed_call_is_marked_and_approval_is_never_requested(project: AgentProject) -> None:
     async with serve_scripted(call("add", a=1, b=2), say("No.")) as model:
         cases = "test_cases:\n  - {name: refused, input: one, expected_tools: [add]}\n"
         project.write(model, project.npx_server("calc", more=", approval: always"), more=cases)

@@ -34,7 +34,7 @@ def test_each_program_lists_its_servers_in_its_own_way(tmp_path: Path, content: 
     assert (tool.name, str(tool.command), tool.args, tool.cwd) == ("s", "npx", ["-y", "some-server"], str(tmp_path))
 
 
-def test_a_goose_file_is_told_from_an_agent_file(tmp_path: Path) -> None:
+def test_a_goose_file_is_distinguished_from_an_agent_file(tmp_path: Path) -> None:
     text = """
 GOOSE_PROVIDER: openai
 extensions:

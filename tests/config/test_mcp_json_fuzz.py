@@ -1,4 +1,4 @@
-"""For any mcp.json at all: servers or a ConfigError, JSON as everybody reads it, and never a value of a variable."""
+"""For any mcp.json: servers or a ConfigError, JSON as other parsers read it, and never a value of a variable."""
 
 from __future__ import annotations
 

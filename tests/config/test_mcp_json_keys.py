@@ -159,8 +159,12 @@ def test_every_key_without_a_meaning_here_is_spoken_of(tmp_path: Path) -> None:
     }
     loaded = load_file(tmp_path, {"servers": {"s": entry}, "sandbox": {}, "extra": 1})
     assert not loaded.refused
-    told = {problem.key for problem in loaded.problems}
-    assert told == {"sandbox", "extra", *(f"servers.s.{key}" for key in entry if key not in {"command", "args"})}
+    reported_keys = {problem.key for problem in loaded.problems}
+    assert reported_keys == {
+        "sandbox",
+        "extra",
+        *(f"servers.s.{key}" for key in entry if key not in {"command", "args"}),
+    }
     assert "it is a shell command, and none is run" in warnings_text(loaded)
 
 

@@ -81,7 +81,7 @@ def test_without_a_model_the_rehearsal_model_is_used(folder: AgentFolder) -> Non
         ("openai", "model"),
     ],
 )
-def test_a_model_that_cannot_be_asked_is_an_error(folder: AgentFolder, model: str, key: str) -> None:
+def test_a_model_that_cannot_be_used_is_an_error(folder: AgentFolder, model: str, key: str) -> None:
     assert [problem.key for problem in folder.load_errors(f"name: demo\nmodel: {model}\n")] == [key]
 
 

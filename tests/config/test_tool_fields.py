@@ -106,7 +106,7 @@ def test_quotes_are_blamed_only_where_they_are_the_fault(folder: AgentFolder, wr
 
 
 @pytest.mark.parametrize("name", ["1st", "café", "a" * 129])
-def test_the_name_of_an_agent_is_judged_by_the_rule_that_is_told(folder: AgentFolder, name: str) -> None:
+def test_the_name_of_an_agent_is_checked_by_the_rule_in_the_error(folder: AgentFolder, name: str) -> None:
     (problem,) = folder.load_errors(f"name: {name}\n")
     assert "letters (a to z), digits, spaces, '_', '.' and '-' (at most 128)" in problem.message
     assert folder.load(f"name: {'A 1_.-'.ljust(128, 'z')}\n")

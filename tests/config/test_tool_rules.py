@@ -1,4 +1,4 @@
-"""The contract of an MCP tool: its examples load as they stand, and each of its errors has its text."""
+"""The contract of an MCP tool: its examples load unchanged, and each of its errors has its text."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def test_a_models_key_is_not_sent_in_the_clear_off_this_machine(folder: AgentFol
         "provider: ollama, name: x, endpoint: 'http://gpu.internal:11434'",
     ],
 )
-def test_a_model_may_be_asked_in_the_clear_here_where_it_is_allowed_or_without_a_key(
+def test_plain_http_to_a_model_is_accepted_on_loopback_for_listed_hosts_or_without_a_key(
     folder: AgentFolder, model: str
 ) -> None:
     folder.load(f"name: a\nmodel: {{{model}}}\n", KEYS)
@@ -174,7 +174,7 @@ def test_a_collectors_headers_are_not_sent_in_the_clear(folder: AgentFolder, ote
         ("['-y', pkg, '${MY}', --root, '${MY}']", []),
     ],
 )
-def test_a_secret_among_arguments_warns_that_everybody_sees_it(
+def test_a_secret_among_arguments_warns_that_other_users_can_see_it(
     folder: AgentFolder, args: str, warned: list[str]
 ) -> None:
     loaded = folder.load(agent_with_tool("command: npx", f"args: {args}"), {"MY": "x", "DB_PASSWORD": "y"})

@@ -137,13 +137,13 @@ def report(names: Any, results: Any) -> int:
 
 
 async def agree(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A person who says yes to every form, and fills in what has no default."""
+    """Accepts every form, and fills in fields without a default."""
     properties = params.get("requestedSchema", {}).get("properties", {})
     filled = {name: EXAMPLES[field["type"]] for name, field in properties.items() if "default" not in field}
     return {"action": "accept", "content": filled}
 
 
-# Who we are.
+# Our identity.
 
 
 async def auth_for(scenario: str, url: str, context: Context) -> MCPAuthProvider:
@@ -202,7 +202,7 @@ async def enterprise_grant(url: str, context: Context, http: AuthHTTPClient) -> 
 
 
 async def find_token_endpoint(url: str, http: AuthHTTPClient) -> TokenEndpoint:
-    """Here the test plays the operator, who would write this issuer into the file."""
+    """The issuer that an operator would write into the file."""
     origin, _, path = url.rpartition("/")
     answer = await http("GET", f"{origin}/.well-known/oauth-protected-resource/{path}")
     issuer = (answer.json() or {})["authorization_servers"][0]
@@ -217,14 +217,14 @@ def constant_source(token: str) -> Callable[[], Awaitable[Secret]]:
 
 
 async def follow_login(url: str) -> None:
-    """A person who agrees at once: follows the redirects back to the loopback address."""
+    """Approves at once: follows the redirects back to the loopback address."""
     async with aiohttp.ClientSession() as session, session.get(url) as response:
         await response.read()
 
 
 if __name__ == "__main__":
-    told = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    suite_context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
     try:
-        sys.exit(asyncio.run(main(sys.argv[-1], os.environ["MCP_CONFORMANCE_SCENARIO"], told)))
+        sys.exit(asyncio.run(main(sys.argv[-1], os.environ["MCP_CONFORMANCE_SCENARIO"], suite_context)))
     except HoloDeckError as error:
         sys.exit(f"{type(error).__name__}: {error}")

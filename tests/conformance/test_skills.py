@@ -23,7 +23,7 @@ def promised(uri: str, content: bytes) -> dict[str, Any]:
 
 
 class Server:
-    """Answers as a server of skills does, and remembers what it was asked."""
+    """Answers as a server of skills does, and records the requests."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {SKILL: TEXT.encode(), FORMS: b"\x00\x01"}
@@ -32,10 +32,10 @@ class Server:
             "frontmatter": {"name": "pdf", "description": "Fill forms", "since": "2026-01-02"},
             "resources": [promised(uri, content) for uri, content in self.files.items()],
         }
-        self.asked: list[str] = []
+        self.received: list[str] = []
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        self.asked.append(f"{method} {params.get('uri', params.get('cursor', ''))}".strip())
+        self.received.append(f"{method} {params.get('uri', params.get('cursor', ''))}".strip())
         if method == "skills/list":
             last = params.get("cursor") == "2"
             return {"skills": [self.entry, "junk", {"uri": 1}] if last else [], "nextCursor": "2"}
@@ -55,7 +55,7 @@ def test_listing_reads_no_file_and_follows_pages_until_a_cursor_repeats() -> Non
     server = Server()
     _, skill = asyncio.run(listed(server))
     assert (skill.name, skill.description) == ("pdf", "Fill forms")
-    assert server.asked == ["skills/list", "skills/list 2"]
+    assert server.received == ["skills/list", "skills/list 2"]
 
 
 def test_a_skill_and_its_files_are_read_when_they_are_what_was_promised() -> None:
@@ -99,13 +99,13 @@ def test_frontmatter_that_differs_from_the_list_is_refused(resources: Any) -> No
     asyncio.run(main())
 
 
-def test_a_file_that_the_list_does_not_name_is_never_asked_for() -> None:
+def test_a_file_that_the_list_does_not_name_is_never_requested() -> None:
     async def main() -> None:
         server = Server()
         skills, skill = await listed(server)
         with pytest.raises(MCPProtocolError, match="not a file of the skill"):
             await skills.read(skill, "file:///etc/passwd")
-        assert not any(line.startswith("resources/read") for line in server.asked)
+        assert not any(line.startswith("resources/read") for line in server.received)
 
     asyncio.run(main())
 

@@ -1,4 +1,4 @@
-"""A balancer of connections, as a Kubernetes Service is one: who has a connection keeps it, and with it a gateway.
+"""A balancer of connections, as a Kubernetes Service is one: a connection stays with its gateway.
 
 Like nginx, it goes to the next gateway when one refuses, and asks none whether it is ready.
 """

@@ -36,7 +36,7 @@ def read_stages(path: Path) -> Sequence[Stage]:
         word, _, text = line.partition(" ")
         if word == "FROM":
             found.append([])
-        if found:  # ARG may stand before the first stage
+        if found:  # ARG may come before the first stage
             found[-1].append(Instruction(word=word, text=text.strip()))
     return found
 

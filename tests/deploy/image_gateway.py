@@ -33,8 +33,8 @@ class ImageGateway:
         """Status and data of one answer."""
         connection = http.client.HTTPConnection(self.address, timeout=TIMEOUT)
         try:
-            given = {"Content-Type": "application/json", **headers}
-            connection.request(method, path, headers=given, body=None if body is None else json.dumps(body))
+            all_headers = {"Content-Type": "application/json", **headers}
+            connection.request(method, path, headers=all_headers, body=None if body is None else json.dumps(body))
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read())
         finally:

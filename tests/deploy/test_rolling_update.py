@@ -55,8 +55,8 @@ async def test_a_client_with_an_open_connection_to_a_gateway_that_leaves_is_answ
             leaving.stop()
             await drains(leaving)
             assert (await client.responses.retrieve(made.id)).id == made.id
-            asked = [client.responses.create(model="demo", input="hi") for _ in range(4)]
-            assert {answer.output_text for answer in await asyncio.gather(*asked)} == {"again"}
+            requests = [client.responses.create(model="demo", input="hi") for _ in range(4)]
+            assert {answer.output_text for answer in await asyncio.gather(*requests)} == {"again"}
             go.set()
             assert [event.type async for event in stream][-1] == "response.completed"
             assert await leaving.wait_exit() == 0
@@ -114,7 +114,7 @@ async def test_a_socket_of_a_gateway_that_leaves_is_closed_and_none_is_opened(tm
 
 
 @async_test(SECONDS)
-async def test_behind_a_balancer_that_asks_nobody_a_gateway_closes_first_and_no_request_is_refused(
+async def test_behind_a_balancer_without_checks_a_gateway_closes_first_and_no_request_is_refused(
     tmp_path: Path,
 ) -> None:
     go = asyncio.Event()
@@ -143,12 +143,12 @@ async def test_behind_a_balancer_that_asks_nobody_a_gateway_closes_first_and_no_
 
 
 @async_test(SECONDS)
-async def test_a_gateway_that_is_still_starting_ends_by_itself_when_it_is_told_to(tmp_path: Path) -> None:
+async def test_a_gateway_that_is_still_starting_ends_on_sigterm(tmp_path: Path) -> None:
     """As the first process of a container it would not be ended by a signal that it does not catch."""
-    is_asked = asyncio.Event()
+    was_requested = asyncio.Event()
 
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        is_asked.set()
+        was_requested.set()
         try:
             with suppress(OSError):
                 await reader.read()  # until it leaves
@@ -160,7 +160,7 @@ async def test_a_gateway_that_is_still_starting_ends_by_itself_when_it_is_told_t
     file = write_gateway_file(tmp_path, "http://127.0.0.1:9/v1", storage={"url": f"postgresql://me@127.0.0.1:{port}/x"})
     process = await start_gateway(file)
     try:
-        await is_asked.wait()
+        await was_requested.wait()
         process.terminate()
         assert await process.wait() == 0
     finally:

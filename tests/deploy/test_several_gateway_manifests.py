@@ -1,4 +1,4 @@
-"""The form of several gateways on one PostgreSQL: what they must share they share, and what one kept another knows."""
+"""The form of several gateways on one PostgreSQL: they share what they must, and one reads what another stored."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ async def open_agent_with_server(
 
 
 def tool_outputs(request: ModelRequest) -> dict[str, tuple[str, bool]]:
-    """What the model was told about each call: its words, and whether it was an error."""
+    """The output of each call that the model received: its text, and whether it is an error."""
     return {
         item.call_id: ("".join(part.text for part in item.content if isinstance(part, TextContent)), item.is_error)
         for item in request.items

@@ -50,7 +50,7 @@ async def test_a_reader_that_leaves_does_not_disturb_the_others() -> None:
 
 
 @async_test
-async def test_a_run_is_told_from_its_start_to_its_end_with_stable_ids(tmp_path: Path) -> None:
+async def test_the_events_of_a_run_have_stable_ids_from_start_to_end(tmp_path: Path) -> None:
     model = ScriptedModel([say("let me add"), call("add", a=1, b=2)], say("three"), chunk=4)
     async with open_agent_with_server(tmp_path, model) as (agent, _):
         events = [event async for event in agent.stream("add")]

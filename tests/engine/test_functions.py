@@ -68,7 +68,7 @@ async def test_functions_are_described_run_and_answered(tmp_path: Path) -> None:
 
 
 @async_test
-async def test_a_name_that_is_not_text_can_be_told_all_the_same(tmp_path: Path) -> None:
+async def test_a_name_that_is_not_text_can_still_be_reported(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(CODE)
     model = ScriptedModel([call("half"), call("half_broken")], say("ok"))
     async with open_agent(tmp_path, model, [function("half"), function("half_broken")]) as agent:
@@ -80,19 +80,19 @@ async def test_a_name_that_is_not_text_can_be_told_all_the_same(tmp_path: Path) 
 
 
 @async_test
-async def test_arguments_are_checked_against_the_given_schema(tmp_path: Path) -> None:
+async def test_arguments_are_checked_against_the_schema_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(CODE)
     schema = {"type": "object", "properties": {"name": {"enum": ["Ada"]}}, "required": ["name"]}
     model = ScriptedModel([call("greet", name="Bob"), call("greet", name="Ada")], say("ok"))
     async with open_agent(tmp_path, model, [function("greet", parameters=schema)]) as agent:
         await agent.run("go")
-    told = tool_outputs(model.requests[1])
-    assert told["call_1"][1]
-    assert told["call_2"] == ("hello Ada", False)
+    outputs = tool_outputs(model.requests[1])
+    assert outputs["call_1"][1]
+    assert outputs["call_2"] == ("hello Ada", False)
 
 
 @async_test
-async def test_a_function_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+async def test_a_function_that_takes_too_long_fails(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(CODE)
     model = ScriptedModel(call("stuck"), say("ok"))
     async with open_agent(tmp_path, model, [function("stuck", request_timeout=1)]) as agent:

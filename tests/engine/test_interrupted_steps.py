@@ -20,22 +20,22 @@ CALL = FunctionCall(call_id="call_1", name="pay", arguments="{}", id="fc_1")
 
 
 class Book:
-    """What is kept of a run, in memory."""
+    """The checkpoints of a run, in memory."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, JSONObject] = {}
+        self.stored: dict[str, JSONObject] = {}
 
     async def step(self, name: str, work: Callable[[], Awaitable[JSONObject]]) -> JSONObject:
-        if name not in self.kept:
-            self.kept[name] = await work()
-        return self.kept[name]
+        if name not in self.stored:
+            self.stored[name] = await work()
+        return self.stored[name]
 
 
 class Server:
     """Carries out a call until it is closed."""
 
     def __init__(self) -> None:
-        self.is_asked = asyncio.Event()
+        self.is_called = asyncio.Event()
         self.is_closed = asyncio.Event()
         self.calls = 0
 
@@ -61,17 +61,17 @@ class ServerCall:
 
     async def execute(self) -> ToolResult:
         self._server.calls += 1
-        self._server.is_asked.set()
+        self._server.is_called.set()
         await self._server.is_closed.wait()
         return ToolResult.failure(CALL.call_id, "The server was closed.")
 
 
 @async_test
-async def test_a_call_whose_server_was_closed_by_us_has_an_unknown_outcome() -> None:
+async def test_a_call_whose_server_we_closed_has_an_unknown_outcome() -> None:
     book, server = Book(), Server()
     steps = CheckpointedSteps(book)
     calling = asyncio.create_task(steps.run_call(server.prepare_call()))
-    await server.is_asked.wait()
+    await server.is_called.wait()
     steps.abandon()
     server.is_closed.set()
     with pytest.raises(WorkTakenOverError):
@@ -83,14 +83,14 @@ async def test_a_call_whose_server_was_closed_by_us_has_an_unknown_outcome() -> 
 
 @async_test
 async def test_an_interrupted_run_does_not_ask_the_model_again() -> None:
-    asked: list[AppendEvent] = []
+    events: list[AppendEvent] = []
 
     async def take(append: AppendEvent) -> ModelTurn:
-        asked.append(append)
+        events.append(append)
         raise AssertionError
 
     steps = CheckpointedSteps(Book())
     await steps.hand_over()
     with pytest.raises(WorkTakenOverError):
         await steps.run_turn(1, EventLog(), take)
-    assert asked == []
+    assert events == []

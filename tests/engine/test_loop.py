@@ -1,4 +1,4 @@
-"""The loop: what the model is told, turn by turn, and how a run ends. MCP servers are real, the model is scripted."""
+"""The loop: what the model receives in each turn, and how a run ends. MCP servers are real, the model is scripted."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ async def test_calls_of_one_turn_run_on_three_servers_and_keep_their_order(tmp_p
         async with open_agent(tmp_path, model, tools) as agent:
             result = await agent.run("go")
     assert result.status == "completed"
-    told = [item for item in model.requests[1].items if isinstance(item, FunctionCallOutput)]
-    assert [item.call_id for item in told] == [f"call_{n + 1}" for n in range(len(names))]
+    outputs = [item for item in model.requests[1].items if isinstance(item, FunctionCallOutput)]
+    assert [item.call_id for item in outputs] == [f"call_{n + 1}" for n in range(len(names))]
     texts = tool_outputs(model.requests[1])
     assert (texts["call_2"], texts["call_3"], texts["call_4"]) == (("2", False), ("c", False), ("4", False))
     assert [len(each.calls("add")) for each in servers] == [1, 1, 0]
@@ -144,7 +144,7 @@ async def test_at_the_limit_of_turns_the_run_is_incomplete_and_says_why(tmp_path
 
 @pytest.mark.proves("D-22")
 @async_test
-async def test_the_limit_of_tool_calls_is_told_to_the_model_which_still_answers(tmp_path: Path) -> None:
+async def test_the_model_gets_the_limit_of_tool_calls_as_an_error_and_still_answers(tmp_path: Path) -> None:
     model = ScriptedModel([call("add", a=1, b=1), call("add", a=2, b=2), call("add", a=3, b=3)], say("enough"))
     async with open_agent_with_server(tmp_path, model) as (agent, mcp):
         result = await agent.run("add", max_tool_calls=2)
@@ -191,7 +191,7 @@ async def test_an_empty_string_of_arguments_means_none(tmp_path: Path) -> None:
 @pytest.mark.proves("004:US2-3", "004:FR-018", "000:US5-3", "000:FR-022")
 @pytest.mark.parametrize(("tool", "words"), [("fail", "broken"), ("protocol_error", "-32050")])
 @async_test
-async def test_a_tool_that_fails_is_told_to_the_model_as_an_error(tmp_path: Path, tool: str, words: str) -> None:
+async def test_a_failed_tool_call_reaches_the_model_as_an_error(tmp_path: Path, tool: str, words: str) -> None:
     arguments = {"message": "broken"} if tool == "fail" else {}
     model = ScriptedModel(call(tool, **arguments), say("It failed."))
     async with open_agent_with_server(tmp_path, model) as (agent, _):
@@ -259,11 +259,11 @@ async def test_a_call_that_a_person_must_approve_holds_its_whole_turn() -> None:
     shelf = FakeExecutor(free=lambda: "ok", dangerous=lambda: "done")
     toolbox = Toolbox([shelf], checker=ArgumentChecker(), needs_approval=lambda each: each.name == "dangerous")
     model = ScriptedModel([call("free"), call("dangerous")], say("Both are done."))
-    asked = ModelRequest(items=(text_message("user", "do it"),))
-    first = await run(RunRequest(run_id="r1", model=asked), model, toolbox, EventLog())
+    question = ModelRequest(items=(text_message("user", "do it"),))
+    first = await run(RunRequest(run_id="r1", model=question), model, toolbox, EventLog())
     assert (first.status, shelf.calls) == ("requires_action", [])
     assert [each.name for each in first.pending] == ["free", "dangerous"]
-    resumed = ModelRequest(items=(*asked.items, *first.items))
+    resumed = ModelRequest(items=(*question.items, *first.items))
     second = await run(
         RunRequest(run_id="r2", model=resumed, pending=first.pending),
         model,
@@ -276,7 +276,7 @@ async def test_a_call_that_a_person_must_approve_holds_its_whole_turn() -> None:
 
 @pytest.mark.proves("D-23")
 @async_test
-async def test_a_mixed_turn_that_nobody_can_resume_runs_our_calls_at_once() -> None:
+async def test_a_mixed_turn_that_cannot_be_resumed_runs_our_calls_at_once() -> None:
     shelf = FakeExecutor(add=lambda: "3", dangerous=lambda: "never")
     toolbox = Toolbox(
         [shelf],
@@ -285,10 +285,10 @@ async def test_a_mixed_turn_that_nobody_can_resume_runs_our_calls_at_once() -> N
         needs_approval=lambda each: each.name == "dangerous",
     )
     model = ScriptedModel([call("add"), call("ask_client")], [call("add"), call("dangerous")])
-    asked = ModelRequest(items=(text_message("user", "both"),))
-    mixed = await run(RunRequest(run_id="r1", model=asked, can_pause=False), model, toolbox, EventLog())
+    question = ModelRequest(items=(text_message("user", "both"),))
+    mixed = await run(RunRequest(run_id="r1", model=question, can_pause=False), model, toolbox, EventLog())
     assert (mixed.status, mixed.pending) == ("completed", ())
     assert [item.type for item in mixed.items] == ["function_call", "function_call", "function_call_output"]
-    held = await run(RunRequest(run_id="r2", model=asked, can_pause=False), model, toolbox, EventLog())
-    assert (held.status, [each.name for each in held.pending]) == ("requires_action", ["dangerous"])
+    undecided = await run(RunRequest(run_id="r2", model=question, can_pause=False), model, toolbox, EventLog())
+    assert (undecided.status, [each.name for each in undecided.pending]) == ("requires_action", ["dangerous"])
     assert [name for name, _ in shelf.calls] == ["add", "add"]

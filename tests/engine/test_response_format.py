@@ -28,7 +28,7 @@ FORMAT: Any = {"type": "json_schema", "name": "sum", "schema": SCHEMA}
 
 
 @async_test
-async def test_a_wrong_answer_is_told_to_the_model_with_the_reason_and_only_the_right_one_is_given(
+async def test_a_wrong_answer_goes_back_to_the_model_with_the_reason_and_only_the_right_one_is_returned(
     tmp_path: Path,
 ) -> None:
     model = ScriptedModel(
@@ -39,9 +39,9 @@ async def test_a_wrong_answer_is_told_to_the_model_with_the_reason_and_only_the_
     assert (result.status, result.text, result.turns) == ("completed", '{"total": 3}', 1)
     assert [item.text for item in result.items if isinstance(item, Message)] == ['{"total": 3}']
     assert (result.usage.input_tokens, result.usage.output_tokens) == (60, 6)
-    told = [request.items[-1] for request in model.requests[1:]]
-    assert all(isinstance(item, Message) and item.role == "user" for item in told)
-    first, second = (item.text for item in told if isinstance(item, Message))
+    reasons = [request.items[-1] for request in model.requests[1:]]
+    assert all(isinstance(item, Message) and item.role == "user" for item in reasons)
+    first, second = (item.text for item in reasons if isinstance(item, Message))
     assert "total" in first
     assert "number" in first
     assert "not valid JSON" in second
@@ -76,7 +76,7 @@ async def test_words_before_a_tool_call_and_an_answer_that_was_cut_are_not_corre
 
 
 @async_test
-async def test_an_answer_without_end_is_cut_and_not_held_until_it_fits(tmp_path: Path) -> None:
+async def test_an_endless_answer_is_cut_and_not_buffered_until_it_fits(tmp_path: Path) -> None:
     model = ScriptedModel([say("x" * MIB) for _ in range(64)])
     async with open_agent(tmp_path, model, response_format=SCHEMA) as agent:
         result = await agent.run("Add")
@@ -99,38 +99,40 @@ async def test_a_command_whose_model_never_fits_ends_with_1_and_the_reason(tmp_p
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
 @async_test
 async def test_a_gateway_streams_an_answer_only_once_it_fits(tmp_path: Path, path: str) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(say('{"sum": 3}'), say('{"total": 3}'), chunk=2)) as stand:
-        client = await stand.openai_client()
+    async with run_gateway(tmp_path, ScriptedModel(say('{"sum": 3}'), say('{"total": 3}'), chunk=2)) as running:
+        client = await running.openai_client()
         if path == "/v1/responses":
             async with client.responses.stream(model=MODEL, input="Add", text={"format": FORMAT}) as stream:
                 answer = (await stream.get_final_response()).output_text
         else:
             format_: Any = {"type": "json_schema", "json_schema": {"name": "sum", "schema": SCHEMA}}
-            asked: Any = [{"role": "user", "content": "Add"}]
-            async with client.chat.completions.stream(model=MODEL, messages=asked, response_format=format_) as chunks:
+            sent_messages: Any = [{"role": "user", "content": "Add"}]
+            async with client.chat.completions.stream(
+                model=MODEL, messages=sent_messages, response_format=format_
+            ) as chunks:
                 answer = (await chunks.get_final_completion()).choices[0].message.content or ""
         assert json.loads(answer) == {"total": 3}
-        assert len(stand.model_requests) == 2
+        assert len(running.model_requests) == 2
 
 
 @async_test
 async def test_a_gateway_says_why_no_answer_fits(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(*[say("three")] * 6)) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(*[say("three")] * 6)) as running:
         body = {"model": MODEL, "input": "Add", "text": {"format": FORMAT}}
-        status, said = await stand.send("POST", "/v1/responses", body)
+        status, said = await running.send("POST", "/v1/responses", body)
         assert status == 500
         assert "no answer that fits 'response_format'" in said["error"]["message"]
-        events = await stand.stream("/v1/responses", {**body, "stream": True})
+        events = await running.stream("/v1/responses", {**body, "stream": True})
         assert events[-1]["type"] == "response.failed"
         assert "no answer that fits" in events[-1]["response"]["error"]["message"]
         assert events[-1]["response"]["output"] == []
 
 
 @async_test
-async def test_a_format_that_is_no_schema_is_refused_before_the_model_is_asked(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(say("{}"))) as stand:
+async def test_a_format_that_is_no_schema_is_refused_before_the_model_gets_a_request(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("{}"))) as running:
         wrong = {**FORMAT, "schema": {"type": "banana"}}
         body = {"model": MODEL, "input": "Add", "text": {"format": wrong}}
-        status, said = await stand.send("POST", "/v1/responses", body)
-        assert (status, stand.model_requests) == (400, [])
+        status, said = await running.send("POST", "/v1/responses", body)
+        assert (status, running.model_requests) == (400, [])
         assert "not a valid JSON Schema" in said["error"]["message"]

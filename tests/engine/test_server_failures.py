@@ -42,11 +42,11 @@ async def test_a_server_that_dies_in_a_call_is_an_error_for_the_model_and_then_w
         mcp.misbehave("dies-mid-call", on="tools/call:echo", times=1)
         result = await agent.run("echo")
     assert result.status == "completed"
-    told = tool_outputs(model.requests[2])
-    text, is_error = told["call_1"]
+    outputs = tool_outputs(model.requests[2])
+    text, is_error = outputs["call_1"]
     assert is_error
     assert "calc" in text
-    assert told["call_2"] == ("b", False)
+    assert outputs["call_2"] == ("b", False)
 
 
 @pytest.mark.proves("D-14")
@@ -67,8 +67,8 @@ async def test_images_from_tools_reach_the_model_as_images(tmp_path: Path) -> No
     model = ScriptedModel(call("image"), say("a pixel"))
     async with open_agent_with_server(tmp_path, model) as (agent, _):
         await agent.run("draw")
-    (told,) = [item for item in model.requests[1].items if isinstance(item, FunctionCallOutput)]
-    assert any(isinstance(part, ImageContent) for part in told.content)
+    (outputs,) = [item for item in model.requests[1].items if isinstance(item, FunctionCallOutput)]
+    assert any(isinstance(part, ImageContent) for part in outputs.content)
 
 
 @pytest.mark.proves("000:EDGE-4")
@@ -111,10 +111,10 @@ async def test_cancelling_a_run_stops_the_tool_call_at_its_server(tmp_path: Path
 @pytest.mark.parametrize("approves", [True, False])
 @async_test
 async def test_a_call_that_needs_approval_waits_for_the_person(tmp_path: Path, approves: bool) -> None:
-    asked: list[tuple[str, str]] = []
+    approvals: list[tuple[str, str]] = []
 
     async def approve(server_name: str, tool: str, arguments: object) -> bool:
-        asked.append((server_name, tool))
+        approvals.append((server_name, tool))
         return approves
 
     model = ScriptedModel([call("add", a=1, b=2), call("echo", text="free")], say("ok"))
@@ -122,7 +122,7 @@ async def test_a_call_that_needs_approval_waits_for_the_person(tmp_path: Path, a
     people = People(approve=approve)
     async with open_agent_with_server(tmp_path, model, settings, people=people) as (agent, mcp):
         await agent.run("add")
-        assert asked == [("calc", "add")]
+        assert approvals == [("calc", "add")]
         assert len(mcp.calls("add")) == int(approves)
     assert tool_outputs(model.requests[1])["call_1"][1] is not approves
 

@@ -21,10 +21,10 @@ from holodeck.tools.mcp.names import assign_names, model_names
 @pytest.mark.proves("D-18", "D-37")
 @async_test
 async def test_a_server_does_not_get_the_names_of_an_earlier_one_that_is_down(tmp_path: Path) -> None:
-    asked: list[tuple[str, str]] = []
+    approvals: list[tuple[str, str]] = []
 
     async def approve(server_name: str, tool: str, arguments: object) -> bool:
-        asked.append((server_name, tool))
+        approvals.append((server_name, tool))
         return True
 
     model = ScriptedModel(*[call("add", a=1, b=2), say("No.")] * 3)
@@ -39,7 +39,7 @@ async def test_a_server_does_not_get_the_names_of_an_earlier_one_that_is_down(tm
             while "bank" in agent.mcp.failures:
                 await agent.mcp.specs()
             await agent.run("two")
-            assert asked == [("bank", "add")]
+            assert approvals == [("bank", "add")]
             assert (len(bank.calls("add")), hostile.calls()) == (1, [])
             await bank.go_down()
             await agent.run("three")

@@ -54,12 +54,12 @@ async def test_a_request_chooses_tools_by_the_same_spellings(tmp_path: Path, pat
     model = ScriptedModel(call("read-file"), say("ok"), call("read-file"), say("ok"))
     async with ChangingServer("read.file").serve() as files:
         at_files = {"name": "files", "type": "mcp", "description": "d", "transport": "http", "url": files.url}
-        async with run_gateway(tmp_path, model, mcp_servers=[at_files]) as stand:
+        async with run_gateway(tmp_path, model, mcp_servers=[at_files]) as running:
 
             async def ask(**choice: Any) -> list[str]:
                 declared = {"type": "mcp", "server_label": "files", **choice}
                 body = {"model": MODEL, "input": "Go", "tools": [declared]}
-                _, answer = await stand.send("POST", "/v1/responses", body)
+                _, answer = await running.send("POST", "/v1/responses", body)
                 return [item["type"] for item in answer["output"]]
 
             expected = ["mcp_list_tools", "mcp_call", "message"] if pattern in SPELLINGS else None
@@ -98,9 +98,9 @@ async def test_operators_see_patterns_that_match_no_tool_with_the_servers(tmp_pa
     async with ChangingServer("read.file").serve() as files:
         entry = {"name": "files", "type": "mcp", "description": "d", "transport": "http", "url": files.url}
         servers = [entry | {"allowed_tools": ["read_file", "read.*"]}]
-        async with run_gateway(tmp_path, ScriptedModel(say("Hi.")), mcp_servers=servers) as stand:
-            await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"})
-            _, listed = await stand.send("GET", "/v1/mcp/servers")
+        async with run_gateway(tmp_path, ScriptedModel(say("Hi.")), mcp_servers=servers) as running:
+            await running.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"})
+            _, listed = await running.send("GET", "/v1/mcp/servers")
     assert listed["data"][0]["warnings"] == [
         "files: 'read_file' in 'allowed_tools' matches none of its tools. Did you mean 'read.file'?"
     ]

@@ -91,7 +91,7 @@ async def test_a_run_goes_on_from_its_last_finished_step_after_a_kill(tmp_path: 
 
 @pytest.mark.proves("D-16", "D-32")
 @async_test(SECONDS)
-async def test_a_call_that_was_under_way_is_not_repeated_and_the_model_is_told(tmp_path: Path) -> None:
+async def test_an_interrupted_call_is_not_repeated_and_the_model_gets_an_error(tmp_path: Path) -> None:
     model = ScriptedModel(call("slow", seconds=60), say("I will look first"))
     async with FaultyMCPServer() as mcp, model.serve() as scripted:
         file = write_gateway_file(

@@ -71,7 +71,7 @@ class EngineError(Exception):
 def engine_with_image(folder: Path) -> tuple[ContainerEngine | None, str]:
     """An engine that has the image and has run it, if there is one, and a line about how that went."""
     node = next(PACKAGES.glob("node-linux-*/bin/node"), None)
-    told = "no engine"
+    reason = "no engine"
     for name, question in (("docker", "{{.ServerVersion}}"), ("podman", "{{.Version.Version}}")):
         program = shutil.which(name)
         if program is None or node is None:
@@ -85,10 +85,10 @@ def engine_with_image(folder: Path) -> tuple[ContainerEngine | None, str]:
             found.run("run", "--rm", "--network", "none", "--entrypoint", "/bin/node", IMAGE, "--version")
         except (EngineError, OSError, subprocess.TimeoutExpired) as error:
             found.remove_image()
-            told = f"no engine that works (the last word of {name}: {error})"
+            reason = f"no engine that works (the last word of {name}: {error})"
             continue
         return found, f"a real container was started ({name} {version})"
-    return None, f"{told}, argv only"
+    return None, f"{reason}, argv only"
 
 
 def _make_image(running: ContainerEngine, node: Path, folder: Path) -> None:

@@ -25,7 +25,7 @@ def new_mark() -> str:
 
 
 def pids_with_mark(mark: str) -> set[int]:
-    """Every living process that was given the mark, or inherited it."""
+    """Every living process that has the mark, its own or inherited."""
     if sys.platform != "linux":
         listing = subprocess.run(["ps", "-axEww", "-o", "pid=,command="], capture_output=True, text=True, check=True)
         return {int(line.split()[0]) for line in listing.stdout.splitlines() if f"{MARK}={mark}" in line}
@@ -44,7 +44,7 @@ def wait_until_none(mark: str) -> set[int]:
 
 
 def wait_until(look: Callable[[], T], *, is_done: Callable[[T], bool]) -> T:
-    """What is seen when it is as wanted, or when the time is over. Nobody tells us of the ends of others' children."""
+    """Poll until the value is as wanted, or the time is over: the end of another process's child has no event."""
     end = time.monotonic() + SECONDS
     while not is_done(seen := look()) and time.monotonic() < end:
         time.sleep(0.02)

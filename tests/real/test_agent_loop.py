@@ -59,11 +59,11 @@ async def test_three_turns_and_five_calls_at_once_over_three_real_servers(projec
         result = await agent.run("go")
     assert (result.status, result.turns, result.tool_calls) == ("completed", 3, 6)
     assert {"echo", "read_text_file", "create_entities"} <= offered_tools(model.requests[0])
-    told = tool_outputs(model.requests[1])
-    assert list(told) == [f"call_{number}" for number in range(1, 6)], "answers keep the order of the calls"
-    assert told["call_1"] == ("Echo: hello", False)
-    assert told["call_2"] == ("the note", False)
-    assert told["call_5"][1], "a path outside the allowed folders is refused by the server"
+    outputs = tool_outputs(model.requests[1])
+    assert list(outputs) == [f"call_{number}" for number in range(1, 6)], "answers keep the order of the calls"
+    assert outputs["call_1"] == ("Echo: hello", False)
+    assert outputs["call_2"] == ("the note", False)
+    assert outputs["call_5"][1], "a path outside the allowed folders is refused by the server"
     answers = [item for item in model.requests[1].items if isinstance(item, FunctionCallOutput)]
     assert any(isinstance(part, ImageContent) for part in answers[3].content)
     assert "wrote programs" in tool_outputs(model.requests[2])["call_6"][0]
@@ -71,7 +71,9 @@ async def test_three_turns_and_five_calls_at_once_over_three_real_servers(projec
 
 @pytest.mark.proves("000:US5-2", "000:SC-006", "004:EDGE-1")
 @async_test(START_SECONDS)
-async def test_a_real_server_killed_in_a_turn_is_told_and_the_run_goes_on_with_the_others(project: RealProject) -> None:
+async def test_a_real_server_killed_in_a_turn_is_a_tool_error_and_the_run_goes_on(
+    project: RealProject,
+) -> None:
     project.write("data/note.txt", "the note")
     project.write("agent.yaml", AGENT)
     mark = new_mark()
@@ -91,6 +93,6 @@ async def test_a_real_server_killed_in_a_turn_is_told_and_the_run_goes_on_with_t
     text, is_error = tool_outputs(model.requests[1])["call_1"]
     assert is_error
     assert "everything" in text
-    told = tool_outputs(model.requests[2])
-    assert told["call_2"] == ("the note", False)
-    assert told["call_3"] == ("Echo: again", False), "it is started anew for the next call"
+    outputs = tool_outputs(model.requests[2])
+    assert outputs["call_2"] == ("the note", False)
+    assert outputs["call_3"] == ("Echo: again", False), "it is started anew for the next call"

@@ -1,4 +1,4 @@
-"""A server in a container: what `docker` is told, what it is not told, and that nothing of it is left.
+"""A server in a container: the arguments of `docker`, what is not among them, and that no container is left.
 
 Where this machine has an engine, a real container is started as well; the end of the test run says which it was.
 """
@@ -39,7 +39,7 @@ CONTAINER = "holodeck-docker_mcp-"
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A `docker` that notes what it is told and runs the reference server without a container."""
+    """A `docker` that records its arguments and runs the reference server without a container."""
     folder = tmp_path / "bin"
     server = PACKAGES / "@modelcontextprotocol/server-everything/dist/index.js"
     monkeypatch.setenv("PATH", stand_in(folder, ["node", str(server)], name="docker")["PATH"])
@@ -50,8 +50,8 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def real(tmp_path: Path, record_property: Callable[[str, object], None]) -> Iterator[ContainerEngine | None]:
     """An engine that has the image, or None where there is none. One test at a time: they list its containers."""
     with interprocess_lock("docker"):
-        running, told = engine_with_image(tmp_path)
-        record_property(DOCKER, told)
+        running, engine_text = engine_with_image(tmp_path)
+        record_property(DOCKER, engine_text)
         yield running
         if running is not None:
             running.remove_image()
@@ -59,7 +59,7 @@ def real(tmp_path: Path, record_property: Callable[[str, object], None]) -> Iter
 
 @pytest.mark.proves("D-10", "000:US2-1", "000:FR-008", "001:PRAC-2", "003:EX-5")
 @async_test(START_SECONDS)
-async def test_docker_is_told_the_names_of_variables_and_removes_the_container(
+async def test_docker_gets_only_the_names_of_variables_and_removes_the_container(
     project: RealProject, fake: Path
 ) -> None:
     async with project.open_server(EXAMPLE_5, SECRET) as server:
@@ -87,7 +87,7 @@ async def test_a_real_container_serves_and_is_gone_after_close(
     project: RealProject, real: ContainerEngine | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if real is None:
-        return  # told at the end of the run
+        return  # reported at the end of the run
     monkeypatch.setenv("PATH", real.as_docker(tmp_path / "bin"))
     async with project.open_server(IN_A_CONTAINER, SECRET) as server:
         environment = json.loads((await server.call_tool("get-env")).text)
@@ -102,7 +102,7 @@ def test_we_are_killed_and_a_real_container_goes_with_us(
     project: RealProject, real: ContainerEngine | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if real is None:
-        return  # told at the end of the run
+        return  # reported at the end of the run
     monkeypatch.setenv("PATH", real.as_docker(tmp_path / "bin"))
     file = project.write("agent.yaml", f"name: demo\n{IN_A_CONTAINER}")
     seen: list[str] = []

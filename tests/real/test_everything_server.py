@@ -135,14 +135,14 @@ async def test_a_long_operation_tells_how_far_it_is(everything: Everything) -> N
 @pytest.mark.proves("000:EDGE-9", "D-20", "D-11", "000:US4-4", "000:FR-016")
 @async_test(START_SECONDS)
 async def test_it_may_ask_our_model_the_person_and_for_the_folders(everything: Everything) -> None:
-    asked: list[str] = []
+    questions: list[str] = []
 
     async def sampling(params: Mapping[str, Any]) -> Mapping[str, Any]:
-        asked.append(params["messages"][0]["content"]["text"])
+        questions.append(params["messages"][0]["content"]["text"])
         return {"role": "assistant", "model": "test", "content": {"type": "text", "text": "Four, of course."}}
 
     async def elicitation(params: Mapping[str, Any]) -> Mapping[str, Any]:
-        asked.append(params["message"])
+        questions.append(params["message"])
         if params.get("mode") == "url":
             return {"action": "decline"}
         return {"action": "accept", "content": {"name": "Ada", "check": True}}
@@ -163,13 +163,13 @@ async def test_it_may_ask_our_model_the_person_and_for_the_folders(everything: E
         )
         assert "declined" in opened.text
         assert (everything.project.path / "data").as_uri() in (await server.call_tool("get-roots-list")).text
-    assert "2 + 2?" in asked[0]
-    assert asked[1:] == ["Please provide inputs for the following fields:", "Please open"]
+    assert "2 + 2?" in questions[0]
+    assert questions[1:] == ["Please provide inputs for the following fields:", "Please open"]
 
 
 @pytest.mark.proves("000:EDGE-9", "D-20")
 @async_test(START_SECONDS)
-async def test_it_cannot_ask_where_nobody_agreed_to_answer(everything: Everything) -> None:
+async def test_it_cannot_send_questions_without_our_capability(everything: Everything) -> None:
     async with everything.server() as server:
         names = {info.name for info in await server.list_tools()}
         assert not names & {"trigger-sampling-request", "trigger-elicitation-request"}

@@ -1,4 +1,4 @@
-"""The memory server: what it is told outlives it, in the file that its variable names."""
+"""The memory server: its data outlives it, in the file that its variable names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ tools:
 
 @pytest.mark.proves("000:US2-1", "000:FR-008", "000:US1-3", "D-8")
 @async_test(START_SECONDS)
-async def test_what_it_is_told_is_there_after_a_restart(project: RealProject) -> None:
+async def test_stored_data_is_there_after_a_restart(project: RealProject) -> None:
     notes = project.path / "notes.jsonl"
     fact = {"name": "Ada", "entityType": "person", "observations": ["wrote the first program"]}
     async with project.open_server(MEMORY, {"NOTES": str(notes)}) as server:

@@ -62,7 +62,7 @@ BEARER = "Bearer only-from-the-environment"
 
 
 @contextmanager
-def nobody_accepts(*, is_full: bool) -> Iterator[int]:
+def no_process_accepts(*, is_full: bool) -> Iterator[int]:
     """A port that listens and never talks. A full one does not even let a connection in."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
         port = listener.getsockname()[1]
@@ -142,7 +142,7 @@ class TestWebSocket:
     @pytest.mark.proves("000:US5-4", "000:FR-006", "000:FR-012", "003:TRANSPORT-3")
     @async_test
     async def test_its_timeouts_bound_the_connection_and_a_call(self, project: RealProject) -> None:
-        with nobody_accepts(is_full=False) as port:
+        with no_process_accepts(is_full=False) as port:
             async with project.open_server(written(WEBSOCKET, f"ws://127.0.0.1:{port}", timeout=0.3), SECRET) as server:
                 with pytest.raises(MCPTimeoutError):
                     await server.connect()
@@ -179,7 +179,7 @@ class TestHTTP:
     @pytest.mark.proves("000:US5-4", "000:FR-007", "000:FR-012", "003:TRANSPORT-4")
     @async_test
     async def test_its_timeouts_bound_the_connection_a_silent_stream_and_a_call(self, project: RealProject) -> None:
-        with nobody_accepts(is_full=True) as port:
+        with no_process_accepts(is_full=True) as port:
             async with project.open_server(
                 written(HTTP, f"http://127.0.0.1:{port}/mcp", timeout=0.3), SECRET
             ) as server:

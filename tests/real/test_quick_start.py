@@ -31,7 +31,7 @@ def _steps() -> list[list[str]]:
 
 
 @pytest.mark.proves("000:SC-001")
-def test_whoever_follows_the_readme_uses_a_server_within_five_minutes(tmp_path: Path) -> None:
+def test_the_steps_of_the_readme_lead_to_a_server_within_five_minutes(tmp_path: Path) -> None:
     began, said = time.monotonic(), ""
     folder = tmp_path / "work"
     folder.mkdir()

@@ -83,7 +83,7 @@ async def test_tools_and_prompts_are_not_loaded_if_the_file_says_so(project: Rea
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.proves("000:US2-2", "000:FR-011", "D-11")
 @async_test(START_SECONDS)
-async def test_its_config_is_in_the_capabilities_that_it_is_told(
+async def test_its_config_is_in_the_capabilities_that_it_receives(
     project: RealProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, era: str
 ) -> None:
     journal = Journal(tmp_path / "journal")
@@ -92,12 +92,12 @@ async def test_its_config_is_in_the_capabilities_that_it_is_told(
     project.write("server.env", "")
     async with project.open_server(FULL.replace("{load}", ""), {"MY_API_KEY": "x"}) as server:
         assert (await server.call_tool("echo", text="x")).success
-    asked = [one for one in journal.requests if "id" in one.message]
+    answered_requests = [one for one in journal.requests if "id" in one.message]
     if era == "modern":
-        said = [one.params["_meta"]["io.modelcontextprotocol/clientCapabilities"] for one in asked]
+        said = [one.params["_meta"]["io.modelcontextprotocol/clientCapabilities"] for one in answered_requests]
         assert all(each["extensions"]["dev.holodeck/config"]["depth"] == 3 for each in said)
     else:
-        (hello,) = [one for one in asked if one.method == "initialize"]
+        (hello,) = [one for one in answered_requests if one.method == "initialize"]
         assert hello.params["capabilities"]["experimental"]["dev.holodeck/config"]["depth"] == 3
 
 

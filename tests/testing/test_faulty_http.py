@@ -213,7 +213,7 @@ def test_a_modern_request_with_wrong_headers_is_refused() -> None:
 
 
 @both_eras
-def test_a_redirect_leads_to_another_origin_that_sees_who_follows(era: Era) -> None:
+def test_a_redirect_leads_to_another_origin_that_records_requests(era: Era) -> None:
     async def act(http: RawHttp) -> None:
         async with http.call() as answer:
             assert answer.status == 307
@@ -257,7 +257,7 @@ def test_a_token_is_required_and_can_change(era: Era) -> None:
 
 
 @both_eras
-def test_a_schema_refers_to_the_server_itself_which_sees_who_fetches_it(era: Era) -> None:
+def test_a_schema_refers_to_the_server_itself_which_records_requests(era: Era) -> None:
     async def act(http: RawHttp) -> None:
         async with http.post("tools/list") as answer:
             tools = (await answer.json())["result"]["tools"]

@@ -127,7 +127,7 @@ def test_it_asks_the_client_for_roots_a_model_and_a_person(door: TransportVarian
     asyncio.run(main())
 
 
-def test_a_tool_that_is_added_is_announced_to_who_listens(door: TransportVariant, era: Era) -> None:
+def test_a_tool_that_is_added_is_announced_to_listeners(door: TransportVariant, era: Era) -> None:
     async def main() -> None:
         announced = asyncio.Event()
 
@@ -142,7 +142,7 @@ def test_a_tool_that_is_added_is_announced_to_who_listens(door: TransportVariant
                     await asyncio.wait_for(announced.wait(), 20)
             else:
                 async with asyncio.timeout(20):
-                    # A legacy client opens its stream in the background, so the first notice may find nobody.
+                    # A legacy client opens its stream in the background, so the first notice may come too early.
                     while not announced.is_set():
                         await client.call_tool("grow", {})
             listed = await client.list_tools(cache_mode="refresh")

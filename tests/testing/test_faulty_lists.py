@@ -60,7 +60,7 @@ def test_a_cursor_leads_back_to_itself_or_ever_on(era: Era) -> None:
 
 
 @both_eras
-def test_good_tools_stand_among_bad_ones(era: Era) -> None:
+def test_good_tools_are_listed_among_bad_ones(era: Era) -> None:
     (page,) = listed(Fault.INVALID_TOOL, era)
     assert None in page["tools"]
     assert {"add", "no_schema", ""} <= {tool.get("name") for tool in page["tools"] if isinstance(tool, dict)}

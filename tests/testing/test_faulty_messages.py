@@ -142,7 +142,7 @@ def test_fifty_megabytes_of_stderr_come_before_the_answer() -> None:
     in_both_eras(Fault.HUGE_STDERR, act)
 
 
-def test_ten_thousand_notices_come_to_who_listens() -> None:
+def test_a_listener_gets_ten_thousand_notices() -> None:
     async def act(server: RawPipes) -> None:
         if server.era == "modern":
             server.send("subscriptions/listen", notifications={"toolsListChanged": True})
@@ -155,7 +155,7 @@ def test_ten_thousand_notices_come_to_who_listens() -> None:
     in_both_eras(Fault.FLOOD, act)
 
 
-def test_the_protocol_version_is_one_that_nobody_knows() -> None:
+def test_the_protocol_version_is_an_unknown_one() -> None:
     async def main() -> None:
         async with start_raw_pipes(Fault.UNKNOWN_VERSION, "legacy") as server:
             assert (await server.shake_hands())["result"]["protocolVersion"] == "1999-01-01"
@@ -207,7 +207,7 @@ def test_an_answer_comes_late_or_when_it_is_released() -> None:
     in_both_eras(Fault.LATE, act, on="tools/call:echo")
 
 
-def test_requests_and_notices_that_nobody_knows_come_before_the_answer() -> None:
+def test_unknown_requests_and_notices_come_before_the_answer() -> None:
     async def act(server: RawPipes) -> None:
         number = server.call()
         messages = [await server.read_message() for _ in range(3)]

@@ -25,7 +25,7 @@ def is_alive(pid: int) -> bool:
 
 
 async def until_gone(pid: int) -> None:
-    """Wait for the end of a process that may be nobody's child."""
+    """Wait for the end of a process that may not be our child."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -199,7 +199,7 @@ def test_a_journal_tells_of_all_starts_and_limits_the_strikes_over_them(tmp_path
 
 
 @pytest.mark.parametrize("replaces_itself", [True, False])
-def test_a_stand_in_starts_the_server_and_tells_its_arguments(replaces_itself: bool, tmp_path: Path) -> None:
+def test_a_fake_npx_starts_the_server_and_records_its_arguments(replaces_itself: bool, tmp_path: Path) -> None:
     async def main() -> None:
         command = FaultyMCPServer.command(Fault.DIES_MID_CALL, pid_file=tmp_path / "pids")
         env = {**os.environ, **stand_in(tmp_path / "bin", command, replaces_itself=replaces_itself)}
@@ -213,7 +213,7 @@ def test_a_stand_in_starts_the_server_and_tells_its_arguments(replaces_itself: b
     asyncio.run(main())
 
 
-def test_a_stand_in_for_docker_serves_only_what_is_run(tmp_path: Path) -> None:
+def test_a_fake_docker_serves_only_the_run_command(tmp_path: Path) -> None:
     async def main() -> None:
         env = {**os.environ, **stand_in(tmp_path, FaultyMCPServer.command(), name="docker")}
         async with start_raw_command(["/usr/bin/env", "docker", "rm", "-f", "box"], env=env) as removal:
