@@ -78,11 +78,11 @@ async def test_a_run_that_cannot_be_stored_while_its_gateway_stops_is_left_to_th
     running = asyncio.create_task(live.run_to_end())
     try:
         await storage.is_asked.wait()
-        assert live.state is RunState.STORING
+        state_before = live.state
         await live.hand_over()
         storage.may_fail.set()
         await running
-        assert (live.state, live.failure) == (RunState.HANDED_OVER, None)
+        assert (state_before, live.state, live.failure) == (RunState.STORING, RunState.HANDED_OVER, None)
         assert [name for name in map(_type_of, live.wire_events) if name in {"error", "response.completed"}] == []
         await live.retry_store()
         assert live.state is RunState.HANDED_OVER
