@@ -27,9 +27,6 @@ class CookieJar:
     def __init__(self) -> None:
         self._cookies: dict[str, _Cookie] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._cookies)
-
     def store(self, header: str) -> None:
         """Store the cookies of a response. `header`: its `set-cookie` headers, joined by line breaks."""
         for line in header.split("\n"):

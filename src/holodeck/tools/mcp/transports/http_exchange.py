@@ -7,7 +7,7 @@ which `close` closes.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
@@ -64,13 +64,13 @@ class ServerHTTPClient:
         self._ip_policy = setup.ip_policy
         self._connect_timeout = setup.tool.timeout
         self._pool: HTTP1Pool | None = None
-        self._cookies = CookieJar()
+        self._cookies: CookieJar | None = None
 
     async def close(self) -> None:
         if self._pool is not None:
             await self._pool.close()
 
-    async def send(
+    def send(
         self,
         method: str,
         url: str,
@@ -78,26 +78,14 @@ class ServerHTTPClient:
         headers: Mapping[str, str],
         body: bytes | None = None,
         delivery: Delivery | None = None,
-    ) -> HTTP1Response:
+    ) -> Awaitable[HTTP1Response]:
         """Send a request and return the response, whatever its status. The caller reads or closes it.
 
         After 401 or 403 the auth provider may renew the credentials, and the request is sent again. Raises MCPError,
         and OSError for a failure below HTTP, which `connection_error` explains.
         """
-        delivery = delivery or Delivery()
-        if self._auth is None:
-            return await self._send_within_origin(method, url, headers, body, delivery)
-        rounds = 0
-        while True:
-            proof = await self._auth.headers(method, url)
-            self.errors.learn_token(proof)
-            sent = merge_headers(self._configured_headers(), headers, proof)
-            response = await self._send_within_origin(method, url, sent, body, delivery)
-            if response.status not in (_UNAUTHORIZED, _FORBIDDEN) or rounds == _MAX_AUTH_ROUNDS:
-                return response
-            rounds += 1
-            if not await self._renew_credentials(self._auth, method, url, response, sent=proof, attempt=rounds):
-                return response
+        send = self._send_within_origin if self._auth is None else self._send_with_credentials
+        return send(method, url, headers, body, delivery or Delivery())
 
     async def read_failure(self, response: HTTP1Response, phase: str) -> MCPError:
         """Build the error for a response with status 400 or more, or with a redirect to another origin."""
@@ -187,16 +175,33 @@ class ServerHTTPClient:
         )
         return self._pool
 
+    async def _send_with_credentials(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, delivery: Delivery
+    ) -> HTTP1Response:
+        assert self._auth is not None  # noqa: S101 - `send` chooses
+        rounds = 0
+        while True:
+            proof = await self._auth.headers(method, url)
+            self.errors.learn_token(proof)
+            sent = merge_headers(self._configured_headers(), headers, proof)
+            response = await self._send_within_origin(method, url, sent, body, delivery)
+            if response.status not in (_UNAUTHORIZED, _FORBIDDEN) or rounds == _MAX_AUTH_ROUNDS:
+                return response
+            rounds += 1
+            if not await self._renew_credentials(self._auth, method, url, response, sent=proof, attempt=rounds):
+                return response
+
     async def _send_within_origin(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, delivery: Delivery
     ) -> HTTP1Response:
         try:
             pool = self._pool or self._create_pool()
             for _ in range(MAX_REDIRECTS + 1):
-                sent = self._with_cookies(url, headers) if self._cookies else headers
+                sent = headers if self._cookies is None else self._with_cookies(self._cookies, url, headers)
                 delivery.may_have_been_sent = True
                 response = await pool.send(method, sent, body, url=url)
                 if "set-cookie" in response.headers:
+                    self._cookies = self._cookies or CookieJar()
                     self._cookies.store(response.headers["set-cookie"])
                 if response.status not in REDIRECTS:
                     return response
@@ -217,9 +222,9 @@ class ServerHTTPClient:
             raise self.errors.connection("connect", f"{text} Check 'headers' and 'auth'.") from error
         return response
 
-    def _with_cookies(self, url: str, headers: Mapping[str, str]) -> Mapping[str, str]:
+    def _with_cookies(self, jar: CookieJar, url: str, headers: Mapping[str, str]) -> Mapping[str, str]:
         parts = urlsplit(url)
-        cookie = self._cookies.header_for(parts.path or "/", is_secure=parts.scheme == "https")
+        cookie = jar.header_for(parts.path or "/", is_secure=parts.scheme == "https")
         has_own = any(name.lower() == "cookie" for name in self._headers)
         return {**headers, "Cookie": cookie} if cookie and not has_own else headers
 

@@ -8,7 +8,7 @@ is resumed where a legacy server gave event ids. To a modern server, closing the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -73,6 +73,8 @@ class ResponseStreams:
             raw = self.http.errors.excerpt(data)
             text = f"the answer is not JSON ({error}). It begins: {raw}"
             raise self.http.errors.protocol(phase, text, raw=raw) from error
+        if type(decoded) is dict and "method" not in decoded and decoded.get("id") == request_id:
+            return decoded
         answer: Message | None = None
         for message in decoded if isinstance(decoded, list) else [decoded]:
             if not isinstance(message, dict):
@@ -234,6 +236,8 @@ class StreamableHTTPTransport:
         self._session_id: str | None = None
         self._version: str | None = None
         self._is_modern = False
+        # The headers of every request of a legacy session, once it is negotiated.
+        self._legacy_headers: dict[str, str] | None = None
         self._tasks = TaskSet()
 
     async def open(self) -> None:
@@ -241,22 +245,24 @@ class StreamableHTTPTransport:
 
     def set_protocol_version(self, version: str, *, is_modern: bool) -> None:
         self._version, self._is_modern = version, is_modern
+        self._legacy_headers = None if is_modern else self._build_headers()
 
     async def request(self, message: Message, delivery: Delivery) -> Message:
         if self.failure.done():
             raise self.failure.result()
-        phase = _PHASES.get(message["method"], str(message["method"]))
+        phase = _PHASES.get(message["method"], message["method"])
+        reserved = delivery.reserved or Reservation(self._budget)
         response: HTTP1Response | None = None
-        returned = Reservation(self._budget)
         try:
             response = await self._post(message, delivery)
-            return await self._read_answer(response, message, phase, delivery.reserved or returned)
+            return await self._read_answer(response, message, phase, reserved)
         except OverBudgetError as error:
             raise self._errors.over_budget(phase) from error
         except OSError as error:
             raise self._http.connection_error(error, phase, delivery) from error
         finally:
-            returned.release()
+            if reserved is not delivery.reserved:
+                reserved.release()
             # Not read to its end: to a modern server, closing the response is the cancellation.
             if response is not None:
                 response.close()
@@ -315,11 +321,11 @@ class StreamableHTTPTransport:
             headers["Mcp-Session-Id"] = self._session_id
         return headers
 
-    async def _post(self, message: Message, delivery: Delivery) -> HTTP1Response:
-        headers = self._build_headers(message)
+    def _post(self, message: Message, delivery: Delivery) -> Awaitable[HTTP1Response]:
+        headers = self._legacy_headers or self._build_headers(message)
         if delivery.headers:
-            headers.update(delivery.headers)
-        return await self._http.send("POST", self._http.url, headers=headers, body=encode(message), delivery=delivery)
+            headers = {**headers, **delivery.headers}
+        return self._http.send("POST", self._http.url, headers=headers, body=encode(message), delivery=delivery)
 
     async def _read_answer(
         self, response: HTTP1Response, message: Message, phase: str, reserved: Reservation
