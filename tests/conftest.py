@@ -29,7 +29,10 @@ for _number in (signal.SIGHUP, signal.SIGINT):
 
 # Folders whose tests all start programs, and modules that a test imports to start one.
 PROGRAM_FOLDERS = {"cli", "conformance", "deploy", "durable", "real"}
-PROGRAM_MODULES = {"gateway.gateway_process", "subprocess", "holodeck_command", "testing.raw_pipes", "pty_terminal"}
+PROGRAM_MODULES = {
+    *("gateway.gateway_process", "subprocess", "holodeck_command", "testing.raw_pipes", "pty_terminal"),
+    "docs.page_runner",
+}
 
 
 @pytest.hookimpl(wrapper=True)
