@@ -1,12 +1,10 @@
-"""`reference/errors.md`: errors of the HTTP API, exceptions of the Python API, and exit codes of the command line."""
+"""`reference/errors.md`: errors of the HTTP API, and exceptions of the Python API."""
 
 from __future__ import annotations
 
 import inspect
 
 from generate.markdown import NOTICE, code, fence, join_blocks, table
-from holodeck.cli.ctrl_c import EXIT_INTERRUPTED
-from holodeck.cli.output.show_run import EXIT_CODES
 from holodeck.gateway.http.error_codes import GROUP_TITLES, ErrorCode, errors_of
 from holodeck.lib import errors
 
@@ -15,7 +13,8 @@ Look up an error here: what it means, and what to do about it.
 
 - [Errors of the HTTP API](#errors-of-the-http-api), by their `code`
 - [Exceptions](#exceptions) of the Python API
-- [Exit codes](#exit-codes) of the command line"""
+
+The command line has [exit codes](exit-codes.md)."""
 
 _GATEWAY_FILE = """\
 # gateway.yaml
@@ -88,19 +87,12 @@ _ADVICE: dict[type[Exception], str] = {
     errors.MCPToolNotFoundError: "Choose a name that `holodeck mcp tools` lists.",
 }
 
-_EXIT_EXAMPLE = """\
-holodeck run missing.yaml "Hello" || echo "exit code $?\""""
-
-_EXIT_OUTPUT = """\
-...
-exit code 2"""
-
 _SEE_ALSO = """\
 ## See also
 
 - [HTTP API](http-api.md)
 - [Events](events.md)
-- [Command line](cli.md)"""
+- [Exit codes](exit-codes.md)"""
 
 
 def build_page() -> str:
@@ -122,10 +114,6 @@ def build_page() -> str:
             fence(_EXCEPTION_OUTPUT),
             _EXCEPTION_RULES,
             table(("Exception", "Is a", "When", "What to do"), map(_exception_row, _exceptions())),
-            "## Exit codes",
-            fence(_EXIT_EXAMPLE, "bash"),
-            fence(_EXIT_OUTPUT),
-            table(("Exit code", "Meaning"), _exit_rows()),
             _SEE_ALSO,
         ]
     )
@@ -156,23 +144,3 @@ def _exceptions() -> list[type[Exception]]:
 def _exception_row(kind: type[Exception]) -> tuple[str, ...]:
     when = " ".join((inspect.getdoc(kind) or "").split())
     return (code(kind.__name__), code(kind.__mro__[1].__name__), when, _ADVICE[kind])
-
-
-def _exit_rows() -> list[tuple[str, str]]:
-    of_runs = {
-        number: [status for status, each in EXIT_CODES.items() if each == number] for number in EXIT_CODES.values()
-    }
-    meanings = {
-        0: "Done.",
-        1: "It failed: the run, a test case, an MCP server or its tool.",
-        2: "The configuration or the command is wrong. Nothing was run.",
-        3: "The run is not complete: it stopped at a limit, or waits for something.",
-        EXIT_INTERRUPTED: "Interrupted with Ctrl-C.",
-    }
-    return [
-        (
-            str(number),
-            meaning + (f" Status of the run: {', '.join(map(code, of_runs[number]))}." if number in of_runs else ""),
-        )
-        for number, meaning in meanings.items()
-    ]
