@@ -250,7 +250,7 @@ class StreamableHTTPTransport:
     async def request(self, message: Message, delivery: Delivery) -> Message:
         if self.failure.done():
             raise self.failure.result()
-        phase = _PHASES.get(message["method"], message["method"])
+        phase = _PHASES.get(message["method"], str(message["method"]))
         reserved = delivery.reserved or Reservation(self._budget)
         response: HTTP1Response | None = None
         try:
