@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import field
 from urllib.parse import urlsplit
 
 from holodeck.lib.net.http1 import MAX_HTTP_HEAD_BYTES, ResponseLostError, UnreadableResponseError
 from holodeck.lib.net.proxies import proxy_login_headers
+from holodeck.lib.record import record
 
 _PORTS = {"http": 80, "https": 443}
 _END_OF_HEAD = b"\r\n\r\n"
@@ -31,7 +32,7 @@ class ProxyError(OSError):
         self.reason = reason
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Proxy:
     """The address of a proxy."""
 
