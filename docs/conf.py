@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from pathlib import Path
 
@@ -18,8 +17,6 @@ extensions = ["myst_parser", "generate.llms"]
 exclude_patterns = ["generate"]
 # A heading is linked to by the name that it has on GitHub too.
 myst_heading_anchors = 4
-# A section may list all its pages by name. Sphinx gives this warning no type that `suppress_warnings` could name.
-logging.getLogger("sphinx.sphinx.directives.other").addFilter(lambda record: "glob pattern" not in str(record.msg))
 # A `mermaid` block stays readable text.
 suppress_warnings = ["misc.highlighting_failure"]
 

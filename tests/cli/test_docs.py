@@ -96,3 +96,9 @@ def test_an_error_in_a_file_names_the_page_about_it(tmp_path: Path, file: str, t
     done = run_holodeck("validate", "agent.yaml" if file == "config.yaml" else file, cwd=tmp_path)
     assert done.returncode == 2
     assert f"More: holodeck docs {page}\n" in done.stderr
+
+
+def test_an_error_at_run_time_names_the_page_about_it(tmp_path: Path) -> None:
+    done = run_holodeck("mcp", "call", "--url", "http://127.0.0.1:1/mcp", "add", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.endswith("\nMore: holodeck docs guides/server-does-not-start\n")

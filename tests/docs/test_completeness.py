@@ -12,11 +12,13 @@ import pytest
 
 from holodeck.cli.main import cli
 from holodeck.config.json_schema import SCHEMAS
+from holodeck.gateway.routes import list_routes
 from holodeck.models.llm import API_KEY_VARIABLES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "src" / "holodeck"
+GUIDES = [page for folder in ("start", "guides", "operate", "clients") for page in (DOCS / folder).rglob("*.md")]
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ("holodeck",)) -> Iterator[tuple[str, click.Command]]:
@@ -50,6 +52,11 @@ def test_each_command_has_an_entry_with_its_options_and_an_example(path: str) ->
     assert path in examples
 
 
+@pytest.mark.parametrize("name", sorted(path.split()[1] for path in COMMANDS if path.count(" ") == 1))
+def test_each_command_is_used_on_a_page_that_teaches(name: str) -> None:
+    assert any(re.search(rf"holodeck {name}\b", page.read_text()) for page in GUIDES)
+
+
 @pytest.mark.parametrize(
     ("kind", "definition"), [(kind, name) for kind, schema in SCHEMAS.items() for name in ("", *schema()["$defs"])]
 )
@@ -62,6 +69,11 @@ def test_each_key_of_a_file_has_an_entry(kind: str, definition: str) -> None:
     assert [
         key for key in keys if not re.search(rf"^### `[\w.\[\]]*\b{key}`|^\| `{key}` ", described, re.MULTILINE)
     ] == []
+
+
+def test_each_route_of_a_gateway_has_an_entry() -> None:
+    page = (DOCS / "reference" / "http-api.md").read_text()
+    assert [route for route in list_routes() if f"\n`{route.method} {route.path}`\n" not in page] == []
 
 
 # Where a variable is read whose name stands elsewhere: in a file of the user, or in a table.

@@ -8,9 +8,23 @@ from pathlib import Path
 
 import click
 
-from holodeck.lib.errors import HoloDeckError, Problem
+from holodeck.lib.errors import (
+    HoloDeckError,
+    MCPError,
+    MCPToolNotFoundError,
+    ModelError,
+    Problem,
+    ServerUnavailableError,
+    StorageError,
+)
 
-TOPICS_OF_ERRORS: Mapping[type[HoloDeckError], str] = {}
+TOPICS_OF_ERRORS: Mapping[type[HoloDeckError], str] = {
+    MCPError: "guides/server-does-not-start",
+    MCPToolNotFoundError: "guides/tools",
+    ModelError: "reference/errors",
+    ServerUnavailableError: "guides/server-does-not-start",
+    StorageError: "operate/when-things-go-wrong",
+}
 """The topic of each class of errors at run time, and of its subclasses."""
 TOPICS_OF_FILES: Mapping[str, str] = {
     "agent": "reference/agent-file",

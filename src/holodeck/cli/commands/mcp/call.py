@@ -20,6 +20,7 @@ import click
 
 from holodeck.cli.commands.mcp.connect import open_plugin, run_with_logging
 from holodeck.cli.commands.mcp.target import Target, failure_data, select_server, target_options, to_plain_json
+from holodeck.cli.output.help_topics import print_topic, topic_of_error
 from holodeck.cli.output.progress import Progress
 from holodeck.config.agent_loader import LoadedTool
 from holodeck.config.known_keys import closest_match
@@ -148,6 +149,7 @@ class _ResultPrinter:
         is_failure = not result.success
         if result.error is not None and not result.is_error:
             click.echo(escape_unprintable(str(result.error)), err=True)
+            print_topic(topic_of_error(result.error))
             return
         for block in result.content:
             self._write(self._block_line(block), err=is_failure)
