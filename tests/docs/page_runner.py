@@ -288,7 +288,7 @@ class _Program:
         """
         if not self._pid.exists():
             # The script did not come to it: the reader still waits for the other end of its pipe.
-            self._output.open("r+b").close()
+            os.close(os.open(self._output, os.O_RDWR))
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._reader.is_alive() and self._pid.exists():
                 with suppress(ProcessLookupError):
