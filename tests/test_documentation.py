@@ -97,6 +97,16 @@ def test_files_that_a_page_links_exist(page: Path) -> None:
 def test_the_project_stands_alone() -> None:
     """Nothing in it points at a machine, a tracker or a registry's host."""
     forbidden = re.compile(r"/wor[k]/|\.\./share[d]|pypi\.or[g]|pythonhoste[d]|npmjs\.or[g]|issue #?[0-9]+")
-    patterns = ("*.md", "src/**/*.py", "tests/**/*.py", "bench/*.py", "requirements/*", "Makefile", "deploy/**/*.*")
+    patterns = (
+        "*.md",
+        "src/**/*.py",
+        "tests/**/*.py",
+        "bench/*.py",
+        "requirements/*",
+        "Makefile",
+        "deploy/**/*.*",
+        "docs/**/*.md",
+        "examples/**/*.*",
+    )
     files = [path for pattern in patterns for path in ROOT.glob(pattern)]
     assert [str(path) for path in files if forbidden.search(path.read_text())] == []
