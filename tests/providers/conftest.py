@@ -13,7 +13,7 @@ from holodeck.lib.net.tls import tls_context
 
 @pytest.fixture
 def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Authority]:
-    """Whose certificates we trust."""
+    """The certificate authority of the tests."""
     found = Authority(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(found.file))
     tls_context.cache_clear()

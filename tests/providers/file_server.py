@@ -1,4 +1,4 @@
-"""A file server on loopback that can break off, ignore ranges or send something else, and records what it was asked."""
+"""A file server on loopback that can break off, ignore ranges or send something else, and records its requests."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def serve_files(server: FileServer) -> Iterator[FileServer]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked = self.headers["Range"]
-            server.ranges.append(asked)
-            start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and server.takes_ranges else 0
+            byte_range = self.headers["Range"]
+            server.ranges.append(byte_range)
+            start = int(byte_range.removeprefix("bytes=").rstrip("-")) if byte_range and server.takes_ranges else 0
             if server.status != 200 or start > len(server.content):
                 self.send_error(server.status if server.status != 200 else 416)
                 return

@@ -99,7 +99,7 @@ class RawServer:
                 await peer.writer.wait_closed()
 
     async def wait_handlers(self) -> None:
-        """Wait until every handler has ended, as those do whose client has left."""
+        """Wait until every handler has ended, as they do when the client disconnects."""
         await asyncio.wait(self._tasks)
 
     async def close(self) -> None:
@@ -134,7 +134,7 @@ def open_sockets() -> int:
 
 
 def run_on_loop(
-    test: Callable[..., Coroutine[Any, Any, None]], make_loop: MakeLoop, *, limit: float = TIMEOUT, **given: Any
+    test: Callable[..., Coroutine[Any, Any, None]], make_loop: MakeLoop, *, limit: float = TIMEOUT, **arguments: Any
 ) -> None:
     """Run on one kind of loop. No task, no socket and no complaint is left."""
     complaints: list[dict[str, Any]] = []
@@ -142,7 +142,7 @@ def run_on_loop(
     async def within() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
         async with asyncio.timeout(limit):
-            await test(**given)
+            await test(**arguments)
             while others := asyncio.all_tasks() - {asyncio.current_task()}:  # the loop's own, that takes connections
                 await asyncio.wait(others)
 
@@ -157,8 +157,8 @@ def run_on_loop(
 def both_loops(test: AsyncTest) -> Callable[..., None]:
     """An async test that is run on asyncio's loop and on uvloop, and must leave nothing behind on either."""
 
-    def run(loop: str, **given: Any) -> None:
-        run_on_loop(test, LOOPS[loop], **given)
+    def run(loop: str, **arguments: Any) -> None:
+        run_on_loop(test, LOOPS[loop], **arguments)
 
     on_each: Any = pytest.mark.parametrize("loop", list(LOOPS))(wraps(test)(run))
     # What pytest is to give: all that the test wants, and the loop.

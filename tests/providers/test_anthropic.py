@@ -93,7 +93,7 @@ def test_results_carry_pictures_and_say_that_they_failed() -> None:
     ]
 
 
-def test_results_stand_before_what_the_person_said_meanwhile() -> None:
+def test_results_come_before_messages_that_the_user_sent_meanwhile() -> None:
     *calls, first, second = CALLS
     content = body(*calls, "Wait!", first, second)["messages"][-1]["content"]
     assert [block["type"] for block in content] == ["tool_result", "tool_result", "text"]

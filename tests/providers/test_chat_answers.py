@@ -76,7 +76,7 @@ def test_broken_arguments_come_through_as_they_were_written() -> None:
     assert run_exchange(call_raw("add", '{"a": 1,,')).calls[0].arguments == '{"a": 1,,'
 
 
-def test_whole_calls_that_all_have_number_0_are_told_apart() -> None:
+def test_whole_calls_that_all_have_number_0_are_separate_calls() -> None:
     outcome = run_exchange(
         raw(
             calls(tool(0, '{"a":1}', name="add", call_id="x")),
@@ -116,13 +116,13 @@ def test_a_name_may_come_after_the_id_and_the_id_with_every_fragment() -> None:
     assert [(c.call_id, c.name, c.arguments) for c in outcome.calls] == [("x", "add", '{"a":1}')]
 
 
-def test_a_call_that_never_got_a_name_is_still_told() -> None:
+def test_a_call_that_never_got_a_name_is_still_reported() -> None:
     outcome = run_exchange(raw(calls(tool(0, "{}", call_id="x")), chunk("tool_calls"), DONE))
     assert outcome.calls == [FunctionCall(call_id="x", name="", arguments="{}")]
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-def test_thoughts_are_kept_with_the_name_of_their_field(field: str) -> None:
+def test_reasoning_is_stored_with_the_name_of_its_field(field: str) -> None:
     outcome = run_exchange(
         raw(chunk(**{field: "Hm, "}), chunk(**{field: "yes."}), chunk(content="Yes"), chunk("stop"), DONE)
     )

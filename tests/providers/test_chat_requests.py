@@ -204,7 +204,7 @@ def test_no_tools_means_no_word_about_them() -> None:
     assert not {"tools", "tool_choice", "parallel_tool_calls"} & body("a", parallel_tool_calls=False).keys()
 
 
-def test_calls_one_at_a_time_and_strict_tools_are_asked_for() -> None:
+def test_the_request_has_calls_one_at_a_time_and_strict_tools() -> None:
     found = body("a", tools=(ToolSpec(name="add", parameters=SCHEMA, strict=True),), parallel_tool_calls=False)
     assert found["parallel_tool_calls"] is False
     assert found["tools"][0]["function"]["strict"] is True

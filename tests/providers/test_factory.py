@@ -1,4 +1,4 @@
-"""The model that an agent file names is the one that is asked, with the key that belongs to it."""
+"""Requests go to the model that the agent file names, with the key that belongs to it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_address_of_ollama_needs_no_path() -> None:
     ],
 )
 @pytest.mark.parametrize("environ", [{}, {"OPENAI_API_KEY": "", "ANTHROPIC_API_KEY": "", "AZURE_OPENAI_API_KEY": ""}])
-def test_a_missing_key_is_named_when_the_model_is_first_asked(llm: LLM, variable: str, environ: dict[str, str]) -> None:
+def test_a_missing_key_is_named_at_the_first_request(llm: LLM, variable: str, environ: dict[str, str]) -> None:
     model = build_model_provider(llm, environ)
     for _ in range(2):
         with pytest.raises(ModelError, match=f"has no API key. Set the environment variable {variable}") as found:
@@ -82,7 +82,7 @@ def test_a_missing_key_is_named_when_the_model_is_first_asked(llm: LLM, variable
     run_with_timeout(model.close())
 
 
-def test_a_busy_provider_is_asked_again() -> None:
+def test_a_request_to_a_busy_provider_is_repeated() -> None:
     async def exchange() -> None:
         async with ScriptedModel(status(503, retry_after="0"), say("ok")).serve() as server:
             model = build_model_provider(LLM(provider="openai_compatible", name="m", endpoint=server.url), {})

@@ -1,4 +1,4 @@
-"""Whoever leaves a question, in whatever phase, leaves no socket and no task behind, and is not waited for."""
+"""A request that is cancelled, in whatever phase, leaves no socket and no task, and the cancellation does not wait."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Resolving:
 
 
 class ResolvingLoop(Resolving, asyncio.SelectorEventLoop):
-    """One whose time can be moved on."""
+    """A loop whose clock a test moves."""
 
     ahead = 0.0
 
@@ -235,7 +235,7 @@ async def test_leaving_a_hundred_questions_at_once() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_an_address_that_does_not_answer_is_given_up(count: int) -> None:
+def test_an_address_that_does_not_answer_fails_in_time(count: int) -> None:
     async def exchange() -> None:
         running: Any = asyncio.get_running_loop()
         async with close_at_end(model_at("http://model.example/v1")) as model:
@@ -271,7 +271,7 @@ def test_the_second_address_of_a_name_is_tried_when_the_first_is_silent_or_refus
     run_resolving(exchange, loop, [])
 
 
-def test_a_handshake_that_never_ends_is_given_up() -> None:
+def test_a_handshake_that_never_ends_fails_in_time() -> None:
     async def handler(peer: Peer) -> None:
         assert await peer.reader.read(1)
         running: Any = asyncio.get_running_loop()

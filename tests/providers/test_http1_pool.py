@@ -109,7 +109,7 @@ async def test_a_connection_that_is_not_used_again_is_closed_although_the_server
 
 
 @both_loops
-async def test_an_answer_that_nobody_reads_does_not_stop_the_next_one() -> None:
+async def test_an_unread_answer_does_not_stop_the_next_one() -> None:
     async def handler(peer: Peer) -> None:
         while True:
             await peer.read_request()
@@ -132,9 +132,9 @@ async def test_an_answer_that_nobody_reads_does_not_stop_the_next_one() -> None:
 
 @both_loops
 async def test_an_old_server_keeps_its_connection_only_if_it_says_so() -> None:
-    kept = http_answer("a", "Connection: keep-alive", version="1.0")
+    reusable = http_answer("a", "Connection: keep-alive", version="1.0")
     async with (
-        serve_raw(replying(kept, http_answer("b", version="1.0"))) as server,
+        serve_raw(replying(reusable, http_answer("b", version="1.0"))) as server,
         close_at_end(model_at(server.url)) as model,
     ):
         assert [await ask_text(model) for _ in range(3)] == ["a", "b", "a"]
@@ -153,20 +153,20 @@ async def test_what_comes_behind_an_answer_is_never_the_answer_to_the_next_quest
 
 
 @both_loops
-async def test_what_came_behind_an_answer_while_nobody_looked_is_not_the_next_answer() -> None:
-    asked, sent = asyncio.Event(), asyncio.Event()
+async def test_bytes_behind_an_answer_are_not_the_next_answer() -> None:
+    arrived, sent = asyncio.Event(), asyncio.Event()
 
     async def handler(peer: Peer) -> None:
         await peer.read_request()
         await peer.send(http_answer("mine"))
-        await asked.wait()
+        await arrived.wait()
         await peer.send(http_answer("stolen"))
         sent.set()
         await peer.wait_closed()
 
     async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
         assert await ask_text(model) == "mine"
-        asked.set()
+        arrived.set()
         await sent.wait()
         # The bytes are in the socket, but the loop may not have looked yet.
         assert await ask_text(model) == "mine"
@@ -209,7 +209,7 @@ async def test_a_connection_that_is_closed_instead_of_an_answer_can_be_retried()
 
 
 class Hurried(asyncio.SelectorEventLoop):
-    """One whose time can be moved on."""
+    """A loop whose clock a test moves."""
 
     ahead = 0.0
 
@@ -217,7 +217,7 @@ class Hurried(asyncio.SelectorEventLoop):
         return super().time() + self.ahead
 
 
-def test_a_connection_that_was_idle_for_long_is_not_used_also_when_nobody_has_closed_it_yet() -> None:
+def test_a_connection_that_was_idle_for_long_is_not_used_although_it_is_still_open() -> None:
     async def handler(peer: Peer) -> None:
         while await peer.read_request():
             await peer.send(http_answer("a"))
@@ -391,7 +391,7 @@ async def test_a_refusal_in_the_middle_of_a_big_question_is_heard_as_soon_as_it_
 @both_loops
 @pytest.mark.parametrize("turns", range(12))
 async def test_a_question_that_is_taken_back_when_its_answer_is_there_harms_no_other(turns: int) -> None:
-    """After one of these turns of the loop the answer is whole, but the one who asked does not know yet."""
+    """After one of these iterations of the loop the answer is complete, but its task has not run yet."""
     is_asked, answered = asyncio.Event(), asyncio.Event()
 
     async def handler(peer: Peer) -> None:
@@ -414,7 +414,7 @@ async def test_a_question_that_is_taken_back_when_its_answer_is_there_harms_no_o
 
 @both_loops
 async def test_closing_cuts_off_the_answers_that_are_read_and_the_questions_on_their_way() -> None:
-    asked = [asyncio.Event(), asyncio.Event()]
+    arrived = [asyncio.Event(), asyncio.Event()]
 
     async def handler(peer: Peer) -> None:
         number = len(server.peers) - 1
@@ -423,15 +423,15 @@ async def test_closing_cuts_off_the_answers_that_are_read_and_the_questions_on_t
             await peer.send(
                 b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", chunked_body(chat_event("a"))[:-5]
             )
-        asked[number].set()
+        arrived[number].set()
         await peer.wait_closed()
 
     async with serve_raw(handler) as server:
         model = model_at(server.url)
         reading = asyncio.create_task(ask_text(model))
-        await asked[0].wait()
+        await arrived[0].wait()
         waiting = asyncio.create_task(ask_text(model))
-        await asked[1].wait()
+        await arrived[1].wait()
         dialling = asyncio.create_task(ask_text(model))
         await asyncio.sleep(0)
         await model.close()
@@ -442,7 +442,7 @@ async def test_closing_cuts_off_the_answers_that_are_read_and_the_questions_on_t
 
 
 @both_loops
-async def test_a_closed_model_can_be_asked_again() -> None:
+async def test_a_closed_model_accepts_another_request() -> None:
     async with serve_raw(echo) as server, close_at_end(model_at(server.url)) as model:
         for _ in range(2):
             assert await ask_text(model) == "hello"
@@ -473,23 +473,23 @@ def serving_elsewhere() -> Iterator[RawServer]:
 
 @pytest.mark.parametrize("first", list(LOOPS))
 @pytest.mark.parametrize("second", list(LOOPS))
-@pytest.mark.parametrize("is_asked_again", [True, False])
-def test_a_model_is_used_in_one_loop_after_the_other(first: str, second: str, is_asked_again: bool) -> None:
+@pytest.mark.parametrize("is_reused", [True, False])
+def test_a_model_is_used_in_one_loop_after_the_other(first: str, second: str, is_reused: bool) -> None:
     async def ask(model: ModelProvider) -> None:
         assert [await ask_text(model), await ask_text(model)] == ["hello", "hello"]
 
     async def ask_last(model: ModelProvider) -> None:
-        if is_asked_again:
+        if is_reused:
             await ask(model)
         await model.close()
 
     with serving_elsewhere() as server, warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # nobody closed the connection of the first loop
+        warnings.simplefilter("ignore", ResourceWarning)  # the connection of the first loop is still open
         model = model_at(server.url)
         with asyncio.Runner(loop_factory=LOOPS[first]) as runner:
             runner.run(ask(model))
         with asyncio.Runner(loop_factory=LOOPS[second]) as runner:
             runner.run(ask_last(model))
-        assert len(server.peers) == 1 + is_asked_again
+        assert len(server.peers) == 1 + is_reused
         del runner, model
         gc.collect()

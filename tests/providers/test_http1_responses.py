@@ -149,7 +149,7 @@ PACKERS: dict[str, Any] = {
 
 @both_loops
 @pytest.mark.parametrize("encoding", PACKERS)
-async def test_a_packed_answer_is_heard_although_nobody_asked_for_it(encoding: str) -> None:
+async def test_a_compressed_answer_is_decoded_although_it_was_not_requested(encoding: str) -> None:
     packed = PACKERS[encoding](answer_body("héllo"))
     assert await heard(http_answer("", f"Content-Encoding: {encoding}", body=packed)) == "héllo"
     cut = [packed[at : at + 1] for at in range(len(packed))]
@@ -168,7 +168,7 @@ async def test_a_packed_answer_is_heard_to_its_last_byte() -> None:
 
 
 @both_loops
-async def test_a_packed_answer_is_heard_whose_end_the_unpacker_has_taken_in_but_not_given_out() -> None:
+async def test_the_end_of_a_compressed_answer_is_flushed_from_the_decompressor() -> None:
     end = b'"choices":[{"message":{"content":"hello"},"finish_reason":"stop"}]}'
     for beyond in range(1, len(end), 7):
         around = b'{"pad":"%b","before":{' + end + b"," + end
@@ -317,7 +317,7 @@ async def test_what_came_before_the_garbage_is_heard() -> None:
 
 
 @both_loops
-async def test_an_answer_that_nobody_reads_stays_with_its_server() -> None:
+async def test_an_unread_answer_stays_with_its_server() -> None:
     """50 MB are offered; only what fits into a few buffers is taken until the reader goes on."""
     sent, total = 0, 50 * MIB
     piece = chat_event("x" * (MIB - len(chat_event("", is_last=False))), is_last=False)
@@ -350,7 +350,7 @@ async def test_an_answer_that_nobody_reads_stays_with_its_server() -> None:
 
 
 @both_loops
-async def test_a_big_answer_is_heard_by_a_slow_reader_and_the_connection_is_kept() -> None:
+async def test_a_slow_reader_gets_a_big_answer_and_the_connection_is_reused() -> None:
     text = "y" * MIB
 
     async def handler(peer: Peer) -> None:
@@ -379,14 +379,14 @@ async def test_an_answer_that_is_longer_than_it_says_is_read_as_it_says() -> Non
 
 
 @both_loops
-async def test_a_refusal_whose_words_are_cut_off_is_heard() -> None:
+async def test_a_refusal_with_a_cut_body_is_reported() -> None:
     head = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nContent-Length: 100\r\n\r\nslow"
     error = await trouble(head, is_closed=True)
     assert (error.status, error.retry_after) == (429, 7.0)
     assert "slow" in str(error)
 
 
-def test_a_refusal_whose_words_never_come_is_heard() -> None:
+def test_a_refusal_whose_body_never_comes_is_reported() -> None:
     class Hurried(asyncio.SelectorEventLoop):
         ahead = 0.0
 

@@ -81,8 +81,8 @@ async def test_a_refusal_behind_tls_in_the_middle_of_a_big_question_is_heard(aut
 @pytest.mark.parametrize(
     "begun", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n" + chat_event("a", is_last=False)]
 )
-@pytest.mark.parametrize("asked", ["hello", BIG])
-async def test_leaving_a_question_behind_tls(authority: Authority, begun: bytes, asked: str) -> None:
+@pytest.mark.parametrize("text", ["hello", BIG])
+async def test_leaving_a_question_behind_tls(authority: Authority, begun: bytes, text: str) -> None:
     reached, gone = asyncio.Event(), asyncio.Event()
 
     async def handler(peer: Peer) -> None:
@@ -94,7 +94,7 @@ async def test_leaving_a_question_behind_tls(authority: Authority, begun: bytes,
 
     tls = authority.server_context("127.0.0.1")
     async with serve_raw(handler, tls=tls) as server, close_at_end(model_at(secure(server.url))) as model:
-        task = asyncio.create_task(ask_text(model, asked))
+        task = asyncio.create_task(ask_text(model, text))
         await reached.wait()
         task.cancel()
         await asyncio.wait([task])
@@ -148,18 +148,18 @@ async def test_a_big_answer_behind_tls_waits_for_its_reader(authority: Authority
 
 @both_loops
 async def test_a_closed_model_leaves_nothing_behind_tls(authority: Authority) -> None:
-    asked = asyncio.Event()
+    arrived = asyncio.Event()
 
     async def handler(peer: Peer) -> None:
         await peer.read_request()
-        asked.set()
+        arrived.set()
         await peer.wait_closed()
 
     tls = authority.server_context("127.0.0.1")
     async with serve_raw(handler, tls=tls) as server:
         model = model_at(secure(server.url))
         task = asyncio.create_task(ask_text(model))
-        await asked.wait()
+        await arrived.wait()
         await model.close()
         with pytest.raises(ModelError, match="connection was lost"):
             await task

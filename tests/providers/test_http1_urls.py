@@ -23,7 +23,7 @@ async def hello(peer: Peer) -> None:
 
 
 async def first_line(url: str) -> tuple[str, Peer]:
-    """What the server is asked for, when a model is at this URL; PORT stands for its port."""
+    """The request target that the server gets for a model at this URL; PORT is replaced by its port."""
     async with serve_raw(hello) as server, close_at_end(model_at(url.replace("PORT", str(server.port)))) as model:
         assert await ask_text(model) == "hello"
         return server.peers[0].heads[0].partition("\r\n")[0], server.peers[0]
@@ -127,7 +127,7 @@ async def test_what_is_no_url_is_an_error_that_says_so(url: str) -> None:
 
 @both_loops
 @pytest.mark.parametrize("host", ["nowhere.invalid", "bücher.invalid", "日本.invalid"])
-async def test_a_name_that_nobody_knows_is_an_error_that_says_so(host: str) -> None:
+async def test_an_unknown_host_is_an_error_that_says_so(host: str) -> None:
     async with close_at_end(model_at(f"http://{host}/v1")) as model:
         with pytest.raises(ModelError, match="its host name is not known") as found:
             await ask_text(model)

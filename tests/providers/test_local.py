@@ -95,11 +95,11 @@ def test_the_answer_is_written_from_the_result_in_a_prompt_without_tools() -> No
     assert not has_result((*request.items, text_message("user", "And b?")))
     body = build_answer_body(request)
     assert "tools" not in body
-    system, asked, told = body["messages"]
+    system, question, last_message = body["messages"]
     assert system["content"].startswith("Be kind.")
-    assert asked["content"] == "Read a"
-    assert told["content"].startswith("(The tool read failed: xxx")
-    assert len(told["content"]) < 2_100
+    assert question["content"] == "Read a"
+    assert last_message["content"].startswith("(The tool read failed: xxx")
+    assert len(last_message["content"]) < 2_100
 
 
 def test_a_long_conversation_is_cut_at_its_beginning() -> None:
@@ -110,12 +110,12 @@ def test_a_long_conversation_is_cut_at_its_beginning() -> None:
 
 
 @given(reply=st.text(max_size=60), cuts=st.lists(st.integers(0, 200), max_size=6), ascii_only=st.booleans())
-def test_a_reply_is_told_as_it_is_written_wherever_it_is_cut(reply: str, cuts: list[int], ascii_only: bool) -> None:
+def test_a_reply_is_streamed_as_it_is_written_wherever_it_is_cut(reply: str, cuts: list[int], ascii_only: bool) -> None:
     text = json.dumps({"reply": reply}, ensure_ascii=ascii_only)
     edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     writing = ChoiceParser()
-    told = "".join(writing.add(text[start:end]) for start, end in pairwise(edges))
-    assert told == reply
+    streamed = "".join(writing.add(text[start:end]) for start, end in pairwise(edges))
+    assert streamed == reply
     assert writing.parse_call() is None
 
 

@@ -1,4 +1,4 @@
-"""Every way in which a model fails is one error that says who, what and what to do, and leaves nothing open."""
+"""Every failure of a model is one error that names the model, the cause and the fix, and leaves nothing open."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ async def hello(peer: Peer) -> None:
 
 @both_loops
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-async def test_a_lack_of_files_is_told_and_is_not_the_models_fault(host: str) -> None:
+async def test_a_lack_of_files_is_reported_and_does_not_count_as_a_failure_of_the_model(host: str) -> None:
     async with serve_raw(hello) as server:
         first, model = model_at(server.url), CircuitBreaker(model_at(f"http://{host}:{server.port}/v1"), failures=2)
         assert await ask_text(first) == "hello"
@@ -36,16 +36,16 @@ async def test_a_lack_of_files_is_told_and_is_not_the_models_fault(host: str) ->
 
 
 @both_loops
-async def test_it_is_asked_again_when_there_is_room() -> None:
+async def test_requests_work_again_when_files_are_free() -> None:
     async with serve_raw(hello) as server:
         first = model_at(server.url)
         assert await ask_text(first) == "hello"
         shortage = exhaust_open_files()
 
-        async def room(seconds: float) -> None:
+        async def free_files(seconds: float) -> None:
             shortage.__exit__(None, None, None)
 
-        model = Retrying(model_at(server.url), sleep=room)
+        model = Retrying(model_at(server.url), sleep=free_files)
         shortage.__enter__()
         assert await ask_text(model) == "hello"
         await first.close()

@@ -165,7 +165,7 @@ async def test_a_proxy_that_is_not_there_is_named_without_its_password(env: pyte
 
 
 @both_loops
-async def test_a_proxy_whose_name_nobody_knows_is_named(env: pytest.MonkeyPatch) -> None:
+async def test_an_unknown_host_of_a_proxy_is_named(env: pytest.MonkeyPatch) -> None:
     env.setenv("ALL_PROXY", "http://proxy.invalid:3128")
     async with close_at_end(model_at(SECURE)) as model:
         with pytest.raises(ModelError, match=r"its proxy at proxy.invalid:3128 has a host name that is not known"):
@@ -184,7 +184,7 @@ async def test_a_proxy_that_cannot_be_used_is_an_error(env: pytest.MonkeyPatch, 
 
 
 class Refusing:
-    """A proxy that says no to everybody."""
+    """A proxy that refuses every request."""
 
     def __init__(self, status: str) -> None:
         self._status = status
@@ -201,7 +201,7 @@ async def at_once(seconds: float) -> None:
 
 @both_loops
 @pytest.mark.parametrize("url", [PLAIN, SECURE])
-async def test_a_proxy_that_wants_a_login_is_named_and_asked_once(env: pytest.MonkeyPatch, url: str) -> None:
+async def test_a_proxy_that_wants_a_login_is_named_and_gets_one_request(env: pytest.MonkeyPatch, url: str) -> None:
     async with serve_raw(Refusing("407 Proxy Authentication Required")) as proxy:
         env.setenv("ALL_PROXY", f"http://user:hidden@127.0.0.1:{proxy.port}")
         said = (
@@ -217,7 +217,7 @@ async def test_a_proxy_that_wants_a_login_is_named_and_asked_once(env: pytest.Mo
 
 @both_loops
 @pytest.mark.parametrize("url", [PLAIN, SECURE])
-async def test_a_proxy_that_forbids_is_named_and_asked_once(env: pytest.MonkeyPatch, url: str) -> None:
+async def test_a_proxy_that_forbids_is_named_and_gets_one_request(env: pytest.MonkeyPatch, url: str) -> None:
     async with serve_raw(Refusing("403 Forbidden")) as proxy:
         env.setenv("ALL_PROXY", f"127.0.0.1:{proxy.port}")
         async with close_at_end(Retrying(model_at(url), sleep=at_once)) as model:
@@ -230,7 +230,7 @@ async def test_a_proxy_that_forbids_is_named_and_asked_once(env: pytest.MonkeyPa
 
 
 @both_loops
-async def test_a_proxy_that_does_not_reach_the_model_is_asked_again(env: pytest.MonkeyPatch) -> None:
+async def test_a_request_is_repeated_when_the_proxy_does_not_reach_the_model(env: pytest.MonkeyPatch) -> None:
     async with serve_raw(Refusing("503 Service Unavailable")) as proxy:
         env.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.port}")
         async with close_at_end(Retrying(model_at(SECURE), attempts=3, sleep=at_once)) as model:

@@ -1,4 +1,4 @@
-"""The watch over a model that falls silent, on a loop whose clock a test moves: it harms nobody but the silent."""
+"""Timeouts of a model that falls silent, on a loop whose clock a test moves: they end no other request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG = 1_000_000.0
 
 
 class Hurried(asyncio.SelectorEventLoop):
-    """A loop whose clock can be moved on."""
+    """A loop whose clock a test moves."""
 
     ahead = 0.0
 

@@ -125,15 +125,15 @@ def test_a_tool_that_is_only_named_is_never_called_with_something_made_up(tool: 
 
 
 def test_a_result_is_reported_in_its_own_words() -> None:
-    asked = _answer("What is 17 plus 25?")
-    told = _answer("What is 17 plus 25?", *_result(asked, "The sum of 17 and 25 is 42."))
-    assert _words(told) == "[rehearsal] `get-sum` answered: The sum of 17 and 25 is 42."
-    assert told.finish == "stop"
+    first_answer = _answer("What is 17 plus 25?")
+    final = _answer("What is 17 plus 25?", *_result(first_answer, "The sum of 17 and 25 is 42."))
+    assert _words(final) == "[rehearsal] `get-sum` answered: The sum of 17 and 25 is 42."
+    assert final.finish == "stop"
 
 
 def test_a_long_result_is_cut_and_says_by_how_much() -> None:
-    asked = _answer("Read the file /data/notes.txt")
-    words = _words(_answer("Read the file /data/notes.txt", *_result(asked, "word " * 5000)))
+    first_answer = _answer("Read the file /data/notes.txt")
+    words = _words(_answer("Read the file /data/notes.txt", *_result(first_answer, "word " * 5000)))
     assert len(words) < 2000
     assert "more characters)" in words
 
@@ -144,11 +144,11 @@ def test_a_picture_is_reported_as_one() -> None:
     assert "(an image, image/png)" in _words(_answer("Show me the tiny image", call, output))
 
 
-def test_an_error_is_told_as_one_and_not_tried_again() -> None:
-    asked = _answer("Read the file /data/gone.txt, then list /data")
-    told = _answer("Read the file /data/gone.txt, then list /data", *_result(asked, "ENOENT", is_error=True))
-    assert not _calls(told)
-    assert "`read_text_file` failed: ENOENT" in _words(told)
+def test_an_error_is_shown_as_one_and_the_call_is_not_repeated() -> None:
+    first_answer = _answer("Read the file /data/gone.txt, then list /data")
+    final = _answer("Read the file /data/gone.txt, then list /data", *_result(first_answer, "ENOENT", is_error=True))
+    assert not _calls(final)
+    assert "`read_text_file` failed: ENOENT" in _words(final)
 
 
 @pytest.mark.parametrize("request_", ["Sum a=2 b=3", "Sum b=3, a=2"])
@@ -156,15 +156,15 @@ def test_a_value_that_the_request_gives_a_name_goes_there(request_: str) -> None
     assert _calls(_answer(request_)) == [("get-sum", {"a": 2, "b": 3})]
 
 
-def test_two_things_asked_for_are_two_calls_one_after_the_other() -> None:
+def test_two_requests_in_one_question_are_two_calls_one_after_the_other() -> None:
     request = "Add 2 and 3 and then tell me the time in Tokyo"
     first = _answer(request)
     assert _calls(first) == [("get-sum", {"a": 2, "b": 3})]
     second = _answer(request, *_result(first, "5"))
     assert _calls(second) == [("get_current_time", {"timezone": "Asia/Tokyo"})]
-    told = _words(_answer(request, *_result(first, "5"), *_result(second, "12:00")))
-    assert "5" in told
-    assert "12:00" in told
+    final = _words(_answer(request, *_result(first, "5"), *_result(second, "12:00")))
+    assert "5" in final
+    assert "12:00" in final
 
 
 def test_it_means_what_the_first_half_named() -> None:
@@ -188,12 +188,12 @@ def test_one_question_about_two_places_is_two_calls_at_once_or_in_turn() -> None
 
 
 def test_the_answer_to_its_question_completes_the_call() -> None:
-    asked = _answer("What time is it?")
-    assert _calls(_answer("What time is it?", *asked.items, "Paris")) == [
+    first_answer = _answer("What time is it?")
+    assert _calls(_answer("What time is it?", *first_answer.items, "Paris")) == [
         ("get_current_time", {"timezone": "Europe/Paris"})
     ]
-    asked = _answer("Save a file /data/todo.txt")
-    assert _calls(_answer("Save a file /data/todo.txt", *asked.items, "buy milk and eggs")) == [
+    first_answer = _answer("Save a file /data/todo.txt")
+    assert _calls(_answer("Save a file /data/todo.txt", *first_answer.items, "buy milk and eggs")) == [
         ("write_file", {"path": "/data/todo.txt", "content": "buy milk and eggs"})
     ]
 
@@ -256,8 +256,8 @@ def test_fields_behind_references_are_found() -> None:
 
 
 def test_an_answer_that_must_fit_a_schema_does_or_says_that_it_cannot() -> None:
-    asked = _answer("What is 17 plus 25?")
-    done = ("What is 17 plus 25?", *_result(asked, "The sum is 42."))
+    first_answer = _answer("What is 17 plus 25?")
+    done = ("What is 17 plus 25?", *_result(first_answer, "The sum is 42."))
     one_text = {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}
     fitted = json.loads(_words(_answer(*done, response_format=one_text)))
     assert fitted == {"answer": "[rehearsal] `get-sum` answered: The sum is 42."}

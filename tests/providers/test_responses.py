@@ -145,7 +145,7 @@ def test_thoughts_of_others_and_thoughts_that_cannot_be_read_again_stay_here() -
     assert [entry["type"] for entry in body("a", bare, foreign)["input"]] == ["message"]
 
 
-def test_a_model_without_encrypted_thoughts_is_asked_without_the_wish_and_that_is_remembered() -> None:
+def test_a_model_without_encrypted_reasoning_is_never_asked_for_it_twice() -> None:
     async def exchange() -> None:
         refusal = status(400, {"error": {"message": "Encrypted content is not supported with this model."}})
         async with ScriptedModel(refusal, say("one"), say("two")).serve("responses") as server:
@@ -168,7 +168,7 @@ def test_broken_arguments_come_through_as_they_were_written() -> None:
     assert run_exchange(call_raw("add", "{bro"), dialect="responses").calls[0].arguments == "{bro"
 
 
-def test_summaries_of_thoughts_are_told_and_kept() -> None:
+def test_summaries_of_reasoning_are_streamed_and_stored() -> None:
     summary = [{"type": "summary_text", "text": "One."}, {"type": "summary_text", "text": "Two."}]
     item = {"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": "x"}
     outcome = run_exchange(
@@ -200,7 +200,7 @@ def test_a_refusal_is_what_the_model_said() -> None:
     assert outcome.message == "No."
 
 
-def test_items_that_only_the_last_event_has_are_told_then() -> None:
+def test_items_that_only_the_last_event_has_are_reported_then() -> None:
     output = [
         {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
         {"type": "message", "content": [{"type": "output_text", "text": "Yes."}]},

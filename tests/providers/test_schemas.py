@@ -65,7 +65,7 @@ def test_a_schema_that_needs_nothing_is_not_changed() -> None:
         assert adapted.changes == ()
 
 
-def test_references_are_inlined_with_the_words_that_stand_beside_them() -> None:
+def test_references_are_inlined_with_the_annotations_beside_them() -> None:
     schema = {
         "$defs": {"Place": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}},
         "type": "object",
@@ -137,8 +137,8 @@ def test_names_that_a_provider_refuses_come_back_as_they_were() -> None:
     names = list(adapted.spec.parameters["properties"])
     assert all(name.isascii() and " " not in name for name in names)
     assert adapted.spec.parameters["required"] == [names[0]]
-    given_back = adapted.restore({names[0]: "a", "user_name": "b", names[2]: {"_x": 1}})
-    assert given_back == {"user name": "a", "user_name": "b", "größe": {"$x": 1}}
+    original = adapted.restore({names[0]: "a", "user_name": "b", names[2]: {"_x": 1}})
+    assert original == {"user name": "a", "user_name": "b", "größe": {"$x": 1}}
     assert _adapted(schema, "generic").spec.parameters["properties"].keys() == schema["properties"].keys()
 
 

@@ -16,7 +16,7 @@ from holodeck.testing.model.script import call, call_raw, cut, fail, finish, raw
 from holodeck.testing.model.scripted import ScriptedModel
 
 
-def test_turns_are_played_in_order_and_requests_are_kept() -> None:
+def test_turns_are_played_in_order_and_requests_are_recorded() -> None:
     model = ScriptedModel([think("hm"), call("add", a=1), call("now")], [say("3"), spend(4, 2)], name="mine")
     first, second = model_request("a"), model_request("b")
     events = run_with_timeout(collect_events(model, first))
@@ -44,7 +44,7 @@ def test_turns_are_played_in_order_and_requests_are_kept() -> None:
     assert model.requests == [first, second]
 
 
-def test_deltas_have_the_size_that_was_asked_for() -> None:
+def test_deltas_have_the_chosen_size() -> None:
     events = run_with_timeout(
         collect_events(ScriptedModel([say("abcde"), call_raw("f", "{}x", call_id="c")], chunk=2), model_request())
     )
@@ -67,7 +67,7 @@ def test_a_script_that_is_over_says_so() -> None:
         run_with_timeout(collect_events(ScriptedModel(), model_request()))
 
 
-def test_it_fails_finishes_and_sends_raw_events_as_told() -> None:
+def test_it_fails_finishes_and_sends_raw_events_as_scripted() -> None:
     error = ModelError("no", status=500)
     model = ScriptedModel([say("a"), fail(error)], [say("a"), finish("length")], raw(TextDelta(text="x")), cut())
     with pytest.raises(ModelError) as found:
@@ -81,7 +81,7 @@ def test_it_fails_finishes_and_sends_raw_events_as_told() -> None:
         run_with_timeout(collect_events(model, model_request()))
 
 
-def test_it_waits_until_it_is_told_and_stops_when_it_is_left() -> None:
+def test_it_waits_for_its_event_and_stops_when_it_is_closed() -> None:
     async def exchange() -> None:
         stall = wait(asyncio.Event())
         model = ScriptedModel([stall, say("a")], [say("b"), wait(asyncio.Event())])

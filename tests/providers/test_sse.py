@@ -104,7 +104,7 @@ def test_a_stream_is_resumed_after_the_last_whole_event() -> None:
     assert decoder.buffered_bytes == 0
 
 
-def test_an_event_without_its_last_line_ends_is_given_at_the_end() -> None:
+def test_an_event_without_its_last_line_ends_is_returned_at_the_end() -> None:
     decoder = SSEDecoder()
     assert decoder.feed(b"data: [DO") == []
     assert decoder.feed(b"NE]") == []

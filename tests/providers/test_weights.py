@@ -55,8 +55,8 @@ def test_a_broken_download_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert server.ranges == [None, "bytes=1200000-", "bytes=1900000-"]
 
 
-def test_a_proxy_is_not_asked_for_what_is_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nobody listens there
+def test_loopback_addresses_bypass_the_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # no server listens there
     monkeypatch.delenv("no_proxy", raising=False)
     with serve_files(FileServer(content=CONTENT)) as server:
         assert pull(_weights(), folder=tmp_path, url=server.url).read_bytes() == CONTENT
@@ -109,14 +109,14 @@ def test_a_disk_that_fills_up_is_a_sentence(tmp_path: Path) -> None:
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
-    def little_room() -> None:
+    def small_disk() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
 
     with serve_files(FileServer(content=CONTENT)) as server:
         done = subprocess.run(
             [sys.executable, "-c", code, server.url],
             env=env,
-            preexec_fn=little_room,
+            preexec_fn=small_disk,
             capture_output=True,
             text=True,
             timeout=60,
@@ -162,7 +162,7 @@ def test_weights_that_are_not_here_name_the_command(tmp_path: Path) -> None:
     assert require_model_file(None, tmp_path) == tmp_path / KNOWN_WEIGHTS[1].file
 
 
-def test_weights_are_kept_where_the_system_wants_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_stored_in_the_cache_folder_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert models_folder() == tmp_path / "holodeck" / "models"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")

@@ -56,7 +56,7 @@ def retried(*turns: Turn, chance: float = 0.0) -> tuple[ScriptedModel, Retrying,
     return model, Retrying(model, sleep=pauses, jitter=lambda: chance), pauses
 
 
-def test_a_busy_model_is_asked_again_after_growing_pauses() -> None:
+def test_a_request_to_a_busy_model_is_repeated_after_growing_pauses() -> None:
     model, retrying, pauses = retried(fail(BUSY), fail(BUSY), fail(BUSY), say("at last"), chance=1.0)
     assert words(run_with_timeout(collect_events(retrying, model_request()))) == "at last"
     assert pauses.seconds == [0.5, 1.0, 2.0]
@@ -70,7 +70,7 @@ def test_chance_shortens_the_pauses() -> None:
     assert pauses.seconds == [0.25, 0.5]
 
 
-def test_a_model_that_stays_busy_is_given_up() -> None:
+def test_a_model_that_stays_busy_is_an_error() -> None:
     model, retrying, _ = retried(*[fail(BUSY)] * 9)
     with pytest.raises(ModelError, match="busy"):
         run_with_timeout(collect_events(retrying, model_request()))
@@ -84,7 +84,7 @@ def test_a_refusal_is_not_repeated() -> None:
     assert (len(model.requests), pauses.seconds) == (1, [])
 
 
-def test_nothing_is_asked_again_once_the_answer_has_begun() -> None:
+def test_no_request_is_repeated_once_the_answer_has_begun() -> None:
     async def exchange() -> None:
         async with ScriptedModel([say("half"), cut()], say("never")).serve() as server:
             model = Retrying(model_at(server.url), sleep=Pauses())
@@ -108,7 +108,7 @@ def test_nothing_is_asked_again_once_the_answer_has_begun() -> None:
         raw({"type": "response.completed", "response": 5, "choices": 5, "error": 7}),
     ],
 )
-def test_what_came_together_with_an_error_is_given_before_it(dialect: Any, trouble: Any) -> None:
+def test_events_that_came_together_with_an_error_are_returned_before_it(dialect: Any, trouble: Any) -> None:
     async def exchange() -> None:
         async with ScriptedModel([say("half"), trouble], say("never")).serve(dialect, writing="whole") as server:
             model = CircuitBreaker(Timeouts(Retrying(model_at(server.url, dialect), sleep=Pauses())))
@@ -145,7 +145,7 @@ def test_a_connection_that_is_lost_before_the_answer_is_made_again() -> None:
     run_with_timeout(exchange())
 
 
-def test_the_pause_that_the_provider_wishes_is_kept_up_to_a_limit() -> None:
+def test_the_pause_that_the_provider_requests_is_respected_up_to_a_limit() -> None:
     async def exchange() -> None:
         async with ScriptedModel(
             status(429, retry_after="3"), status(429, retry_after="60"), say("ok"), status(429, retry_after="61")
@@ -185,7 +185,7 @@ def test_a_model_that_falls_silent_is_an_error() -> None:
     run_with_timeout(exchange())
 
 
-def test_each_question_has_its_own_time_on_whatever_loop_it_is_asked() -> None:
+def test_each_request_has_its_own_timeout_on_whatever_loop_it_runs() -> None:
     silent = [[wait(asyncio.Event())] for _ in range(2)]
     scripted = ScriptedModel(say("one"), silent[0], say("two"), silent[1], say("three"))
     model = Timeouts(scripted, first=0.05, idle=5)
@@ -330,7 +330,7 @@ def test_those_that_fail_late_do_not_make_the_pause_longer() -> None:
     run_with_timeout(exchange())
 
 
-def test_others_are_let_in_as_soon_as_the_one_who_tries_is_answered() -> None:
+def test_requests_are_accepted_as_soon_as_the_probe_succeeds() -> None:
     async def exchange() -> None:
         rest = wait(asyncio.Event())
         _, breaker, clock = broken(*[fail(BUSY)] * 3, [say("a long "), rest, say("answer")], say("meanwhile"))
@@ -366,14 +366,14 @@ def test_a_provider_that_answers_some_of_many_requests_is_not_left_alone() -> No
         model, breaker, _ = broken(
             *[[slow, say("slow")]] * 2, *[[slow, fail(BUSY)]] * 3, *[fail(BUSY)] * 4, say("next")
         )
-        asked = [asyncio.create_task(collect_events(breaker, model_request())) for _ in range(5)]
-        while len(model.requests) < len(asked):
+        tasks = [asyncio.create_task(collect_events(breaker, model_request())) for _ in range(5)]
+        while len(model.requests) < len(tasks):
             await slow.reached.wait()
             await asyncio.sleep(0)
         for _ in range(4):
             assert str(await error_of(breaker)) == "busy"
         slow.until.set()
-        await asyncio.wait(asked)
+        await asyncio.wait(tasks)
         assert not breaker.is_open
         assert words(await collect_events(breaker, model_request())) == "next"
 

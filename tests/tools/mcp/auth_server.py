@@ -1,4 +1,4 @@
-"""A real authorization server on loopback that remembers what it received, and misbehaves when told to."""
+"""A real authorization server on loopback that records its requests, and misbehaves on demand."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ async def serve_websocket(server: MCPServer) -> AsyncIterator[str]:
 
 
 def uvx_tool(folder: Path, program: str | Path, *args: str, **fields: Any) -> MCPTool:
-    """A tool whose `uvx` is a stand-in that runs this Python program."""
+    """A tool with a fake `uvx` that runs this Python program."""
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / "uvx"
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')

@@ -74,8 +74,8 @@ async def request_with_auth(auth: MCPAuthProvider, url: str) -> int:
     """One request with as many honest attempts as a transport makes; gives the last status."""
     async with aiohttp.ClientSession() as session:
         for attempt in range(1, _ATTEMPTS + 1):
-            given = await auth.headers("POST", url)
-            async with session.post(url, data=b"{}", headers=given) as response:
+            auth_headers = await auth.headers("POST", url)
+            async with session.post(url, data=b"{}", headers=auth_headers) as response:
                 if response.status not in REFUSED_STATUSES:
                     return response.status
                 refusal = AuthRefusal(
@@ -83,7 +83,7 @@ async def request_with_auth(auth: MCPAuthProvider, url: str) -> int:
                     url=url,
                     www_authenticate=response.headers.get("WWW-Authenticate", ""),
                     headers=dict(response.headers),
-                    sent=given,
+                    sent=auth_headers,
                     attempt=attempt,
                 )
             if not await auth.refused(refusal):
@@ -92,6 +92,6 @@ async def request_with_auth(auth: MCPAuthProvider, url: str) -> int:
 
 
 async def follow_login(url: str) -> None:
-    """A person who agrees at once."""
+    """Approves at once."""
     async with aiohttp.ClientSession() as session, session.get(url) as response:
         await response.read()

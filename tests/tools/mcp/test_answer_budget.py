@@ -36,7 +36,7 @@ async def test_an_answer_that_does_not_fit_the_budget_is_an_error_and_the_next_t
 @pytest.mark.proves("D-17")
 @pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
 @async_test(60)
-async def test_an_answer_finds_no_room_while_another_component_holds_all_of_the_budget(
+async def test_an_answer_is_refused_while_another_component_holds_the_whole_budget(
     tmp_path: Path, over: TransportVariant
 ) -> None:
     budget = ByteBudget(MIB)

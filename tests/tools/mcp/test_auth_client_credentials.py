@@ -46,7 +46,7 @@ def unauthorized(sent: Mapping[str, str], *, attempt: int = 1, status: int = 401
 
 @pytest.mark.proves("004:US5-1", "004:FR-013", "004:FR-011")
 @async_test
-async def test_a_token_is_fetched_with_the_grant_the_file_describes_and_then_kept() -> None:
+async def test_a_token_is_fetched_with_the_grant_the_file_describes_and_then_reused() -> None:
     async with run_auth_server() as server:
         auth = provider(server, scopes=["read", "write"], resource="https://mcp.example/mcp")
         assert await auth.headers() == {"Authorization": "Bearer token-1"}
@@ -369,7 +369,7 @@ async def test_a_workload_presents_the_assertion_of_its_platform_and_reads_it_ag
 
 
 @async_test
-async def test_a_silent_token_endpoint_is_given_up() -> None:
+async def test_a_silent_token_endpoint_fails_in_time() -> None:
     from holodeck.tools.mcp.auth.auth_http import AuthHTTPClient
     from holodeck.tools.mcp.auth.client_authentication import PublicClient
     from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint

@@ -174,7 +174,7 @@ async def test_a_server_that_refuses_everything_ends_in_an_error_after_one_login
 
 
 @async_test
-async def test_a_wider_scope_is_asked_for_once() -> None:
+async def test_a_wider_scope_is_requested_once() -> None:
     async with world() as (authority, server):
         enough: list[str] = []
 
@@ -248,7 +248,7 @@ async def test_an_answer_with_another_state_is_turned_away_and_the_login_goes_on
 
 
 @async_test
-async def test_a_person_who_says_no_is_an_error_in_the_words_of_the_authorization_server() -> None:
+async def test_a_refused_login_is_an_error_with_the_text_of_the_authorization_server() -> None:
     async def denies(url: str) -> None:
         query = parse_qs(urlsplit(url).query)
         back = {"error": "access_denied", "error_description": "not today", "state": query["state"][0]}
@@ -361,7 +361,7 @@ async def test_a_login_works_for_this_run_where_nothing_can_be_stored(tmp_path: 
 
 
 @async_test
-async def test_a_pinned_issuer_is_asked_also_when_the_server_publishes_nothing() -> None:
+async def test_a_pinned_issuer_is_used_also_when_the_server_publishes_nothing() -> None:
     async with world() as (authority, server):
         server.publishes = False
         pinned: dict[str, Any] = {"client_id": "me", "client_secret": "s3cr3t", "issuer": authority.issuer_url}
@@ -390,7 +390,7 @@ async def test_a_login_page_with_a_query_of_its_own_keeps_it() -> None:
     ],
 )
 @async_test
-async def test_an_authorization_server_that_cannot_be_used_is_named_before_anybody_logs_in(
+async def test_an_authorization_server_that_cannot_be_used_is_named_before_the_login(
     metadata: dict[str, Any], reason: str
 ) -> None:
     async with world(metadata=metadata) as (authority, server):
@@ -431,11 +431,11 @@ PUBLIC = "https://8.8.8.8/mcp"  # an address that no test dials: only what it na
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]"])
 @async_test
 async def test_a_public_server_does_not_lead_a_login_to_a_private_address(host: str) -> None:
-    """Its resource metadata, what that names, and what is named there: all are asked for through one door."""
-    asked: list[str] = []
+    """Its resource metadata, what that names, and what is named there: all are requested under the same IP policy."""
+    requested_paths: list[str] = []
 
     async def private(request: web.Request) -> web.Response:
-        asked.append(request.path)
+        requested_paths.append(request.path)
         return web.json_response({})
 
     async with serve_site(private) as origin:
@@ -447,7 +447,7 @@ async def test_a_public_server_does_not_lead_a_login_to_a_private_address(host: 
             await door("GET", named)
         with pytest.raises(MCPConnectionError):
             await login.refused(refusal)
-        assert not asked
+        assert not requested_paths
 
 
 @pytest.mark.parametrize(
@@ -461,7 +461,7 @@ async def test_a_public_server_does_not_lead_a_login_to_a_private_address(host: 
     ids=["private server", "pinned issuer", "allowed host", "operator names all"],
 )
 @async_test
-async def test_a_private_address_is_asked_when_the_operator_or_a_private_server_names_it(settings: Any) -> None:
+async def test_a_private_address_is_dialled_when_the_operator_or_a_private_server_names_it(settings: Any) -> None:
     async def private(_: web.Request) -> web.Response:
         return web.json_response({})
 

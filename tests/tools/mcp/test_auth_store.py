@@ -45,7 +45,7 @@ def files(folder: Path) -> list[Path]:
 
 def together(program: str, folder: Path) -> None:
     """Run it in three processes at once."""
-    started = [subprocess.Popen([sys.executable, "-c", program, str(folder), who]) for who in "abc"]
+    started = [subprocess.Popen([sys.executable, "-c", program, str(folder), writer]) for writer in "abc"]
     assert [process.wait(60) for process in started] == [0, 0, 0]
 
 
@@ -85,19 +85,19 @@ class Keyring:
 
     def __init__(self, *, works: bool) -> None:
         self.works = works
-        self.kept: dict[tuple[str, str], str] = {}
+        self.passwords: dict[tuple[str, str], str] = {}
 
     def get_password(self, service: str, name: str) -> str | None:
         self._check()
-        return self.kept.get((service, name))
+        return self.passwords.get((service, name))
 
     def set_password(self, service: str, name: str, value: str) -> None:
         self._check()
-        self.kept[service, name] = value
+        self.passwords[service, name] = value
 
     def delete_password(self, service: str, name: str) -> None:
         self._check()
-        del self.kept[service, name]
+        del self.passwords[service, name]
 
     def _check(self) -> None:
         if not self.works:
@@ -105,7 +105,7 @@ class Keyring:
 
 
 @async_test
-async def test_a_keyring_is_preferred_and_files_stand_in_when_it_fails(tmp_path: Path) -> None:
+async def test_a_keyring_is_preferred_and_files_are_used_when_it_fails(tmp_path: Path) -> None:
     keyring = Keyring(works=True)
     store = KeyringTokenStore(keyring, FileTokenStore(tmp_path))
     await store.save("server", {"a": 1})

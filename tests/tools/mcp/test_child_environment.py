@@ -25,7 +25,7 @@ OURS = {
     "DOCKER_HOST": "unix:///run/user/1/docker.sock",
     "SystemRoot": "C:\\Windows",
 }
-KEPT_BACK = {
+WITHHELD = {
     "ANTHROPIC_API_KEY": "k",
     "OPENAI_API_KEY": "k",
     "AWS_SECRET_ACCESS_KEY": "k",
@@ -45,7 +45,7 @@ KEPT_BACK = {
 
 
 def test_a_server_gets_what_programs_need_and_no_key_of_ours() -> None:
-    assert child_environment({**OURS, **KEPT_BACK}, {}) == OURS
+    assert child_environment({**OURS, **WITHHELD}, {}) == OURS
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ async def test_one_call_more_than_a_server_gets_at_once_waits_for_its_turn() -> 
 
 @pytest.mark.proves("D-12", "D-15")
 @async_test
-async def test_a_call_whose_turn_does_not_come_in_time_is_an_error_that_says_so_and_was_never_sent() -> None:
+async def test_a_call_that_waits_too_long_for_a_slot_is_an_error_and_was_never_sent() -> None:
     async with FaultyMCPServer() as server, _plugin(server, max_concurrent_calls=1) as plugin:
         slow = await _begun(plugin)
         late = await plugin.call("add", {"a": 1, "b": 2}, timeout=0.05)

@@ -1,4 +1,4 @@
-"""Runs that ask for the tools of one server at once: each is offered all of them, whoever asks again meanwhile."""
+"""Runs that list the tools of one server at once: each is offered all of them, also while another lists them again."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ async def test_an_empty_answer_says_that_it_is_empty(
 @pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
 @pytest.mark.proves("000:EDGE-3", "D-19")
 @async_test
-async def test_content_of_an_unknown_kind_is_marked_and_the_rest_is_kept(
+async def test_content_of_an_unknown_kind_is_marked_and_the_rest_is_returned(
     tmp_path: Path, over: TransportVariant
 ) -> None:
     async with open_misbehaving("unknown-content", over, tmp_path) as subject:

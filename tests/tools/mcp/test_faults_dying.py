@@ -1,4 +1,4 @@
-"""A server that dies: the call in flight is told so at once and never repeated silently, and the next call works."""
+"""A server that dies: the call in flight fails at once and is never repeated silently, and the next call works."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SOON = 10.0  # seconds, on a busy machine: the calls and the children would take
 @pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
 @pytest.mark.proves("000:US5-2", "000:FR-023", "004:EDGE-1", "D-13", "D-15", "D-16")
 @async_test
-async def test_a_call_in_flight_is_told_that_its_outcome_is_unknown_and_the_next_works(
+async def test_a_call_in_flight_fails_with_an_unknown_outcome_and_the_next_works(
     tmp_path: Path, over: TransportVariant, era: Era
 ) -> None:
     async with open_misbehaving("dies-mid-call", over, tmp_path, era=era, on="tools/call:add", times=1) as subject:
@@ -80,7 +80,7 @@ async def test_a_call_is_repeated_at_most_once_even_if_idempotent(tmp_path: Path
 
 @pytest.mark.proves("D-13", "D-16")
 @async_test
-async def test_a_call_that_cannot_have_been_sent_is_made_again_and_nobody_notices(tmp_path: Path) -> None:
+async def test_a_call_that_cannot_have_been_sent_is_repeated_without_an_error(tmp_path: Path) -> None:
     lost = asyncio.Event()
     callbacks = Callbacks(on_message=lambda message: lost.set() if isinstance(message, Exception) else None)
     async with open_misbehaving("normal", "stdio", tmp_path, callbacks=callbacks) as subject:
@@ -102,7 +102,7 @@ async def test_a_server_that_died_unseen_is_started_again_and_the_call_runs_once
         for _ in range(3):
             os.kill(subject.journal.pids[-1], signal.SIGKILL)
             result = await subject.echo("again")
-            if not result.success:  # sent before the end could be seen: then, and only then, it is told so
+            if not result.success:  # sent before the end could be seen: then, and only then, its outcome is unknown
                 require_failure(result, "signal 9", "not known whether")
                 result = await subject.echo("again")
             assert result.text == "again"

@@ -1,4 +1,4 @@
-"""A server that does not answer: the call ends in time, the server is told, and others are not held up."""
+"""A server that does not answer: the call ends in time, the server is notified, and other calls are not delayed."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SOON = 0.3
 NETWORK: tuple[TransportVariant, ...] = ("http", "http-sse", "sse", "websocket")
 
 
-def told(over: TransportVariant, era: Era) -> str:
-    """How a server hears that nobody waits any more."""
+def cancellation_notice(over: TransportVariant, era: Era) -> str:
+    """The notice with which a server learns that a request was cancelled."""
     return ABANDONED if over in ("http", "http-sse") and era == "modern" else "notifications/cancelled"
 
 
@@ -44,7 +44,7 @@ async def test_a_call_without_an_answer_ends_in_time_and_is_cancelled_at_the_ser
         error = require_failure(await slow, f"no answer within {SOON} s", "request_timeout", "not known whether")
         assert isinstance(error, MCPTimeoutError)
         assert error.details["outcome"] == "unknown"
-        (cancelled,) = await subject.wait_received(told(over, era))
+        (cancelled,) = await subject.wait_received(cancellation_notice(over, era))
         if cancelled.method != ABANDONED:
             (call,) = subject.calls("slow")
             assert cancelled.params["requestId"] == call.message["id"]
@@ -71,7 +71,7 @@ async def test_cancelling_the_caller_cancels_the_call_at_the_server(
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        (cancelled,) = await subject.wait_received(told(over, era))
+        (cancelled,) = await subject.wait_received(cancellation_notice(over, era))
         if cancelled.method != ABANDONED:
             assert cancelled.params["requestId"] == subject.calls("slow")[0].message["id"]
         await subject.check_works()
@@ -163,7 +163,7 @@ async def test_a_websocket_that_stops_in_the_middle_of_a_frame_no_longer_answers
 @pytest.mark.parametrize("mode", ["unfinished", "trickle"])
 @pytest.mark.proves("D-15")
 @async_test
-async def test_an_http_answer_that_never_ends_is_given_up_and_harms_no_other(
+async def test_an_http_answer_that_never_ends_fails_in_time_and_harms_no_other(
     tmp_path: Path, mode: str, over: TransportVariant, era: Era
 ) -> None:
     async with open_misbehaving(mode, over, tmp_path, era=era, on="tools/call:add") as subject:

@@ -101,7 +101,7 @@ async def test_a_body_that_is_no_answer_is_shown_and_touches_no_other_call(tmp_p
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("mode", BODIES)
 @async_test
-async def test_a_server_that_is_no_mcp_server_is_told_from_its_first_answer(
+async def test_a_server_that_is_no_mcp_server_is_recognised_by_its_first_answer(
     tmp_path: Path, mode: str, era: Era
 ) -> None:
     async with open_misbehaving(mode, "http", tmp_path, era=era) as subject:
@@ -142,7 +142,7 @@ async def test_the_headers_of_the_file_open_the_door(tmp_path: Path, over: Trans
 @pytest.mark.parametrize("over", [*HTTP, "sse", "websocket"])
 @pytest.mark.proves("004:US3-2")
 @async_test
-async def test_wrong_credentials_are_told_so_without_repeating_them(tmp_path: Path, over: TransportVariant) -> None:
+async def test_an_error_about_wrong_credentials_does_not_repeat_them(tmp_path: Path, over: TransportVariant) -> None:
     headers = {"Authorization": Secret("Bearer wrong-sesame")}
     async with open_misbehaving("requires-token", over, tmp_path, fields={"headers": headers}) as subject:
         error = require_failure(await subject.echo(), "401")

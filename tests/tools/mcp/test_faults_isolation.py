@@ -1,4 +1,4 @@
-"""One server's trouble stays its own: others are as quick as ever, and nobody's secret is in anybody's error."""
+"""One server's trouble stays its own: others are as quick as ever, and no secret of one is in an error of another."""
 
 from __future__ import annotations
 

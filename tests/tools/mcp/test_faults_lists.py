@@ -22,7 +22,7 @@ BOTH: tuple[TransportVariant, ...] = ("stdio", "http")
 @pytest.mark.parametrize("over", BOTH)
 @pytest.mark.proves("000:SC-008", "000:FR-013", "002:ERR-8")
 @async_test
-async def test_a_bad_tool_is_dropped_by_name_and_the_rest_is_kept(
+async def test_a_bad_tool_is_dropped_by_name_and_the_rest_is_listed(
     tmp_path: Path, over: TransportVariant, era: Era, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_misbehaving("invalid-tool", over, tmp_path, era=era) as subject:
@@ -39,7 +39,7 @@ async def test_a_bad_tool_is_dropped_by_name_and_the_rest_is_kept(
 
 @pytest.mark.parametrize("over", BOTH)
 @async_test
-async def test_of_two_tools_of_one_name_the_first_is_kept(tmp_path: Path, over: TransportVariant) -> None:
+async def test_of_two_tools_of_one_name_the_first_is_listed(tmp_path: Path, over: TransportVariant) -> None:
     async with open_misbehaving("duplicate-tools", over, tmp_path) as subject:
         (add,) = [info for info in await subject.plugin.list_tools() if info.name == "add"]
         assert set(add.input_schema["properties"]) == {"a", "b"}
@@ -100,7 +100,7 @@ async def test_a_long_list_is_complete_and_every_tool_has_its_own_name(
 
 @pytest.mark.proves("D-20")
 @async_test
-async def test_a_list_is_asked_for_again_only_when_its_time_is_over(tmp_path: Path) -> None:
+async def test_a_list_is_fetched_again_only_when_it_has_expired(tmp_path: Path) -> None:
     async with open_misbehaving("normal", "http", tmp_path, era="modern", ttl_ms=60_000) as subject:
         for _ in range(5):
             await subject.plugin.list_tools()

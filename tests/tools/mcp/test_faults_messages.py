@@ -58,7 +58,7 @@ async def test_an_unusable_answer_fails_its_own_call_only(
 @pytest.mark.parametrize("over", DUPLEX)
 @pytest.mark.parametrize("mode", ["wrong-id", "error-id-null"])
 @async_test
-async def test_an_answer_to_nobody_fails_the_only_call_that_waits(
+async def test_an_answer_without_a_request_fails_the_only_pending_call(
     tmp_path: Path, mode: str, over: TransportVariant, era: Era
 ) -> None:
     async with open_misbehaving(mode, over, tmp_path, era=era, on="tools/call:add") as subject:
@@ -72,7 +72,7 @@ async def test_an_answer_to_nobody_fails_the_only_call_that_waits(
 @pytest.mark.parametrize("over", HTTP)
 @pytest.mark.parametrize("mode", ["wrong-id", "error-id-null"])
 @async_test
-async def test_over_http_it_is_clear_whose_answer_it_was_meant_to_be(
+async def test_over_http_an_answer_with_a_wrong_id_fails_its_own_call(
     tmp_path: Path, mode: str, over: TransportVariant, era: Era
 ) -> None:
     async with open_misbehaving(mode, over, tmp_path, era=era, on="tools/call:add") as subject:
@@ -123,7 +123,7 @@ async def test_over_http_more_than_one_document_is_not_json(tmp_path: Path, mode
 
 @pytest.mark.parametrize("era", ERAS)
 @async_test
-async def test_a_message_spread_over_lines_is_told_to_be_just_that(tmp_path: Path, era: Era) -> None:
+async def test_an_error_says_that_a_message_is_spread_over_lines(tmp_path: Path, era: Era) -> None:
     async with open_misbehaving("pretty-printed", "stdio", tmp_path, era=era, on="tools/call:add") as subject:
         await subject.plugin.connect()
         require_failure(await subject.plugin.call_tool("add", a=1, b=2), "spread over several lines")

@@ -80,8 +80,8 @@ async def test_each_level_of_a_log_message_has_its_level_here(
         async with open_misbehaving("normal", over, tmp_path, era=era) as subject:
             assert (await subject.plugin.call_tool("log", level=level, text="hear me")).success
             if era == "legacy":
-                (asked,) = await subject.wait_received("logging/setLevel")
-                assert asked.params["level"] == "debug"
+                (level_request,) = await subject.wait_received("logging/setLevel")
+                assert level_request.params["level"] == "debug"
     records = [record for record in caplog.records if "hear me" in record.getMessage()]
     assert [(record.name, record.levelno) for record in records] == [("holodeck.mcp.server.shaky", LEVELS[level])]
 

@@ -1,4 +1,4 @@
-"""Answers that are streams, and sessions that end: what was cut off is told, what can be resumed is, once."""
+"""Answers that are streams, and sessions that end: a cut stream is an error, and one that can be resumed is, once."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_an_event_of_three_megabytes_is_no_trouble(tmp_path: Path, over: T
 @pytest.mark.parametrize("mode", ["session-expires-404", "session-expires-400"])
 @pytest.mark.proves("D-16")
 @async_test
-async def test_a_session_that_the_server_forgot_is_replaced_without_anybody_noticing(
+async def test_a_session_that_the_server_dropped_is_replaced_without_an_error(
     tmp_path: Path, mode: str, over: TransportVariant
 ) -> None:
     async with open_misbehaving(mode, over, tmp_path) as subject:
@@ -101,21 +101,21 @@ async def test_many_calls_on_a_forgotten_session_share_one_new_session(
         assert subject.count("initialize") == 2
 
 
-@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize("is_notified", [True, False])
 @pytest.mark.proves("000:US8-2", "000:FR-007")
 @async_test
-async def test_the_end_of_a_session_is_told_if_the_file_says_so(tmp_path: Path, is_told: bool) -> None:
-    async with open_misbehaving("normal", "http", tmp_path, fields={"terminate_on_close": is_told}) as subject:
+async def test_the_end_of_a_session_is_sent_if_the_file_says_so(tmp_path: Path, is_notified: bool) -> None:
+    async with open_misbehaving("normal", "http", tmp_path, fields={"terminate_on_close": is_notified}) as subject:
         assert subject.server is not None
         await subject.check_works()
         await subject.plugin.close()
-        assert subject.count("DELETE") == int(is_told)
-        assert len(subject.server.sessions) == int(not is_told)
+        assert subject.count("DELETE") == int(is_notified)
+        assert len(subject.server.sessions) == int(not is_notified)
 
 
 @pytest.mark.proves("000:US6-3", "000:FR-005")
 @async_test
-async def test_a_stream_that_never_says_where_to_post_is_given_up(tmp_path: Path) -> None:
+async def test_a_stream_that_never_says_where_to_post_fails_in_time(tmp_path: Path) -> None:
     async with open_misbehaving("no-endpoint", "sse", tmp_path, fields={"timeout": 0.5}) as subject:
         error = require_failure(await subject.echo(), "did not say within 0.5 s", "Is 'url' right?")
         assert isinstance(error, MCPTimeoutError)
@@ -138,7 +138,7 @@ async def test_a_refused_post_fails_its_call_at_once_and_no_other(tmp_path: Path
 
 @pytest.mark.proves("000:US6-3", "000:FR-005")
 @async_test
-async def test_a_stream_that_is_silent_for_too_long_is_given_up(tmp_path: Path) -> None:
+async def test_a_stream_that_is_silent_for_too_long_is_closed(tmp_path: Path) -> None:
     async with open_misbehaving("hangs", "sse", tmp_path, fields={"sse_read_timeout": 0.4}, times=1) as subject:
         require_failure(await subject.echo(), "silent for 0.4 s", "sse_read_timeout")
         await subject.check_works()

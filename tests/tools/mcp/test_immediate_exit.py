@@ -1,4 +1,4 @@
-"""A server that is gone before we know that it has begun: its end is told at once, every time."""
+"""A server that exits before we know that it has started: its end is reported at once, every time."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ NOT_PUBLIC = [
 
 
 @pytest.mark.proves("D-27")
-def test_only_addresses_that_anybody_could_dial_are_public() -> None:
+def test_only_addresses_of_the_public_internet_are_public() -> None:
     assert [address for address in PUBLIC if not is_public(address)] == []
     assert [address for address in NOT_PUBLIC if is_public(address)] == []
     assert is_public("64:ff9b::8.8.8.8")

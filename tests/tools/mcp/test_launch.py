@@ -226,11 +226,11 @@ def test_a_variable_that_only_reaches_the_server_is_fine(command: str, name: str
 
 
 @pytest.mark.parametrize("version", ["3", "3.12", "3.13t", ">=3.11,<3.14", "python3.12", "cpython@3.12", "pypy"])
-def test_uvx_may_be_told_which_python_by_its_version(version: str) -> None:
+def test_uvx_accepts_a_python_by_its_version(version: str) -> None:
     assert find_refusals(a_tool("uvx", ["--python", version, "server"])) == []
 
 
-def test_what_no_process_can_be_given_is_refused_too() -> None:
+def test_arguments_that_no_process_can_receive_are_refused() -> None:
     tool = a_tool("npx", ["pkg", "a\0b"], env={"A=B": "x", "": "y"})
     assert keys(find_refusals(tool)) == [("args", 1), ("env", "A=B"), ("env", "")]
 

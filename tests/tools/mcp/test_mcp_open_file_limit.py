@@ -17,7 +17,7 @@ LIMITS = StartLimits(starts=2, window=60, pause=60)
 
 @pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
 @async_test
-async def test_a_server_that_could_not_be_tried_is_tried_as_soon_as_there_is_room(
+async def test_a_server_that_could_not_be_connected_is_connected_as_soon_as_files_are_free(
     tmp_path: Path, over: TransportVariant
 ) -> None:
     async with open_misbehaving("normal", over, tmp_path, name="first", is_alone=False) as other:
@@ -31,7 +31,7 @@ async def test_a_server_that_could_not_be_tried_is_tried_as_soon_as_there_is_roo
 
 
 @async_test
-async def test_a_token_that_could_not_be_fetched_is_fetched_as_soon_as_there_is_room() -> None:
+async def test_a_token_that_could_not_be_fetched_is_fetched_as_soon_as_files_are_free() -> None:
     async with run_servers() as (_, server, _), plugin(server) as first, plugin(server, limits=LIMITS) as tickets:
         await first.list_tools()  # all that it takes is loaded
         with exhaust_open_files():

@@ -1,4 +1,4 @@
-"""MCP servers and their tokens behind a proxy: one that refuses is named, and its password is told to nobody else."""
+"""MCP servers and their tokens behind a proxy: one that refuses is named, and its password goes to no other host."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_proxy_that_is_not_there_is_named(env: pytest.MonkeyPatch) -> No
 
 
 @async_test
-async def test_the_password_of_a_proxy_is_not_told_when_no_token_can_be_fetched(env: pytest.MonkeyPatch) -> None:
+async def test_the_password_of_a_proxy_is_in_no_error_when_no_token_can_be_fetched(env: pytest.MonkeyPatch) -> None:
     async with serve_raw(refusing) as proxy:
         env.setenv("HTTPS_PROXY", f"http://user:hidden@127.0.0.1:{proxy.port}")
         auth = build_auth_provider(MCPTool.model_validate({**DEFINITION, "transport": "http", "auth": LOGIN}))

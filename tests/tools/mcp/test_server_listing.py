@@ -76,9 +76,9 @@ async def test_the_era_of_a_server_is_remembered_when_it_was_away(era: ServerEra
             await lost.wait()
             await remote.come_up()
             assert (await server.call_tool("echo", text="after")).success
-        asked = [one.method for one in remote.requests if one.method in ("server/discover", "initialize")]
+        handshakes = [one.method for one in remote.requests if one.method in ("server/discover", "initialize")]
     again = "server/discover" if era == "modern" else "initialize"
-    assert asked == ["server/discover", *(["initialize"] if era == "legacy" else []), again]
+    assert handshakes == ["server/discover", *(["initialize"] if era == "legacy" else []), again]
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -119,15 +119,15 @@ async def test_each_level_of_a_server_is_a_level_of_python(
 @pytest.mark.parametrize("level", ["debug", "warning"])
 @pytest.mark.proves("001:PRAC-1")
 @async_test
-async def test_a_server_is_asked_for_what_our_logger_would_show(
+async def test_a_server_is_set_to_the_log_level_that_is_shown(
     era: ServerEra, level: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(level.upper(), logger="holodeck.mcp.server.remote")
     async with FaultyMCPServer(era=era) as remote, create_mcp_plugin(remote_tool(remote.url)) as server:
         assert (await server.call_tool("echo", text="x")).success
         if era == "legacy":
-            (asked,) = await remote.received("logging/setLevel")
-            assert asked.params["level"] == level
+            (request,) = await remote.received("logging/setLevel")
+            assert request.params["level"] == level
         else:
             (call,) = remote.calls("echo")
             assert call.params["_meta"]["io.modelcontextprotocol/logLevel"] == level

@@ -96,7 +96,7 @@ async def test_nothing_is_listed_when_the_file_says_so() -> None:
 @pytest.mark.parametrize("terminate", [True, False])
 @pytest.mark.proves("000:US8-2")
 @async_test
-async def test_a_session_is_ended_at_the_server_unless_told_otherwise(terminate: bool) -> None:
+async def test_a_session_is_ended_at_the_server_unless_the_file_says_otherwise(terminate: bool) -> None:
     async with FaultyMCPServer() as remote:
         async with create_mcp_plugin(remote_tool(remote.url, terminate_on_close=terminate)) as server:
             await server.connect()

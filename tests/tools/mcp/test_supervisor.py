@@ -103,7 +103,7 @@ async def test_a_crash_loop_is_left_alone_and_tried_again_later(tmp_path: Path) 
 
 
 @async_test
-async def test_a_server_that_ends_at_the_modern_question_is_asked_in_the_old_way(tmp_path: Path) -> None:
+async def test_a_server_that_exits_on_the_modern_probe_is_restarted_in_the_legacy_era(tmp_path: Path) -> None:
     lost = asyncio.Event()
     tool = faulty_tool(tmp_path, "exits-on-discover")
     async with create_mcp_plugin(tool, callbacks=hearing_of(lost)) as server:
@@ -143,7 +143,7 @@ async def test_a_hung_server_is_started_anew_after_timeouts_in_a_row(tmp_path: P
 
 @pytest.mark.parametrize("status", [400, 404])
 @async_test
-async def test_a_forgotten_session_is_replaced_without_anybody_noticing(status: Any) -> None:
+async def test_a_dropped_session_is_replaced_without_an_error(status: Any) -> None:
     async with FaultyMCPServer() as faulty_server, create_mcp_plugin(remote_tool(faulty_server.url)) as server:
         assert (await server.call_tool("echo", text="1")).success
         faulty_server.drop_sessions(status=status)

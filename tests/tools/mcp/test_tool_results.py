@@ -1,4 +1,4 @@
-"""Answers are kept, cut, checked and marked; what a server asks in between is answered only where it is allowed."""
+"""Results are returned, cut, checked and marked; requests of a server are answered only where it is allowed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_a_schema_that_takes_forever_neither_stalls_us_nor_costs_the_answe
 
 
 @async_test
-async def test_structured_content_that_breaks_its_schema_is_kept_with_a_warning() -> None:
+async def test_structured_content_that_breaks_its_schema_is_returned_with_a_warning() -> None:
     async with (
         FaultyMCPServer("schema-mismatch", era="modern") as remote,
         create_mcp_plugin(remote_tool(remote.url)) as server,
@@ -85,21 +85,21 @@ async def test_a_server_logs_to_a_logger_of_its_own(era: Any, caplog: pytest.Log
 
 @pytest.mark.parametrize("era", ERAS)
 @async_test
-async def test_a_question_for_the_person_is_asked_only_where_somebody_answers(era: Any) -> None:
-    asked: list[Mapping[str, Any]] = []
+async def test_an_elicitation_is_shown_only_where_a_user_can_answer(era: Any) -> None:
+    questions: list[Mapping[str, Any]] = []
 
     async def person(params: Mapping[str, Any]) -> Mapping[str, Any]:
-        asked.append(params)
+        questions.append(params)
         return {"action": "accept", "content": {}}
 
     async with FaultyMCPServer(era=era) as remote:
         async with create_mcp_plugin(remote_tool(remote.url), callbacks=Callbacks(elicitation=person)) as server:
             answered = await server.call_tool("ask_elicitation")
             assert answered.success, answered.error
-            assert len(asked) == 1
+            assert len(questions) == 1
         async with create_mcp_plugin(remote_tool(remote.url)) as server:
             await server.call_tool("ask_elicitation")
-            assert len(asked) == 1
+            assert len(questions) == 1
 
 
 @pytest.mark.parametrize("era", ERAS)

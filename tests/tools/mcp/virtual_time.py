@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps ahead when everybody waits, so that half an hour of patience takes a moment."""
+"""An event loop whose clock jumps ahead when every task waits, so that half an hour takes a moment."""
 
 from __future__ import annotations
 
