@@ -258,7 +258,7 @@ async def test_ctrl_c_twice_at_an_empty_line_leaves_and_once_only_clears_it(proj
 
 
 @async_test(60)
-async def test_the_history_file_is_readable_by_its_user_alone(project: AgentProject) -> None:
+async def test_questions_are_recalled_in_the_next_chat_from_a_private_file(project: AgentProject) -> None:
     async with serve_scripted(say("Yes."), say("Yes again.")) as model:
         project.write(model)
         project.env["XDG_STATE_HOME"] = str(project.path / "state")
@@ -344,8 +344,8 @@ async def test_a_chat_with_empty_standard_input_ends_at_once(project: AgentProje
     (project.path / "empty.txt").write_text("")
     command = f"{sys.executable} -m holodeck chat {redirection}"
     process = await asyncio.create_subprocess_shell(command, cwd=project.path, stderr=asyncio.subprocess.PIPE)
-    _, sent = await asyncio.wait_for(process.communicate(), 20)
-    assert (process.returncode, sent) == (0, b"")
+    _, stderr = await asyncio.wait_for(process.communicate(), 20)
+    assert (process.returncode, stderr) == (0, b"")
 
 
 @async_test(60)

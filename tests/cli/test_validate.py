@@ -113,7 +113,7 @@ def test_a_folder_without_an_agent_is_that_of_a_gateway(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wish", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 @async_test(60)
-async def test_no_color_switches_colours_off(tmp_path: Path, wish: dict[str, str]) -> None:
+async def test_colours_can_be_switched_off(tmp_path: Path, wish: dict[str, str]) -> None:
     project = _write(tmp_path, GOOD)
     for env in (ENV, {}):  # a good file, and one with problems
         async with TypingTerminal("validate", cwd=project, env={**env, **wish}) as terminal:
@@ -141,7 +141,7 @@ def test_text_from_a_file_cannot_draw_on_the_terminal(tmp_path: Path) -> None:
     assert "<U+202E>" in done.stdout
 
 
-def test_control_characters_of_a_file_are_shown_escaped(tmp_path: Path) -> None:
+def test_invisible_characters_of_a_file_are_shown_escaped(tmp_path: Path) -> None:
     """Models read what fonts draw as nothing: selectors, fillers, joiners, tags. An emoji keeps its own selector."""
     hidden = "034F 115F 1160 17B4 180B 2065 2800 3164 FE00 FE0F FFA0 FFF8 1D159 E0001 E0041 E0101 E01EF 00AD 200B 2066"
     text = "".join(f"a\\U{code:0>8}" for code in hidden.split())
