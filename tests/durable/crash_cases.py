@@ -1,4 +1,4 @@
-"""A background response, a gateway that dies while it is made, and the next one: what was told, and what was done."""
+"""A background response, a gateway that dies during it, and the next one: the events and calls of both."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def wait_ended(served: GatewayProcess, response_id: str) -> dict[str, Any]
 
 
 async def wait_model_requests(model: ScriptedServer, times: int) -> None:
-    """Wait until the model has been asked so many times."""
+    """Wait until the model has received this many requests."""
     while len(model.received) < times:  # noqa: ASYNC110 - it is asked by another process
         await asyncio.sleep(POLL)
 
@@ -77,7 +77,7 @@ async def read_stream_until(served: GatewayProcess, response_id: str, until: str
 
 @dataclass(kw_only=True)
 class SurvivedResponse:
-    """What came of one response whose gateway died."""
+    """The result of one response whose gateway died."""
 
     id: str = ""
     events_before: list[dict[str, Any]] = field(default_factory=list)
@@ -92,7 +92,7 @@ class SurvivedResponse:
     """The answers of tools that the model was given last."""
 
     def check_stream(self) -> None:
-        """One stream, whoever reads it and in however many pieces; and it says what the response says."""
+        """Check that every reader gets the same stream, and that it agrees with the response."""
         assert [event["sequence_number"] for event in self.events] == list(range(len(self.events)))
         assert self.events[: len(self.events_before)] == self.events_before
         assert self.events[len(self.events_before) :] == self.events_after
@@ -160,9 +160,9 @@ async def run_crash_cases(folder: Path, cases: Sequence[CrashCase], **server: An
             calls = [one for one in mcp.calls() if name in str(one.params["arguments"])]
             survivor.executed = [one.params["arguments"]["text"].removeprefix(f"{name} ") for one in calls]
             survivor.keys = [one.params.get("_meta", {}).get("holodeck/idempotency-key", "") for one in calls]
-            asked = [one.json["messages"] for one in scripted.received]
+            conversations = [one.json["messages"] for one in scripted.received]
             survivor.model_tool_answers = tool_answers(
-                [messages for messages in asked if _case_of(by_name, messages).name == name][-1]
+                [messages for messages in conversations if _case_of(by_name, messages).name == name][-1]
             )
     return found
 
@@ -181,7 +181,7 @@ async def _start_and_crash(served: GatewayProcess, case: CrashCase, folder: Path
         status, begun, _ = await served.send("POST", "/v1/responses", body)
         assert status == 200, begun
         survivor.id = begun["id"]
-    except aiohttp.ClientError:  # nobody was told of it
+    except aiohttp.ClientError:  # no client has seen it
         survivor.id = latest_response_id(folder)
     else:
         survivor.events_before = await read_stream_until(served, survivor.id)
@@ -199,7 +199,7 @@ async def _collect_finished(served: GatewayProcess, case: CrashCase, survivor: S
 
 
 def latest_response_id(folder: Path) -> str:
-    """The id of the response that was kept last."""
+    """The id of the response that was stored last."""
     database = sqlite3.connect(next(folder.glob("**/*.db")))
     try:
         found = database.execute("SELECT id FROM responses ORDER BY created_at DESC, rowid DESC LIMIT 1").fetchone()

@@ -48,10 +48,10 @@ class Boundaries:
         inner = getattr(wrapped_class, method)
 
         async def wrapper(this: Any, first: Any, *args: Any, **kwargs: Any) -> Any:
-            whose = response(first) or ""
-            self.reach(seam, "before", whose)
+            response_id = response(first) or ""
+            self.reach(seam, "before", response_id)
             result = await inner(this, first, *args, **kwargs)
-            self.reach(seam, "after", whose)
+            self.reach(seam, "after", response_id)
             return result
 
         setattr(wrapped_class, method, wrapper)
@@ -78,16 +78,16 @@ class Boundaries:
         inner = wrapped_class.step
 
         async def step(checkpoints: Any, name: str, work: Callable[[], Awaitable[Any]]) -> Any:
-            seam, whose = name.partition(" ")[0], DBOS.workflow_id or ""
+            seam, response_id = name.partition(" ")[0], DBOS.workflow_id or ""
 
             async def do() -> Any:
                 result = await work()
-                self.reach(seam, "done", whose)
+                self.reach(seam, "done", response_id)
                 return result
 
-            self.reach(seam, "before", whose)
+            self.reach(seam, "before", response_id)
             result = await inner(checkpoints, name, do)
-            self.reach(seam, "after", whose)
+            self.reach(seam, "after", response_id)
             return result
 
         wrapped_class.step = step

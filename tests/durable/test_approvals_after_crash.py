@@ -22,19 +22,19 @@ DURABLE = {"background": {"durable": True}}
 
 
 def yes(response: dict[str, Any]) -> dict[str, Any]:
-    (asked,) = [item for item in response["output"] if item["type"] == "mcp_approval_request"]
-    return {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
+    (approval_request,) = [item for item in response["output"] if item["type"] == "mcp_approval_request"]
+    return {"type": "mcp_approval_response", "approval_request_id": approval_request["id"], "approve": True}
 
 
-async def send(served: GatewayProcess, given: Any, *declared: dict[str, Any], **more: Any) -> dict[str, Any]:
-    body = {"model": "demo", "input": given, "tools": declared or (ASKING,), **more}
+async def send(served: GatewayProcess, input_: Any, *declared: dict[str, Any], **more: Any) -> dict[str, Any]:
+    body = {"model": "demo", "input": input_, "tools": declared or (ASKING,), **more}
     status, answer, _ = await served.send("POST", "/v1/responses", body)
     assert status == 200, answer
     return dict(answer)
 
 
-async def refusal(served: GatewayProcess, given: Any, **more: Any) -> str:
-    body = {"model": "demo", "input": given, "tools": [ASKING], **more}
+async def refusal(served: GatewayProcess, input_: Any, **more: Any) -> str:
+    body = {"model": "demo", "input": input_, "tools": [ASKING], **more}
     status, answer, _ = await served.send("POST", "/v1/responses", body)
     assert status == 400, answer
     return str(answer["error"]["code"])
@@ -57,8 +57,8 @@ async def test_a_call_whose_server_is_away_after_a_crash_is_still_one_to_approve
             async with FaultyMCPServer(port=port) as back:
                 await send(served, "Go on", previous_response_id=found["id"])
                 assert not back.calls()
-    told = [message for message in scripted.received[-1].json["messages"] if message["role"] == "tool"]
-    assert ["without approving" in message["content"] for message in told] == [True]
+    outputs = [message for message in scripted.received[-1].json["messages"] if message["role"] == "tool"]
+    assert ["without approving" in message["content"] for message in outputs] == [True]
 
 
 @pytest.mark.proves("D-32", "D-16", "D-26")
@@ -98,15 +98,15 @@ async def test_a_turn_that_was_sent_again_is_whole_after_a_crash(tmp_path: Path)
             await served.wait_exit()
         async with run_gateway_process(file) as served:
             assert (await wait_ended(served, begun["id"]))["status"] == "completed"
-    _, made, *told = scripted.received[-1].json["messages"]
+    _, made, *outputs = scripted.received[-1].json["messages"]
     assert [each["function"]["name"] for each in made["tool_calls"]] == ["echo", "get_time"]
-    assert [message["content"] for message in told] == ["one", "noon"]
+    assert [message["content"] for message in outputs] == ["one", "noon"]
     assert len(mcp.calls()) == 1
 
 
 @pytest.mark.proves("D-32", "D-16", "D-26")
 @async_test(SECONDS)
-async def test_an_approval_for_a_run_that_nobody_began_can_be_used_again(tmp_path: Path) -> None:
+async def test_an_approval_for_a_run_that_never_started_can_be_used_again(tmp_path: Path) -> None:
     go = asyncio.Event()
     model = ScriptedModel(call("echo", text="one"), [wait(go), say("done")], say("done"))
     async with FaultyMCPServer() as mcp, model.serve() as scripted:

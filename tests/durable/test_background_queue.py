@@ -1,4 +1,4 @@
-"""Callers who queue background responses: how many of them each may have, and who comes next when there is room."""
+"""Queued background responses: how many a caller may have, and which one runs next when a slot is free."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def keys(**limits: dict[str, int]) -> list[dict[str, Any]]:
     return [{"name": name, "hash": hash_key(key), **own.get(name, {})} for name, key in known.items()]
 
 
-def held(gate: asyncio.Event) -> ScriptedModel:
+def waiting_model(gate: asyncio.Event) -> ScriptedModel:
     """A model that answers nothing before the gate is open."""
     return ScriptedModel(lambda received: [wait(gate), say("done")])
 
@@ -50,7 +50,7 @@ async def done(served: GatewayProcess, key: str, response_id: str) -> None:
         await asyncio.sleep(0.02)
 
 
-def kept(folder: Path) -> int:
+def count_stored(folder: Path) -> int:
     """How many responses are stored."""
     database = sqlite3.connect(next(folder.glob("**/*.db")))
     try:
@@ -63,7 +63,7 @@ def kept(folder: Path) -> int:
 @async_test(SECONDS)
 async def test_a_caller_has_only_so_many_background_responses_and_none_more_after_a_restart(tmp_path: Path) -> None:
     gate = asyncio.Event()
-    async with held(gate).serve() as model:
+    async with waiting_model(gate).serve() as model:
         background = {"durable": True, "at_once": 1}
         file = write_gateway_file(tmp_path, model.url, keys=keys(bob={"background": 1}), background=background)
         environ = {"HOLODECK_LIMITS__KEY__BACKGROUND": f"{MOST}"}
@@ -76,13 +76,13 @@ async def test_a_caller_has_only_so_many_background_responses_and_none_more_afte
             assert f"{MOST} background responses" in refused["error"]["message"]
             assert "cancel" in refused["error"]["message"]
             assert int(headers["retry-after"]) >= 1
-            assert kept(tmp_path) == MOST
+            assert count_stored(tmp_path) == MOST
             # Others are not in its way, each with limits of its own; nor is it in its own, for what it waits for.
             assert [(await queue(served, BOB))[0] for _ in range(2)] == [200, 429]
             async with AsyncOpenAI(base_url=f"{served.url}/v1", api_key=ALICE, max_retries=0) as client:
                 with pytest.raises(RateLimitError, match="background responses"):
                     await client.responses.create(model="demo", input="hi", background=True, stream=True)
-            # What is over makes room, whichever way it ended.
+            # A finished response frees its slot, however it ended.
             await send(served, ALICE, "POST", f"/v1/responses/{made[1]}/cancel")
             assert [(await queue(served, ALICE))[0] for _ in range(2)] == [200, 429]
             served.stop(signal.SIGKILL)
@@ -99,7 +99,7 @@ async def test_a_caller_has_only_so_many_background_responses_and_none_more_afte
 @async_test(SECONDS)
 async def test_gateways_that_share_a_database_count_together(tmp_path: Path, postgres: PostgresServer) -> None:
     url, gate = await asyncio.to_thread(postgres.new_database), asyncio.Event()
-    async with held(gate).serve() as model:
+    async with waiting_model(gate).serve() as model:
         file = write_gateway_file(
             tmp_path,
             model.url,
@@ -126,9 +126,9 @@ async def test_gateways_that_share_a_database_count_together(tmp_path: Path, pos
 
 @pytest.mark.proves("D-32")
 @async_test(SECONDS)
-async def test_callers_take_turns_when_there_is_room(tmp_path: Path) -> None:
+async def test_callers_take_turns_when_a_slot_is_free(tmp_path: Path) -> None:
     gate = asyncio.Event()
-    async with held(gate).serve() as model:
+    async with waiting_model(gate).serve() as model:
         file = write_gateway_file(tmp_path, model.url, keys=keys(), background={"durable": True, "at_once": 1})
         async with run_gateway_process(file) as served:
             mine = [(await queue(served, ALICE, f"alice {number}"))[1]["id"] for number in range(5)]
@@ -149,7 +149,7 @@ async def test_callers_take_turns_when_there_is_room(tmp_path: Path) -> None:
 @async_test(SECONDS)
 async def test_a_caller_that_keeps_submitting_does_not_overtake_callers_in_the_queue(tmp_path: Path) -> None:
     gate = asyncio.Event()
-    async with held(gate).serve() as model:
+    async with waiting_model(gate).serve() as model:
         file = write_gateway_file(tmp_path, model.url, keys=keys(), background={"durable": True, "at_once": 1})
         async with run_gateway_process(file) as served:
             last = (await queue(served, ALICE, "alice 0"))[1]["id"]

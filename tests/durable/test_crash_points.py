@@ -16,7 +16,7 @@ from holodeck.testing.model.script import Turn
 SECONDS = 600.0
 PAUSE = 1.5  # longer than the stream waits before more of it is written, and than a quick call takes
 
-TOLD = "response.output_item.done 5"
+SENT = "response.output_item.done 5"
 """The calls of the second turn are told."""
 
 QUIET = [
@@ -25,7 +25,7 @@ QUIET = [
 ]
 LATER = [
     *("turn 2 done", "call 2 after", "turn 3 done", "finish 1 before", "finish 1 after"),
-    *(f"{TOLD} before and call 2 after", f"{TOLD} after and call 2 after", "grow 2 after and call 2 after"),
+    *(f"{SENT} before and call 2 after", f"{SENT} after and call 2 after", "grow 2 after and call 2 after"),
 ]
 """Where no call is under way that could have done harm."""
 NOT_BEGUN = ["send 1 after", "dispatch 1 before"]

@@ -45,11 +45,12 @@ def parallel() -> CrashCase:
 def check_parallel(survivor: SurvivedResponse) -> None:
     assert sorted(survivor.executed) == sorted(set(survivor.executed)), "nothing twice"
     assert len(survivor.model_tool_answers) == 6
-    for number, told in enumerate(survivor.model_tool_answers):
-        if UNKNOWN not in told:
-            assert told == f"<parallel> {number}", "each answer is that of its own call"
+    for number, tool_answer in enumerate(survivor.model_tool_answers):
+        if UNKNOWN not in tool_answer:
+            assert tool_answer == f"<parallel> {number}", "each answer is that of its own call"
             assert str(number) in survivor.executed
-    assert any(UNKNOWN not in told for told in survivor.model_tool_answers), "the one that was finished is known"
+    known = [answer for answer in survivor.model_tool_answers if UNKNOWN not in answer]
+    assert known, "the one that was finished is known"
 
 
 def declared() -> CrashCase:
@@ -62,11 +63,11 @@ def check_declared(survivor: SurvivedResponse) -> None:
     kinds = [item["type"] for item in survivor.response["output"]]
     assert kinds == ["mcp_list_tools", "mcp_call", "mcp_call", "message"]
     assert sorted(survivor.executed) == sorted(set(survivor.executed))
-    assert any(UNKNOWN in told for told in survivor.model_tool_answers)
+    assert any(UNKNOWN in tool_answer for tool_answer in survivor.model_tool_answers)
 
 
 def declared_again() -> CrashCase:
-    """The list of tools was told, and the turn that followed was not kept."""
+    """The list of tools was sent, and the turn that followed was not stored."""
     return CrashCase(
         name="<listed>", point="turn 1 done", script=calls("<listed>", "one"), body={"tools": [MCP], "stream": True}
     )
@@ -96,7 +97,7 @@ def check_chained(survivor: SurvivedResponse) -> None:
 
 
 def in_conversation(point: str) -> CrashCase:
-    """What a conversation is given is added once, whether or not the response was known to be finished."""
+    """Items are added to a conversation once, whether or not the response was known to be finished."""
     name = f"<conversation {point}>"
     made: list[str] = []
 
@@ -140,8 +141,8 @@ def mixed() -> CrashCase:
     script = calls("<mixed>", "one", more=[call("ask_user")])
 
     async def answer(served: GatewayProcess, survivor: SurvivedResponse) -> None:
-        asked = next(item for item in survivor.response["output"] if item["type"] == "function_call")
-        output = {"type": "function_call_output", "call_id": asked["call_id"], "output": "yes"}
+        last_item = next(item for item in survivor.response["output"] if item["type"] == "function_call")
+        output = {"type": "function_call_output", "call_id": last_item["call_id"], "output": "yes"}
         status, last, _ = await served.send(
             "POST",
             "/v1/responses",
@@ -161,9 +162,9 @@ def approved() -> CrashCase:
     """A call that waits for a person."""
 
     async def approve(served: GatewayProcess, survivor: SurvivedResponse) -> None:
-        asked = survivor.response["output"][-1]
-        assert asked["type"] == "mcp_approval_request"
-        answer = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
+        last_item = survivor.response["output"][-1]
+        assert last_item["type"] == "mcp_approval_request"
+        answer = {"type": "mcp_approval_response", "approval_request_id": last_item["id"], "approve": True}
         body = {"model": "demo", "previous_response_id": survivor.id, "input": [answer], "tools": [ASKING]}
         status, last, _ = await served.send("POST", "/v1/responses", body)
         assert (status, last["status"]) == (200, "completed"), last
@@ -211,7 +212,7 @@ def check_cut(survivor: SurvivedResponse) -> None:
     assert survivor.model_tool_answers[1].startswith("long line")
 
 
-def half_told() -> CrashCase:
+def half_sent() -> CrashCase:
     """A call at a server was announced and had no answer yet."""
 
     def script(messages: list[dict[str, Any]]) -> Turn:
@@ -221,7 +222,7 @@ def half_told() -> CrashCase:
     return CrashCase(name="<half told>", point=point, script=script, body={"tools": [MCP]})
 
 
-def check_half_told(survivor: SurvivedResponse) -> None:
+def check_half_sent(survivor: SurvivedResponse) -> None:
     assert [item["type"] for item in survivor.response["output"]] == ["mcp_list_tools", "mcp_call", "message"]
     assert survivor.response["output"][1]["status"] == "failed"
     assert UNKNOWN in survivor.model_tool_answers[0]
@@ -255,7 +256,7 @@ def check_repeated(survivor: SurvivedResponse) -> None:
 
 
 FORMS = {
-    half_told: check_half_told,
+    half_sent: check_half_sent,
     half_said: check_half_said,
     parallel: check_parallel,
     declared: check_declared,

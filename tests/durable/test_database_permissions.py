@@ -19,13 +19,13 @@ USER, PASSWORD = "gateway", "of%20the/sea"
 
 @pytest.fixture(scope="session")
 def postgres(postgres: PostgresServer) -> PostgresServer:
-    """The server, with a user who owns nothing."""
+    """The server, with a user that owns nothing."""
     postgres.administer(f"CREATE ROLE {USER} LOGIN PASSWORD '{PASSWORD}'")
     return postgres
 
 
 def database(postgres: PostgresServer) -> tuple[str, dict[str, Any]]:
-    """A new database: its name, and the part of a gateway file that names it with a user who owns nothing in it."""
+    """A new database: its name, and the part of a gateway file that names it with a user that owns nothing in it."""
     name = postgres.new_database().rpartition("/")[2]
     postgres.administer("GRANT CREATE ON SCHEMA public TO gateway", name)
     return name, {"background": {"durable": True}, "storage": {"url": "${DATABASE_URL}"}}

@@ -27,7 +27,7 @@ PLAIN = {"workflow_input": ["inputs"], "workflow_output": ["output", "error"], "
 
 
 def rows(folder: Path, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """What the engine has kept."""
+    """The rows that the engine has stored."""
     with closing(sqlite3.connect(next(folder.glob("*.work")))) as database:
         return database.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
 
@@ -83,7 +83,7 @@ async def test_two_processes_on_one_file_leave_each_other_alone_and_can_cancel_f
 
 @pytest.mark.proves("D-32")
 @async_test(SECONDS)
-async def test_what_is_kept_is_json(tmp_path: Path) -> None:
+async def test_stored_rows_are_json(tmp_path: Path) -> None:
     def script(received: Any) -> Turn:
         return call("echo", text="kept") if received.json["messages"][-1]["role"] == "user" else say("done")
 
@@ -97,9 +97,9 @@ async def test_what_is_kept_is_json(tmp_path: Path) -> None:
                 _, events, _ = await served.create_response(background=True, stream=True)
                 assert "response.completed" in events
     for table, columns in PLAIN.items():
-        kept = [value for row in rows(tmp_path, table, columns) for value in row if value is not None]
-        assert len(kept) >= RUNS - 1, "the last may not have been noted as ended"
-        for value in kept:
+        values = [value for row in rows(tmp_path, table, columns) for value in row if value is not None]
+        assert len(values) >= RUNS - 1, "the last may not have been noted as ended"
+        for value in values:
             orjson.loads(value)
     assert {row[0] for row in rows(tmp_path, "operation_outputs", ["serialization"])} == {"holodeck_json"}
     with closing(sqlite3.connect(next(tmp_path.glob("*.work")))) as database:  # noqa: ASYNC240
@@ -121,7 +121,7 @@ async def test_a_run_that_no_gateway_can_resume_fails_with_the_reason(tmp_path: 
             assert (await wait_ended(served, unsubmitted))["status"] == "failed"
             assert (await read_stream(served, unsubmitted))[-1]["type"] == "response.failed"
             made = [(await served.create_response(background=True))[1]["id"] for _ in range(3)]
-            told = await read_stream_until(served, made[0], "response.output_text.delta")
+            seen_events = await read_stream_until(served, made[0], "response.output_text.delta")
             served.stop(signal.SIGKILL)
             await served.wait_exit()
         made_by_another_version(tmp_path)
@@ -134,7 +134,7 @@ async def test_a_run_that_no_gateway_can_resume_fails_with_the_reason(tmp_path: 
                 assert [event["sequence_number"] for event in events] == list(range(len(events)))
                 assert events[-1]["type"] == "response.failed"
                 assert events[-1]["response"] == found
-            assert (await read_stream(served, made[0]))[: len(told)] == told
+            assert (await read_stream(served, made[0]))[: len(seen_events)] == seen_events
 
 
 @pytest.mark.proves("D-28", "D-32")

@@ -20,7 +20,7 @@ SECONDS = 120.0
 
 
 class Work:
-    """What is kept of work, as whoever looks into the database sees it."""
+    """The stored work, as the database shows it."""
 
     def __init__(self, folder: Path, postgres: PostgresServer | None, storage: str) -> None:
         self._folder = folder

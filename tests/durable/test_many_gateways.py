@@ -34,7 +34,7 @@ DRAIN = 30.0
 
 
 @dataclass
-class Scene:
+class GatewayGroup:
     """Gateways on one database, and what stands behind them."""
 
     gateways: list[GatewayProcess]
@@ -44,12 +44,12 @@ class Scene:
     """The model waits for it in every answer that is to be watched."""
 
     def calls(self, name: str) -> list[str]:
-        """What a tool was told on behalf of a response, in order."""
+        """The arguments that a tool received for a response, in order."""
         texts = [str(one.params["arguments"].get("text", "")) for one in self.mcp.calls()]
         return [text.removeprefix(f"{name} ") for text in texts if text.startswith(name)]
 
-    def told(self, name: str) -> list[str]:
-        """What tools have answered, as the model was given it last for a response."""
+    def tool_outputs(self, name: str) -> list[str]:
+        """The tool outputs in the last model request of a response."""
         return tool_answers([m for m in (one.json["messages"] for one in self.model.received) if _name(m) == name][-1])
 
 
@@ -83,7 +83,7 @@ def _name(messages: list[dict[str, Any]]) -> str:
 
 
 @asynccontextmanager
-async def gateways(folder: Path, url: str, count: int, **config: Any) -> AsyncIterator[Scene]:
+async def gateways(folder: Path, url: str, count: int, **config: Any) -> AsyncIterator[GatewayGroup]:
     """So many of them, with one file and one database."""
     gate = asyncio.Event()
     async with AsyncExitStack() as stack:
@@ -103,7 +103,7 @@ async def gateways(folder: Path, url: str, count: int, **config: Any) -> AsyncIt
         serving = [
             stack.enter_async_context(run_gateway_process(file, environ={"DATABASE_URL": url})) for _ in range(count)
         ]
-        yield Scene(gateways=list(await asyncio.gather(*serving)), mcp=mcp, model=model, gate=gate)
+        yield GatewayGroup(gateways=list(await asyncio.gather(*serving)), mcp=mcp, model=model, gate=gate)
 
 
 async def begun(served: GatewayProcess, name: str) -> str:
@@ -127,8 +127,8 @@ async def check_whole(served: GatewayProcess, response_id: str) -> dict[str, Any
 @async_test(SECONDS)
 async def test_three_gateways_answer_for_each_other_until_one_is_left(tmp_path: Path, postgres: PostgresServer) -> None:
     url = await asyncio.to_thread(postgres.new_database)
-    async with gateways(tmp_path, url, 3) as scene:
-        first, second, third = scene.gateways
+    async with gateways(tmp_path, url, 3) as group:
+        first, second, third = group.gateways
 
         watched = await begun(second, "<watched>")
         live = asyncio.create_task(read_stream(first, watched))
@@ -137,47 +137,47 @@ async def test_three_gateways_answer_for_each_other_until_one_is_left(tmp_path: 
         assert polled["status"] == "in_progress"
 
         unwanted, stuck, gone = [await begun(second, name) for name in ("<watched 2>", "<slow>", "<watched 3>")]
-        await scene.mcp.received("tools/call")
+        await group.mcp.received("tools/call")
         await read_stream_until(second, unwanted, "response.output_text.delta")
         await read_stream_until(second, gone, "response.output_text.delta")
-        scene.model.left.clear()
+        group.model.left.clear()
         _, cancelled, _ = await first.send("POST", f"/v1/responses/{unwanted}/cancel")
         assert cancelled["status"] == "cancelled"
-        await scene.model.left.wait()
+        await group.model.left.wait()
         _, cancelled, _ = await first.send("POST", f"/v1/responses/{stuck}/cancel")
         assert cancelled["status"] == "cancelled"
-        scene.model.left.clear()
+        group.model.left.clear()
         status, deleted, _ = await first.send("DELETE", f"/v1/responses/{gone}")
         assert (status, deleted["deleted"]) == (200, True)
-        await scene.model.left.wait()
+        await group.model.left.wait()
 
-        scene.gate.set()
+        group.gate.set()
         events = await live
         assert events == await read_stream(second, watched) == await read_stream(third, watched)
         assert events[: len(before)] == before
         assert (await check_whole(first, watched))["output"][0]["content"][0]["text"] == "Hello"
         assert (await second.send("GET", f"/v1/responses/{gone}"))[0] == 404
 
-        scene.gate.clear()
+        group.gate.clear()
         killed = await begun(second, "<two killed>")
         seen = await read_stream_until(first, killed, "response.output_text.delta")
         following = asyncio.create_task(read_stream(third, killed))
         second.stop(signal.SIGKILL)
         found = await check_whole(first, killed)
         assert found["status"] == "completed"
-        assert scene.calls("<two killed>") == ["0", "1"]
+        assert group.calls("<two killed>") == ["0", "1"]
         events = await following
         assert events[: len(seen)] == seen
         assert events[-1]["response"] == found
 
-        calls = len(scene.mcp.calls())
+        calls = len(group.mcp.calls())
         handed = await begun(third, "<long>")
-        await scene.mcp.received("tools/call", count=calls + 1)
+        await group.mcp.received("tools/call", count=calls + 1)
         third.stop(signal.SIGTERM)
         assert await third.wait_exit() == 0
         found = await check_whole(first, handed)
         assert found["status"] == "completed"
-        assert UNKNOWN not in scene.told("<long>")[0], "the call was finished before the gateway left"
+        assert UNKNOWN not in group.tool_outputs("<long>")[0], "the call was finished before the gateway left"
         assert (await first.send("GET", f"/v1/responses/{gone}"))[0] == 404
 
 
@@ -187,38 +187,38 @@ async def test_a_database_that_restarts_under_two_gateways_loses_nothing(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:
     url = await asyncio.to_thread(postgres.new_database)
-    async with gateways(tmp_path, url, 2) as scene:
+    async with gateways(tmp_path, url, 2) as group:
         names = [f"<two {number}>" for number in range(4)]
-        made = [await begun(scene.gateways[number % 2], name) for number, name in enumerate(names)]
+        made = [await begun(group.gateways[number % 2], name) for number, name in enumerate(names)]
         for response_id in made:
-            await read_stream_until(scene.gateways[0], response_id, "response.output_text.delta")
-        calls = len(scene.mcp.calls())
-        acting = await begun(scene.gateways[0], "<long>")
-        await scene.mcp.received("tools/call", count=calls + 1)
+            await read_stream_until(group.gateways[0], response_id, "response.output_text.delta")
+        calls = len(group.mcp.calls())
+        acting = await begun(group.gateways[0], "<long>")
+        await group.mcp.received("tools/call", count=calls + 1)
         await asyncio.to_thread(postgres.stop)
         await asyncio.to_thread(postgres.start)
-        scene.gate.set()
+        group.gate.set()
         for name, response_id in zip(names, made, strict=True):
-            assert (await check_whole(scene.gateways[1], response_id))["status"] == "completed"
-            assert scene.calls(name) == ["0", "1"]
-            assert scene.told(name) == [f"{name} 0", f"{name} 1"]
-        assert (await check_whole(scene.gateways[1], acting))["status"] == "completed"
-        assert len(scene.mcp.calls()) == calls + 1, "the call that was under way was not made again"
+            assert (await check_whole(group.gateways[1], response_id))["status"] == "completed"
+            assert group.calls(name) == ["0", "1"]
+            assert group.tool_outputs(name) == [f"{name} 0", f"{name} 1"]
+        assert (await check_whole(group.gateways[1], acting))["status"] == "completed"
+        assert len(group.mcp.calls()) == calls + 1, "the call that was under way was not made again"
 
 
 @pytest.mark.proves("D-32")
 @async_test(SECONDS)
-async def test_what_waits_for_room_is_taken_by_whichever_gateway_has_it(
+async def test_a_queued_response_is_run_by_whichever_gateway_has_a_free_slot(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:
     url = await asyncio.to_thread(postgres.new_database)
-    async with gateways(tmp_path, url, 2, background={"durable": True, "at_once": 1}) as scene:
-        busy, idle = scene.gateways
+    async with gateways(tmp_path, url, 2, background={"durable": True, "at_once": 1}) as group:
+        busy, idle = group.gateways
         made = [await begun(busy, f"<watched {number}>") for number in range(5)]
         while "holodeck_background_running 1" not in (await idle.send("GET", "/metrics"))[1]:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
-        await wait_model_requests(scene.model, 2)
-        scene.gate.set()
+        await wait_model_requests(group.model, 2)
+        group.gate.set()
         for response_id in made:
             assert (await check_whole(idle, response_id))["status"] == "completed"
-        assert len(scene.model.received) == len(made), "each was begun once"
+        assert len(group.model.received) == len(made), "each was begun once"

@@ -1,4 +1,4 @@
-"""A row of the durable database that says it is a pickle: nothing of it is run, and the run is told as damaged."""
+"""A row of the durable database that says it is a pickle: nothing of it is run, and the run is reported as damaged."""
 
 from __future__ import annotations
 

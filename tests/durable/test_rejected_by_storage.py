@@ -107,8 +107,8 @@ async def test_what_waited_in_a_conversation_waits_again_when_storage_did_not_ta
             assert (await wait_ended(served, queued["id"]))["status"] == "completed"
             assert len(mcp.calls("add")) == 1
             assert tool_answers(scripted.received[-1].json["messages"]) == ["3"]
-            kept = await asyncio.to_thread(administer, "SELECT id FROM responses")
-            assert {row[0] for row in kept} == {before["id"], queued["id"]}  # type: ignore[attr-defined]
+            stored_ids = await asyncio.to_thread(administer, "SELECT id FROM responses")
+            assert {row[0] for row in stored_ids} == {before["id"], queued["id"]}  # type: ignore[attr-defined]
 
 
 @pytest.mark.proves("D-26", "D-32")
@@ -150,7 +150,7 @@ async def test_what_waited_in_a_conversation_waits_again_when_the_response_is_ca
 @pytest.mark.proves("D-26", "D-31")
 @pytest.mark.parametrize("is_streamed", [True, False])
 @async_test(SECONDS)
-async def test_a_conversation_goes_on_after_a_response_that_could_not_be_kept(
+async def test_a_conversation_goes_on_after_a_response_that_could_not_be_stored(
     tmp_path: Path, storage: tuple[str, Administer], is_streamed: bool
 ) -> None:
     url, administer = storage

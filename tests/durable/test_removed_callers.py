@@ -52,7 +52,7 @@ def create_token() -> str:
     ids=["removed", "keys instead of none", "another issuer", "still there"],
 )
 @async_test(SECONDS)
-async def test_a_response_of_a_caller_who_was_removed_fails_and_no_model_is_asked_for_it(
+async def test_a_response_of_a_removed_caller_fails_without_a_model_request(
     tmp_path: Path, before: Mapping[str, Any], after: Mapping[str, Any], credential: str, is_known: bool
 ) -> None:
     credential = create_token() if credential == TOKEN else credential

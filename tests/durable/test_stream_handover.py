@@ -1,4 +1,4 @@
-"""Whoever follows a background response at a gateway that leaves hears that it is not over, and goes on elsewhere."""
+"""A stopping gateway ends the streams of unfinished background responses so that clients go on at another one."""
 
 from __future__ import annotations
 

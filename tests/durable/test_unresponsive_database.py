@@ -31,9 +31,9 @@ async def test_a_gateway_whose_database_has_fallen_silent_is_watched_and_ended_a
         async with run_gateway_process(file, environ={"DATABASE_URL": url}) as served:
             assert (await served.create_response(background=True))[0] == 200
             between.freeze()
-            asked = asyncio.create_task(served.create_response())
+            request = asyncio.create_task(served.create_response())
             status, text, _ = await served.send("GET", "/metrics")
             assert (status, "holodeck_background_waiting nan" in text) == (200, True)
-            assert (await asked)[0] == 503, "it could not be kept"
+            assert (await request)[0] == 503, "it could not be kept"
             served.stop()
             assert await served.wait_exit() == 0
