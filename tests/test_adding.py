@@ -93,30 +93,41 @@ def command(name: str) -> None:
 
 
 @async_test
-async def test_a_route_is_a_handler_and_a_row(package: PackageCopy) -> None:
+async def test_a_route_is_a_handler_and_two_rows(package: PackageCopy) -> None:
     package.add_module(
-        "gateway/endpoints/echo.py",
+        "gateway/endpoints/greeting.py",
         """\
-from holodeck.gateway.http.replies import Reply, json_reply
+from holodeck.gateway.http.replies import Reply
 from holodeck.gateway.http.request import Request
 
 
-async def echo(request: Request) -> Reply:
-    return json_reply({"name": request.path_params["name"], "body": request.json()})
+async def greet(request: Request) -> Reply:
+    return Reply(body=f"Hello, {request.path_params['name']}.".encode(), content_type="text/plain")
 """,
     )
-    routes = "gateway/routes.py"
-    imported = "from holodeck.gateway.endpoints.echo import echo"
+    routes, operations = "gateway/routes.py", "gateway/openapi/operations.py"
+    imported = "from holodeck.gateway.endpoints.greeting import greet"
     package.add_line(routes, imported, below="from holodeck.gateway.app import READY_PATH")
-    row = '        Route(method="POST", path="/v1/echo/{name}", handler=echo),'
-    package.add_line(routes, row, below="    return [")
+    row = '        Route(method="GET", path="/v1/greetings/{name}", handler=greet),'
+    existing = '        Route(method="POST", path="/v1/chat/completions", handler=chat.create),'
+    package.add_line(routes, row, below=existing)
+    operation = """\
+    ("GET", "/v1/greetings/{name}"): Operation(
+        id="greet",
+        tag="Operation",
+        summary="Greet a person",
+        description="An example.",
+        reply="text/plain",
+        example="Hello, Ada.",
+    ),"""
+    package.add_line(operations, operation, below="OPERATIONS: dict[tuple[str, str], Operation] = {")
     assert package.changes == documented_files("A route of the gateway")
     file = write_gateway_file(package.project, "http://127.0.0.1:9/v1")
     async with run_gateway_process(file, environ=package.environ) as gateway:
-        status, echoed, _ = await gateway.send("POST", "/v1/echo/ada", [1, 2])
-        refused, error, _ = await gateway.send("POST", "/v1/echo/ada", b"[1,")
-    assert (status, echoed) == (200, {"name": "ada", "body": [1, 2]})
-    assert (refused, error["error"]["code"]) == (400, "invalid_json")
+        async with gateway.session.get(f"{gateway.url}/v1/greetings/Ada") as reply:
+            assert (reply.status, await reply.text()) == (200, "Hello, Ada.")
+        async with gateway.session.get(f"{gateway.url}/openapi.json") as document:
+            assert (await document.json())["paths"]["/v1/greetings/{name}"]["get"]["operationId"] == "greet"
 
 
 @async_test
