@@ -79,7 +79,7 @@ class JSONFields:
         return self._unread.pop(key, None)
 
     def get_text(self, key: str, *, max_length: int | None = None) -> str | None:
-        value = self.pop(key)
+        value = self._unread.pop(key, None)
         if value is None:
             return None
         if not isinstance(value, str):
@@ -105,13 +105,13 @@ class JSONFields:
         refuse(f"Missing required parameter: '{self.path_of(key)}'.", self.path_of(key), "missing_required_parameter")
 
     def get_flag(self, key: str) -> bool | None:
-        value = self.pop(key)
+        value = self._unread.pop(key, None)
         if value is not None and not isinstance(value, bool):
             refuse_type(self.path_of(key), "a boolean", value)
         return value
 
     def get_integer(self, key: str, *, minimum: int, maximum: int | None = None) -> int | None:
-        value = self.pop(key)
+        value = self._unread.pop(key, None)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int):
@@ -120,7 +120,7 @@ class JSONFields:
         return value
 
     def get_decimal(self, key: str, *, minimum: float, maximum: float) -> float | None:
-        value = self.pop(key)
+        value = self._unread.pop(key, None)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -135,7 +135,7 @@ class JSONFields:
         return value
 
     def get_array(self, key: str, *, max_length: int | None = None) -> list[Any] | None:
-        value = self.pop(key)
+        value = self._unread.pop(key, None)
         if value is None:
             return None
         if not isinstance(value, list):
@@ -156,7 +156,7 @@ class JSONFields:
         return values
 
     def get_object(self, key: str) -> JSONFields | None:
-        value = self.pop(key)
+        value = self._unread.pop(key, None)
         return None if value is None else JSONFields(value, self.path_of(key))
 
     def iter_objects(self, key: str, *, max_length: int | None = None) -> Iterator[JSONFields]:
@@ -165,7 +165,7 @@ class JSONFields:
 
     def get_mapping(self, key: str) -> dict[str, Any] | None:
         """An object whose keys are not checked, such as a JSON Schema."""
-        value = self.pop(key)
+        value = self._unread.pop(key, None)
         if value is not None and not isinstance(value, dict):
             refuse_type(self.path_of(key), "an object", value)
         return value
