@@ -11,8 +11,8 @@ until the deadline, and the rest is cancelled. `close` also ends background runs
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from holodeck.gateway.limits import CallerLimits
@@ -66,30 +66,34 @@ class ActiveRuns:
 
         `has_request_log`: the outcome is added to the log line of the current request, instead of a line of its own.
         """
-        with self._register(live, has_request_log=has_request_log):
+        self._register(live, has_request_log=has_request_log)
+        try:
             async with aclosing(live.stream()) as batches:
                 async for batch in batches:
                     yield batch
+        finally:
+            self._unregister(live)
 
     async def run_to_end(self, live: LiveRun[Any], *, has_request_log: bool = True) -> None:
         """Run to the end without its events. If it could not be stored, `live.failure` says why."""
-        with self._register(live, has_request_log=has_request_log):
+        self._register(live, has_request_log=has_request_log)
+        try:
             await live.run_to_end()
+        finally:
+            self._unregister(live)
 
-    @contextmanager
-    def _register(self, live: LiveRun[Any], *, has_request_log: bool) -> Iterator[None]:
+    def _register(self, live: LiveRun[Any], *, has_request_log: bool) -> None:
         self._live[live.id] = live
         log.add_fields(response=live.id)
         live.on_event = build_run_observer(
             live.id, live.caller_id, live.model, live.toolbox, self._metrics, has_request_log=has_request_log
         )
-        try:
-            yield
-        finally:
-            self._live.pop(live.id, None)
-            live.toolbox.close()
-            if live.result is not None:
-                self._caller_limits.add_tokens(live.caller_id, live.result.usage.total_tokens)
+
+    def _unregister(self, live: LiveRun[Any]) -> None:
+        self._live.pop(live.id, None)
+        live.toolbox.close()
+        if live.result is not None:
+            self._caller_limits.add_tokens(live.caller_id, live.result.usage.total_tokens)
 
     def start_background(self, live: LiveRun[Any]) -> None:
         """Start a run as a task of this gateway, which outlives the request."""
