@@ -47,7 +47,7 @@ from holodeck.gateway.sealing import SealKeys
 from holodeck.gateway.wire.item_ids import approval_id
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.request.input import list_calls_without_result, list_references, resolve_entries
-from holodeck.gateway.wire.request.parsed_input import ApprovalAnswer, FindItem, Input
+from holodeck.gateway.wire.request.parsed_input import ApprovalAnswer, FindItem, Input, find_nothing
 from holodeck.gateway.wire.request.sealed_input import SealedInput
 from holodeck.lib.call_errors import CLAIMED_ELSEWHERE, RESPONSE_ENDED_BEFORE
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, MAX_CONTEXT_DEPTH
@@ -266,7 +266,10 @@ class ContinuationResolver:
 
         Also returns the calls of that turn.
         """
-        async for earlier in self._read_paused_turns(read, caller):
+        keys = find_paused_turn_keys(read)
+        if not keys:
+            return pending, ()
+        async for earlier in self._read_paused_turns(keys, read, caller):
             turn = match_resent_calls(read, earlier.paused_calls, pending=earlier.calls, hidden=earlier.unseen_calls)
             if turn:
                 calls = tuple(call for call in earlier.calls if call in turn)
@@ -283,13 +286,15 @@ class ContinuationResolver:
                 ), turn
         return pending, ()
 
-    async def _read_paused_turns(self, read: Input, caller: Caller) -> AsyncIterator[PendingCalls]:
+    async def _read_paused_turns(
+        self, keys: Mapping[str, FunctionCall], read: Input, caller: Caller
+    ) -> AsyncIterator[PendingCalls]:
         """The pending calls of each response that an input may continue.
 
         Raises `APIError` when such a response had calls that the client did not see, and is neither stored nor cached:
         the model would not see its own calls, or would repeat calls that have run.
         """
-        for key, called in find_paused_turn_keys(read).items():
+        for key, called in keys.items():
             for response_id in await self._store.find_paused_responses(caller.id, key):
                 record = await self._store.get(response_id, caller.id)
                 cached = self.pending_call_cache.find(caller.id, response_id)
@@ -308,6 +313,8 @@ class ContinuationResolver:
         Items that are not found are left out. Raises `APIError` for too many references or bytes.
         """
         raw_input = body.get("input") if isinstance(body, dict) else None
+        if not isinstance(raw_input, list):
+            return find_nothing
         ids = set(list_references(raw_input))
         if len(ids) > MAX_REFERENCES:
             message = f"Invalid 'input': at most {MAX_REFERENCES} items may be referred to."
@@ -334,7 +341,8 @@ class ContinuationResolver:
         Raises what `SealedInput.open` raises.
         """
         sealed = SealedInput(self._seal_keys.for_caller(caller.id), max_bytes=self._max_bytes, acquire=acquire)
-        await sealed.open(resolve_entries(body, find), param="input")
+        if entries := resolve_entries(body, find):
+            await sealed.open(entries, param="input")
         return sealed
 
     async def _find_in_responses(self, ids: Collection[str], items: dict[str, dict[str, Any]], caller: Caller) -> None:
