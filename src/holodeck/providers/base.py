@@ -79,10 +79,7 @@ class ModelWrapper(BatchingModel):
 
     def __init__(self, inner: ModelProvider) -> None:
         self._inner = inner
-
-    @property
-    def name(self) -> str:
-        return self._inner.name
+        self.name = inner.name
 
     @property
     def is_open(self) -> bool:

@@ -152,10 +152,11 @@ class RequestServers:
 
         A server with the caller's credentials is never required: the credentials may be what is wrong.
         """
-        required = {
-            one.name for one in self._executor.missing_servers() if one.required
-        } - self._request_declared_labels
-        names = [*self._unavailable, *(one.name for one in self._executor.missing_servers())]
+        missing = self._executor.missing_servers()
+        if not missing and not self._unavailable:
+            return []
+        required = {one.name for one in missing if one.required} - self._request_declared_labels
+        names = [*self._unavailable, *(one.name for one in missing)]
         reason = "It is not available at this moment."
         return [MissingServer(name=name, reason=reason, required=name in required) for name in dict.fromkeys(names)]
 

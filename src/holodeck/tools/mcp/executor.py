@@ -94,9 +94,9 @@ class MCPExecutor:
     @property
     def selected(self) -> Mapping[str, ServerTools]:
         """The servers whose tools are offered: all of them, unless this is a selection."""
-        return {
-            name: offer for name, offer in self.server_tools.items() if self._selected is None or name in self._selected
-        }
+        if self._selected is None:
+            return self.server_tools
+        return {name: offer for name, offer in self.server_tools.items() if name in self._selected}
 
     @property
     def servers(self) -> Mapping[str, MCPPlugin]:
