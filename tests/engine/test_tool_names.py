@@ -68,6 +68,8 @@ async def test_a_name_that_changes_its_meaning_during_a_run_is_neither_offered_n
             await early.listening()
             await early.grow()
             while agent.mcp.target_of("grown_1") != ("early", "grown_1"):
+                # Lets the notification arrive: a list that is at hand is returned without a pause.
+                await asyncio.sleep(0)
                 await agent.mcp.specs()
             has_moved.set()
             await run
