@@ -82,10 +82,12 @@ class RunningGateway:
 
 
 def _is_portable(said: Any) -> bool:
-    """True for a response to which the Open Responses contract applies: nothing beyond it was asked for."""
+    """True for a response to which the Open Responses contract applies: it has no word of MCP servers."""
     if not isinstance(said, dict) or said.get("object") != "response" or "tools" not in said:
         return False
-    return all(tool["type"] == "function" for tool in said["tools"])
+    return all(tool["type"] == "function" for tool in said["tools"]) and not any(
+        item["type"].startswith("mcp_") for item in said["output"]
+    )
 
 
 def parse_events(text: str) -> list[dict[str, Any]]:

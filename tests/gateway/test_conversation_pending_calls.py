@@ -55,12 +55,12 @@ async def test_a_mixed_turn_is_gone_on_with_in_its_conversation(tmp_path: Path, 
             second = (await stand.stream("/v1/responses", body))[-1]["response"]
         else:
             second = await create_response(stand, [answer_get_time(first)], **here)
-        assert output_types(second) == ["function_call", "function_call_output", "message"]
+        assert output_types(second) == ["mcp_call", "message"]
         assert [one.params["arguments"] for one in server.calls()] == [{"a": 1, "b": 2}]
         assert last_model_messages(stand) == ["Go", ["add", "get_time"], ("add", "3"), ("get_time", "noon")]
         assert await conversation_item_types(stand, here) == [
             *["message", "function_call"],
-            *["function_call_output", "function_call", "function_call_output", "message"],
+            *["function_call_output", "mcp_call", "message"],
         ]
         await create_response(stand, "Thanks", **here)
         assert last_model_messages(stand)[-2:] == ["3, at noon.", "Thanks"]
@@ -271,7 +271,7 @@ async def test_a_run_that_ends_early_leaves_a_conversation_that_goes_on(tmp_path
         await server.received("tools/call", name="slow")
         leaving.cancel()
         await server.received("notifications/cancelled")
-        while (await conversation_item_types(stand, here))[-2:] != ["function_call", "function_call_output"]:  # noqa: ASYNC110 - kept soon
+        while (await conversation_item_types(stand, here))[-1:] != ["mcp_call"]:  # noqa: ASYNC110 - kept soon
             await asyncio.sleep(0)
         await create_response(stand, "Bye", **here)
         (word,) = [line[1] for line in last_model_messages(stand) if isinstance(line, tuple) and line[0] == "slow"]
@@ -330,7 +330,7 @@ async def test_over_a_socket_and_unstored_it_is_the_same_conversation(tmp_path: 
             )
             while (event := orjson.loads(await socket.recv()))["type"] != "response.completed":
                 assert event["type"] != "error", event
-        assert output_types(event["response"]) == ["function_call", "function_call_output", "message"]
+        assert output_types(event["response"]) == ["mcp_call", "message"]
         assert last_model_messages(stand) == ["Go", ["add", "get_time"], ("add", "3"), ("get_time", "noon")]
         assert len(server.calls()) == 1
         assert (await stand.send("GET", f"/v1/responses/{first['id']}"))[0] == (200 if store else 404)
@@ -346,7 +346,7 @@ async def test_a_background_response_goes_on_in_a_conversation_as_well(tmp_path:
         first = (await stand.stream(f"/v1/responses/{queued['id']}?stream=true"))[-1]["response"]
         queued = await create_response(stand, [answer_get_time(first)], background=True, **here)
         second = (await stand.stream(f"/v1/responses/{queued['id']}?stream=true"))[-1]["response"]
-        assert output_types(second) == ["function_call", "function_call_output", "message"]
+        assert output_types(second) == ["mcp_call", "message"]
         await create_response(stand, "Thanks", **here)
         assert last_model_messages(stand)[-2:] == ["3, at noon.", "Thanks"]
         assert len(server.calls()) == 1

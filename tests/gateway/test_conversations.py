@@ -60,7 +60,7 @@ async def test_a_mixed_turn_in_a_conversation_waits_for_the_client_and_then_runs
             await stand.send("POST", f"/v1/conversations/{conversation}/items", {"items": answer})
             answer = []
         second = await _ask(stand, answer, conversation)
-        assert _types(second["output"]) == ["function_call", "function_call_output", "message"]
+        assert _types(second["output"]) == ["mcp_call", "message"]
         await _ask(stand, "Thanks", conversation)
         assert len(server.calls("add")) == 1
     calls = [len(message["tool_calls"]) for message in stand.model_requests[1]["messages"] if "tool_calls" in message]
@@ -121,7 +121,7 @@ async def test_a_turn_that_waits_in_a_conversation_can_be_gone_on_with_from_its_
         _, second = await stand.send("POST", "/v1/responses", {**body, **given})
         if background:
             second = (await stand.stream(f"/v1/responses/{second['id']}?stream=true"))[-1]["response"]
-        assert _types(second["output"]) == ["function_call", "function_call_output", "message"]
+        assert _types(second["output"]) == ["mcp_call", "message"]
         body = {"model": MODEL, "input": "Who am I?", "previous_response_id": second["id"]}
         assert (await stand.send("POST", "/v1/responses", body))[0] == 200
         assert len(server.calls("add")) == 1

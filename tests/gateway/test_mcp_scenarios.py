@@ -38,9 +38,12 @@ def _types(response: dict[str, Any]) -> list[str]:
 
 @pytest.mark.proves("D-26", "D-25", "004:US1-2", "004:FR-004")
 @async_test(30)
-async def test_tools_that_only_the_operator_declared_show_in_the_portable_form(tmp_path: Path) -> None:
+async def test_an_operator_who_chooses_the_portable_form_keeps_the_open_contract(tmp_path: Path) -> None:
     model = ScriptedModel(*[turn for _ in range(2) for turn in (call("add", a=1, b=2), say("3."))], chunk=2)
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, model, mcp={"sums": server}, mcp_output="portable") as stand,
+    ):
         whole = await _ask(stand)
         assert not contract_problems("ResponseResource", whole)
         assert _types(whole) == ["function_call", "function_call_output", "message"]
@@ -240,19 +243,21 @@ async def test_a_client_that_keeps_nothing_here_can_approve_as_well(tmp_path: Pa
 
 
 @pytest.mark.proves("D-26", "D-12", "D-25")
-@pytest.mark.parametrize("output", ["auto", "portable"])
+@pytest.mark.parametrize("mcp_output", ["openai", "portable"])
 @async_test(30)
-async def test_a_client_that_cannot_be_asked_gets_no_call_that_needs_approval(tmp_path: Path, output: str) -> None:
+async def test_a_client_that_declares_no_server_gets_no_call_that_needs_approval(
+    tmp_path: Path, mcp_output: str
+) -> None:
     model = ScriptedModel(
         lambda got: say("No.") if got.json["messages"][-1]["role"] == "tool" else call("add", a=1, b=2)
     )
     async with (
         FaultyMCPServer() as server,
-        run_gateway(tmp_path, model, mcp_servers=_guarded(server, "always"), mcp_output=output) as stand,
+        run_gateway(tmp_path, model, mcp_servers=_guarded(server, "always"), mcp_output=mcp_output) as stand,
     ):
         plain = await _ask(stand)
-        assert (plain["status"], _types(plain)) == ("completed", ["function_call", "function_call_output", "message"])
-        assert "needs a person's approval" in plain["output"][1]["output"]
+        assert (plain["status"], _types(plain)[-1]) == ("completed", "message")
+        assert "needs a person's approval" in stand.model_requests[-1]["messages"][-1]["content"]
         client = await stand.openai_client()
         chat = await client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Go"}])
         assert chat.choices[0].message.content == "No."
@@ -261,36 +266,26 @@ async def test_a_client_that_cannot_be_asked_gets_no_call_that_needs_approval(tm
 
 
 @pytest.mark.proves("D-26", "D-12")
+@pytest.mark.parametrize("mcp_output", ["openai", "portable"])
 @async_test(30)
-async def test_an_operator_who_shows_openai_s_form_to_all_has_all_asked(tmp_path: Path) -> None:
+async def test_a_client_that_declares_the_server_is_asked_for_approval(tmp_path: Path, mcp_output: str) -> None:
     async with (
         FaultyMCPServer() as server,
         run_gateway(
             tmp_path,
             ScriptedModel(call("add", a=1, b=2), say("3.")),
             mcp_servers=_guarded(server, "always"),
-            mcp_output="openai",
+            mcp_output=mcp_output,
         ) as stand,
     ):
         client = await stand.openai_client()
-        first = await client.responses.create(model=MODEL, input="Go")
-        assert [item.type for item in first.output] == ["mcp_approval_request"]
-        yes: Any = {"type": "mcp_approval_response", "approval_request_id": first.output[0].id, "approve": True}
-        second = await client.responses.create(model=MODEL, input=[yes], previous_response_id=first.id)
-        assert [item.type for item in second.output] == ["mcp_call", "message"]
-
-
-@pytest.mark.proves("D-26")
-@async_test(30)
-async def test_a_client_s_own_rule_holds_also_where_it_cannot_be_asked(tmp_path: Path) -> None:
-    model = ScriptedModel(call("add", a=1, b=2), say("No."))
-    async with (
-        FaultyMCPServer() as server,
-        run_gateway(tmp_path, model, mcp={"sums": server}, mcp_output="portable") as stand,
-    ):
-        answer = await _ask(stand, tools=[_declared(require_approval="always")])
-        assert (answer["status"], _types(answer)[-1]) == ("completed", "message")
+        tools: Any = [_declared()]
+        first = await client.responses.create(model=MODEL, input="Go", tools=tools)
+        assert [item.type for item in first.output] == ["mcp_list_tools", "mcp_approval_request"]
         assert not server.calls()
+        yes: Any = {"type": "mcp_approval_response", "approval_request_id": first.output[1].id, "approve": True}
+        second = await client.responses.create(model=MODEL, input=[yes], tools=tools, previous_response_id=first.id)
+        assert [item.type for item in second.output] == ["mcp_call", "message"]
 
 
 @pytest.mark.proves("D-27")
@@ -308,7 +303,10 @@ async def test_a_server_that_a_request_names_by_address_is_not_dialled(tmp_path:
 @async_test(30)
 async def test_images_from_tools_reach_the_model(tmp_path: Path) -> None:
     model = ScriptedModel(call("image"), say("One pixel."))
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, model, mcp={"sums": server}, mcp_output="portable") as stand,
+    ):
         response = await _ask(stand)
         parts = [p for m in stand.model_requests[1]["messages"] if isinstance(m["content"], list) for p in m["content"]]
         urls = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
@@ -355,5 +353,5 @@ async def test_a_server_that_a_client_did_not_declare_is_not_called_even_if_the_
         offered = [tool["function"]["name"] for tool in stand.model_requests[0]["tools"]]
         assert "add" in offered
         answer = await _ask(stand, tools=[_declared(server_label="other", require_approval="never")])
-        assert "mcp_call" not in _types(answer)
+        assert [item["status"] for item in answer["output"] if item["type"] == "mcp_call"] == ["failed"]
         assert not sums.calls()

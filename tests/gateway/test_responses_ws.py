@@ -90,7 +90,10 @@ async def test_the_lanes_of_the_stock_package_each_get_their_own_events(tmp_path
 @async_test(30)
 async def test_a_socket_remembers_what_nobody_stores(tmp_path: Path) -> None:
     model = ScriptedModel([call("get_time"), call("add", a=1, b=2)], say("Noon, and 3."), say("Again."))
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, model, mcp={"sums": server}, mcp_output="portable") as stand,
+    ):
         async with connect(_address(stand)) as socket:
             first = await _turn(socket, input="Time? And 1 + 2?", store=False, tools=[GET_TIME])
             assert first[-1]["response"]["status"] == "requires_action"

@@ -128,7 +128,7 @@ async def test_a_stream_that_outlasts_the_limit_ends_incomplete_and_no_child_sta
         async with process_of(file) as served:
             body = {"model": "demo", "input": "hi", "stream": True}
             async with served.session.post(f"{served.url}/v1/responses", json=body) as answer:
-                while b"response.output_item.done" not in await answer.content.readline():
+                while b"response.mcp_call.in_progress" not in await answer.content.readline():
                     assert not answer.content.at_eof()
                 served.stop()
                 text = (await answer.content.read()).decode()

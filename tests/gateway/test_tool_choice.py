@@ -23,8 +23,8 @@ async def test_with_none_no_call_is_made_or_handed_out_though_the_model_asks(tmp
     async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         body = {"model": MODEL, "input": "Go", "tools": [FUNCTION], "tool_choice": "none"}
         _, response = await stand.send("POST", "/v1/responses", body)
-        assert [item["type"] for item in response["output"]] == ["function_call", "function_call_output", "message"]
-        assert "not allowed" in response["output"][1]["output"]
+        assert [item["type"] for item in response["output"]] == ["mcp_call", "message"]
+        assert "not allowed" in response["output"][0]["error"]["content"][0]["text"]
         assert not server.calls()
     assert [asked.get("tool_choice") for asked in stand.model_requests] == ["none", "none"]
 

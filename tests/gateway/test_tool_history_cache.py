@@ -106,9 +106,14 @@ async def test_clients_of_responses_that_drop_our_calls_lose_nothing_either(
 
 @pytest.mark.proves("D-25")
 @async_test(30)
-async def test_a_client_that_saw_our_calls_and_leaves_them_out_is_not_told_again(tmp_path: Path) -> None:
+async def test_a_client_that_saw_our_calls_in_the_portable_form_and_leaves_them_out_is_not_told_again(
+    tmp_path: Path,
+) -> None:
     model = ScriptedModel(call("add", a=1, b=2), call("get_time"), say("Noon."))
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, model, mcp={"sums": server}, mcp_output="portable") as stand,
+    ):
         body = {"model": MODEL, "input": [GO], "tools": [GET_TIME]}
         _, answer = await stand.send("POST", "/v1/responses", body)
         assert [item["type"] for item in answer["output"]] == ["function_call", "function_call_output", "function_call"]

@@ -66,6 +66,7 @@ MAX_SOCKET_SECONDS = 3_600.0
 # Durable runs of one gateway at once. Further ones wait for any gateway with free capacity.
 MAX_DURABLE_RUNS = 64
 
+MCPOutput = Literal["openai", "portable"]
 Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "EdDSA"]
 PublicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$")]
 
@@ -382,8 +383,13 @@ class GatewayFile(FileModel):
     One secret or a list: the first one encrypts, all of them decrypt. Several gateways share the same ones.
     Absent: generated once and stored beside the SQLite file; with another storage, valid until the gateway stops.
     """
-    mcp_output: Literal["auto", "openai", "portable"] = "auto"
-    """Form of calls to configured MCP servers in responses. `auto`: the one that the request or the client knows."""
+    mcp_output: MCPOutput = "openai"
+    """Form of the calls that the gateway runs, in responses.
+
+    `openai`: `mcp_call` items, which no client takes for calls of its own functions. `portable`: `function_call` and
+    `function_call_output` items, for clients that check the Open Responses contract. A request that declares an MCP
+    server gets `mcp_call` items in any case.
+    """
 
     @field_validator("seal_key", mode="before")
     @classmethod

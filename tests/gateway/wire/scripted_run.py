@@ -111,7 +111,7 @@ async def play_run(
         created_at=CREATED_AT,
         servers=declared,
         pending=pending,
-        **settings,
+        **{"mode": "portable", **settings},
     )
     log = EventLog()
     first = request.build_model_request(context, choice)

@@ -105,7 +105,7 @@ async def test_several_calls_of_client_functions_are_streamed_one_after_the_othe
 async def test_a_mixed_turn_shows_only_the_clients_call_and_requires_action() -> None:
     shelf = FakeExecutor(add=lambda a, b: str(a + b))
     model = ScriptedModel([call("add", a=1, b=2), call("ask_client")], say("Now I know."))
-    paused = await play_run(model, {"tools": [FUNCTION]}, executor=shelf)
+    paused = await play_run(model, {"tools": [FUNCTION]}, executor=shelf, client_kind="open_responses")
     keeps_the_contract(paused)
     assert [(item["type"], item["name"]) for item in paused.resource["output"]] == [("function_call", "ask_client")]
     assert (paused.resource["status"], paused.types[-1]) == ("requires_action", "response.completed")

@@ -7,6 +7,7 @@ request whose calls and outputs do not match is refused before a model is paid (
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from holodeck.gateway.continuation.approvals import error_output
@@ -54,20 +55,36 @@ def without_orphan_outputs(items: Iterable[Item]) -> list[Item]:
     return complete
 
 
-def without_resent_calls(items: Iterable[Item], context: Sequence[Item]) -> list[Item]:
-    """The items without calls that are in `context` already and have no output there.
+def without_resent_items(items: Sequence[Item], context: Sequence[Item]) -> list[Item]:
+    """The items without calls and outputs that are in `context` already.
 
-    LlamaIndex names the previous response and sends its calls again as well.
+    LlamaIndex names the previous response and sends its calls again as well, Semantic Kernel every call and output of
+    the conversation. An output that differs from the one in `context` is not removed: the request is refused for it.
     """
-    unanswered = {item.call_id: (item.name, item.arguments) for item in context if isinstance(item, FunctionCall)}
-    for item in context:
-        if isinstance(item, FunctionCallOutput):
-            unanswered.pop(item.call_id, None)
-    return [
-        item
+    calls = {item.call_id: (item.name, item.arguments) for item in context if isinstance(item, FunctionCall)}
+    unanswered = Counter(item.call_id for item in context if isinstance(item, FunctionCall))
+    outputs = {item.call_id: item for item in context if isinstance(item, FunctionCallOutput)}
+    unanswered.subtract(item.call_id for item in context if isinstance(item, FunctionCallOutput))
+    repeated = {
+        item.call_id
         for item in items
-        if not isinstance(item, FunctionCall) or unanswered.get(item.call_id) != (item.name, item.arguments)
-    ]
+        if isinstance(item, FunctionCallOutput)
+        and unanswered[item.call_id] == 0
+        and item.call_id in outputs
+        and _is_same_output(item, outputs[item.call_id])
+    }
+
+    def is_resent(item: Item) -> bool:
+        if isinstance(item, FunctionCall):
+            is_known = calls.get(item.call_id) == (item.name, item.arguments)
+            return is_known and (unanswered[item.call_id] > 0 or item.call_id in repeated)
+        return isinstance(item, FunctionCallOutput) and item.call_id in repeated
+
+    return [item for item in items if not is_resent(item)]
+
+
+def _is_same_output(one: FunctionCallOutput, other: FunctionCallOutput) -> bool:
+    return (one.content, one.is_error) == (other.content, other.is_error)
 
 
 def check_answered(items: Sequence[Item], *, pending: Collection[FunctionCall], param: str = "input") -> None:

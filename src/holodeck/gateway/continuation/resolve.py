@@ -26,7 +26,7 @@ from holodeck.gateway.continuation.approvals import (
 from holodeck.gateway.continuation.call_outputs import (
     check_answered,
     without_orphan_outputs,
-    without_resent_calls,
+    without_resent_items,
 )
 from holodeck.gateway.continuation.conversation_lock import (
     ConversationContext,
@@ -96,8 +96,8 @@ class Continuation:
 
     def apply_to(self, request: ResponseRequest) -> None:
         """Complete the request's own input: calls that the client did not see, and outputs of refused calls."""
-        if self.context and any(isinstance(item, FunctionCall) for item in request.input.items):
-            request.input.items = without_resent_calls(request.input.items, self.context)
+        if self.context and any(isinstance(item, FunctionCall | FunctionCallOutput) for item in request.input.items):
+            request.input.items = without_resent_items(request.input.items, self.context)
         insert_paused_calls(request.input, self.paused_calls)
         insert_outputs(request.input, self.inline_outputs)
 

@@ -30,7 +30,7 @@ from holodeck.gateway.wire.request.body import ResponseRequest, read_request
 from holodeck.gateway.wire.request.parsed_input import find_nothing
 from holodeck.gateway.wire.request.tool_search import add_found_tools
 from holodeck.gateway.wire.response.sent_events import SentEvents
-from holodeck.gateway.wire.response.writer import ResponseWriter, client_runs_every_function_call
+from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import tracing
 from holodeck.lib.errors import ExecutionError, StorageError
 from holodeck.lib.ids import new_id
@@ -65,8 +65,7 @@ class ResponseBuilder:
         self._store = store
         self._seal_keys = seal_keys
         self._continuations = continuations
-        output = run_builder.config.mcp_output
-        self._output_mode = None if output == "auto" else output
+        self._mcp_output = run_builder.config.mcp_output
 
     async def build(
         self,
@@ -123,7 +122,7 @@ class ResponseBuilder:
         continuation = Continuation.from_json(rebuild_input["before"])
         continuation.apply_to(request)
         sent = await self._store.read_events(response_id, caller.id) or []
-        client_kind = rebuild_input.get("dialect", "openai")
+        client_kind: ClientKind = "open_responses" if rebuild_input.get("dialect") == "open_responses" else "openai"
         return await self._build_live_run(
             request, caller, continuation, response_id, client_kind=client_kind, stored=record, sent_events=sent
         )
@@ -226,7 +225,7 @@ class ResponseBuilder:
             continuation=continuation,
             servers=prepared.servers,
             is_rebuilt=stored is not None,
-            drops_tool_calls=client_runs_every_function_call(self._output_mode, client_kind),
+            drops_tool_calls=self._mcp_output == "openai",
             socket_history=socket_history,
             claim=claim,
             in_flight=self._in_flight,
@@ -257,7 +256,7 @@ class ResponseBuilder:
             response_id=prepared.request.run_id,
             created_at=time.time() if stored is None else stored.created_at,
             model=prepared.backend.name,
-            mode=self._output_mode,
+            mode=self._mcp_output,
             servers=prepared.servers,
             pending=prepared.request.pending,
             approved=continuation.decisions.approved,

@@ -19,7 +19,6 @@ from holodeck.gateway.mcp.request_server_policy import RequestServerPolicy
 from holodeck.gateway.mcp.request_servers import RequestServers
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.request.json_fields import refuse
-from holodeck.gateway.wire.response.writer import can_answer_approvals
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.record import record
 from holodeck.models.gateway import GatewayFile
@@ -108,7 +107,7 @@ class RunBuilder:
             request.tools.declarations,
             pool=self.pool,
             caller_id=caller_id,
-            can_request_approval=can_request_approval and can_answer_approvals(request, self.config.mcp_output),
+            can_request_approval=can_request_approval and request.has_mcp_declarations,
             approved=continuation.decisions.approved,
             calls_with_unknown_outcome=continuation.calls_with_unknown_outcome,
         )

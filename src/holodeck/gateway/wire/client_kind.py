@@ -9,24 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-ClientKind = Literal["openai", "openai_agents", "open_responses"]
-"""`openai_agents` is OpenAI's contract, for programs that run every `function_call` as a function of their own."""
+ClientKind = Literal["openai", "open_responses"]
 REASONING_EVENT_NAMES: dict[ClientKind, str] = {
     "openai": "response.reasoning_text",
-    "openai_agents": "response.reasoning_text",
     "open_responses": "response.reasoning",
 }
-# Parts of the User-Agent of OpenAI's Agents SDK, Vercel's AI SDK, LangChain for JavaScript, Codex and Pydantic AI.
-_AGENT_NAMES = ("Agents/", "ai-sdk/", "langchainjs-openai/", "codex_", "pydantic-ai/")
+# Parts of the User-Agent of programs that know OpenAI's events and may send no `x-stainless-lang`.
+_OPENAI_NAMES = ("OpenAI/", "codex_", "ai-sdk/")
 _EVENT_PREFIXES = {kind: f'{{"type":"{name}.'.encode() for kind, name in REASONING_EVENT_NAMES.items()}
 
 
 def detect_client_kind(headers: Mapping[str, str]) -> ClientKind:
     """Detect the client kind from request headers, whose names are in lower case."""
     agent = headers.get("user-agent", "")
-    if any(name in agent for name in _AGENT_NAMES):
-        return "openai_agents"
-    return "openai" if "x-stainless-lang" in headers or "OpenAI/" in agent else "open_responses"
+    is_openai = "x-stainless-lang" in headers or any(name in agent for name in _OPENAI_NAMES)
+    return "openai" if is_openai else "open_responses"
 
 
 def adapt_events(events: Sequence[bytes], client_kind: ClientKind) -> list[bytes]:

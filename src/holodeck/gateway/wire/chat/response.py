@@ -135,7 +135,7 @@ class ChatWriter:
 
     def _finish_run(self, result: RunResult) -> None:
         self._usage = result.usage
-        ending = ending_of(result, needs_only_approval=False)
+        ending = ending_of(result, is_pause_completed=False)
         if ending.error is not None or ending.status == "cancelled":
             error = ending.error or {"code": "cancelled", "message": "The run was cancelled."}
             self.error = {"type": ending.error_type, "param": None, **error}

@@ -20,6 +20,7 @@ from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse
 from holodeck.gateway.wire.request.parsed_input import ApprovalAnswer, Input
 from holodeck.gateway.wire.request.tools import TOOL_SEARCH, model_tool_name, read_found_tools, text_to_arguments
 from holodeck.gateway.wire.sealed_calls import read_sealed_call
+from holodeck.lib.call_errors import RESPONSE_ENDED_DURING
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MAX_CALL_ID_CHARS, MAX_INPUT_TEXT_CHARS, MAX_TOOL_NAME_CHARS
 from holodeck.models.content import TextContent
@@ -30,8 +31,11 @@ _RESPONSES_PROVIDER_KEY = "responses"
 MESSAGE_ROLES = ("user", "assistant", "system", "developer")
 ITEM_STATUSES = ("in_progress", "completed", "incomplete")
 MCP_STATUSES = (*ITEM_STATUSES, "calling", "failed")
-_UNKNOWN_RESULT = "This call has been run. What came of it is not known here."
-_NO_RESULT = "This call came to no result."
+# What a model gets for an `mcp_call` that has neither output nor error, by its status. Others were interrupted.
+_TEXTS_WITHOUT_OUTPUT = {
+    "completed": "This call has been run. What came of it is not known here.",
+    "failed": "This call came to no result.",
+}
 _NO_PROGRAMS = "This gateway runs no programs that call tools."
 
 
@@ -230,7 +234,7 @@ def _read_mcp_call(fields: JSONFields, into: Input) -> None:
     output, error = fields.get_text("output"), fields.pop("error")
     text = output if error is None else _error_text(error)
     if text is None:
-        text, error = _UNKNOWN_RESULT if status == "completed" else _NO_RESULT, True
+        text, error = _TEXTS_WITHOUT_OUTPUT.get(status or "", RESPONSE_ENDED_DURING), True
     content = (TextContent(text=text),)
     into.items += [
         call,

@@ -114,13 +114,13 @@ def usage_to_json(usage: Usage) -> dict[str, Any]:
     }
 
 
-def ending_of(result: RunResult, *, needs_only_approval: bool) -> Ending:
-    """The ending of a run. One with only approvals pending is completed: the requests for them are its answer."""
+def ending_of(result: RunResult, *, is_pause_completed: bool) -> Ending:
+    """The ending of a run. `is_pause_completed`: a run with pending calls has the status `completed`."""
     match result.status:
         case "completed":
             return Ending(status="completed", event="response.completed")
         case "requires_action":
-            status = "completed" if needs_only_approval else "requires_action"
+            status = "completed" if is_pause_completed else "requires_action"
             return Ending(status=status, event="response.completed")
         case "incomplete":
             return Ending(status="incomplete", event="response.incomplete", incomplete=result.cause or "max_turns")

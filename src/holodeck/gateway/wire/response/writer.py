@@ -7,7 +7,7 @@ were emitted: its output has exactly the items that a client of the stream has s
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 
@@ -34,28 +34,8 @@ from holodeck.models.events import (
     ToolStarted,
     TurnStarted,
 )
+from holodeck.models.gateway import MCPOutput
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
-
-MCPItemsMode = Literal["portable", "openai"]
-"""The form of calls of MCP servers: `function_call` items, or OpenAI's `mcp_call` items."""
-
-
-def can_answer_approvals(request: ResponseRequest, mode: MCPItemsMode | Literal["auto"] | None) -> bool:
-    """True when the client can answer approval requests: it declares MCP servers, or the mode says so."""
-    return request.has_mcp_declarations if mode in (None, "auto") else mode == "openai"
-
-
-def needs_openai_items(request: ResponseRequest, mode: MCPItemsMode | None, client_kind: ClientKind) -> bool:
-    """True when calls of MCP servers appear as `mcp_call` items.
-
-    A client that runs every `function_call` itself needs them: it does not have the functions of MCP servers.
-    """
-    return client_runs_every_function_call(mode, client_kind) or can_answer_approvals(request, mode)
-
-
-def client_runs_every_function_call(mode: MCPItemsMode | None, client_kind: ClientKind) -> bool:
-    """True when no call that the gateway runs may be a `function_call` item, not even one without an MCP server."""
-    return mode == "openai" or (mode is None and client_kind == "openai_agents")
 
 
 class ResponseWriter:
@@ -68,7 +48,7 @@ class ResponseWriter:
         response_id: str,
         created_at: float,
         model: str = "",
-        mode: MCPItemsMode | None = None,
+        mode: MCPOutput = "openai",
         servers: DeclaredServers | None = None,
         pending: Sequence[FunctionCall] = (),
         approved: Collection[str] = (),
@@ -93,7 +73,7 @@ class ResponseWriter:
             model=model or request.model or "",
             client_kind=client_kind,
         )
-        self._servers = servers if needs_openai_items(request, mode, client_kind) else None
+        self._servers = servers if mode == "openai" or request.has_mcp_declarations else None
         self._listed_servers: Collection[str] | None = (
             request.input.tool_lists if listed_servers is None else listed_servers
         )
@@ -107,11 +87,10 @@ class ResponseWriter:
             servers=self._servers,
             pending=pending,
             approved=approved,
-            default_label=(model or request.model or "")
-            if client_runs_every_function_call(mode, client_kind)
-            else None,
+            default_label=(model or request.model or "") if mode == "openai" else None,
             seal=seal,
         )
+        self._knows_openai_statuses_only = client_kind == "openai" and not request.has_mcp_declarations
         self.is_silent = is_silent
         self.is_stored = request.store
         self._is_durable = is_durable
@@ -218,7 +197,10 @@ class ResponseWriter:
         self._text_items.close_incomplete()
         self._call_items.close_incomplete()
         needs_approval = self._call_items.request_approvals(result.pending)
-        ending = ending_of(result, needs_only_approval=needs_approval and not self._call_items.has_client_calls)
+        # Only approvals are pending: the requests for them are the answer.
+        needs_only_approval = needs_approval and not self._call_items.has_client_calls
+        # OpenAI's packages know no `requires_action`; Semantic Kernel polls a response until it has another status.
+        ending = ending_of(result, is_pause_completed=needs_only_approval or self._knows_openai_statuses_only)
         self._write_ending(ending, result)
 
     def _write_ending(self, ending: Ending, result: RunResult) -> None:
