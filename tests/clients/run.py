@@ -1,0 +1,169 @@
+"""Clients that others wrote, unchanged, against `holodeck serve` with its default settings: `make clients`.
+
+Each client of `clients.toml` has an environment of its own in `.cache/clients`, made once. It gets the questions of
+`scripted_conversation.py`, plain and streamed, with a function of its own beside the operator's MCP tool; a table shows
+which of its answers were right. `make clients CLIENTS="codex langchain"` takes those whose names contain such a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from asyncio.subprocess import PIPE
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from clients.scripted_conversation import EXPECTED, MODEL, QUESTIONS, run_scripted_gateway
+from interprocess_lock import interprocess_lock
+
+HERE = Path(__file__).parent
+PROGRAMS = HERE / "programs"
+CACHE = HERE.parents[1] / ".cache" / "clients"
+UV = Path(sys.executable).with_name("uv")
+MAX_SECONDS = 300.0  # for all questions of one client; Codex starts a process for each
+
+
+@dataclass(frozen=True, kw_only=True)
+class Client:
+    """One client: its packages, and the program that uses it."""
+
+    name: str
+    program: str
+    python: tuple[str, ...] = ()
+    node: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """The environment; clients with the same packages share it."""
+        packages = " ".join(self.python or self.node)
+        slug = re.sub(r"[^a-z0-9]+", "-", packages.lower()).strip("-")[:40]
+        return CACHE / f"{slug}-{hashlib.sha256(packages.encode()).hexdigest()[:8]}"
+
+    @property
+    def command(self) -> list[str]:
+        """The command line of the program, without its arguments."""
+        if self.python:
+            return [str(self.folder / "bin" / "python"), str(PROGRAMS / self.program)]
+        if self.program.endswith(".py"):
+            return [sys.executable, str(PROGRAMS / self.program)]
+        return [_find_node(), str(self.folder / self.program)]
+
+
+def read_clients() -> list[Client]:
+    """The clients of `clients.toml`."""
+    listed = tomllib.loads((HERE / "clients.toml").read_text())["client"]
+    return [
+        Client(
+            name=each["name"],
+            program=each["program"],
+            python=tuple(each.get("python", ())),
+            node=tuple(each.get("node", ())),
+        )
+        for each in listed
+    ]
+
+
+def install(client: Client) -> None:
+    """Make the environment of a client, unless it is there. Raises `CalledProcessError` when that fails."""
+    with interprocess_lock(f"client-{client.folder.name}"):
+        mark = client.folder / ".ready"
+        if not mark.exists():
+            if client.python:
+                _run(UV, "venv", "--quiet", "--clear", "--python", sys.executable, client.folder)
+                _run(UV, "pip", "install", "--quiet", "--python", client.folder / "bin" / "python", *client.python)
+            else:
+                client.folder.mkdir(parents=True, exist_ok=True)
+                _run("npm", "install", "--no-audit", "--no-fund", "--silent", *client.node, cwd=client.folder)
+            mark.touch()
+        if client.node:
+            # Node looks for packages beside the program.
+            for program in PROGRAMS.glob("*.mjs"):
+                shutil.copy(program, client.folder)
+
+
+async def run_program(
+    command: Sequence[str], base_url: str, environ: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The answers of a program to all questions. One that fails has its error as the only answer."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        base_url,
+        MODEL,
+        *QUESTIONS,
+        stdout=PIPE,
+        stderr=PIPE,
+        env={**os.environ, "NODE_NO_WARNINGS": "1", **(environ or {})},
+    )
+    try:
+        async with asyncio.timeout(MAX_SECONDS):
+            out, err = await process.communicate()
+    except TimeoutError:
+        return {"": f"did not end in {MAX_SECONDS:.0f} s"}
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        return {"": err.decode().strip().splitlines()[-1]}
+    answers: dict[str, str] = json.loads(out.splitlines()[-1])
+    return answers
+
+
+def wrong_answers(answers: dict[str, str]) -> dict[str, str]:
+    """What was not answered as expected, by question."""
+    if "" in answers:
+        return answers
+    return {question: answers.get(question, "") for question in EXPECTED if answers.get(question) != EXPECTED[question]}
+
+
+async def _try_client(client: Client) -> dict[str, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        async with run_scripted_gateway(Path(folder)) as base_url:
+            environ = {"CLIENT_FOLDER": str(client.folder)}
+            return wrong_answers(await run_program(client.command, base_url, environ))
+
+
+def _find_node() -> str:
+    node = shutil.which("node")
+    if node is None:
+        sys.exit("Half of the clients are npm packages. Install Node.js (it brings npm).")
+    return node
+
+
+def _run(*command: Path | str, cwd: Path | None = None) -> None:
+    subprocess.run([str(part) for part in command], check=True, cwd=cwd, stderr=subprocess.PIPE)
+
+
+def main(words: list[str]) -> int:
+    """Try the clients and print the table. 1 if one was wrong, or could not be installed."""
+    clients = [each for each in read_clients() if not words or any(word.lower() in each.name.lower() for word in words)]
+    rows: list[tuple[str, str]] = []
+    for client in clients:
+        print(f"==> {client.name}", flush=True)
+        try:
+            install(client)
+        except subprocess.CalledProcessError as error:
+            rows.append((client.name, f"not installed: {error.stderr.decode().strip().splitlines()[-1]}"))
+            continue
+        wrong = asyncio.run(_try_client(client))
+        for question, answer in wrong.items():
+            print(f"    {question or 'program'}: {answer!r}")
+        rows.append((client.name, f"{len(EXPECTED) - len(wrong)} of {len(EXPECTED)}" if "" not in wrong else "failed"))
+    width = max(len(name) for name, _ in rows)
+    print(f"\n{'client':{width}}  right answers")
+    for name, result in rows:
+        print(f"{name:{width}}  {result}")
+    return 0 if all(result == f"{len(EXPECTED)} of {len(EXPECTED)}" for _, result in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
