@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from holodeck.runtime import read_agent, read_gateway
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-README = (EXAMPLES.parent / "README.md").read_text()
 MODELS: dict[str, type[BaseModel]] = {"agent": Agent, "gateway": GatewayFile, "config": SharedSettings}
 
 
@@ -60,12 +58,6 @@ def _accepts(schema: dict[str, Any], text: str) -> bool:
 @pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("agent.yaml")), ids=lambda path: path.parent.name)
 def test_the_shipped_examples_fit(schema: dict[str, Any], path: Path) -> None:
     jsonschema_rs.validate(schema, yaml.safe_load(path.read_text()))
-
-
-@pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", README, re.DOTALL))
-def test_the_files_of_the_readme_fit(schemas: dict[str, dict[str, Any]], block: str) -> None:
-    kind = "gateway" if block.startswith("# gateway.yaml") else "agent"
-    jsonschema_rs.validate(schemas[kind], yaml.safe_load(block))
 
 
 def test_the_files_of_the_deployment_fit(schemas: dict[str, dict[str, Any]]) -> None:
