@@ -133,3 +133,9 @@ def test_no_other_command_is_ever_accepted(folder: AgentFolder, command: str) ->
     (problem,) = folder.load_errors(agent_with_tool(f"command: '{command}'", "server: x"))
     assert problem.message == f"Invalid command '{command}'. Supported commands: npx, uvx, docker"
     assert problem.fix
+
+
+@pytest.mark.parametrize("value", ["[write_file]", "true"])
+def test_an_approval_in_a_wrong_form_says_how_to_name_tools(folder: AgentFolder, value: str) -> None:
+    (problem,) = folder.load_errors(agent_with_tool(*STDIO, f"approval: {value}"))
+    assert "approval: {always: [write_file]}" in problem.fix

@@ -27,6 +27,8 @@ from holodeck.models.tool import TOOL_TYPES
 
 Model = TypeVar("Model", bound=BaseModel)
 
+# The fix for a key that takes a mapping besides its choices, which are all that the message names.
+_OTHER_FORMS: Mapping[str, str] = {"approval": "For some tools only, write 'approval: {always: [write_file]}'."}
 _SHAPES: Mapping[str, str] = {
     "string_type": "must be text",
     "string_too_short": "must not be empty",
@@ -149,7 +151,8 @@ def _describe_error(kind: str, message: str, context: Mapping[str, Any], path: K
     if kind in {"literal_error", "enum"}:
         expected = str(context.get("expected", "")).replace("'", "").replace(" or ", ", ")
         choice = closest_match(value, expected.split(", ")) if isinstance(value, str) else None
-        return f"{quoted} must be one of: {expected}", f"Did you mean '{choice}'?" if choice else ""
+        fix = f"Did you mean '{choice}'?" if choice else _OTHER_FORMS.get(name, "")
+        return f"{quoted} must be one of: {expected}", fix
     if kind.endswith("_in_variable") or kind == "encoding":
         return f"{quoted}: {message}" if kind != "encoding" else message, ""
     return f"{quoted} is not valid", ""

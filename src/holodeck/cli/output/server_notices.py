@@ -74,6 +74,7 @@ class ServerNotices(logging.Handler):
             case (
                 "mcp.unmatched_pattern"
                 | "mcp.variables_withheld"
+                | "model.answer_does_not_fit"
                 | "model.slow"
                 | "process.out_of_files"
                 | "storage.waiting"

@@ -101,7 +101,8 @@ class FormatEnforcer(ModelWrapper):
                 buffered[-1][-1] = replace(answer, usage=usage)
                 break
             # Without the reason: it quotes the answer, and the log has no content of conversations.
-            log.warning("model.answer_does_not_fit", model=self.name, attempt=attempt)
+            notice = f"The answer of {self.name} does not fit the format (attempt {attempt})."
+            log.warning("model.answer_does_not_fit", model=self.name, attempt=attempt, notice=notice)
             correction = text_message("user", _CORRECTION.format(reason=reason))
             corrected = replace(request, items=(*request.items, *answer.items, correction))
         else:
