@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from agent_folder import AgentFolder
-from canary import run_canary
+from forbidden_listener import run_canary
 
 from holodeck.lib.json.schema import MAX_SCHEMA_BYTES, MAX_SCHEMA_NODES
 from holodeck.models.llm import Provider

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from async_tests import async_test
-from canary import Canary, run_canary
 from child_processes import running_children
+from forbidden_listener import Canary, run_canary
 from gateway.described_server import DescribedServer
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 

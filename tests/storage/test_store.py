@@ -19,7 +19,7 @@ from async_tests import async_test
 from holodeck.lib.errors import StorageError
 from holodeck.storage.base import Conversation, ConversationItem, ResponseStore, StoredResponse
 from holodeck.storage.factory import open_store
-from holodeck.storage.item_search import MAX_SEARCHED_BYTES
+from holodeck.storage.items_by_id import MAX_SEARCHED_BYTES
 from holodeck.storage.migrations import MIGRATIONS
 from holodeck.storage.sqlite.store import SQLiteStore
 

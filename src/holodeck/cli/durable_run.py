@@ -13,9 +13,9 @@ from contextlib import suppress
 import click
 
 from holodeck.cli.interruptible import run_interruptible
-from holodeck.cli.load_agent import open_agent
-from holodeck.cli.output.show_run import OutputFormat, print_run
+from holodeck.cli.output.run_printer import OutputFormat, print_run
 from holodeck.cli.output.terminal import Terminal
+from holodeck.cli.terminal_agent import open_agent
 from holodeck.config.agent_loader import LoadedAgent
 from holodeck.durable_runs.local_state import LocalState, find_local_state
 from holodeck.durable_runs.records import RunInput, RunRecord, RunStore, file_digest

@@ -149,7 +149,7 @@ class ResponseStore(Protocol):
     async def find_responses_containing(self, ids: Collection[str], caller_id: str) -> list[tuple[bytes, bytes]]:
         """The resource and the input of the caller's newest response that contains each of these item ids.
 
-        The search covers a bounded number of the caller's latest responses: see `item_search`.
+        The search covers a bounded number of the caller's latest responses: see `items_by_id`.
         """
         ...
 

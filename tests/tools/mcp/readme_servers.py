@@ -48,7 +48,7 @@ READY = (
     # npm
     ("npx @playwright/mcp@latest --headless --browser=chrome --caps vision", ""),
     ("npx -y @playwright/mcp@0.0.32 --user-data-dir=/home/u/profile --config path/to/config.json", ""),
-    ("npx -y chrome-devtools-mcp@latest --channel=canary --isolated=true", ""),
+    ("npx -y chrome-devtools-mcp@latest --channel=forbidden_listener --isolated=true", ""),
     ("npx -y @upstash/context7-mcp@latest --api-key KEY", "DEFAULT_MINIMUM_TOKENS"),
     ("npx -y exa-mcp-server --tools=web_search_exa,crawling", "EXA_API_KEY"),
     ("npx -y tavily-mcp@0.1.2", "TAVILY_API_KEY"),

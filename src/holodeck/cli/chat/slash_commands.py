@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holodeck.cli.chat.conversation import ChatHistory, save_transcript
+from holodeck.cli.chat.history import ChatHistory, save_transcript
 from holodeck.cli.output.server_notices import ServerNotices
 from holodeck.cli.output.terminal import Screen
 from holodeck.lib.errors import HoloDeckError, MCPError

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holodeck.cli.chat.conversation import ChatHistory
+from holodeck.cli.chat.history import ChatHistory
 from holodeck.cli.chat.line_reader import EditorReader, LineReader, PipeReader
 from holodeck.cli.chat.slash_commands import QuitChatError, SlashCommands
 from holodeck.cli.interruptible import run_interruptible
-from holodeck.cli.load_agent import open_agent, read_and_warn
 from holodeck.cli.output import stdin
 from holodeck.cli.output.follow_run import Follower
 from holodeck.cli.output.terminal import Terminal
+from holodeck.cli.terminal_agent import open_agent, read_and_warn
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, LoadedAgent
 from holodeck.models.events import RunResult
 from holodeck.models.items import Message, text_message

@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 
 from holodeck.cli.interruptible import run_interruptible
-from holodeck.cli.load_agent import open_agent, read_and_warn
-from holodeck.cli.output.show_run import EXIT_CODES, OutputFormat, parse_output_format, print_run
+from holodeck.cli.output.run_printer import EXIT_CODES, OutputFormat, parse_output_format, print_run
 from holodeck.cli.output.terminal import Terminal
+from holodeck.cli.terminal_agent import open_agent, read_and_warn
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, LoadedAgent
 from holodeck.lib.limits import MAX_MAX_TURNS, MAX_QUESTION_BYTES, MIB
 from holodeck.lib.record import record

@@ -16,11 +16,11 @@ import click
 
 from holodeck.cli.commands.case_verdict import CallRecorder, Outcome, Verdict
 from holodeck.cli.interruptible import run_interruptible
-from holodeck.cli.load_agent import open_agent, read_and_warn
 from holodeck.cli.output.events_json import json_text, to_plain_data
 from holodeck.cli.output.follow_run import Follower
 from holodeck.cli.output.run_lines import format_duration
 from holodeck.cli.output.terminal import Terminal
+from holodeck.cli.terminal_agent import open_agent, read_and_warn
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, LoadedAgent
 from holodeck.lib.errors import ExecutionError
 from holodeck.lib.escape import escape_unprintable, one_line

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holodeck.cli.output.help_topics import print_topic, topic_of_problems
+from holodeck.cli.output.error_topics import print_topic, topic_of_problems
 from holodeck.lib.errors import Problem
 from holodeck.lib.escape import escape_unprintable
 

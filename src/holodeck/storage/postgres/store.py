@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, POSTGRES_TIMEOUT
-from holodeck.storage import item_search
+from holodeck.storage import items_by_id
 from holodeck.storage.base import (
     Conversation,
     ConversationContents,
@@ -180,8 +180,8 @@ class PostgresStore:
 
     async def find_responses_containing(self, ids: Collection[str], caller_id: str) -> list[tuple[bytes, bytes]]:
         async def find(db: Connection) -> list[tuple[bytes, bytes]]:
-            search = item_search.ItemSearch(ids)
-            chosen = item_search.choose_newest(map(tuple, await db.fetch(item_search.READ_SIZES, caller_id)))
+            search = items_by_id.ItemSearch(ids)
+            chosen = items_by_id.choose_newest(map(tuple, await db.fetch(items_by_id.READ_SIZES, caller_id)))
             while chosen and not search.is_complete:
                 batch, chosen = chosen[:SEARCH_BATCH], chosen[SEARCH_BATCH:]
                 texts = {row[0]: (row[1], row[2]) for row in await db.fetch(_SELECT_TEXTS, batch)}

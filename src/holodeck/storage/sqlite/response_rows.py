@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
 
-from holodeck.storage import item_search
+from holodeck.storage import items_by_id
 from holodeck.storage.base import StoredResponse
 from holodeck.storage.sql import conversations, in_progress
 from holodeck.storage.sql.in_progress import IS_UNFINISHED, for_sqlite
@@ -85,9 +85,9 @@ def read_context(db: sqlite3.Connection, response_id: str, caller_id: str, max_b
 
 def find_responses_containing(
     db: sqlite3.Connection, ids: Collection[str], caller_id: str
-) -> list[item_search.ResponseTexts]:
-    search = item_search.ItemSearch(ids)
-    for response_id in item_search.choose_newest(db.execute(for_sqlite(item_search.READ_SIZES), (caller_id,))):
+) -> list[items_by_id.ResponseTexts]:
+    search = items_by_id.ItemSearch(ids)
+    for response_id in items_by_id.choose_newest(db.execute(for_sqlite(items_by_id.READ_SIZES), (caller_id,))):
         texts = db.execute(_SELECT_TEXTS, (response_id,)).fetchone()
         if texts is not None:
             search.search_response(*(check_json(text, response_id) for text in texts))

@@ -7,9 +7,9 @@ import os
 import click
 
 from holodeck.cli.durable_run import resume_run
-from holodeck.cli.load_agent import read_and_warn
-from holodeck.cli.output.show_run import EXIT_CODES, parse_output_format
+from holodeck.cli.output.run_printer import EXIT_CODES, parse_output_format
 from holodeck.cli.output.terminal import Terminal
+from holodeck.cli.terminal_agent import read_and_warn
 from holodeck.durable_runs.local_state import find_local_state
 from holodeck.durable_runs.records import RunRecord, RunStore
 from holodeck.lib.errors import ExecutionError
