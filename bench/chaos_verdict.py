@@ -118,9 +118,13 @@ def _stream_problems(final: Mapping[str, Any], events: Sequence[Event]) -> list[
         problems.append(f"the stream is numbered {numbers}")
     if not events or events[-1].get("response") != final:
         problems.append(f"the stream does not end with the response but with {events[-1]['type'] if events else None}")
-    done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
-    if done != final.get("output"):
-        places = [event["output_index"] for event in events if event["type"] == "response.output_item.done"]
+    # Calls of one turn end in any order.
+    done = sorted(
+        ((event["output_index"], event["item"]) for event in events if event["type"] == "response.output_item.done"),
+        key=lambda pair: pair[0],
+    )
+    if [item for _, item in done] != final.get("output"):
+        places = [place for place, _ in done]
         problems.append(f"the items done in the stream are at {places}; the response has {len(final['output'])}")
     return problems
 

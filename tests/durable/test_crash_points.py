@@ -16,8 +16,8 @@ from holodeck.testing.model.script import Turn
 SECONDS = 600.0
 PAUSE = 1.5  # longer than the stream waits before more of it is written, and than a quick call takes
 
-SENT = "response.output_item.done 5"
-"""The calls of the second turn are told."""
+SENT = "response.mcp_call.in_progress 3"
+"""The calls of the second turn are in the stream."""
 
 QUIET = [
     *("submit 1 after", "turn 1 before", "turn 1 done", "turn 1 after"),

@@ -109,7 +109,7 @@ def in_conversation(point: str) -> CrashCase:
     async def then(served: GatewayProcess, survivor: SurvivedResponse) -> None:
         _, listed, _ = await served.send("GET", f"/v1/conversations/{made[0]}/items?order=asc&limit=100")
         kinds = [item["type"] for item in listed["data"]]
-        assert kinds == ["message", "function_call", "function_call_output", "message"]
+        assert kinds == ["message", "mcp_call", "message"]
         assert [item["id"] for item in listed["data"][1:]] == [item["id"] for item in survivor.response["output"]]
 
     return CrashCase(name=name, point=point, script=calls(name, "one"), prepare=first, inspect=then)

@@ -114,7 +114,7 @@ async def test_a_call_under_way_when_its_gateway_died_is_not_made_again(
                 given: Any = [answer_get_time(first)] if is_answered else "Something else"
                 status, second, _ = await gateway.create_response(**here, input=given)
                 assert status == 200, second
-                assert output_types(second) == ["function_call", "function_call_output", "message"]
+                assert output_types(second) == ["mcp_call", "message"]
                 words = {m["tool_call_id"]: m["content"] for m in _messages(scripted) if m["role"] == "tool"}
                 assert [UNKNOWN in word for word in words.values()].count(True) == 1
                 assert len(words) == 2
