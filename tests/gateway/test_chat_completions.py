@@ -8,12 +8,14 @@ from typing import Any
 import openai
 import pytest
 from async_tests import async_test
+from gateway.conversation_client import last_model_messages
 from gateway.running_gateway import MODEL, run_gateway
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.model.script import cut, status, think
 
 GET_TIME: Any = {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object"}}}
+GET_PLACE: Any = {"type": "function", "function": {"name": "get_place", "parameters": {"type": "object"}}}
 HELLO: Any = [{"role": "user", "content": "Hello"}]
 
 
@@ -42,12 +44,11 @@ async def test_tools_of_the_gateway_are_used_by_clients_of_the_older_api(tmp_pat
 @pytest.mark.proves("D-25", "004:FR-010")
 @async_test(30)
 async def test_functions_of_the_client_come_back_as_tool_calls(tmp_path: Path) -> None:
-    model = ScriptedModel([call("get_time"), call("add", a=1, b=2)], say("Noon."))
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+    model = ScriptedModel(call("get_time"), say("Noon."))
+    async with run_gateway(tmp_path, model) as stand:
         client = await stand.openai_client()
         first = await client.chat.completions.create(model=MODEL, messages=HELLO, tools=[GET_TIME])
         assert first.choices[0].finish_reason == "tool_calls"
-        assert not server.calls(), "nobody could tell the model what came of it, so it would ask for it again"
         (asked,) = first.choices[0].message.tool_calls or []
         said: Any = first.choices[0].message.model_dump(exclude_none=True)
         told: Any = {"role": "tool", "tool_call_id": asked.id, "content": "noon"}
@@ -56,6 +57,75 @@ async def test_functions_of_the_client_come_back_as_tool_calls(tmp_path: Path) -
         with pytest.raises(openai.BadRequestError, match="No tool output found") as refused:
             await client.chat.completions.create(model=MODEL, messages=[*HELLO, said], tools=[GET_TIME])
         assert refused.value.param == "messages"
+
+
+async def ask(client: openai.AsyncOpenAI, messages: list[Any], *, is_streamed: bool) -> Any:
+    """The message of one completion, which may call two functions."""
+    asked: Any = {"model": MODEL, "messages": messages, "tools": [GET_TIME, GET_PLACE]}
+    if not is_streamed:
+        completion = await client.chat.completions.create(**asked)
+        return completion.choices[0].message
+    async with client.chat.completions.stream(**asked) as stream:
+        return (await stream.get_final_completion()).choices[0].message
+
+
+def run_functions(message: Any) -> list[Any]:
+    """The message again, with the results of the client's functions, the last one first."""
+    results = {"get_time": "noon", "get_place": "Rome"}
+    outputs = [
+        {"role": "tool", "tool_call_id": made.id, "content": results[made.function.name]} for made in message.tool_calls
+    ]
+    return [message.model_dump(exclude_none=True), *reversed(outputs)]
+
+
+@pytest.mark.proves("D-25", "D-16")
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["plain", "streamed"])
+@async_test(30)
+async def test_tools_of_the_gateway_and_functions_of_the_client_are_called_in_one_turn(
+    tmp_path: Path, is_streamed: bool
+) -> None:
+    mixed = [call("add", a=1, b=2), call("get_time"), call("echo", text="hi"), call("get_place")]
+    model = ScriptedModel(call("add", a=2, b=2), mixed, say("Noon."), say("Noon."), say("Bye."), chunk=3)
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+        client = await stand.openai_client()
+        first = await ask(client, HELLO, is_streamed=is_streamed)
+        assert [made.function.name for made in first.tool_calls] == ["get_time", "get_place"]
+        messages = [*HELLO, *run_functions(first)]
+        outputs = [("add", "3"), ("get_time", "noon"), ("echo", "hi"), ("get_place", "Rome")]
+        expected = ["Hello", ["add"], ("add", "4"), ["add", "get_time", "echo", "get_place"], *outputs]
+        for _ in range(2):
+            answer = await ask(client, messages, is_streamed=is_streamed)
+            assert (answer.content, last_model_messages(stand)) == ("Noon.", expected)
+        messages += [{"role": "assistant", "content": answer.content}, {"role": "user", "content": "Thanks"}]
+        await ask(client, messages, is_streamed=is_streamed)
+        assert last_model_messages(stand) == [*expected, "Noon.", "Thanks"]
+        # `add` is called in both turns.
+        assert (len(server.calls("add")), len(server.calls("echo"))) == (2, 1)
+
+
+@pytest.mark.proves("D-25")
+@async_test(30)
+async def test_a_client_that_leaves_out_one_of_its_calls_gets_an_answer_all_the_same(tmp_path: Path) -> None:
+    model = ScriptedModel([call("get_time"), call("get_place"), call("add", a=1, b=2)], say("Noon."))
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+        client = await stand.openai_client()
+        message, _place, time = run_functions(await ask(client, HELLO, is_streamed=False))
+        message["tool_calls"].pop()
+        await ask(client, [*HELLO, message, time], is_streamed=False)
+        assert last_model_messages(stand) == ["Hello", ["get_time", "add"], ("get_time", "noon"), ("add", "3")]
+
+
+@pytest.mark.proves("D-25")
+@async_test(30)
+async def test_after_a_restart_the_model_is_asked_without_the_calls_that_the_gateway_ran(tmp_path: Path) -> None:
+    mixed = ScriptedModel([call("add", a=1, b=2), call("get_time")])
+    async with FaultyMCPServer() as server:
+        async with run_gateway(tmp_path, mixed, mcp={"sums": server}) as stand:
+            first = await ask(await stand.openai_client(), HELLO, is_streamed=False)
+        async with run_gateway(tmp_path, ScriptedModel(say("Noon.")), mcp={"sums": server}) as stand:
+            await ask(await stand.openai_client(), [*HELLO, *run_functions(first)], is_streamed=False)
+            assert last_model_messages(stand) == ["Hello", ["get_time"], ("get_time", "noon")]
+        assert len(server.calls()) == 1
 
 
 @pytest.mark.proves("D-25", "D-31")

@@ -1,8 +1,9 @@
 """In-memory state between requests. All of it is bounded, lost at a restart, and never the only copy of stored data.
 
-`ToolHistoryCache` remembers the gateway's own tool calls before a call of a client function, for clients that do not
-send them back: `/v1/chat/completions` has no field for them, and some other clients drop calls that they did not run.
-Without it the model would not see what it has learnt or done, and would call the tools again.
+`ToolHistoryCache` remembers the gateway's own tool calls before and beside a call of a client function, for clients
+that do not send them back: `/v1/chat/completions` has no field for them, and some other clients drop calls that they
+did not run. Without it, as after a restart, the model would not see what it has learnt or done, and would call the
+tools again.
 
 `SocketHistory` is the latest responses of one WebSocket with their contexts, so that a client can continue from
 responses that are not stored. `SocketHistories` bounds all of them together.
@@ -16,8 +17,11 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+from operator import itemgetter
 
 from holodeck.gateway.continuation.pending_calls import PendingCalls
 from holodeck.gateway.wire.item_ids import stem_of
@@ -44,7 +48,10 @@ _HistoryKey = tuple[str, str, bytes]
 
 
 class ToolHistoryCache:
-    """The gateway's tool calls that preceded a client's call, for all callers. Evicts the least recently used first."""
+    """The gateway's tool calls in runs that ended with a client's call, for all callers.
+
+    Evicts the least recently used first.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, max_bytes: int = MAX_TOOL_HISTORY_BYTES) -> None:
         self._entries = BoundedCache[_HistoryKey, bytes](
@@ -64,34 +71,49 @@ class ToolHistoryCache:
         """Remember the tool calls of a run that ended with a call of a client function; else do nothing.
 
         `client_items`: the input as the client sent it. `run_items`: all items of the run, with the calls that it
-        resumed. Calls without an output are left out.
+        resumed. Of the client's calls only the places are stored; the gateway's calls without an output are left out.
         """
         first = next((item for item in run_items if isinstance(item, FunctionCall) and is_client(item.name)), None)
         if first is None:
             return
-        about = [item for item in run_items if isinstance(item, FunctionCall | FunctionCallOutput)]
-        about = [item for item in about if not (isinstance(item, FunctionCall) and is_client(item.name))]
-        called = {item.call_id for item in about if isinstance(item, FunctionCall)}
-        answered = {item.call_id for item in about if isinstance(item, FunctionCallOutput)} & called
-        ours = [item for item in about if item.call_id in answered]
-        if ours:
+        ours = [item for item in run_items if isinstance(item, FunctionCall) and not is_client(item.name)]
+        called = {call.call_id for call in ours}
+        answered = {item.call_id for item in run_items if isinstance(item, FunctionCallOutput)} & called
+        remembered: list[Item] = []
+        for item in run_items:
+            if isinstance(item, FunctionCall) and is_client(item.name):
+                remembered.append(replace(item, arguments=""))
+            elif isinstance(item, FunctionCall | FunctionCallOutput) and item.call_id in answered:
+                remembered.append(item)
+        if answered:
             *_, (key, _) = _history_keys(caller_id, (*client_items, first))
-            encoded = encode_items(ours)
+            encoded = encode_items(remembered)
             if self._entries.set(key, encoded, len(encoded)):
                 self._entry_counts[key[:2]] += 1
 
     def restore_calls(self, caller_id: str, client_items: Sequence[Item]) -> list[Item]:
-        """The input of a client, with the remembered tool calls inserted before the client calls that followed them."""
+        """The input of a client, with the remembered calls and outputs at the places where the model made the calls.
+
+        Calls of one turn stay together, in their order, whether the gateway or the client ran them. Calls that are no
+        longer remembered are missing.
+        """
         calls = [item for item in client_items if isinstance(item, FunctionCall)] if self._entries else []
         if not any((caller_id, call.call_id) in self._entry_counts for call in calls):
             return list(client_items)
         known = {stem_of(call) for call in calls} | {_call_key_of(call) for call in calls}
         found: list[Item] = []
         keys = {index: key for key, index in _history_keys(caller_id, client_items)}
+        merged_until = 0
         for index, item in enumerate(client_items):
-            if index in keys:
-                found += _without_known_calls(known, self._read_entry(keys[index]))
-            found.append(item)
+            if index < merged_until:
+                continue
+            remembered = self._read_entry(keys[index]) if index in keys else ()
+            if not remembered:
+                found.append(item)
+                continue
+            sent = _adjacent_calls(islice(client_items, index, None))
+            found += _merge_calls(sent, remembered, known)
+            merged_until = index + len(sent)
         return found
 
     def _read_entry(self, key: _HistoryKey) -> tuple[Item, ...]:
@@ -124,14 +146,43 @@ def _history_keys(caller_id: str, items: Sequence[Item]) -> Iterator[tuple[_Hist
             history.update(f"\0{item.type} {text}".encode("utf-8", "surrogatepass"))
 
 
-def _without_known_calls(known: Collection[str], items: Sequence[Item]) -> Iterator[Item]:
-    """The items without the calls that the client did send, and without their outputs."""
-    skipped: set[str] = set()
+def _adjacent_calls(items: Iterable[Item]) -> list[FunctionCall]:
+    """The calls that the items start with."""
+    calls: list[FunctionCall] = []
     for item in items:
-        if isinstance(item, FunctionCall) and (stem_of(item) in known or _call_key_of(item) in known):
-            skipped.add(item.call_id)
-        elif not (isinstance(item, FunctionCallOutput) and item.call_id in skipped):
-            yield item
+        if not isinstance(item, FunctionCall):
+            break
+        calls.append(item)
+    return calls
+
+
+def _merge_calls(sent: Sequence[FunctionCall], remembered: Sequence[Item], known: Collection[str]) -> list[Item]:
+    """The adjacent calls that a client sent, and the remembered items, in the order of the run.
+
+    A sent call that is not of this run comes after the other calls, before their outputs.
+    """
+    order = {_call_key_of(item): place for place, item in enumerate(remembered) if isinstance(item, FunctionCall)}
+    last = max(order.values())
+    placed = list(_list_unsent(remembered, known))
+    placed += [(order.get(_call_key_of(call), last), call) for call in sent]
+    return [item for _, item in sorted(placed, key=itemgetter(0))]
+
+
+def _list_unsent(remembered: Sequence[Item], known: Collection[str]) -> Iterator[tuple[int, Item]]:
+    """The remembered calls of the gateway that the client did not send, and their outputs, each with its place."""
+    outputs_to_come = Counter(item.call_id for item in remembered if isinstance(item, FunctionCallOutput))
+    unsent: set[str] = set()
+    for place, item in enumerate(remembered):
+        if isinstance(item, FunctionCallOutput):
+            outputs_to_come[item.call_id] -= 1
+            if item.call_id in unsent:
+                yield place, item
+        elif isinstance(item, FunctionCall):
+            unsent.discard(item.call_id)
+            # A call without an output is only the place of a client's call.
+            if outputs_to_come[item.call_id] and stem_of(item) not in known and _call_key_of(item) not in known:
+                unsent.add(item.call_id)
+                yield place, item
 
 
 def _call_key_of(call: FunctionCall) -> str:

@@ -1,7 +1,8 @@
 """`/v1/chat/completions`: the same engine and tools, for clients of the older API.
 
 Clients send the whole conversation with each request, so nothing is stored but the tool calls that the gateway ran,
-in a cache in memory: the messages of this API cannot carry them back.
+in a cache in memory: the messages of this API cannot carry them back. After a restart, or an hour, the model is asked
+without these calls, and may make them again.
 """
 
 from __future__ import annotations
@@ -55,10 +56,9 @@ class ChatCompletions:
         sent_items = tuple(chat.response.input.items)
         check_answered(sent_items, pending=(), param="messages")
         chat.response.input.items = self._tool_history.restore_calls(caller.id, sent_items)
-        # `can_wait`: a call of a gateway's tool beside calls of the client's functions is not run, but dropped. Its
-        # output could not be in the messages that the client sends back, so the model would repeat the call. It does
-        # so now once it has the outputs of the functions.
-        prepared = await self._run_builder.build(chat.response, new_id("chatcmpl"), can_wait=True, caller_id=caller.id)
+        # Not `can_wait`: there is no stored response that the next request could continue. Calls of the gateway's tools
+        # beside calls of the client's functions run at once, and are put back into the next request from the cache.
+        prepared = await self._run_builder.build(chat.response, new_id("chatcmpl"), can_wait=False, caller_id=caller.id)
         await prepared.servers.check_required()
         writer = ChatWriter(
             chat,
