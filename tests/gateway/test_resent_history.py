@@ -147,7 +147,7 @@ async def test_in_a_resent_unstored_turn_every_call_has_its_output_before_the_ne
         assert output_types(first)[1:] == ["function_call", "mcp_call", "mcp_approval_request"]
         given = [GO, *first["output"], answer_get_time(first), approve_call(first)]
         second = await create_response(stand, given, *tools, store=False)
-        calls = ["Go", ["get_time", "echo"], ("get_time", "noon"), ("echo", "hi"), ["add"], ("add", "3")]
+        calls = ["Go", ["echo", "get_time"], ("echo", "hi"), ("get_time", "noon"), ["add"], ("add", "3")]
         assert last_model_messages(stand) == calls
         await create_response(stand, [*given, *second["output"], THANKS], *tools, store=False)
         assert last_model_messages(stand) == [*calls, "Done.", "Thanks"]

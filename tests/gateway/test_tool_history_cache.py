@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from async_tests import async_test
-from gateway.conversation_client import GET_TIME, last_model_messages
+from gateway.conversation_client import GET_TIME, create_response, last_model_messages
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
 from holodeck.gateway.continuation.memory import ToolHistoryCache
@@ -102,6 +102,36 @@ async def test_clients_of_responses_that_drop_our_calls_lose_nothing_either(
         noons = [("get_time", "noon")] * (2 if is_mixed else 1)
         assert sorted(lines) == [("add", "3"), *noons]
         assert len(server.calls()) == 1
+
+
+@pytest.mark.proves("D-25", "D-16")
+@pytest.mark.parametrize("is_function_first", [False, True], ids=["tool first", "function first"])
+@pytest.mark.parametrize(("dropped", "is_paired"), [("nothing", False), ("reasoning", True), ("mcp_call", False)])
+@async_test(30)
+async def test_results_of_an_unstored_turn_reach_the_model_in_the_order_of_its_calls(
+    tmp_path: Path, is_function_first: bool, dropped: str, is_paired: bool
+) -> None:
+    """Codex drops each mcp_call, but sends the reasoning items that have the gateway's calls in them."""
+    results = {"add": "3", "get_time": "noon", "echo": "hi", "get_place": "Rome"}
+    calls = [call("add", a=1, b=2), call("get_time"), call("echo", text="hi"), call("get_place")]
+    names = list(results)
+    if is_function_first:
+        calls, names = calls[::-1], names[::-1]
+    model = ScriptedModel(calls, say("Noon."))
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+        tools = GET_TIME, {**GET_TIME, "name": "get_place"}
+        unstored: Any = {"store": False, "include": ["reasoning.encrypted_content"]}
+        first = await create_response(stand, [GO], *tools, **unstored)
+        given, outputs = [dict[str, Any](GO)], list[dict[str, Any]]()
+        for item in (item for item in first["output"] if item["type"] != dropped):
+            given.append(item)
+            if item["type"] == "function_call":
+                result = results[item["name"]]
+                output = {"type": "function_call_output", "call_id": item["call_id"], "output": result}
+                (given if is_paired else outputs).append(output)
+        await create_response(stand, [*given, *outputs], *tools, **unstored)
+        assert last_model_messages(stand) == ["Go", names, *((name, results[name]) for name in names)]
+        assert len(server.calls()) == 2
 
 
 @pytest.mark.proves("D-25")

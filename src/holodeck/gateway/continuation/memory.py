@@ -17,11 +17,9 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
-from operator import itemgetter
 
 from holodeck.gateway.continuation.pending_calls import PendingCalls
 from holodeck.gateway.wire.item_ids import stem_of
@@ -103,17 +101,19 @@ class ToolHistoryCache:
         known = {stem_of(call) for call in calls} | {_call_key_of(call) for call in calls}
         found: list[Item] = []
         keys = {index: key for key, index in _history_keys(caller_id, client_items)}
-        merged_until = 0
+        moved: set[int] = set()
         for index, item in enumerate(client_items):
-            if index < merged_until:
+            if index in moved:
                 continue
             remembered = self._read_entry(keys[index]) if index in keys else ()
             if not remembered:
                 found.append(item)
                 continue
-            sent = _adjacent_calls(islice(client_items, index, None))
-            found += _merge_calls(sent, remembered, known)
-            merged_until = index + len(sent)
+            sent = _match_calls(remembered, client_items, index)
+            moved.update(sent.values())
+            unsent = dict(_list_unsent(remembered, known))
+            for place in sorted(sent.keys() | unsent.keys()):
+                found.append(client_items[sent[place]] if place in sent else unsent[place])
         return found
 
     def _read_entry(self, key: _HistoryKey) -> tuple[Item, ...]:
@@ -146,26 +146,26 @@ def _history_keys(caller_id: str, items: Sequence[Item]) -> Iterator[tuple[_Hist
             history.update(f"\0{item.type} {text}".encode("utf-8", "surrogatepass"))
 
 
-def _adjacent_calls(items: Iterable[Item]) -> list[FunctionCall]:
-    """The calls that the items start with."""
-    calls: list[FunctionCall] = []
-    for item in items:
-        if not isinstance(item, FunctionCall):
-            break
-        calls.append(item)
-    return calls
+def _match_calls(remembered: Sequence[Item], client_items: Sequence[Item], start: int) -> dict[int, int]:
+    """The indexes of a client's items that are calls of a remembered run, by their places in the run.
 
-
-def _merge_calls(sent: Sequence[FunctionCall], remembered: Sequence[Item], known: Collection[str]) -> list[Item]:
-    """The adjacent calls that a client sent, and the remembered items, in the order of the run.
-
-    A sent call that is not of this run comes after the other calls, before their outputs.
+    Looks from `start` on, as far as there are only such calls and outputs: some clients send an output after each call.
     """
-    order = {_call_key_of(item): place for place, item in enumerate(remembered) if isinstance(item, FunctionCall)}
-    last = max(order.values())
-    placed = list(_list_unsent(remembered, known))
-    placed += [(order.get(_call_key_of(call), last), call) for call in sent]
-    return [item for _, item in sorted(placed, key=itemgetter(0))]
+    places: dict[str, int] = {}
+    for place, item in enumerate(remembered):
+        if isinstance(item, FunctionCall):
+            places[stem_of(item)] = places[_call_key_of(item)] = place
+    indexes: dict[int, int] = {}
+    for index in range(start, len(client_items)):
+        item = client_items[index]
+        if isinstance(item, FunctionCall):
+            place = places.get(stem_of(item), places.get(_call_key_of(item), -1))
+            if place < 0 or place in indexes:
+                break
+            indexes[place] = index
+        elif not isinstance(item, FunctionCallOutput):
+            break
+    return indexes
 
 
 def _list_unsent(remembered: Sequence[Item], known: Collection[str]) -> Iterator[tuple[int, Item]]:
