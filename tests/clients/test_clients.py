@@ -26,6 +26,7 @@ def _npm_program() -> list[str]:
 COMMANDS: dict[str, Callable[[], list[str]]] = {
     "openai for Python": lambda: [sys.executable, str(PROGRAMS / "openai_python.py")],
     "openai for JavaScript": _npm_program,
+    "openai for Python, chat": lambda: [sys.executable, str(PROGRAMS / "openai_chat.py")],
     "openai-agents": lambda: [str(python_with("openai-agents")), str(PROGRAMS / "openai_agents_python.py")],
 }
 
