@@ -146,7 +146,7 @@ def read_servers(
     env: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> LoadedServers:
-    """Read the MCP servers of an agent file or of any program's `mcp.json`, or one from a URL or command line.
+    """Read the MCP servers of an agent or gateway file or any program's `mcp.json`, or one from a URL or command line.
 
     `kind`: what the target is; None derives it from the form of the target. `env` is for a command line, `headers`
     for a URL.
@@ -162,6 +162,10 @@ def read_servers(
         return load_server_of_command(text, env=env or {}, checks=_TOOL_CHECKS, folder=folder, shown_as="the command")
     if _is_other_program_file(Path(text)):
         return load_mcp_servers(text, environ=environ, checks=_TOOL_CHECKS, cwd=cwd)
+    from holodeck.config.gateway_loader import is_gateway, load_gateway_servers
+
+    if is_gateway(Path(text), text):
+        return load_gateway_servers(text, environ=environ, home=home, checks=_TOOL_CHECKS)
     return load_agent_servers(text, environ=environ, home=home, checks=_TOOL_CHECKS)
 
 

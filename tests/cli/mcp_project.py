@@ -54,6 +54,14 @@ class MCPProject:
     def write_servers(self, **servers: Mapping[str, Any]) -> None:
         (self.path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
 
+    def write_gateway(self, own: Mapping[str, Mapping[str, Any]], **agents: Mapping[str, Mapping[str, Any]]) -> None:
+        """A `gateway.yaml` with its own servers, and an agent file for each agent with its servers."""
+        # JSON is YAML.
+        for name, servers in agents.items():
+            (self.path / f"{name}.yaml").write_text(json.dumps({"name": name, "tools": _tool_list(servers)}))
+        gateway = {"agents": [{"file": f"{name}.yaml"} for name in agents], "mcp_servers": _tool_list(own)}
+        (self.path / "gateway.yaml").write_text(json.dumps(gateway))
+
     @property
     def env(self) -> dict[str, str]:
         return {"PATH": str(self.programs), "COLUMNS": "200"}
@@ -95,6 +103,10 @@ def interrupt(process: subprocess.Popen[bytes]) -> int:
     """Ctrl-C, and the exit code."""
     process.send_signal(signal.SIGINT)
     return process.wait(TIMEOUT)
+
+
+def _tool_list(servers: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{"type": "mcp", "name": name, "description": "d", **server} for name, server in servers.items()]
 
 
 def _is_running(pid: int) -> bool:

@@ -86,6 +86,29 @@ def test_a_command_that_is_not_installed_is_not_found(project: MCPProject) -> No
     assert "Install Docker" in found["advice"]
 
 
+def test_the_servers_of_a_gateway_file_and_of_its_agents_are_examined(project: MCPProject) -> None:
+    project.write_gateway({"own": NPX}, helper={"files": DOCKER})
+    done = project.run_mcp("doctor", "-f", "gateway.yaml", "--json")
+    healthy = {server["name"]: server["healthy"] for server in json.loads(done.stdout)["servers"]}
+    assert (done.returncode, healthy) == (1, {"own": True, "files": False})
+
+
+def test_an_agent_file_of_a_gateway_that_is_not_there_is_not_healthy(project: MCPProject) -> None:
+    project.write_gateway({"own": NPX}, helper={})
+    (project.path / "helper.yaml").unlink()
+    done = project.run_mcp("doctor")
+    assert (done.returncode, done.stdout.count(" ok ")) == (2, 5)
+    assert "helper.yaml\n  ConfigError: there is no such file" in done.stderr
+
+
+def test_a_secret_in_a_gateway_file_is_refused_and_never_shown(project: MCPProject) -> None:
+    headers = {"Authorization": "Bearer s3cret-token"}
+    project.write_gateway({"own": {"transport": "http", "url": "https://mcp.example.com/mcp", "headers": headers}})
+    done = project.run_mcp("doctor", "-v")
+    assert (done.returncode, "a secret must not be written into this file" in done.stderr) == (2, True)
+    assert "s3cret" not in done.stdout + done.stderr
+
+
 def test_a_file_that_is_wrong_is_part_of_the_examination(project: MCPProject) -> None:
     project.write_servers(s=NPX, wrong={"command": "node", "args": ["x.js"]}, off={**NPX, "disabled": True})
     done = project.run_mcp("doctor")

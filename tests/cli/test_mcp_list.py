@@ -203,15 +203,40 @@ def test_the_tools_of_the_others_are_shown_when_one_is_down(project: MCPProject)
     assert done.returncode == 1
 
 
-@pytest.mark.parametrize("name", ["agent.yaml", "mcp.json", ".mcp.json", ".vscode/mcp.json"])
+@pytest.mark.parametrize("name", ["agent.yaml", "gateway.yaml", "mcp.json", ".mcp.json", ".vscode/mcp.json"])
 def test_the_usual_files_are_found(project: MCPProject, name: str) -> None:
     file = project.path / name
     file.parent.mkdir(exist_ok=True)
     entry = {"type": "mcp", "name": "s", "description": "d", **NPX}
     # JSON is YAML; the key of the model is not set, and no command here needs it.
     agent = {"name": "a", "model": {"provider": "openai", "name": "m", "api_key": "${NO_SUCH_KEY}"}, "tools": [entry]}
-    file.write_text(json.dumps(agent if name == "agent.yaml" else {"mcpServers": {"s": NPX}}))
-    assert project.run_mcp("prompts").returncode == 0
+    forms = {"agent.yaml": agent, "gateway.yaml": {"mcp_servers": [entry]}}
+    file.write_text(json.dumps(forms.get(name, {"mcpServers": {"s": NPX}})))
+    assert project.run_mcp("prompts", "s").returncode == 0
+
+
+def test_a_gateway_file_has_its_own_servers_and_those_of_its_agents(project: MCPProject) -> None:
+    project.set_uvx_server("dies-at-start")
+    project.write_gateway({"own": NPX}, first={"files": UVX, "own": UVX}, second={"files": NPX, "single": NPX})
+    done = project.run_mcp("list", "-f", "gateway.yaml", "--json")
+    listed = json.loads(done.stdout)
+    assert {server["name"]: server["state"] for server in listed["servers"]} == {
+        "own": "up",
+        "first/files": "down",
+        "first/own": "down",
+        "second/files": "up",
+        "single": "up",
+    }
+    assert listed["problems"] == []
+    assert project.run_mcp("call", "second/files", "add", "a=2", "b=3").stdout.strip() == "5"
+
+
+def test_servers_that_two_agents_of_a_gateway_share_are_listed_once(project: MCPProject) -> None:
+    project.write_gateway({}, first={}, second={})
+    shared = {"mcp_servers": [{"name": "shared", "description": "d", **NPX}]}
+    (project.path / "config.yaml").write_text(json.dumps(shared))
+    done = project.run_mcp("list", "--json")
+    assert [server["name"] for server in json.loads(done.stdout)["servers"]] == ["shared"]
 
 
 def test_a_wrong_tool_of_an_agent_file_is_refused_alone(project: MCPProject) -> None:

@@ -8,15 +8,18 @@ loaded. Every problem of all steps is reported at once. Nothing is started, and 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from holodeck.config.agent_loader import DEFAULT_GATEWAY_FILE, LoadedAgent, load_agent_file
 from holodeck.config.env_overrides import apply_overrides
 from holodeck.config.lint import cleartext_key_problems
 from holodeck.config.problems import problem_at
 from holodeck.config.secret_refs import SecretResolver
+from holodeck.config.server_loader import LoadedServers, load_listed_servers, load_servers_of_agent
 from holodeck.config.source import Source, read_source
 from holodeck.config.start_checks import gateway_problems
 from holodeck.config.tool_list import LoadedTool, ToolCheck, ToolListFile
@@ -75,6 +78,59 @@ def load_gateway_file(
     return LoadedGateway(
         gateway=gateway, path=source.path, agents=agents, servers=tuple(servers), warnings=tuple(found)
     )
+
+
+def load_gateway_servers(
+    path: str | os.PathLike[str],
+    *,
+    environ: Mapping[str, str] | None = None,
+    home: Path | None = None,
+    checks: Sequence[ToolCheck] = (),
+) -> LoadedServers:
+    """Read the MCP servers of a gateway file and of its agent files, for commands that need no model.
+
+    An agent's server is named `agent/server` when another server of the gateway has its name. `allow_stdio` does not
+    matter. An agent file that cannot be read is among the refused. Raises `ConfigError` as `load_agent_servers` does.
+    """
+    environ = os.environ if environ is None else environ
+    source = _apply_environment(read_source(Path(path), str(path), environ, tools_key="mcp_servers"), environ)
+    own = load_listed_servers(ToolListFile(source, "mcp_servers", checks), GatewayFile, ("mcp_servers", "agents"))
+    groups = [("", own)]
+    for _, entry in _agent_entries(source):
+        groups.append(_load_servers_of_entry(entry, source.folder / entry["file"], environ, home, checks))
+    tools: dict[tuple[str, str], tuple[str, LoadedTool]] = {}
+    for agent, group in groups:
+        for item in group.tools:
+            # Agents that share a file of servers have the same servers.
+            tools.setdefault((item.file, item.tool.name), (agent, item))
+    uses = Counter([name for _, name in tools] + [name for _, group in groups for name in group.refused])
+
+    def label(agent: str, name: str) -> str:
+        return f"{agent}/{name}" if agent and uses[name] > 1 else name
+
+    return LoadedServers(
+        tools=tuple(_rename(item, label(agent, item.tool.name)) for agent, item in tools.values()),
+        problems=tuple(dict.fromkeys(problem for _, group in groups for problem in group.problems)),
+        refused={label(agent, name): found for agent, group in groups for name, found in group.refused.items()},
+    )
+
+
+def _load_servers_of_entry(
+    entry: Mapping[str, Any], path: Path, environ: Mapping[str, str], home: Path | None, checks: Sequence[ToolCheck]
+) -> tuple[str, LoadedServers]:
+    """The public name of an agent of the gateway, and its servers. An agent file with errors is refused as a whole."""
+    name = entry.get("name")
+    try:
+        source = read_source(path, str(path), environ, tools_key="tools")
+        name = name or source.data.get("name")
+        return str(name or entry["file"]), load_servers_of_agent(source, path, environ, home, checks)
+    except ConfigError as error:
+        name = str(name or entry["file"])
+        return name, LoadedServers(tools=(), problems=error.problems, refused={name: error.problems})
+
+
+def _rename(item: LoadedTool, name: str) -> LoadedTool:
+    return replace(item, tool=item.tool.model_copy(update={"name": name}))
 
 
 def gateway_of_agent(loaded: LoadedAgent, *, environ: Mapping[str, str] | None = None) -> LoadedGateway:
@@ -160,15 +216,22 @@ def _server_index(source: Source, name: str) -> int:
     return next(index for index, entry in entries if isinstance(entry, dict) and entry.get("name") == name)
 
 
+def _agent_entries(source: Source) -> list[tuple[int, dict[str, Any]]]:
+    """The entries of `agents` that name a file, each with its index."""
+    entries = source.data.get("agents")
+    return [
+        (index, entry)
+        for index, entry in enumerate(entries if isinstance(entries, list) else ())
+        if isinstance(entry, dict) and isinstance(entry.get("file"), str)
+    ]
+
+
 def _load_agents(
     source: Source, environ: Mapping[str, str], home: Path | None, checks: Sequence[ToolCheck]
 ) -> tuple[dict[str, LoadedAgent], list[Problem]]:
     agents: dict[str, LoadedAgent] = {}
     problems: list[Problem] = []
-    entries = source.data.get("agents")
-    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
-        if not isinstance(entry, dict) or not isinstance(entry.get("file"), str):
-            continue
+    for index, entry in _agent_entries(source):
         try:
             loaded = load_agent_file(source.folder / entry["file"], environ=environ, home=home, checks=checks)
         except ConfigError as error:

@@ -11,17 +11,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
+from typing import Any
+
+import pydantic
 
 from holodeck.config.agent_loader import read_shared, shared_files
 from holodeck.config.problems import problem_at
-from holodeck.config.source import read_source
+from holodeck.config.source import Source, read_source
 from holodeck.config.tool_list import LoadedTool, ToolCheck, ToolListFile
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.record import record
 from holodeck.models.agent import Agent
 from holodeck.models.tool import MCPTool
 
-_ENTRY = re.compile(r"(tools|mcp_servers)\[(\d+)\]")
+_ENTRY = re.compile(r"(\w+)\[(\d+)\]")
 
 
 @record
@@ -47,31 +50,49 @@ def load_agent_servers(
     Raises `ConfigError` for a file that is not a mapping, and for errors of its tools that belong to no single server.
     """
     environ = os.environ if environ is None else environ
-    source = read_source(Path(path), str(path), environ, tools_key="tools")
-    file = ToolListFile(source, "tools", checks)
-    file.validate(Agent)
-    tools, found, elsewhere = file.load_tools(), [], 0
-    for problem in file.sorted_problems():
-        if not problem.key or problem.key.startswith("tools"):
-            found.append(problem)
-        elsewhere += problem.severity == "error" and bool(problem.key) and not problem.key.startswith("tools")
-    if elsewhere:
-        message = "other parts of this file have errors, which do not concern its servers"
-        fix = "'holodeck validate' shows them."
-        found.append(problem_at(source.document, (), message, fix=fix, severity="warning"))
-    entries = source.data.get("tools")
-    refused = _errors_by_server(found, entries if isinstance(entries, list) else [])
-    for settings, shown in shared_files(source, Path(path), home):
+    return load_servers_of_agent(
+        read_source(Path(path), str(path), environ, tools_key="tools"), Path(path), environ, home, checks
+    )
+
+
+def load_servers_of_agent(
+    source: Source, path: Path, environ: Mapping[str, str], home: Path | None, checks: Sequence[ToolCheck]
+) -> LoadedServers:
+    """Return the MCP servers of an agent file that was read, and the shared ones. `path` is as the user wrote it."""
+    listed = load_listed_servers(ToolListFile(source, "tools", checks), Agent, ("tools",))
+    tools, found, refused = list(listed.tools), list(listed.problems), listed.refused
+    for settings, shown in shared_files(source, path, home):
         shared, problems = read_shared(settings, shown, environ, checks)
         found += problems
         used_names = {item.tool.name for item in tools} | set(refused)
         tools += [item for item in shared if item.tool.name not in used_names]
-    usable = [item for item in tools if isinstance(item.tool, MCPTool) and item.tool.name not in refused]
+    usable = [item for item in tools if isinstance(item.tool, MCPTool)]
     return LoadedServers(tools=tuple(usable), problems=tuple(found), refused=refused)
 
 
-def _errors_by_server(found: Sequence[Problem], entries: Sequence[object]) -> dict[str, tuple[Problem, ...]]:
-    """The errors of each server by its name. Raises `ConfigError` for errors that belong to no server."""
+def load_listed_servers(file: ToolListFile, model: type[pydantic.BaseModel], keys: tuple[str, ...]) -> LoadedServers:
+    """Return every valid tool of a file, and the problems of `keys`, which are the lists that concern its servers.
+
+    Errors of other keys become one warning. Raises `ConfigError` for errors that belong to no entry of a list.
+    """
+    file.validate(model)
+    tools, found, elsewhere = file.load_tools(), [], 0
+    for problem in file.sorted_problems():
+        if not problem.key or problem.key.startswith(keys):
+            found.append(problem)
+        else:
+            elsewhere += problem.severity == "error"
+    if elsewhere:
+        message = "other parts of this file have errors, which do not concern its servers"
+        fix = "'holodeck validate' shows them."
+        found.append(problem_at(file.source.document, (), message, fix=fix, severity="warning"))
+    refused = _errors_by_entry(found, file.source.data)
+    valid = [item for item in tools if item.tool.name not in refused]
+    return LoadedServers(tools=tuple(valid), problems=tuple(found), refused=refused)
+
+
+def _errors_by_entry(found: Sequence[Problem], data: Mapping[str, Any]) -> dict[str, tuple[Problem, ...]]:
+    """The errors of each entry of a list by its name. Raises `ConfigError` for errors that belong to no entry."""
     refused: dict[str, tuple[Problem, ...]] = {}
     other_errors: list[Problem] = []
     for problem in found:
@@ -81,7 +102,7 @@ def _errors_by_server(found: Sequence[Problem], entries: Sequence[object]) -> di
         if match is None:
             other_errors.append(problem)
             continue
-        entry = entries[int(match[2])]
+        entry = data[match[1]][int(match[2])]
         name = entry.get("name") if isinstance(entry, dict) else None
         label = str(name) if isinstance(name, str) and name else match[0]
         refused[label] = (*refused.get(label, ()), problem)

@@ -18,7 +18,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
 
 _EPILOG = """\b
 Examples:
-  holodeck mcp list                                 the servers of ./agent.yaml or ./mcp.json
+  holodeck mcp list                                 the servers of ./agent.yaml, ./gateway.yaml or ./mcp.json
   holodeck mcp tools files -v -f .vscode/mcp.json
   holodeck mcp call files read_file path=notes.md
   holodeck mcp call --url https://mcp.example.com/mcp add '{"a": 2, "b": 3}'

@@ -12,7 +12,7 @@ import click
 
 from holodeck.cli.default_file import resolve_file
 from holodeck.cli.output.config_problems import count_problems, print_problems, problem_data
-from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, LoadedTool
+from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE, LoadedTool
 from holodeck.config.known_keys import closest_match
 from holodeck.config.server_loader import LoadedServers
 from holodeck.lib.errors import ConfigError, HoloDeckError, MCPError, Problem
@@ -20,7 +20,7 @@ from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.record import record
 from holodeck.models.tool import MCPTool
 
-DEFAULT_FILES = (DEFAULT_AGENT_FILE, "mcp.json", ".mcp.json", ".vscode/mcp.json")
+DEFAULT_FILES = (DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE, "mcp.json", ".mcp.json", ".vscode/mcp.json")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -65,7 +65,12 @@ def target_options(function: _Command) -> Callable[..., Any]:
     With `--json`, a `HoloDeckError` is printed as JSON on stdout: exit code 2 for configuration, otherwise 1.
     """
     options = [
-        click.option("-f", "--file", help=f"File that lists the servers (default: {', '.join(DEFAULT_FILES)})."),
+        click.option(
+            "-f",
+            "--file",
+            help="Agent file, gateway file (with the servers of its agents) or mcp.json "
+            f"(default: the first of {', '.join(DEFAULT_FILES)}).",
+        ),
         click.option("--url", help="Use the server at this URL instead of a file."),
         click.option("--command", help='Use the server that this command starts instead of a file: "npx -y PACKAGE".'),
         click.option(
