@@ -111,6 +111,27 @@ def test_a_folder_without_an_agent_is_that_of_a_gateway(tmp_path: Path) -> None:
         assert "gateway.yaml is valid." in done.stdout
 
 
+def test_a_gateway_file_shows_what_its_agents_would_start_as_well(tmp_path: Path) -> None:
+    project = _write(tmp_path, GOOD)
+    (project / "gateway.yaml").write_text(
+        "allow_stdio: true\n"
+        "agents: [{file: agent.yaml, name: helper}]\n"
+        "mcp_servers: [{name: own, description: d, url: 'https://own.example.com/mcp'}]\n"
+    )
+    done = run_holodeck("validate", "gateway.yaml", cwd=project, env={**ENV, "COLUMNS": "200"})
+    assert done.returncode == 0
+    for name, target in (
+        ("own", "https://own.example.com/mcp"),
+        ("github (agent helper)", "npx -y @modelcontextprotocol/server-github '--user=${LOGIN}'"),
+        ("cloud (agent helper)", "https://mcp.example.com/mcp?key=***&user=${LOGIN}"),
+    ):
+        assert any(line.startswith(f"{name} ") and target in line for line in done.stdout.splitlines())
+    listed = run_holodeck("validate", "gateway.yaml", "--json", cwd=project, env=ENV)
+    tools = [(tool.get("agent"), tool["name"]) for tool in json.loads(listed.stdout)["tools"]]
+    assert tools == [(None, "own"), ("helper", "github"), ("helper", "cloud")]
+    assert "-value" not in done.stdout + done.stderr + listed.stdout
+
+
 @pytest.mark.parametrize("wish", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 @async_test(60)
 async def test_colours_can_be_switched_off(tmp_path: Path, wish: dict[str, str]) -> None:

@@ -106,7 +106,8 @@ def _row(tool: dict[str, Any]) -> tuple[str, ...]:
     target = tool.get("starts") or tool.get("dials") or tool.get("calls")
     via = tool.get("transport", tool["type"]) + ("" if tool.get("enabled", True) else " (disabled)")
     via += ", callers' own credentials" if tool.get("caller_authorization") else ""
-    return (tool["name"], via, str(target), ", ".join(tool["variables"]) or "-")
+    name = tool["name"] + (f" (agent {tool['agent']})" if "agent" in tool else "")
+    return (name, via, str(target), ", ".join(tool["variables"]) or "-")
 
 
 def agent_summary(loaded: LoadedAgent) -> dict[str, Any]:
@@ -129,7 +130,7 @@ def agent_summary(loaded: LoadedAgent) -> dict[str, Any]:
 
 
 def gateway_summary(loaded: LoadedGateway) -> dict[str, Any]:
-    """Return what a gateway serves, its callers, its storage and its tools as plain data."""
+    """Return what a gateway serves, its callers, its storage, its tools and those of its agents as plain data."""
     gateway = loaded.gateway
     names = [*loaded.models, *(f"{name} (agent)" for name in loaded.agents)]
     issuers = [f"tokens of {gateway.jwt.issuer}"] if gateway.jwt else []
@@ -141,7 +142,10 @@ def gateway_summary(loaded: LoadedGateway) -> dict[str, Any]:
             "callers": [key.name for key in gateway.keys] + issuers,
             "storage": storage,
         },
-        "tools": [_tool_summary(item) for item in loaded.servers],
+        "tools": [
+            *(_tool_summary(item) for item in loaded.servers),
+            *({**_tool_summary(item), "agent": name} for name, agent in loaded.agents.items() for item in agent.tools),
+        ],
     }
 
 
