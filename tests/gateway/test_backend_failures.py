@@ -60,6 +60,23 @@ async def test_a_list_that_failed_is_shown_as_soon_as_it_is_there_and_then_not_a
         assert [item["type"] for item in third["output"]] == ["message"]
 
 
+@pytest.mark.parametrize(
+    ("count", "names"), [(0, "There are none."), (2, "There are: s0, s1."), (22, "s18, s19 and 2 more.")]
+)
+@async_test(60)
+async def test_a_server_that_is_not_there_is_answered_with_those_that_are(
+    tmp_path: Path, count: int, names: str
+) -> None:
+    servers = [{"name": f"s{number}", "url": "http://127.0.0.1:9/mcp"} for number in range(count)]
+    async with run_gateway(tmp_path, mcp_servers=servers) as stand:
+        declared = {"model": MODEL, "input": "Hi", "tools": [{"type": "mcp", "server_label": "filez"}]}
+        for path, body, code in (("mcp/servers/filez/refresh", {}, 404), ("responses", declared, 400)):
+            answered, reply = await stand.send("POST", f"/v1/{path}", body)
+            message = reply["error"]["message"]
+            assert (answered, message.startswith("There is no MCP server 'filez' here. There are")) == (code, True)
+            assert message.endswith(names)
+
+
 @async_test(60)
 async def test_a_dead_server_can_be_refreshed_by_several_operators_at_once(tmp_path: Path) -> None:
     async with FaultyMCPServer(down=True) as server, run_gateway(tmp_path, mcp={"sums": server}) as stand:

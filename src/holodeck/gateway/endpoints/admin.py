@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from holodeck.gateway.backends import Backend
-from holodeck.gateway.http.errors import not_found_error
+from holodeck.gateway.http.errors import APIError, not_found_error, unknown_server_text
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.metrics import Labels, Metrics
@@ -118,9 +118,11 @@ class AdminEndpoints:
 
     def _require_servers(self, request: Request) -> list[ServerTools]:
         """The servers of the name in the path, since two agents may each have one. Raises the 404 if there is none."""
-        found = [offer for offer in self._server_tools() if offer.server.name == request.path_params["name"]]
+        name, offers = request.path_params["name"], self._server_tools()
+        found = [offer for offer in offers if offer.server.name == name]
         if not found:
-            raise not_found_error("MCP server", request.path_params["name"])
+            message = unknown_server_text(name, (offer.server.name for offer in offers))
+            raise APIError(404, message, kind="not_found", code="not_found")
         return found
 
 

@@ -8,6 +8,7 @@ know is logged here; clients get no cause and no traceback.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -32,6 +33,8 @@ LOAD_RETRY_AFTER = 1.0
 MISSING_RETRY_AFTER = "5"
 # Seconds, as the value of a header: by then a new connection reaches another gateway.
 SHUTDOWN_RETRY_AFTER = "1"
+# Names that a message lists: enough for most gateways, and still readable.
+MAX_NAMES_SHOWN = 20
 
 # HTTP statuses of failed runs by the type of their error; every other type is 500.
 _FAILED_RUN_STATUSES = {"invalid_request": 400, "too_many_requests": 429}
@@ -69,6 +72,14 @@ class NotStoredError(StorageError):
 def not_found_error(what: str, item_id: str) -> APIError:
     """The 404 for a resource. Its text is the same whether the resource is missing or belongs to another caller."""
     return APIError(404, f"{what} with id '{item_id}' not found.", kind="not_found", code="not_found")
+
+
+def unknown_server_text(name: str, known: Iterable[str]) -> str:
+    """The message for an MCP server that the gateway does not have, with the names of those that it has."""
+    names = list(dict.fromkeys(known))
+    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
+    known_text = f"There are: {', '.join(names[:MAX_NAMES_SHOWN])}{more}." if names else "There are none."
+    return f"There is no MCP server '{name}' here. {known_text}"
 
 
 def shutting_down_error() -> APIError:

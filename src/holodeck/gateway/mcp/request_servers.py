@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
-from holodeck.gateway.http.errors import server_unavailable_error
+from holodeck.gateway.http.errors import server_unavailable_error, unknown_server_text
 from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration
@@ -298,7 +298,7 @@ def _check_configured_servers(declarations: Sequence[MCPDeclaration], configured
             continue
         label, where = declaration.server_label, f"{declaration.param}.server_label"
         if label not in configured:
-            refuse(f"There is no MCP server '{label}' here.", where)
+            refuse(unknown_server_text(label, configured), where)
         if declaration.has_credentials and not configured[label].config.caller_authorization:
             field = "authorization" if declaration.authorization is not None else "headers"
             message = (
