@@ -31,6 +31,22 @@ async def test_a_run_names_at_its_end_which_servers_were_missing(tmp_path: Path)
 
 
 @async_test(60)
+async def test_a_run_says_why_a_server_that_hangs_at_its_start_is_missing(tmp_path: Path) -> None:
+    project = AgentProject(tmp_path)
+    reason = "Server 'hang' (start): it did not answer within 1 s ('startup_timeout')."
+    async with serve_scripted(say("Hello."), say("Hello.")) as model:
+        project.write(model, project.npx_server("hang", "hangs-at-start", more=", startup_timeout: 1"))
+        done = await project.run_holodeck("run", "Hi")
+        data = await project.run_holodeck("run", "--json", "Hi")
+        project.write(model, project.npx_server("hang", "hangs-at-start", more=", startup_timeout: 1, required: true"))
+        failed = await project.run_holodeck("run", "Hi")
+    assert f"hang is not available: {reason}" in done.stderr
+    assert [missing["reason"] for missing in json.loads(data.stdout)["missing_servers"]] == [reason]
+    assert f"The server 'hang' is required and missing. {reason}" in failed.stderr
+    assert "Traceback" not in done.stderr + data.stderr + failed.stderr
+
+
+@async_test(60)
 async def test_nothing_is_missing_when_every_server_is_there(tmp_path: Path) -> None:
     project = AgentProject(tmp_path)
     async with serve_scripted(say("Hello."), say("Hello.")) as model, FaultyMCPServer() as calc:

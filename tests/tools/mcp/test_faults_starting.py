@@ -25,6 +25,7 @@ from holodeck.lib.secret import Secret
 from holodeck.models.tool import CommandType, MCPTool
 from holodeck.testing import Era
 from holodeck.tools.mcp.connection.supervisor import FIRST_BACKOFF, StartLimits
+from holodeck.tools.mcp.executor import MCPExecutor
 from holodeck.tools.mcp.factory import create_mcp_plugin
 
 
@@ -85,6 +86,16 @@ async def test_a_server_that_never_answers_fails_in_time(tmp_path: Path, over: T
         error = require_failure(await subject.echo(), "did not answer within 0.8 s", "startup_timeout")
         assert isinstance(error, MCPTimeoutError)
         assert error.phase == "start"
+
+
+@async_test
+async def test_a_start_that_fails_after_the_offer_went_on_without_it_is_reported_when_it_fails(tmp_path: Path) -> None:
+    async with open_misbehaving("hangs-at-start", "stdio", tmp_path, fields={"startup_timeout": 0.8}) as subject:
+        executor = MCPExecutor([subject.plugin], discovery_timeout=0.01)
+        assert await executor.specs() == ()
+        assert "has not said yet" in executor.missing_servers()[0].reason
+        await asyncio.wait([task for task in asyncio.all_tasks() if task.get_name().startswith("list tools of")])
+        assert "did not answer within 0.8 s" in executor.missing_servers()[0].reason
 
 
 @pytest.mark.parametrize("over", DUPLEX)

@@ -27,6 +27,9 @@ FIRST_REVIVAL = 1.0
 MAX_REVIVAL = 60.0
 # A pause is multiplied by a random factor up to this, so that servers that failed together are not tried together.
 REVIVAL_SPREAD = 1.3
+# Seconds that an offer waits longer than a start may take: the error of a start that took too long comes after its
+# limit, and the start itself after a pause if earlier ones have failed.
+START_ERROR_GRACE = 5.0
 
 
 class ServerTools:
@@ -108,16 +111,8 @@ class ServerTools:
 
     def collect_tools(self) -> Sequence[MCPToolInfo]:
         """Apply the latest finished list and return the tools. While a list is being fetched, the previous one."""
-        task = self._listing_task
-        if task is None or not task.done() or task.cancelled():
-            return self._tools
-        error = task.exception()
-        if error is None:
-            self._apply_tools(task.result())
-        elif isinstance(error, MCPError):
-            self._apply_failure(error)
-        else:
-            raise error
+        if self._listing_task is not None and self._listing_task.done():
+            self._apply_outcome(self._listing_task)
         return self._tools
 
     async def refresh(self) -> None:
@@ -130,14 +125,17 @@ class ServerTools:
 
     async def close(self) -> None:
         """Cancel all tasks and close the server, in time bounded by the limits of the server."""
+        # A list that fails from here on starts no revival.
+        self._revival_slots = None
         await self._cancel_task(self._refresh_task)
         await self._cancel_task(self._revival_task)
         await self._cancel_task(self._listing_task)
         await self.server.close()
 
     async def _refresh(self) -> None:
-        await self._cancel_task(self._revival_task)
+        # The list first: if it fails at this moment, it starts a revival.
         await self._cancel_task(self._listing_task)
+        await self._cancel_task(self._revival_task)
         self._revival_task = self.next_try = None
         await self.server.disconnect()
         try:
@@ -150,8 +148,21 @@ class ServerTools:
 
     def _start_listing(self) -> asyncio.Task[list[MCPToolInfo]]:
         self._listing_task = self._tasks.start(self.server.list_tools(), name=f"list tools of {self.server.name}")
+        # No offer may be left that would collect the list when it comes, or its error.
+        self._listing_task.add_done_callback(self._apply_outcome)
         self._was_waited_for = False
         return self._listing_task
+
+    def _apply_outcome(self, listing: asyncio.Task[list[MCPToolInfo]]) -> None:
+        if listing.cancelled():
+            return
+        error = listing.exception()
+        if error is None:
+            self._apply_tools(listing.result())
+        elif isinstance(error, MCPError):
+            self._apply_failure(error)
+        else:
+            raise error
 
     def _apply_tools(self, tools: Sequence[MCPToolInfo]) -> None:
         self._tools, self.failure = tools[: self._max_tools], None
@@ -202,4 +213,5 @@ def _requested_pause(error: MCPError) -> float:
 
 def _default_timeout(tool: MCPTool) -> float:
     """Return the seconds that an offer waits for the list. A process may have to be downloaded first."""
-    return tool.startup_timeout if tool.starts_process else min(tool.startup_timeout, DISCOVERY_TIMEOUT)
+    seconds = tool.startup_timeout if tool.starts_process else min(tool.startup_timeout, DISCOVERY_TIMEOUT)
+    return seconds + START_ERROR_GRACE
