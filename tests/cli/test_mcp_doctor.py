@@ -79,6 +79,31 @@ def test_the_step_that_fails_is_named_with_the_reason(project: MCPProject, mode:
     assert project.running_servers() == []
 
 
+STRAY = "Its standard output is not MCP: 'Usage: \\x1b[1mtool\\x1b[0m FILE'."
+RIGHT_PACKAGE = "Is this the right package, with the right arguments?"
+GREETING = "print('Usage: \\x1b[1mtool\\x1b[0m FILE\\nMore', flush=True)\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "step", "detail", "advice"),
+    [
+        (f"{GREETING}open(0).read()", "speaks MCP", f"within 5 s ('startup_timeout'). {STRAY}", RIGHT_PACKAGE),
+        (GREETING, "started", f"'uvx' ended with exit code 0. {STRAY}", RIGHT_PACKAGE),
+        ("", "started", "'uvx' ended with exit code 0. It wrote nothing to standard error.", "Start it by hand: "),
+    ],
+    ids=["hangs", "ends", "ends-silently"],
+)
+def test_a_program_that_is_no_mcp_server_is_quoted(
+    project: MCPProject, program: str, step: str, detail: str, advice: str
+) -> None:
+    project.set_uvx_program(program)
+    project.write_servers(s={**UVX, "startup_timeout": 5 if step == "speaks MCP" else 60})
+    found = failed(project.run_mcp("doctor", "--json"))
+    assert found["name"] == step
+    assert found["detail"].endswith(detail)
+    assert advice in found["advice"]
+
+
 def test_a_command_that_is_not_installed_is_not_found(project: MCPProject) -> None:
     project.write_servers(s=DOCKER)
     found = failed(project.run_mcp("doctor", "--json"))

@@ -43,6 +43,12 @@ _MAX_TOKENS = 4
 E = TypeVar("E", bound=MCPError)
 
 
+def describe_output(stray: str, stderr: str) -> str:
+    """Return what a process wrote instead of answers, as the end of an error text; empty if it wrote nothing."""
+    quoted = f" Its standard output is not MCP: {stray!r}." if stray else ""
+    return quoted + (f" Its last words:\n{stderr}" if stderr else "")
+
+
 class ErrorFactory:
     """Builds the errors of one server, and masks secrets in errors and in messages of the server."""
 

@@ -59,6 +59,7 @@ _INSTALL: Mapping[CommandType, str] = {
     CommandType.UVX: "Install uv, which brings uvx.",
     CommandType.DOCKER: "Install Docker, or podman with its 'docker' command.",
 }
+_NOT_MCP = "Its standard output must be MCP and nothing else. Is this the right package, with the right arguments?"
 _NOT_FOUND_STATUS = 404
 _FORBIDDEN_STATUS = 403
 
@@ -298,7 +299,7 @@ def advice_for(step: str, tool: MCPTool, error: HoloDeckError | None) -> str:
         case "found":
             return _advise_not_found(tool)
         case "started":
-            return "Read its last output above, or start it by hand: it should show what is missing."
+            return _advise_not_started(error)
         case "reached":
             address = shown_origin(tool.url or "")
             return f"Is the server running, and is it at {address}? A proxy or firewall may be in between."
@@ -318,6 +319,13 @@ def _advise_not_found(tool: MCPTool) -> str:
     return _INSTALL[tool.command] if tool.command is not None else "Give it a 'command'."
 
 
+def _advise_not_started(error: HoloDeckError | None) -> str:
+    details = error.details if isinstance(error, MCPError) else {}
+    if details.get("stderr"):
+        return "Read its last output above, or start it by hand: it should show what is missing."
+    return _NOT_MCP if details.get("stray_output") else "Start it by hand: it should show what is missing."
+
+
 def _advise_unauthorised(tool: MCPTool, error: HoloDeckError | None) -> str:
     status = error.details.get("status") if isinstance(error, MCPError) else None
     if status == _FORBIDDEN_STATUS:
@@ -334,9 +342,9 @@ def _advise_unauthorised(tool: MCPTool, error: HoloDeckError | None) -> str:
 def _advise_not_mcp(tool: MCPTool, error: HoloDeckError | None) -> str:
     status = error.details.get("status") if isinstance(error, MCPError) else None
     if tool.starts_process:
-        if isinstance(error, MCPTimeoutError):
+        if isinstance(error, MCPTimeoutError) and not error.details.get("stray_output"):
             return "It runs but does not answer. A first start may download for long: raise 'startup_timeout'."
-        return "Its standard output must be MCP and nothing else. Is this the right package, with the right arguments?"
+        return _NOT_MCP
     if tool.transport is TransportType.HTTP:
         where = " There is nothing at this path." if status == _NOT_FOUND_STATUS else ""
         return f"Is this the URL of the MCP endpoint (often .../mcp)?{where} An older server needs 'transport: sse'."

@@ -18,7 +18,7 @@ from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import PROBE_TIMEOUT
 from holodeck.lib.system.fd_shortage import is_file_shortage
 from holodeck.lib.tasks import TaskSet
-from holodeck.tools.mcp.errors import ErrorFactory
+from holodeck.tools.mcp.errors import ErrorFactory, describe_output
 from holodeck.tools.mcp.protocol.handshake import negotiate
 from holodeck.tools.mcp.protocol.jsonrpc import Message
 from holodeck.tools.mcp.protocol.session import Session, Spawn
@@ -181,10 +181,11 @@ class Connection:
         await negotiate(self.session, self._known_era, probe_timeout=min(PROBE_TIMEOUT, self._startup_timeout / 3))
 
     def _start_timeout_error(self) -> MCPError:
-        stderr = self.session.transport.stderr_tail()
+        transport = self.session.transport
+        stray, stderr = transport.stray_output(), transport.stderr_tail()
         text = f"it did not answer within {self._startup_timeout:g} s ('startup_timeout')."
         return self._errors.timeout(
-            "start", f"{text} Its last words:\n{stderr}" if stderr else text, stderr=stderr or None
+            "start", text + describe_output(stray, stderr), stderr=stderr or None, stray_output=stray or None
         )
 
     async def _run_logged(self, work: Coroutine[Any, Any, None]) -> None:

@@ -108,6 +108,9 @@ class Transport(Protocol):
     def stderr_tail(self) -> str:
         """Return the last lines that the process wrote to standard error; empty for a remote server."""
 
+    def stray_output(self) -> str:
+        """Return the first line of the process on standard output that is no message; empty for a remote server."""
+
     def fail(self, error: MCPConnectionError) -> None:
         """Set `failure` to this error and fail every pending request at once."""
 

@@ -37,6 +37,7 @@ class DuplexTransport(ABC):
         self._pretty = PrettyPrintedAnswer()
         self.discarded_count = 0
         """Messages that could not be parsed, or that answer no pending request."""
+        self._first_stray = ""
 
     @abstractmethod
     async def open(self) -> None: ...
@@ -90,6 +91,9 @@ class DuplexTransport(ABC):
     def stderr_tail(self) -> str:
         return ""
 
+    def stray_output(self) -> str:
+        return ""
+
     def receive(self, raw: bytes | bytearray) -> None:
         """Parse and dispatch one message."""
         self._received_at = self._loop.time()
@@ -123,6 +127,7 @@ class DuplexTransport(ABC):
             for item in message:
                 self._dispatch(item, raw)
             return
+        self._record_stray(raw)
         self._discard("not a JSON-RPC message", raw)
 
     def _resolve_answer(self, message: Message, raw: bytes | bytearray) -> None:
@@ -158,6 +163,7 @@ class DuplexTransport(ABC):
             self._dispatch(self._errors.mask_message(decode(raw), raw), raw)
         except ValueError as error:
             raw = bytes(raw)
+            self._record_stray(raw)
             request_id = self._pretty.find_id(raw)
             problem = "it is spread over several lines" if request_id is not None else str(error)
             self.fail_unusable(request_id if request_id is not None else sniff_id(raw), problem, raw)
@@ -174,6 +180,10 @@ class DuplexTransport(ABC):
         future = self._pending.get(request_id)
         if future is not None and not future.done():
             future.set_exception(error)
+
+    def _record_stray(self, raw: bytes | bytearray) -> None:
+        """Store the beginning of the first text that is no message."""
+        self._first_stray = self._first_stray or self._errors.excerpt(raw)
 
     def _discard(self, problem: str, raw: bytes | bytearray) -> None:
         self.discarded_count += 1

@@ -19,6 +19,7 @@ from holodeck.lib.line_splitter import LineSplitter
 from holodeck.lib.system.fd_shortage import is_file_shortage
 from holodeck.lib.system.process import Process, spawn_process
 from holodeck.lib.tasks import TaskSet
+from holodeck.tools.mcp.errors import describe_output
 from holodeck.tools.mcp.launch.plan import plan_launch
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode, encode_ascii, sniff_id
 from holodeck.tools.mcp.transports.base import Delivery, OnMessage, TransportSetup
@@ -111,6 +112,9 @@ class StdioTransport(DuplexTransport):
         lines = self._process.stderr_tail()[-_MAX_STDERR_SHOWN:].decode("utf-8", "replace").splitlines()
         return self._errors.mask("\n".join([line for line in lines if line.strip()][-STDERR_LINES_SHOWN:]))
 
+    def stray_output(self) -> str:
+        return self._first_stray
+
     async def _deliver(self, message: Message, delivery: Delivery) -> None:
         while self._flow.is_paused:
             await self._flow.wait_resumed()
@@ -185,10 +189,14 @@ class StdioTransport(DuplexTransport):
             end = f"{subject} was ended by signal {-code}"
         else:
             end = f"{subject} ended with exit code {code}"
+        # A server that has answered may have its log there, which does not explain its end.
+        stray = "" if self._is_negotiated else self.stray_output()
         stderr = self.stderr_tail()
-        text = f"{end}." + (f" Its last words:\n{stderr}" if stderr else " It wrote nothing to standard error.")
+        text = f"{end}." + (describe_output(stray, stderr) or " It wrote nothing to standard error.")
         phase = "run" if self._is_negotiated else "start"
-        return self._errors.connection(phase, text, exit_code=code, stderr=stderr, command=command)
+        return self._errors.connection(
+            phase, text, exit_code=code, stderr=stderr, stray_output=stray or None, command=command
+        )
 
     def _start_error(self, error: Exception) -> MCPConnectionError:
         command = self._launch.argv[0]

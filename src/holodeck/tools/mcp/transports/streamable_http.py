@@ -300,6 +300,9 @@ class StreamableHTTPTransport:
     def stderr_tail(self) -> str:
         return ""
 
+    def stray_output(self) -> str:
+        return ""
+
     async def close(self) -> None:
         await self._tasks.close(NOTICE_TIMEOUT)
         try:
