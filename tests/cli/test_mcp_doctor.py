@@ -104,6 +104,14 @@ def test_a_program_that_is_no_mcp_server_is_quoted(
     assert advice in found["advice"]
 
 
+def test_a_timeout_names_the_limit_that_was_in_force(project: MCPProject) -> None:
+    project.set_uvx_server("hangs-at-start")
+    project.write_servers(s={**UVX, "startup_timeout": 60})
+    found = failed(project.run_mcp("doctor", "--json", "--timeout", "1"))
+    assert found["detail"] == "it did not answer within 1 s ('--timeout')."
+    assert found["advice"].endswith("raise '--timeout'.")
+
+
 def test_a_command_that_is_not_installed_is_not_found(project: MCPProject) -> None:
     project.write_servers(s=DOCKER)
     found = failed(project.run_mcp("doctor", "--json"))

@@ -84,7 +84,8 @@ def command(target: Target, server: str | None, timeout: float | None) -> int:
     chosen = [with_timeout(item, timeout) for item in select_servers(loaded, server, target)]
     enabled = [item for item in chosen if isinstance(item.tool, MCPTool) and item.tool.enabled]
     disabled = [item.tool.name for item in chosen if item not in enabled]
-    done = run_with_logging(_examine_all(enabled, is_quiet=target.as_json), verbose=target.verbose)
+    start_limit = "startup_timeout" if timeout is None else "--timeout"
+    done = run_with_logging(_examine_all(enabled, start_limit, is_quiet=target.as_json), verbose=target.verbose)
     problems = loaded.problems if server is None else ()
     if target.as_json:
         click.echo(json.dumps(_examinations_data(done, disabled, loaded if server is None else None), indent=2))
@@ -99,12 +100,12 @@ def command(target: Target, server: str | None, timeout: float | None) -> int:
     return 1
 
 
-async def _examine_all(servers: Sequence[LoadedTool], *, is_quiet: bool) -> list[Examination]:
+async def _examine_all(servers: Sequence[LoadedTool], start_limit: str, *, is_quiet: bool) -> list[Examination]:
     unfinished = {item.tool.name for item in servers}
     async with Progress() as progress, asyncio.TaskGroup() as group:
 
         async def examine_one(item: LoadedTool) -> Examination:
-            done = await examine(item)
+            done = await examine(item, start_limit)
             unfinished.discard(item.tool.name)
             progress.phase = f"examining {', '.join(sorted(unfinished))}"
             progress.clear()
@@ -164,6 +165,8 @@ class Examination:
     """The steps of one server, in order."""
 
     server: str
+    start_limit: str
+    """The key or the option that limits the time to start."""
     steps: list[Step] = field(default_factory=list)
 
     @property
@@ -177,10 +180,10 @@ class Examination:
         self.steps.append(Step(name=name, outcome="failed", detail=detail, advice=advice))
 
 
-async def examine(loaded: LoadedTool) -> Examination:
-    """Run the steps and stop at the first failure."""
+async def examine(loaded: LoadedTool, start_limit: str) -> Examination:
+    """Run the steps and stop at the first failure. `start_limit`: see `Examination`."""
     tool = loaded.tool
-    done = Examination(server=tool.name)
+    done = Examination(server=tool.name, start_limit=start_limit)
     if not isinstance(tool, MCPTool):
         return done
     if await _check_found(tool, done):
@@ -274,7 +277,12 @@ def _add_connection_failure(error: HoloDeckError, tool: MCPTool, done: Examinati
     order = (REACHED if tool.url else STARTED, AUTHORISED, SPEAKS)
     for earlier in order[: order.index(name)]:
         done.add_passed(earlier, outcome="unneeded" if earlier == AUTHORISED and not tool.url else "ok")
-    done.add_failed(name, reason_text(error), advice_for(name, tool, error))
+    # The error and the advice name the key, also where an option of this command has replaced its value.
+    detail, advice = (
+        text.replace("'startup_timeout'", f"'{done.start_limit}'")
+        for text in (reason_text(error), advice_for(name, tool, error))
+    )
+    done.add_failed(name, detail, advice)
 
 
 def _failed_step(error: HoloDeckError, tool: MCPTool) -> str:
