@@ -136,11 +136,13 @@ class Terminal:
 
     def end_line(self) -> None:
         """End an unfinished line, so that the next output begins on a line of its own."""
-        line, self._open_line = self._open_line, None
-        if line is not None:
-            line.write("\n")
-            line.flush()
-            self._progress.restart(self._waiting_for)
+        # A function of the project may print at this moment, from its own thread.
+        with self._lock_output():
+            line, self._open_line = self._open_line, None
+            if line is not None:
+                line.write("\n")
+                line.flush()
+                self._progress.restart(self._waiting_for)
 
     def note(self, text: str, *, always: bool = False, **style: Any) -> None:
         """Print a line about the run on stderr. `always`: also with `--quiet`."""
