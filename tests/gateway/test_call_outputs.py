@@ -1,4 +1,4 @@
-"""The model knows what came of the gateway's calls, however little of them a client sends back."""
+"""The model gets the outputs of the gateway's calls, even if a client resends only a part of them."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ THEN = (call("add", a=1, b=2), call("get_time"))
 DONE = ["Go", ["add"], ("add", "3"), ["get_time"], ("get_time", "noon")]
 
 
-async def ask(stand: RunningGateway, agent: str, given: Any, **more: Any) -> dict[str, Any]:
-    """What a program of this name gets."""
-    session = await stand.http_client()
-    body = {"model": MODEL, "input": given, "tools": [GET_TIME], **more}
+async def ask(gateway: RunningGateway, agent: str, input_items: Any, **more: Any) -> dict[str, Any]:
+    """Send a request with this user agent and return its response."""
+    session = await gateway.http_client()
+    body = {"model": MODEL, "input": input_items, "tools": [GET_TIME], **more}
     async with session.post("/v1/responses", json=body, headers={"user-agent": agent}) as answer:
-        said: dict[str, Any] = await answer.json()
-        assert answer.status == 200, said
-        return said
+        response: dict[str, Any] = await answer.json()
+        assert answer.status == 200, response
+        return response
 
 
 def as_codex(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """It keeps no item whose type it does not know."""
+    """Codex drops items of unknown types."""
     return [item for item in output if item["type"] in ("message", "reasoning", "function_call")]
 
 
 def as_agents(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """OpenAI's agents for JavaScript send a call at a server without its output."""
+    """OpenAI's agents for JavaScript resend an `mcp_call` without its output."""
     return [
         {key: value for key, value in item.items() if item["type"] != "mcp_call" or key != "output"} for item in output
     ]
@@ -47,91 +47,93 @@ def as_agents(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.proves("D-25", "D-16")
 @pytest.mark.parametrize("tools", [(GET_TIME,), (GET_TIME, DECLARED_SERVER)], ids=["auto", "declared"])
 @async_test(30)
-async def test_a_call_that_comes_back_without_its_output_is_looked_up(tmp_path: Path, tools: tuple[Any, ...]) -> None:
+async def test_the_stored_output_of_a_call_that_is_resent_without_it_is_used(
+    tmp_path: Path, tools: tuple[Any, ...]
+) -> None:
     model = ScriptedModel(*THEN, say("Noon."), say("Noon."))
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
-        first = await ask(stand, AGENTS, [GO], tools=tools)
-        given = [GO, *as_agents(first["output"]), answer_get_time(first)]
-        await ask(stand, AGENTS, given, tools=tools)
-        assert last_model_messages(stand) == DONE
-        late = await ask(stand, AGENTS, given, tools=tools, background=True)
-        await stand.stream(f"/v1/responses/{late['id']}?stream=true")
-        assert last_model_messages(stand) == DONE
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
+        first = await ask(gateway, AGENTS, [GO], tools=tools)
+        input_items = [GO, *as_agents(first["output"]), answer_get_time(first)]
+        await ask(gateway, AGENTS, input_items, tools=tools)
+        assert last_model_messages(gateway) == DONE
+        late = await ask(gateway, AGENTS, input_items, tools=tools, background=True)
+        await gateway.stream(f"/v1/responses/{late['id']}?stream=true")
+        assert last_model_messages(gateway) == DONE
 
 
 @pytest.mark.proves("D-25", "D-16")
 @async_test(30)
 async def test_a_call_with_a_lost_result_is_reported_as_run_with_an_unknown_result(tmp_path: Path) -> None:
     model = ScriptedModel(*THEN, say("Noon."))
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
-        first = await ask(stand, AGENTS, [GO], store=False)
-        await ask(stand, AGENTS, [GO, *as_agents(first["output"]), answer_get_time(first)], store=False)
-        words: dict[str, str] = dict(line for line in last_model_messages(stand) if isinstance(line, tuple))
-        assert "has been run. What came of it is not known here" in words["add"]
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
+        first = await ask(gateway, AGENTS, [GO], store=False)
+        await ask(gateway, AGENTS, [GO, *as_agents(first["output"]), answer_get_time(first)], store=False)
+        outputs: dict[str, str] = dict(line for line in last_model_messages(gateway) if isinstance(line, tuple))
+        assert "has been run. What came of it is not known here" in outputs["add"]
 
 
 @pytest.mark.proves("D-25", "D-16")
-@pytest.mark.parametrize(("agent", "kept"), [(CODEX, as_codex), (AGENTS, as_agents), (AGENTS, list)])
+@pytest.mark.parametrize(("agent", "select_resent"), [(CODEX, as_codex), (AGENTS, as_agents), (AGENTS, list)])
 @async_test(30)
-async def test_a_client_that_keeps_everything_itself_carries_what_our_calls_gave(
-    tmp_path: Path, agent: str, kept: Any
+async def test_an_unstored_history_carries_the_outputs_of_gateway_calls(
+    tmp_path: Path, agent: str, select_resent: Any
 ) -> None:
     model = ScriptedModel(*THEN, say("Noon."), call("echo", text="hi"), say("Hi."))
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
-        first = await ask(stand, agent, [GO], **UNSTORED)
-        given = [GO, *kept(first["output"]), answer_get_time(first)]
-        second = await ask(stand, agent, given, **UNSTORED)
-        assert last_model_messages(stand) == DONE
-        given += [*kept(second["output"]), {"role": "user", "content": "Now hi"}]
-        third = await ask(stand, agent, given, **UNSTORED)
-        assert last_model_messages(stand) == [*DONE, "Noon.", "Now hi", ["echo"], ("echo", "hi")]
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
+        first = await ask(gateway, agent, [GO], **UNSTORED)
+        input_items = [GO, *select_resent(first["output"]), answer_get_time(first)]
+        second = await ask(gateway, agent, input_items, **UNSTORED)
+        assert last_model_messages(gateway) == DONE
+        input_items += [*select_resent(second["output"]), {"role": "user", "content": "Now hi"}]
+        third = await ask(gateway, agent, input_items, **UNSTORED)
+        assert last_model_messages(gateway) == [*DONE, "Noon.", "Now hi", ["echo"], ("echo", "hi")]
         assert third["output"][-1]["content"][0]["text"] == "Hi."
         assert [made.name for made in server.calls()] == ["add", "echo"]
 
 
 @pytest.mark.proves("D-23", "D-25", "D-16")
 @async_test(30)
-async def test_codex_s_model_knows_what_came_of_our_call_in_a_mixed_turn(tmp_path: Path) -> None:
+async def test_codex_s_model_gets_the_output_of_a_gateway_call_in_a_mixed_turn(tmp_path: Path) -> None:
     model = ScriptedModel([call("get_time"), call("image")], say("Noon."))
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
-        first = await ask(stand, CODEX, [GO], **UNSTORED)
-        await ask(stand, CODEX, [GO, *as_codex(first["output"]), answer_get_time(first)], **UNSTORED)
-        asked = stand.model_requests[-1]["messages"]
-        assert [each["function"]["name"] for each in asked[1]["tool_calls"]] == ["get_time", "image"]
-        assert "image_url" in str(asked), "the picture itself, not a word for it"
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
+        first = await ask(gateway, CODEX, [GO], **UNSTORED)
+        await ask(gateway, CODEX, [GO, *as_codex(first["output"]), answer_get_time(first)], **UNSTORED)
+        messages = gateway.model_requests[-1]["messages"]
+        assert [each["function"]["name"] for each in messages[1]["tool_calls"]] == ["get_time", "image"]
+        assert "image_url" in str(messages), "the image itself, not a placeholder"
         assert len(server.calls()) == 1
 
 
 @pytest.mark.proves("D-31", "D-16")
 @async_test(30)
-async def test_codex_tries_again_after_our_call_and_it_is_not_made_twice(tmp_path: Path) -> None:
-    """It does so whatever the answer says of trying again, and sends what it has heard until then."""
+async def test_a_gateway_call_is_not_repeated_when_codex_retries_a_failed_response(tmp_path: Path) -> None:
+    """Codex retries whatever the retry headers say, and resends the items that it has received so far."""
     failed = status(400, {"error": {"message": "no"}})
     model = ScriptedModel(call("add", a=1, b=2), failed, say("It is 3."))
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
-        session, body = await stand.http_client(), {"model": MODEL, "input": [GO], "stream": True, **UNSTORED}
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
+        session, body = await gateway.http_client(), {"model": MODEL, "input": [GO], "stream": True, **UNSTORED}
         async with session.post("/v1/responses", json=body, headers={"user-agent": CODEX}) as answer:
             events = parse_events((await answer.read()).decode())
         assert events[-1]["type"] == "response.failed"
-        heard = [event["item"] for event in events if event["type"] == "response.output_item.done"]
-        await ask(stand, CODEX, [GO, *as_codex(heard)], **UNSTORED)
-        assert last_model_messages(stand) == DONE[:3]
+        done_items = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+        await ask(gateway, CODEX, [GO, *as_codex(done_items)], **UNSTORED)
+        assert last_model_messages(gateway) == DONE[:3]
         assert len(server.calls()) == 1
 
 
 @pytest.mark.proves("D-25", "D-28")
 @pytest.mark.parametrize("turn", [[call("get_time")], [call("add", a=1, b=2), call("get_time")]], ids=["own", "mixed"])
 @async_test(30)
-async def test_a_call_of_the_previous_response_may_be_told_again(tmp_path: Path, turn: Any) -> None:
-    """LlamaIndex names that response and sends everything again, without ids."""
+async def test_a_call_of_the_previous_response_can_be_resent(tmp_path: Path, turn: Any) -> None:
+    """LlamaIndex sends `previous_response_id` and the whole history again, without ids."""
     model = ScriptedModel(turn, say("Noon."))
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
-        first = await ask(stand, "AsyncOpenAI/Python 2.54.0", [GO])
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
+        first = await ask(gateway, "AsyncOpenAI/Python 2.54.0", [GO])
         (called,) = [item for item in first["output"] if item["type"] == "function_call"]
         again = {key: called[key] for key in ("type", "call_id", "name", "arguments")}
-        given = [GO, again, answer_get_time(first)]
-        second = await ask(stand, "AsyncOpenAI/Python 2.54.0", given, previous_response_id=first["id"])
+        input_items = [GO, again, answer_get_time(first)]
+        second = await ask(gateway, "AsyncOpenAI/Python 2.54.0", input_items, previous_response_id=first["id"])
         assert second["output"][-1]["content"][0]["text"] == "Noon."
         names = [each.name for each in turn]
         gave = {"add": "3", "get_time": "noon"}
-        assert last_model_messages(stand) == ["Go", names, *((name, gave[name]) for name in names), "Go"]
+        assert last_model_messages(gateway) == ["Go", names, *((name, gave[name]) for name in names), "Go"]

@@ -1,4 +1,4 @@
-"""How large a conversation is, and how it becomes small: `/v1/responses/input_tokens` and `/v1/responses/compact`."""
+"""Token counts and compaction of conversations: `/v1/responses/input_tokens` and `/v1/responses/compact`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 
 @pytest.mark.proves("D-25")
 @async_test(30)
-async def test_a_folded_conversation_goes_on_as_if_it_were_whole(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(say("A blue one."), say("Blue."))) as stand:
-        client = await stand.openai_client()
+async def test_a_compacted_conversation_continues_with_all_of_its_content(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("A blue one."), say("Blue."))) as gateway:
+        client = await gateway.openai_client()
         first = await client.responses.create(model=MODEL, input="I bought a secret bicycle.")
         folded = await client.responses.compact(model=MODEL, previous_response_id=first.id, input="Which colour?")
         assert not contract_problems("CompactResource", folded.to_dict())
@@ -28,8 +28,8 @@ async def test_a_folded_conversation_goes_on_as_if_it_were_whole(tmp_path: Path)
         window: Any = [item.model_dump(exclude_none=True), {"role": "user", "content": "Say it."}]
         response = await client.responses.create(model=MODEL, input=window)
         assert response.output_text == "Blue."
-        told = [message["content"] for message in stand.model_requests[-1]["messages"]]
-        assert told == ["I bought a secret bicycle.", "A blue one.", "Which colour?", "Say it."]
+        contents = [message["content"] for message in gateway.model_requests[-1]["messages"]]
+        assert contents == ["I bought a secret bicycle.", "A blue one.", "Which colour?", "Say it."]
         window[0]["encrypted_content"] = item.encrypted_content[:-8] + "AAAAAAA="
         with pytest.raises(openai.BadRequestError) as changed:
             await client.responses.create(model=MODEL, input=window)
@@ -38,78 +38,82 @@ async def test_a_folded_conversation_goes_on_as_if_it_were_whole(tmp_path: Path)
 
 @pytest.mark.proves("D-25")
 @async_test(30)
-async def test_calls_that_wait_do_not_wait_any_more_once_they_are_folded(tmp_path: Path) -> None:
+async def test_pending_calls_are_no_longer_pending_after_compaction(tmp_path: Path) -> None:
     book = {"type": "function", "name": "book", "parameters": {"type": "object", "properties": {}}}
     model = ScriptedModel([call("add", a=1, b=2), call("book")], say("Not added, but booked."))
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
-        _, first = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go", "tools": [book]})
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
+        _, first = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go", "tools": [book]})
         assert first["status"] == "requires_action"
         body = {"model": MODEL, "previous_response_id": first["id"], "service_tier": "auto"}
-        _, folded = await stand.send("POST", "/v1/responses/compact", body)
+        _, folded = await gateway.send("POST", "/v1/responses/compact", body)
         output = {"type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "Booked."}
         window = [*folded["output"], output]
-        status, answer = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": window, "tools": [book]})
+        status, answer = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": window, "tools": [book]})
         assert (status, answer["status"]) == (200, "completed"), answer
         assert not server.calls()
-    told = [message["content"] for message in stand.model_requests[-1]["messages"] if message["role"] == "tool"]
-    assert sorted(told) == ["Booked.", "Error: This call was not run: the response ended before it."]
+    contents = [message["content"] for message in gateway.model_requests[-1]["messages"] if message["role"] == "tool"]
+    assert sorted(contents) == ["Booked.", "Error: This call was not run: the response ended before it."]
 
 
 @pytest.mark.proves("D-25", "D-26")
 @pytest.mark.parametrize("is_used", [False, True])
 @async_test(30)
-async def test_a_history_with_a_call_to_approve_can_be_folded_and_gone_on_with(tmp_path: Path, is_used: bool) -> None:
+async def test_a_history_with_an_approval_request_can_be_compacted_and_continued(tmp_path: Path, is_used: bool) -> None:
     model = ScriptedModel(call("add", a=1, b=2), *([say("3.")] if is_used else []), say("I see."))
     tools = [{"type": "mcp", "server_label": "sums"}]
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
 
-        async def send(path: str, given: Any, **more: Any) -> Any:
-            status, answer = await stand.send("POST", path, {"model": MODEL, "input": given, **more})
+        async def send(path: str, input_items: Any, **more: Any) -> Any:
+            status, answer = await gateway.send("POST", path, {"model": MODEL, "input": input_items, **more})
             assert status == 200, answer
             return answer
 
         go = {"role": "user", "content": "Go"}
         first = await send("/v1/responses", [go], tools=tools)
-        asked = first["output"][-1]
+        approval_request = first["output"][-1]
         if is_used:
-            yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
+            yes = {"type": "mcp_approval_response", "approval_request_id": approval_request["id"], "approve": True}
             await send("/v1/responses", [yes], tools=tools, previous_response_id=first["id"])
         folded = await send("/v1/responses/compact", [go, *first["output"]])
         await send("/v1/responses", [*folded["output"], {"role": "user", "content": "And?"}], tools=tools)
-        *_, told, _ = stand.model_requests[-1]["messages"]
-        assert told["content"] == ("3" if is_used else "Error: This call was not run: the response ended before it.")
+        *_, tool_message, _ = gateway.model_requests[-1]["messages"]
+        assert tool_message["content"] == (
+            "3" if is_used else "Error: This call was not run: the response ended before it."
+        )
         assert len(server.calls()) == is_used
 
 
 @pytest.mark.parametrize("shared", [False, True])
 @async_test(30)
-async def test_a_folded_conversation_outlives_the_gateway_that_folded_it(tmp_path: Path, shared: bool) -> None:
+async def test_a_compacted_conversation_can_be_continued_by_another_gateway_process(
+    tmp_path: Path, shared: bool
+) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     settings: dict[str, Any] = {"environ": {"SEAL": "s" * 32}, "seal_key": "${SEAL}"} if shared else {}
-    async with run_gateway(tmp_path / "one", **settings) as stand:
-        folded = await (await stand.openai_client()).responses.compact(model=MODEL, input="I bought a bicycle.")
+    async with run_gateway(tmp_path / "one", **settings) as gateway:
+        folded = await (await gateway.openai_client()).responses.compact(model=MODEL, input="I bought a bicycle.")
     window: Any = [folded.output[0].model_dump(exclude_none=True), {"role": "user", "content": "And?"}]
     other = tmp_path / ("two" if shared else "one")
-    async with run_gateway(other, ScriptedModel(say("Blue.")), **settings) as stand:
-        await (await stand.openai_client()).responses.create(model=MODEL, input=window)
-        assert stand.model_requests[0]["messages"][0]["content"] == "I bought a bicycle."
+    async with run_gateway(other, ScriptedModel(say("Blue.")), **settings) as gateway:
+        await (await gateway.openai_client()).responses.create(model=MODEL, input=window)
+        assert gateway.model_requests[0]["messages"][0]["content"] == "I bought a bicycle."
     assert _readable_by_others(tmp_path) == ([] if shared else [False])
 
 
 def _readable_by_others(folder: Path) -> list[bool]:
-    """For each key file that was made, whether anybody else may open it."""
+    """For each key file, whether other users may read it."""
     return [bool(key.stat().st_mode & 0o077) for key in folder.rglob("*.key")]
 
 
 @pytest.mark.proves("D-25")
 @async_test(30)
 async def test_the_size_of_an_input_is_estimated_with_its_tools_and_its_past(tmp_path: Path) -> None:
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, ScriptedModel(say("x" * 4_000))) as stand:
-        client = await stand.openai_client()
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, ScriptedModel(say("x" * 4_000))) as gateway:
+        client = await gateway.openai_client()
 
-        async def count(**asked: Any) -> int:
-            counted = await client.responses.input_tokens.count(model=MODEL, **asked)
+        async def count(**parameters: Any) -> int:
+            counted = await client.responses.input_tokens.count(model=MODEL, **parameters)
             assert counted.object == "response.input_tokens"
             return counted.input_tokens
 
@@ -122,5 +126,5 @@ async def test_the_size_of_an_input_is_estimated_with_its_tools_and_its_past(tmp
         assert await count(input=[{"role": "user", "content": [image]}]) > 100
         first = await client.responses.create(model=MODEL, input="Say much")
         assert await count(input="Hi", previous_response_id=first.id) > 1_000
-        assert len(stand.model_requests) == 1
+        assert len(gateway.model_requests) == 1
         assert not server.requests
