@@ -1,4 +1,4 @@
-"""What a web page can have a browser send to a gateway without keys: nothing, unless it was invited."""
+"""Requests of web pages to a gateway without keys: refused unless the origin is allowed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ BODY = orjson.dumps({"model": MODEL, "input": "Hello"})
 JSON = "content-type: application/json"
 
 
-async def post(stand: RunningGateway, *headers: str, body: bytes = BODY) -> int:
+async def post(gateway: RunningGateway, *headers: str, body: bytes = BODY) -> int:
     """The status of a request with exactly these headers and the length of its body."""
-    client = await open_connection(stand.url)
+    client = await open_connection(gateway.url)
     lines = ("POST /v1/responses HTTP/1.1", *headers, f"content-length: {len(body)}")
     await client.send("".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + body)
     status = int((await client.read_head()).split(b" ")[1])
@@ -31,17 +31,17 @@ async def post(stand: RunningGateway, *headers: str, body: bytes = BODY) -> int:
     return status
 
 
-async def upgrade(stand: RunningGateway, *headers: str) -> int:
+async def upgrade(gateway: RunningGateway, *headers: str) -> int:
     """The status of a request for a WebSocket with these headers."""
-    client = await open_connection(stand.url)
+    client = await open_connection(gateway.url)
     await client.send(upgrade_request(*headers).replace(b"host: 127.0.0.1\r\n", b""))
     status = int((await client.read_head()).split(b" ")[1])
     client.abort()
     return status
 
 
-def own(stand: RunningGateway) -> str:
-    return urlsplit(stand.url).netloc
+def own(gateway: RunningGateway) -> str:
+    return urlsplit(gateway.url).netloc
 
 
 @pytest.mark.proves("D-29")
@@ -71,37 +71,37 @@ def own(stand: RunningGateway) -> str:
     ],
 )
 @async_test(30)
-async def test_only_a_page_of_the_very_same_address_may_call(
+async def test_only_a_page_of_the_same_or_an_allowed_origin_may_send_requests(
     tmp_path: Path, host: str, origin: str, more: Mapping[str, Any], is_allowed: bool
 ) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(say("Hi.")), **more) as stand:
-        headers = (f"host: {host.format(own=own(stand))}", f"origin: {origin.format(own=own(stand))}")
-        assert await post(stand, *headers, JSON) == (200 if is_allowed else 403)
-        assert await upgrade(stand, *headers) == (101 if is_allowed else 403)
-        assert len(stand.model_requests) == is_allowed
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi.")), **more) as gateway:
+        headers = (f"host: {host.format(own=own(gateway))}", f"origin: {origin.format(own=own(gateway))}")
+        assert await post(gateway, *headers, JSON) == (200 if is_allowed else 403)
+        assert await upgrade(gateway, *headers) == (101 if is_allowed else 403)
+        assert len(gateway.model_requests) == is_allowed
 
 
 @pytest.mark.proves("D-29")
 @pytest.mark.parametrize("host", ["[::1].evil.example", "[::1]evil.example:80", "127.1", "evil.example", ""])
 @async_test(30)
-async def test_a_host_that_only_looks_like_this_machine_is_not_answered(tmp_path: Path, host: str) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as stand:
-        assert await post(stand, f"host: {host}", JSON) == 421
-        assert not stand.model_requests
+async def test_a_host_header_that_only_resembles_a_local_address_is_refused(tmp_path: Path, host: str) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as gateway:
+        assert await post(gateway, f"host: {host}", JSON) == 421
+        assert not gateway.model_requests
 
 
 @pytest.mark.proves("D-29")
 @async_test(30)
-async def test_a_body_that_does_not_say_that_it_is_json_is_refused(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi."))) as stand:
-        host = f"host: {own(stand)}"
+async def test_a_body_without_a_json_content_type_is_refused(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi."))) as gateway:
+        host = f"host: {own(gateway)}"
         for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonp", ""):
-            assert await post(stand, host, f"content-type: {kind}") == 415, kind
-        assert await post(stand, host) == 415
-        assert not stand.model_requests
+            assert await post(gateway, host, f"content-type: {kind}") == 415, kind
+        assert await post(gateway, host) == 415
+        assert not gateway.model_requests
         for kind in ("application/json", "Application/JSON; charset=utf-8"):
-            assert await post(stand, host, f"content-type: {kind}") == 200, kind
-        async with (await stand.http_client()).post(
+            assert await post(gateway, host, f"content-type: {kind}") == 200, kind
+        async with (await gateway.http_client()).post(
             "/v1/responses", data=BODY, headers={"content-type": "text/plain"}
         ) as no:
             assert (no.status, no.headers["accept"]) == (415, "application/json")
@@ -122,20 +122,20 @@ async def test_a_body_that_does_not_say_that_it_is_json_is_refused(tmp_path: Pat
     ],
 )
 @async_test(30)
-async def test_a_header_that_decides_and_is_there_twice_is_refused(tmp_path: Path, twice: str) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as stand:
-        usual = (f"host: {own(stand)}", f"origin: http://{own(stand)}", "authorization: Bearer a", "api-key: a")
-        assert await post(stand, *usual, JSON, twice.format(own=own(stand))) == 400
+async def test_a_duplicate_security_header_is_refused(tmp_path: Path, twice: str) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as gateway:
+        usual = (f"host: {own(gateway)}", f"origin: http://{own(gateway)}", "authorization: Bearer a", "api-key: a")
+        assert await post(gateway, *usual, JSON, twice.format(own=own(gateway))) == 400
         if twice != JSON:
-            assert await upgrade(stand, *usual, *("content-length: 5",) * 2, twice.format(own=own(stand))) == 400
-        assert not stand.model_requests
-        assert await post(stand, *usual, JSON, "x-other: a", "x-other: b") == 200
+            assert await upgrade(gateway, *usual, *("content-length: 5",) * 2, twice.format(own=own(gateway))) == 400
+        assert not gateway.model_requests
+        assert await post(gateway, *usual, JSON, "x-other: a", "x-other: b") == 200
 
 
-async def _trickle(client: RawSocket, pieces: list[bytes]) -> None:
-    """Send a piece every ten seconds."""
-    for piece in pieces:
-        client.writer.write(piece)
+async def _trickle(client: RawSocket, chunks: list[bytes]) -> None:
+    """Send a chunk every ten seconds."""
+    for chunk in chunks:
+        client.writer.write(chunk)
         await wait_read(client.writer)
         await advance_clock(10)
 
@@ -146,9 +146,9 @@ def _head(size: str) -> bytes:
 
 @pytest.mark.parametrize("is_chunked", [False, True])
 @with_movable_clock
-async def test_a_body_that_comes_byte_by_byte_is_refused_long_before_its_end(tmp_path: Path, is_chunked: bool) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as stand:
-        client = await open_connection(stand.url)
+async def test_a_body_sent_byte_by_byte_is_refused_long_before_its_end(tmp_path: Path, is_chunked: bool) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as gateway:
+        client = await open_connection(gateway.url)
         await client.send(_head("transfer-encoding: chunked" if is_chunked else "content-length: 100"))
         await _trickle(client, [b"1\r\nx\r\n" if is_chunked else b"x"] * 4)
         assert (await client.read_head()).startswith(b"HTTP/1.1 408")
@@ -156,11 +156,11 @@ async def test_a_body_that_comes_byte_by_byte_is_refused_long_before_its_end(tmp
 
 
 @with_movable_clock
-async def test_a_large_body_from_a_slow_line_is_read_to_its_end(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as stand:
+async def test_a_large_body_over_a_slow_connection_is_read_to_its_end(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as gateway:
         body = orjson.dumps({"model": MODEL, "input": "x" * 250_000})
         size = len(body) // 20
-        client = await open_connection(stand.url)
+        client = await open_connection(gateway.url)
         await client.send(_head(f"content-length: {len(body)}"))
         await _trickle(client, [body[at : at + size] for at in range(0, len(body), size)])
         assert (await client.read_head()).startswith(b"HTTP/1.1 200")

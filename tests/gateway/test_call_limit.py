@@ -1,4 +1,4 @@
-"""`max_concurrent_calls` in a gateway: what a server gets at once from all callers, and who waits for whom."""
+"""`max_concurrent_calls` in a gateway: concurrent calls of all callers to one server, and the order of the queue."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ def _entry(server: PersonalServer, **more: Any) -> dict[str, Any]:
     return {**entry, "headers": headers, "caller_authorization": True, "max_concurrent_calls": 1, **more}
 
 
-def _stand(folder: Path, server: PersonalServer, **more: Any) -> Any:
+def _run_gateway(folder: Path, server: PersonalServer, **more: Any) -> Any:
     environ = {"TOKEN": f"Bearer {OPERATOR}"}
     entry = _entry(server, **more)
     return run_gateway(folder, _model(), mcp_servers=[entry], keys=[BOB], admins=[ALICE], environ=environ)
 
 
-def _ask(stand: RunningGateway, key: str, *, is_own: bool = True) -> asyncio.Task[tuple[int, Any]]:
+def _ask(gateway: RunningGateway, key: str, *, is_own: bool = True) -> asyncio.Task[tuple[int, Any]]:
     own = {"authorization": TOKENS[key]} if is_own else {}
     tool = {"type": "mcp", "server_label": "work", "require_approval": "never", **own}
     body = {"model": MODEL, "input": "Go", "tools": [tool]}
-    return asyncio.create_task(stand.send("POST", "/v1/responses", body, key=key))
+    return asyncio.create_task(gateway.send("POST", "/v1/responses", body, key=key))
 
 
-async def _asked(stand: RunningGateway, times: int) -> None:
-    """Wait until the model has made so many calls, and what follows from that has happened."""
-    while len(stand.model_requests) < times:  # noqa: ASYNC110 - it is told nowhere
+async def _wait_model_requests(gateway: RunningGateway, times: int) -> None:
+    """Wait until the model has received `times` requests and the gateway has handled its answers."""
+    while len(gateway.model_requests) < times:  # noqa: ASYNC110 - no event to wait for
         await asyncio.sleep(0)
-    await stand.send("GET", "/v1/models", key=ALICE)
+    await gateway.send("GET", "/v1/models", key=ALICE)
 
 
 def _output(answer: tuple[int, Any]) -> str:
@@ -61,55 +61,55 @@ def _note(done: list[str], key: str, _: object) -> None:
 @pytest.mark.proves("D-12", "D-27")
 @async_test(30)
 async def test_a_server_gets_no_more_calls_at_once_from_many_callers_than_from_one(tmp_path: Path) -> None:
-    async with PersonalServer(PEOPLE).serve() as server, _stand(tmp_path, server) as stand:
+    async with PersonalServer(PEOPLE).serve() as server, _run_gateway(tmp_path, server) as gateway:
         server.answer_permits = asyncio.Semaphore(0)
-        asked = [_ask(stand, ALICE), _ask(stand, BOB), _ask(stand, ALICE, is_own=False)]
-        await _asked(stand, 3)
+        requests = [_ask(gateway, ALICE), _ask(gateway, BOB), _ask(gateway, ALICE, is_own=False)]
+        await _wait_model_requests(gateway, 3)
         for number in range(1, 4):
-            while len(server.calls_by_person) < number:  # noqa: ASYNC110 - it is told nowhere
+            while len(server.calls_by_person) < number:  # noqa: ASYNC110 - no event to wait for
                 await asyncio.sleep(0)
-            await stand.send("GET", "/v1/models", key=ALICE)
+            await gateway.send("GET", "/v1/models", key=ALICE)
             assert (server.pending_calls, len(server.calls_by_person)) == (1, number)
             server.answer_permits.release()
-        words = sorted(_output(answer) for answer in await asyncio.gather(*asked))
-        assert words == ["You are alice.", "You are bob.", "You are operator."]
+        outputs = sorted(_output(answer) for answer in await asyncio.gather(*requests))
+        assert outputs == ["You are alice.", "You are bob.", "You are operator."]
 
 
 @pytest.mark.proves("D-12")
 @pytest.mark.parametrize("is_own", [True, False], ids=["own credentials", "the operator's"])
 @async_test(30)
 async def test_callers_take_turns_however_many_calls_one_of_them_has_queued(tmp_path: Path, is_own: bool) -> None:
-    async with PersonalServer(PEOPLE).serve() as server, _stand(tmp_path, server) as stand:
+    async with PersonalServer(PEOPLE).serve() as server, _run_gateway(tmp_path, server) as gateway:
         server.answer_permits = asyncio.Semaphore(0)
-        asked: list[asyncio.Task[tuple[int, Any]]] = []
+        requests: list[asyncio.Task[tuple[int, Any]]] = []
         done: list[str] = []
         for number, key in enumerate([ALICE, ALICE, ALICE, ALICE, BOB], start=1):
-            task = _ask(stand, key, is_own=is_own)
+            task = _ask(gateway, key, is_own=is_own)
             task.add_done_callback(partial(_note, done, key))
-            asked.append(task)
-            await _asked(stand, number)
+            requests.append(task)
+            await _wait_model_requests(gateway, number)
         for finished in range(1, 6):
             server.answer_permits.release()
-            while len(done) < finished:  # noqa: ASYNC110 - it is told nowhere
+            while len(done) < finished:  # noqa: ASYNC110 - no event to wait for
                 await asyncio.sleep(0)
         assert done == [ALICE, ALICE, BOB, ALICE, ALICE]
-        await asyncio.gather(*asked)
+        await asyncio.gather(*requests)
 
 
 @pytest.mark.proves("D-12", "D-15")
 @async_test(30)
-async def test_a_caller_that_disconnects_while_queued_frees_its_place(tmp_path: Path) -> None:
-    async with PersonalServer(PEOPLE).serve() as server, _stand(tmp_path, server) as stand:
+async def test_a_caller_that_disconnects_while_queued_leaves_the_queue(tmp_path: Path) -> None:
+    async with PersonalServer(PEOPLE).serve() as server, _run_gateway(tmp_path, server) as gateway:
         server.answer_permits = asyncio.Semaphore(0)
-        first = _ask(stand, ALICE)
-        while not server.calls_by_person:  # noqa: ASYNC110 - it is told nowhere
+        first = _ask(gateway, ALICE)
+        while not server.calls_by_person:  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0)
-        leaving = _ask(stand, BOB)
-        await _asked(stand, 2)
-        waiting = _ask(stand, BOB)
-        await _asked(stand, 3)
+        leaving = _ask(gateway, BOB)
+        await _wait_model_requests(gateway, 2)
+        waiting = _ask(gateway, BOB)
+        await _wait_model_requests(gateway, 3)
         leaving.cancel()
-        while b"holodeck_in_flight 3\n" in (await stand.send("GET", "/metrics", key=ALICE))[1]:  # noqa: ASYNC110
+        while b"holodeck_in_flight 3\n" in (await gateway.send("GET", "/metrics", key=ALICE))[1]:  # noqa: ASYNC110
             await asyncio.sleep(0)
         server.answer_permits.release()
         await first
@@ -117,12 +117,12 @@ async def test_a_caller_that_disconnects_while_queued_frees_its_place(tmp_path: 
         assert _output(await waiting) == "You are bob."
         assert server.calls_by_person == ["alice", "bob"]
         server.answer_permits.release()
-        assert _output(await _ask(stand, ALICE)) == "You are alice."
+        assert _output(await _ask(gateway, ALICE)) == "You are alice."
 
 
 @pytest.mark.proves("D-12")
 @async_test(30)
-async def test_a_server_that_two_agents_have_is_one_server(tmp_path: Path) -> None:
+async def test_a_server_of_two_agents_has_one_call_limit(tmp_path: Path) -> None:
     async with PersonalServer(PEOPLE).serve() as server, _model().serve() as model:
         llm = {"provider": "openai_compatible", "name": "scripted", "endpoint": model.url}
         names = ("one", "two")
@@ -134,16 +134,16 @@ async def test_a_server_that_two_agents_have_is_one_server(tmp_path: Path) -> No
             )
         server.answer_permits = asyncio.Semaphore(0)
         agents, environ = [{"file": f"{name}.yaml"} for name in names], {"TOKEN": f"Bearer {OPERATOR}"}
-        async with run_gateway(tmp_path, agents=agents, environ=environ) as stand:
-            asked = [
-                asyncio.create_task(stand.send("POST", "/v1/responses", {"model": name, "input": "Go"}))
+        async with run_gateway(tmp_path, agents=agents, environ=environ) as gateway:
+            requests = [
+                asyncio.create_task(gateway.send("POST", "/v1/responses", {"model": name, "input": "Go"}))
                 for name in names
             ]
-            while len(model.received) < len(names):  # noqa: ASYNC110 - it is told nowhere
+            while len(model.received) < len(names):  # noqa: ASYNC110 - no event to wait for
                 await asyncio.sleep(0)
-            await stand.send("GET", "/v1/models")
+            await gateway.send("GET", "/v1/models")
             assert server.calls_by_person == ["operator"]
             server.answer_permits.release()
             server.answer_permits.release()
-            assert [status for status, _ in await asyncio.gather(*asked)] == [200, 200]
+            assert [status for status, _ in await asyncio.gather(*requests)] == [200, 200]
             assert server.calls_by_person == ["operator", "operator"]

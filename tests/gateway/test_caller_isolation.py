@@ -1,4 +1,4 @@
-"""Two callers on every route there is: what is another's looks exactly like what does not exist."""
+"""Two callers on every route: another caller's resource is answered exactly like a missing one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holodeck.testing import FaultyMCPServer, ScriptedModel, say
 
 ALICE, BOB, ROOT = "hd-alice", "hd-bob", "hd-root"
 SHARED = ("/v1/models/{id}",)
-"""Routes whose names are the same for everybody."""
+"""Routes whose path parameters are the same for all callers."""
 MESSAGE = {"role": "user", "content": "mine"}
 BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/conversations/{id}"): {"metadata": {"by": "bob"}},
@@ -24,11 +24,11 @@ REFERRING = ("/v1/responses", "/v1/responses/compact", "/v1/responses/input_toke
 """Routes that take the id of an earlier response in their body."""
 
 
-async def _belongings(stand: RunningGateway, key: str) -> dict[str, dict[str, str]]:
-    """What a caller owns, by the beginning of the routes to it: each path parameter with its value."""
-    _, response = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "mine"}, key=key)
-    _, conversation = await stand.send("POST", "/v1/conversations", {"items": [MESSAGE]}, key=key)
-    _, items = await stand.send("GET", f"/v1/conversations/{conversation['id']}/items", key=key)
+async def _belongings(gateway: RunningGateway, key: str) -> dict[str, dict[str, str]]:
+    """Resources of a caller by route prefix: each path parameter with its value."""
+    _, response = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "mine"}, key=key)
+    _, conversation = await gateway.send("POST", "/v1/conversations", {"items": [MESSAGE]}, key=key)
+    _, items = await gateway.send("GET", f"/v1/conversations/{conversation['id']}/items", key=key)
     return {
         "/v1/responses/": {"id": response["id"]},
         "/v1/conversations/": {"id": conversation["id"], "item_id": items["data"][0]["id"]},
@@ -61,40 +61,44 @@ def _neutral(answer: Any, owned: dict[str, dict[str, str]]) -> str:
 @async_test(60)
 async def test_another_caller_s_id_is_the_same_as_a_missing_one_on_every_route(tmp_path: Path) -> None:
     model = ScriptedModel(lambda _: say("ok"))
-    async with run_gateway(tmp_path, model, keys=[ALICE, BOB]) as stand:
-        owned = await _belongings(stand, ALICE)
-        for route in stand.service.app.routes:
+    async with run_gateway(tmp_path, model, keys=[ALICE, BOB]) as gateway:
+        owned = await _belongings(gateway, ALICE)
+        for route in gateway.service.app.routes:
             if "{" not in route.path or route.is_admin or route.path in SHARED:
                 continue
             body = BODIES.get((route.method, route.path), {} if route.method == "POST" else None)
             for query in ("", "?stream=true"):
-                theirs = await stand.send(route.method, _filled(route, owned, is_missing=False) + query, body, key=BOB)
-                nobodys = await stand.send(route.method, _filled(route, owned, is_missing=True) + query, body, key=BOB)
+                theirs = await gateway.send(
+                    route.method, _filled(route, owned, is_missing=False) + query, body, key=BOB
+                )
+                missing = await gateway.send(
+                    route.method, _filled(route, owned, is_missing=True) + query, body, key=BOB
+                )
                 assert theirs[0] == 404, route
-                assert _neutral(theirs, owned) == _neutral(nobodys, owned)
+                assert _neutral(theirs, owned) == _neutral(missing, owned)
         for values in owned.values():
-            assert not any(value in repr(stand.model_requests[1:]) for value in values.values())
+            assert not any(value in repr(gateway.model_requests[1:]) for value in values.values())
         for beginning, values in owned.items():
-            assert (await stand.send("GET", beginning + values["id"], key=ALICE))[0] == 200
+            assert (await gateway.send("GET", beginning + values["id"], key=ALICE))[0] == 200
 
 
 @pytest.mark.proves("D-29")
 @async_test(60)
 async def test_another_caller_s_id_in_a_body_is_the_same_as_a_missing_one(tmp_path: Path) -> None:
     model = ScriptedModel(lambda _: say("ok"))
-    async with run_gateway(tmp_path, model, keys=[ALICE, BOB]) as stand:
-        owned = await _belongings(stand, ALICE)
-        posts = [route.path for route in stand.service.app.routes if route.method == "POST" and "{" not in route.path]
+    async with run_gateway(tmp_path, model, keys=[ALICE, BOB]) as gateway:
+        owned = await _belongings(gateway, ALICE)
+        posts = [route.path for route in gateway.service.app.routes if route.method == "POST" and "{" not in route.path]
         assert set(REFERRING) <= set(posts)
         response, conversation = owned["/v1/responses/"]["id"], owned["/v1/conversations/"]["id"]
         for path in REFERRING:
             for name, value in (("previous_response_id", response), ("conversation", conversation)):
                 body = {"model": MODEL, "input": "give me", name: value}
-                theirs = await stand.send("POST", path, body, key=BOB)
-                nobodys = await stand.send("POST", path, {**body, name: _missing(value)}, key=BOB)
+                theirs = await gateway.send("POST", path, body, key=BOB)
+                missing = await gateway.send("POST", path, {**body, name: _missing(value)}, key=BOB)
                 assert theirs[0] in (400, 404)
-                assert _neutral(theirs, owned) == _neutral(nobodys, owned)
-        assert len(stand.model_requests) == 1
+                assert _neutral(theirs, owned) == _neutral(missing, owned)
+        assert len(gateway.model_requests) == 1
 
 
 @pytest.mark.proves("D-29")
@@ -102,16 +106,16 @@ async def test_another_caller_s_id_in_a_body_is_the_same_as_a_missing_one(tmp_pa
 async def test_every_route_needs_a_key_and_the_operator_s_need_an_operator(tmp_path: Path) -> None:
     async with (
         FaultyMCPServer() as server,
-        run_gateway(tmp_path, mcp={"sums": server}, keys=[BOB], admins=[ROOT]) as stand,
+        run_gateway(tmp_path, mcp={"sums": server}, keys=[BOB], admins=[ROOT]) as gateway,
     ):
-        for route in stand.service.app.routes:
+        for route in gateway.service.app.routes:
             path = route.path.replace("{name}", "sums").replace("{id}", "x").replace("{item_id}", "y")
             body: Any = {} if route.method == "POST" else None
-            status, answer = await stand.send(route.method, path, body, key="hd-mallory")
+            status, answer = await gateway.send(route.method, path, body, key="hd-mallory")
             if route.is_public:
                 assert status == 200
                 continue
             assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
             if route.is_admin:
-                assert (await stand.send(route.method, path, body, key=BOB))[0] == 403
-                assert (await stand.send(route.method, path, body, key=ROOT))[0] == 200
+                assert (await gateway.send(route.method, path, body, key=BOB))[0] == 403
+                assert (await gateway.send(route.method, path, body, key=ROOT))[0] == 200

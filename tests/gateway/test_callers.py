@@ -1,4 +1,4 @@
-"""Who may use a gateway, and how much: keys, tokens, limits."""
+"""Authentication and limits of callers: keys, tokens, quotas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ISSUER, AUDIENCE = "https://issuer.example", "holodeck"
 
 @pytest.mark.proves("D-29")
 @async_test
-async def test_a_key_is_known_by_its_hash_only() -> None:
+async def test_a_key_is_stored_as_its_hash_only() -> None:
     key, other = new_key(), new_key()
     keys = APIKeys(
         [CallerKey(name="alice", hash=hash_key(key), is_admin=True), CallerKey(name="bob", hash=hash_key(other))]
@@ -49,7 +49,7 @@ class _Identity:
     """An identity provider: a key pair, its public set in a file, and tokens."""
 
     def __init__(self, folder: Path, kid: str = "k1", max_age: float = 600.0, **more: Any) -> None:
-        """`more`: of the key in the set."""
+        """`more` are additional fields of the key in the key set."""
         self._key = ec.generate_private_key(ec.SECP256R1())
         public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(self._key.public_key()))
         jwk = {**public, "kid": kid, "alg": "ES256", **more}
@@ -128,18 +128,18 @@ async def test_a_key_of_the_issuer_verifies_only_what_it_is_for(
 
 
 @async_test
-async def test_a_key_that_the_issuer_has_withdrawn_opens_nothing_any_more(tmp_path: Path) -> None:
+async def test_a_token_signed_with_a_withdrawn_key_is_refused(tmp_path: Path) -> None:
     withdrawn = _Identity(tmp_path, max_age=0.0)
     token = withdrawn.token()
     assert await withdrawn.provider.authenticate(token) == Caller(id="jwt:alice")
     (tmp_path / "jwks.json").write_text("it cannot be had for a moment")
-    assert await withdrawn.provider.authenticate(token) == Caller(id="jwt:alice"), "what was known is known"
+    assert await withdrawn.provider.authenticate(token) == Caller(id="jwt:alice"), "cached keys stay valid"
     _Identity(tmp_path, kid="k2")
-    while await withdrawn.provider.authenticate(token) is not None:  # noqa: ASYNC110 - it is told nowhere
+    while await withdrawn.provider.authenticate(token) is not None:  # noqa: ASYNC110 - no event to wait for
         await asyncio.sleep(0)
 
 
-def test_limits_refuse_at_once_and_say_when_to_come_back() -> None:
+def test_a_request_over_a_limit_is_refused_at_once_with_a_retry_time() -> None:
     now = [0.0]
     rates = CallerLimits(KeyLimits(in_flight=2, requests_per_minute=3), 100, clock=lambda: now[0])
     alice, bob = Caller(id="a"), Caller(id="b")

@@ -23,8 +23,8 @@ HELLO: Any = [{"role": "user", "content": "Hello"}]
 @async_test(30)
 async def test_tools_of_the_gateway_are_used_by_clients_of_the_older_api(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("It is 3."), call("add", a=2, b=2), say("It is 4."), chunk=3)
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
-        client = await stand.openai_client()
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
+        client = await gateway.openai_client()
         whole = await client.chat.completions.create(model=MODEL, messages=HELLO)
         assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == ("It is 3.", "stop")
         assert whole.choices[0].message.tool_calls is None
@@ -38,34 +38,34 @@ async def test_tools_of_the_gateway_are_used_by_clients_of_the_older_api(tmp_pat
         assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "It is 4."
         assert chunks[-1].usage is not None
         assert len(server.calls("add")) == 2
-        assert stand.model_requests[-1]["messages"][-1] == {"role": "tool", "tool_call_id": "call_2", "content": "4"}
+        assert gateway.model_requests[-1]["messages"][-1] == {"role": "tool", "tool_call_id": "call_2", "content": "4"}
 
 
 @pytest.mark.proves("D-25", "004:FR-010")
 @async_test(30)
 async def test_functions_of_the_client_come_back_as_tool_calls(tmp_path: Path) -> None:
     model = ScriptedModel(call("get_time"), say("Noon."))
-    async with run_gateway(tmp_path, model) as stand:
-        client = await stand.openai_client()
+    async with run_gateway(tmp_path, model) as gateway:
+        client = await gateway.openai_client()
         first = await client.chat.completions.create(model=MODEL, messages=HELLO, tools=[GET_TIME])
         assert first.choices[0].finish_reason == "tool_calls"
-        (asked,) = first.choices[0].message.tool_calls or []
-        said: Any = first.choices[0].message.model_dump(exclude_none=True)
-        told: Any = {"role": "tool", "tool_call_id": asked.id, "content": "noon"}
-        second = await client.chat.completions.create(model=MODEL, messages=[*HELLO, said, told], tools=[GET_TIME])
+        (function_call,) = first.choices[0].message.tool_calls or []
+        message: Any = first.choices[0].message.model_dump(exclude_none=True)
+        output: Any = {"role": "tool", "tool_call_id": function_call.id, "content": "noon"}
+        second = await client.chat.completions.create(model=MODEL, messages=[*HELLO, message, output], tools=[GET_TIME])
         assert second.choices[0].message.content == "Noon."
         with pytest.raises(openai.BadRequestError, match="No tool output found") as refused:
-            await client.chat.completions.create(model=MODEL, messages=[*HELLO, said], tools=[GET_TIME])
+            await client.chat.completions.create(model=MODEL, messages=[*HELLO, message], tools=[GET_TIME])
         assert refused.value.param == "messages"
 
 
 async def ask(client: openai.AsyncOpenAI, messages: list[Any], *, is_streamed: bool) -> Any:
     """The message of one completion, which may call two functions."""
-    asked: Any = {"model": MODEL, "messages": messages, "tools": [GET_TIME, GET_PLACE]}
+    body: Any = {"model": MODEL, "messages": messages, "tools": [GET_TIME, GET_PLACE]}
     if not is_streamed:
-        completion = await client.chat.completions.create(**asked)
+        completion = await client.chat.completions.create(**body)
         return completion.choices[0].message
-    async with client.chat.completions.stream(**asked) as stream:
+    async with client.chat.completions.stream(**body) as stream:
         return (await stream.get_final_completion()).choices[0].message
 
 
@@ -86,8 +86,8 @@ async def test_tools_of_the_gateway_and_functions_of_the_client_are_called_in_on
 ) -> None:
     mixed = [call("add", a=1, b=2), call("get_time"), call("echo", text="hi"), call("get_place")]
     model = ScriptedModel(call("add", a=2, b=2), mixed, say("Noon."), say("Noon."), say("Bye."), chunk=3)
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
-        client = await stand.openai_client()
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
+        client = await gateway.openai_client()
         first = await ask(client, HELLO, is_streamed=is_streamed)
         assert [made.function.name for made in first.tool_calls] == ["get_time", "get_place"]
         messages = [*HELLO, *run_functions(first)]
@@ -95,36 +95,36 @@ async def test_tools_of_the_gateway_and_functions_of_the_client_are_called_in_on
         expected = ["Hello", ["add"], ("add", "4"), ["add", "get_time", "echo", "get_place"], *outputs]
         for _ in range(2):
             answer = await ask(client, messages, is_streamed=is_streamed)
-            assert (answer.content, last_model_messages(stand)) == ("Noon.", expected)
+            assert (answer.content, last_model_messages(gateway)) == ("Noon.", expected)
         messages += [{"role": "assistant", "content": answer.content}, {"role": "user", "content": "Thanks"}]
         await ask(client, messages, is_streamed=is_streamed)
-        assert last_model_messages(stand) == [*expected, "Noon.", "Thanks"]
+        assert last_model_messages(gateway) == [*expected, "Noon.", "Thanks"]
         # `add` is called in both turns.
         assert (len(server.calls("add")), len(server.calls("echo"))) == (2, 1)
 
 
 @pytest.mark.proves("D-25")
 @async_test(30)
-async def test_a_client_that_leaves_out_one_of_its_calls_gets_an_answer_all_the_same(tmp_path: Path) -> None:
+async def test_a_client_that_omits_one_of_its_calls_still_gets_an_answer(tmp_path: Path) -> None:
     model = ScriptedModel([call("get_time"), call("get_place"), call("add", a=1, b=2)], say("Noon."))
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
-        client = await stand.openai_client()
-        message, _place, time = run_functions(await ask(client, HELLO, is_streamed=False))
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
+        client = await gateway.openai_client()
+        message, _, time = run_functions(await ask(client, HELLO, is_streamed=False))
         message["tool_calls"].pop()
         await ask(client, [*HELLO, message, time], is_streamed=False)
-        assert last_model_messages(stand) == ["Hello", ["get_time", "add"], ("get_time", "noon"), ("add", "3")]
+        assert last_model_messages(gateway) == ["Hello", ["get_time", "add"], ("get_time", "noon"), ("add", "3")]
 
 
 @pytest.mark.proves("D-25")
 @async_test(30)
-async def test_after_a_restart_the_model_is_asked_without_the_calls_that_the_gateway_ran(tmp_path: Path) -> None:
+async def test_after_a_restart_the_model_request_omits_the_calls_that_the_gateway_ran(tmp_path: Path) -> None:
     mixed = ScriptedModel([call("add", a=1, b=2), call("get_time")])
     async with FaultyMCPServer() as server:
-        async with run_gateway(tmp_path, mixed, mcp={"sums": server}) as stand:
-            first = await ask(await stand.openai_client(), HELLO, is_streamed=False)
-        async with run_gateway(tmp_path, ScriptedModel(say("Noon.")), mcp={"sums": server}) as stand:
-            await ask(await stand.openai_client(), [*HELLO, *run_functions(first)], is_streamed=False)
-            assert last_model_messages(stand) == ["Hello", ["get_time"], ("get_time", "noon")]
+        async with run_gateway(tmp_path, mixed, mcp={"sums": server}) as gateway:
+            first = await ask(await gateway.openai_client(), HELLO, is_streamed=False)
+        async with run_gateway(tmp_path, ScriptedModel(say("Noon.")), mcp={"sums": server}) as gateway:
+            await ask(await gateway.openai_client(), [*HELLO, *run_functions(first)], is_streamed=False)
+            assert last_model_messages(gateway) == ["Hello", ["get_time"], ("get_time", "noon")]
         assert len(server.calls()) == 1
 
 
@@ -133,8 +133,8 @@ async def test_after_a_restart_the_model_is_asked_without_the_calls_that_the_gat
 async def test_a_failed_model_is_an_error_that_says_whether_to_retry(tmp_path: Path) -> None:
     down = status(500, retry_after="600")  # the gateway itself does not wait so long
     model = ScriptedModel(down, call("add", a=1, b=2), down, [say("Hel"), cut()])
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
-        client = await stand.openai_client()
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
+        client = await gateway.openai_client()
         with pytest.raises(openai.InternalServerError) as plain:
             await client.chat.completions.create(model=MODEL, messages=HELLO)
         assert "x-should-retry" not in plain.value.response.headers
@@ -150,33 +150,33 @@ async def test_a_failed_model_is_an_error_that_says_whether_to_retry(tmp_path: P
 @pytest.mark.proves("D-25")
 @async_test(30)
 async def test_what_frameworks_send_with_every_request_reaches_the_model(tmp_path: Path) -> None:
-    """Names of speakers (AutoGen, Semantic Kernel, LangGraph), words to stop at (smolagents), LiteLLM's own notes."""
+    """Message names (AutoGen, Semantic Kernel, LangGraph), stop sequences (smolagents), fields of LiteLLM."""
     model = ScriptedModel([think("Hm."), say("Hi.")], say("Ho."))
-    async with run_gateway(tmp_path, model) as stand:
-        client = await stand.openai_client()
-        asked: Any = [
+    async with run_gateway(tmp_path, model) as gateway:
+        client = await gateway.openai_client()
+        messages: Any = [
             {"role": "system", "name": "boss", "content": "Be short."},
             {"role": "user", "name": "ann", "content": "Hello"},
         ]
         first = await client.chat.completions.create(
-            model=MODEL, messages=asked, stop=["Observation:", "Calling tools:"], seed=7
+            model=MODEL, messages=messages, stop=["Observation:", "Calling tools:"], seed=7
         )
-        said: Any = first.choices[0].message.model_dump(exclude_none=True)
-        parts = [{**said, "type": "text", "text": "Hi.", "content": None}]  # as OpenAI's agents of npm send it back
-        said |= {"name": "helper", "provider_specific_fields": {"reasoning_content": "Hm."}, "content": parts}
-        await client.chat.completions.create(model=MODEL, messages=[*asked, said, asked[1]], stop="\n")
-        before, after = stand.model_requests
-        assert (before["stop"], before["seed"], before["messages"]) == (["Observation:", "Calling tools:"], 7, asked)
-        told = {"role": "assistant", "name": "helper", "content": "Hi."}
-        assert (after["stop"], after["messages"]) == (["\n"], [*asked, told, asked[1]])
+        answer: Any = first.choices[0].message.model_dump(exclude_none=True)
+        parts = [{**answer, "type": "text", "text": "Hi.", "content": None}]  # as OpenAI's agents of npm send it back
+        answer |= {"name": "helper", "provider_specific_fields": {"reasoning_content": "Hm."}, "content": parts}
+        await client.chat.completions.create(model=MODEL, messages=[*messages, answer, messages[1]], stop="\n")
+        before, after = gateway.model_requests
+        assert (before["stop"], before["seed"], before["messages"]) == (["Observation:", "Calling tools:"], 7, messages)
+        expected = {"role": "assistant", "name": "helper", "content": "Hi."}
+        assert (after["stop"], after["messages"]) == (["\n"], [*messages, expected, messages[1]])
 
 
 @pytest.mark.proves("D-25")
 @async_test(30)
-async def test_a_choice_of_a_tool_that_nobody_has_is_refused_and_one_of_the_gateway_s_is_not(tmp_path: Path) -> None:
+async def test_a_tool_choice_of_an_unknown_tool_is_refused_and_one_of_a_gateway_tool_is_not(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("3"))
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
-        client = await stand.openai_client()
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
+        client = await gateway.openai_client()
         for name in ("nobody_has_this", "add"):
             choice: Any = {"type": "function", "function": {"name": name}}
             asking = client.chat.completions.create(model=MODEL, messages=HELLO, tools=[GET_TIME], tool_choice=choice)
@@ -186,4 +186,4 @@ async def test_a_choice_of_a_tool_that_nobody_has_is_refused_and_one_of_the_gate
             with pytest.raises(openai.BadRequestError) as refused:
                 await asking
             assert refused.value.param == "tool_choice"
-        assert [asked.get("tool_choice") for asked in stand.model_requests] == [choice, None]
+        assert [request.get("tool_choice") for request in gateway.model_requests] == [choice, None]

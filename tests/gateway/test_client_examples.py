@@ -29,7 +29,7 @@ def test_a_page_shows_each_program_as_it_is(program: Path) -> None:
 
 
 async def _run(folder: Path, *command: Path | str) -> str:
-    """What a program prints that asks a gateway with the rehearsal model and a server that has `echo`."""
+    """Run a program against a gateway with the rehearsal model and a server with `echo`; return its output."""
     config = {"models": [{"name": "demo", "model": {"provider": "rehearsal"}}], "mcp_output": "openai"}
     async with FaultyMCPServer() as server:
         servers = [{"name": "sums", "description": "Sums and echoes.", "url": server.url}]

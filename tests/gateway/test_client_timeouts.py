@@ -1,4 +1,4 @@
-"""How long the gateway waits for its clients: it lets go of those that sleep, and of no others."""
+"""Timeouts for clients: the gateway disconnects those that stall, and no others."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 
 SECONDS = 5
 LIMITS: dict[str, Any] = {"request_seconds": SECONDS, "reader_seconds": SECONDS, "drain_seconds": 0}
-ASKED: dict[str, Any] = {"model": MODEL, "input": "hi"}
+REQUEST: dict[str, Any] = {"model": MODEL, "input": "hi"}
 LOOPBACK = {"allow": True, "allow_private_hosts": ["127.0.0.0/8"], "allow_insecure_hosts": ["127.0.0.1"]}
 MORE_THAN_BUFFERS_HOLD = "x" * 12_000_000
 GET = b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 def post(**body: Any) -> bytes:
-    data = orjson.dumps(ASKED | body)
+    data = orjson.dumps(REQUEST | body)
     head = "POST /v1/responses HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     return f"{head}content-length: {len(data)}\r\n\r\n".encode() + data
 
@@ -37,9 +37,9 @@ def size_of(head: bytes) -> int:
 
 
 @asynccontextmanager
-async def client_of(stand: RunningGateway) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection through which little fits at once."""
-    host, port = stand.url.removeprefix("http://").split(":")
+async def client_of(gateway: RunningGateway) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection with small buffers."""
+    host, port = gateway.url.removeprefix("http://").split(":")
     own = socket.socket()
     own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
     own.setblocking(False)
@@ -53,14 +53,14 @@ async def client_of(stand: RunningGateway) -> AsyncIterator[tuple[asyncio.Stream
 
 @pytest.mark.proves("D-28")
 @with_movable_clock
-async def test_a_reader_that_is_slow_is_waited_for_and_having_caught_up_is_as_welcome_as_any_other(
+async def test_a_slow_reader_is_not_disconnected_and_can_send_another_request(
     tmp_path: Path,
 ) -> None:
     model = ScriptedModel(say(MORE_THAN_BUFFERS_HOLD), chunk=1_000_000)
-    async with run_gateway(tmp_path, model, limits=LIMITS) as stand, client_of(stand) as (reader, writer):
-        _, kept = await stand.send("POST", "/v1/responses", ASKED)
-        writer.write(GET.replace(b"models", b"responses/" + kept["id"].encode()))
-        head = await reader.readuntil(b"\r\n\r\n")  # the rest does not fit, and waits to be taken
+    async with run_gateway(tmp_path, model, limits=LIMITS) as gateway, client_of(gateway) as (reader, writer):
+        _, stored = await gateway.send("POST", "/v1/responses", REQUEST)
+        writer.write(GET.replace(b"models", b"responses/" + stored["id"].encode()))
+        head = await reader.readuntil(b"\r\n\r\n")  # the rest exceeds the buffers until it is read
         await reader.readexactly(4_000_000)
         await advance_clock(SECONDS + 1)
         await reader.readexactly(size_of(head) - 4_000_000)
@@ -75,25 +75,25 @@ async def test_a_reader_that_is_slow_is_waited_for_and_having_caught_up_is_as_we
 async def test_the_request_timeout_does_not_apply_to_received_requests_and_open_websockets(tmp_path: Path) -> None:
     go = wait(asyncio.Event())
     model = ScriptedModel([go, say("Hi.")], say("Hi."))
-    async with run_gateway(tmp_path, model, limits=LIMITS) as stand, client_of(stand) as (reader, writer):
+    async with run_gateway(tmp_path, model, limits=LIMITS) as gateway, client_of(gateway) as (reader, writer):
         writer.write(post())
-        async with connect(stand.url.replace("http", "ws", 1) + "/v1/responses") as client:
+        async with connect(gateway.url.replace("http", "ws", 1) + "/v1/responses") as client:
             await go.reached.wait()
             await advance_clock(SECONDS + 1)
             go.until.set()
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-            await client.send(orjson.dumps(ASKED | {"type": "response.create"}).decode())
+            await client.send(orjson.dumps(REQUEST | {"type": "response.create"}).decode())
             assert orjson.loads(await client.recv())["type"] == "response.created"
 
 
 @pytest.mark.proves("D-25")
 @with_movable_clock
-async def test_half_of_the_next_request_is_not_waited_for_without_end(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, limits=LIMITS) as stand, client_of(stand) as (reader, writer):
+async def test_an_incomplete_next_request_times_out(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, limits=LIMITS) as gateway, client_of(gateway) as (reader, writer):
         writer.write(GET)
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         writer.write(GET[:20])
-        await stand.send("GET", "/v1/models")  # what came before it was read
+        await gateway.send("GET", "/v1/models")  # by now the gateway has read the bytes above
         await advance_clock(SECONDS + 1)
         await reader.read()
 
@@ -101,10 +101,10 @@ async def test_half_of_the_next_request_is_not_waited_for_without_end(tmp_path: 
 @pytest.mark.proves("D-28")
 @with_movable_clock
 async def test_a_request_that_outlasts_the_shutdown_gets_a_503(tmp_path: Path) -> None:
-    async with FaultyMCPServer("hangs-at-start") as server, run_gateway(tmp_path, mcp={"sums": server}) as stand:
-        asking = asyncio.create_task(stand.send("POST", "/v1/mcp/servers/sums/refresh"))
+    async with FaultyMCPServer("hangs-at-start") as server, run_gateway(tmp_path, mcp={"sums": server}) as gateway:
+        asking = asyncio.create_task(gateway.send("POST", "/v1/mcp/servers/sums/refresh"))
         await server.received("initialize")
-        stand.service.stop()
+        gateway.service.stop()
         while not asking.done():
             await advance_clock(1)
         status, answer = await asking
@@ -113,13 +113,13 @@ async def test_a_request_that_outlasts_the_shutdown_gets_a_503(tmp_path: Path) -
 
 @pytest.mark.proves("D-27")
 @with_movable_clock
-async def test_a_server_that_a_request_brought_is_used_also_when_the_model_has_thought_for_long(tmp_path: Path) -> None:
+async def test_a_request_server_is_used_after_a_long_model_turn(tmp_path: Path) -> None:
     go = wait(asyncio.Event())
     model = ScriptedModel([go, call("add", a=1, b=2)], say("Done."))
     async with (
         FaultyMCPServer() as server,
-        run_gateway(tmp_path, model, request_servers=LOOPBACK) as stand,
-        client_of(stand) as (reader, writer),
+        run_gateway(tmp_path, model, request_servers=LOOPBACK) as gateway,
+        client_of(gateway) as (reader, writer),
     ):
         brought = {"type": "mcp", "server_label": "mine", "server_url": server.url, "require_approval": "never"}
         writer.write(post(tools=[brought]))

@@ -17,24 +17,26 @@ AT_ONCE = 16
 EACH = 6
 
 
-def _add_then_tell(received: Any) -> Turn:
-    """Asks for a sum, then says what the tool said."""
+def _add_then_answer(received: Any) -> Turn:
+    """Call `add`, then answer with its output."""
     last = received.json["messages"][-1]
     return say(last["content"]) if last["role"] == "tool" else call("add", a=2, b=3)
 
 
 @pytest.mark.proves("001:DEC-9", "004:US1-1")
 @async_test(60)
-async def test_requests_that_come_together_are_all_offered_the_tools(tmp_path: Path) -> None:
+async def test_concurrent_requests_are_all_offered_the_tools(tmp_path: Path) -> None:
     async with (
         FaultyMCPServer() as server,
-        run_gateway(tmp_path, ScriptedModel(_add_then_tell), mcp={"calc": server}) as stand,
+        run_gateway(tmp_path, ScriptedModel(_add_then_answer), mcp={"calc": server}) as gateway,
     ):
-        client = await stand.openai_client()
+        client = await gateway.openai_client()
 
         async def some() -> list[str]:
             return [(await client.responses.create(model=MODEL, input="2 + 3?")).output_text for _ in range(EACH)]
 
         answers = await asyncio.gather(*(some() for _ in range(AT_ONCE)))
         assert {text for each in answers for text in each} == {"5"}
-        assert all("add" in [tool["function"]["name"] for tool in asked["tools"]] for asked in stand.model_requests)
+        assert all(
+            "add" in [tool["function"]["name"] for tool in request["tools"]] for request in gateway.model_requests
+        )

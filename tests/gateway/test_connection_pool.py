@@ -1,4 +1,4 @@
-"""Connections to servers of requests: bounded, the longest unused goes first, and none stays open for nothing."""
+"""Connections to servers that requests declare: limited, least recently used closed first, idle ones closed."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ async def _use(pool: CallerConnectionPool, declaration: MCPDeclaration, caller: 
         await offer.server.list_tools()
 
 
-def _begun(server: FaultyMCPServer) -> int:
+def _session_count(server: FaultyMCPServer) -> int:
     return sum(one.method == "initialize" for one in server.requests)
 
 
 @pytest.mark.proves("D-27")
 @async_test
-async def test_a_connection_that_nobody_uses_is_closed_after_a_while() -> None:
+async def test_an_idle_connection_is_closed_after_the_timeout() -> None:
     async with FaultyMCPServer() as server, _pool(idle_seconds=0.05) as pool:
         await _use(pool, _at(server, "a"))
         assert len(pool) == 1
@@ -54,19 +54,19 @@ async def test_a_connection_that_nobody_uses_is_closed_after_a_while() -> None:
 
 @pytest.mark.proves("D-27")
 @async_test
-async def test_a_new_connection_takes_the_place_of_the_one_unused_for_longest() -> None:
+async def test_a_new_connection_replaces_the_least_recently_used_one() -> None:
     async with FaultyMCPServer() as server, _pool(per_caller=2) as pool:
         for label in ("a", "b", "a", "c"):
             await _use(pool, _at(server, label))
         await server.received("DELETE")
-        assert (_begun(server), len(pool)) == (3, 2)
+        assert (_session_count(server), len(pool)) == (3, 2)
         await _use(pool, _at(server, "a"))
-        assert _begun(server) == 3
+        assert _session_count(server) == 3
 
 
 @pytest.mark.proves("D-27")
 @async_test
-async def test_a_caller_that_uses_all_its_connections_has_no_more_and_takes_nobody_else_s() -> None:
+async def test_a_caller_at_its_connection_limit_is_refused_and_others_still_connect() -> None:
     async with FaultyMCPServer() as server, _pool(per_caller=2, total=3) as pool:
         with ExitStack() as stack:
             for label in ("a", "b"):

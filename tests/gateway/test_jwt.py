@@ -28,7 +28,7 @@ ISSUER, AUDIENCE = "https://issuer.example", "holodeck"
 
 @dataclass
 class Issuer:
-    """Hands out its public keys, and tokens."""
+    """An identity provider that serves its public keys and issues tokens."""
 
     url: str = ""
     key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
@@ -68,35 +68,35 @@ async def issuing() -> AsyncIterator[Issuer]:
 
 @pytest.mark.proves("D-29")
 @async_test
-async def test_keys_of_the_issuer_are_fetched_and_let_its_callers_in_and_no_others(tmp_path: Path) -> None:
-    async with issuing() as issuer, run_gateway(tmp_path, ScriptedModel(say("Hi.")), jwt=issuer.config) as stand:
+async def test_only_tokens_signed_with_fetched_issuer_keys_are_accepted(tmp_path: Path) -> None:
+    async with issuing() as issuer, run_gateway(tmp_path, ScriptedModel(say("Hi.")), jwt=issuer.config) as gateway:
         body = {"model": MODEL, "input": "Hello"}
-        assert (await stand.send("POST", "/v1/responses", body, key=issuer.token))[0] == 200
-        assert (await stand.send("GET", "/v1/mcp/servers", key=issuer.token))[0] == 200
+        assert (await gateway.send("POST", "/v1/responses", body, key=issuer.token))[0] == 200
+        assert (await gateway.send("GET", "/v1/mcp/servers", key=issuer.token))[0] == 200
         issuer.key = ec.generate_private_key(ec.SECP256R1())
-        assert (await stand.send("POST", "/v1/responses", body, key=issuer.token))[0] == 401
+        assert (await gateway.send("POST", "/v1/responses", body, key=issuer.token))[0] == 401
 
 
 @pytest.mark.proves("D-29")
 @async_test
 async def test_a_token_whose_subject_is_no_text_is_refused(tmp_path: Path) -> None:
-    async with issuing() as issuer, run_gateway(tmp_path, ScriptedModel(say("Hi.")), jwt=issuer.config) as stand:
+    async with issuing() as issuer, run_gateway(tmp_path, ScriptedModel(say("Hi.")), jwt=issuer.config) as gateway:
         for subject in ("al\ud800ice", "al\0ice"):
-            status, said = await stand.send(
+            status, error = await gateway.send(
                 "POST", "/v1/responses", {"model": MODEL, "input": "Hello"}, key=issuer.token_with(sub=subject)
             )
-            assert (status, said["error"]["code"]) == (401, "invalid_api_key")
-        assert not stand.model_requests
+            assert (status, error["error"]["code"]) == (401, "invalid_api_key")
+        assert not gateway.model_requests
 
 
 @pytest.mark.proves("D-29")
 @async_test(30)
-async def test_sockets_end_when_their_token_expires_and_messages_that_wait_are_not_answered(tmp_path: Path) -> None:
+async def test_sockets_close_when_their_token_expires_and_queued_messages_are_not_answered(tmp_path: Path) -> None:
     resume = asyncio.Event()
     model = ScriptedModel([say("One."), wait(resume)], say("Two."))
-    async with issuing() as issuer, run_gateway(tmp_path, model, jwt=issuer.config) as stand:
+    async with issuing() as issuer, run_gateway(tmp_path, model, jwt=issuer.config) as gateway:
         token = issuer.token_with(exp=time.time() + 3.0 - JWT_LEEWAY)
-        address, headers = stand.url.replace("http", "ws", 1) + "/v1/responses", {"authorization": f"Bearer {token}"}
+        address, headers = gateway.url.replace("http", "ws", 1) + "/v1/responses", {"authorization": f"Bearer {token}"}
         message = json.dumps({"type": "response.create", "model": MODEL, "input": "Hello"})
         async with (
             connect(address, additional_headers=headers) as busy,
@@ -104,12 +104,12 @@ async def test_sockets_end_when_their_token_expires_and_messages_that_wait_are_n
         ):
             await busy.send(message)
             await busy.send(message)
-            told = [json.loads(each) async for each in idle]
-            assert [each["error"]["code"] for each in told] == ["token_expired"]
+            messages = [json.loads(each) async for each in idle]
+            assert [each["error"]["code"] for each in messages] == ["token_expired"]
             resume.set()
-            told = [json.loads(each) async for each in busy]
-        ends = [each["type"] for each in told if each["type"] in ("response.completed", "error")]
+            messages = [json.loads(each) async for each in busy]
+        ends = [each["type"] for each in messages if each["type"] in ("response.completed", "error")]
         assert ends == ["response.completed", "error"], "what was begun in time is finished"
-        assert (told[-1]["status"], told[-1]["error"]["code"]) == (401, "token_expired")
+        assert (messages[-1]["status"], messages[-1]["error"]["code"]) == (401, "token_expired")
         assert (idle.close_code, busy.close_code) == (CloseCode.GOING_AWAY, CloseCode.GOING_AWAY)
-        assert len(stand.model_requests) == 1
+        assert len(gateway.model_requests) == 1
