@@ -1,4 +1,4 @@
-"""A client that leaves while its background response is being kept: it is made all the same."""
+"""A background response runs even if its client disconnects while it is being stored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.gateway_process import GatewayProcess, run_gateway_process, write_g
 from holodeck.testing import ScriptedModel, say
 
 SECONDS = 120.0
-LEFT = 5
+CLIENTS = 5
 
 
 def _statuses(folder: Path) -> list[str]:
@@ -27,15 +27,16 @@ async def _in_flight(served: GatewayProcess, count: int) -> None:
         await asyncio.sleep(0.02)
 
 
-async def _leave_while_nothing_can_be_kept(served: GatewayProcess, folder: Path) -> None:
+async def _disconnect_while_storage_is_locked(served: GatewayProcess, folder: Path) -> None:
     with closing(sqlite3.connect(folder / "holodeck.db", isolation_level=None)) as slow:
         slow.execute("BEGIN IMMEDIATE")
-        leaving = [asyncio.create_task(served.create_response(background=True)) for _ in range(LEFT)]
-        await _in_flight(served, LEFT)
+        leaving = [asyncio.create_task(served.create_response(background=True)) for _ in range(CLIENTS)]
+        await _in_flight(served, CLIENTS)
         for each in leaving:
             each.cancel()
         await asyncio.gather(*leaving, return_exceptions=True)
-        await served.send("GET", "/healthz")  # its leaving was heard before
+        # The gateway handles the disconnects before it answers this request.
+        await served.send("GET", "/healthz")
         slow.execute("COMMIT")
     await _in_flight(served, 0)
 
@@ -43,14 +44,14 @@ async def _leave_while_nothing_can_be_kept(served: GatewayProcess, folder: Path)
 @pytest.mark.proves("D-32", "D-28")
 @pytest.mark.parametrize("is_durable", [True, False], ids=["durable", "in the process"])
 @async_test(SECONDS)
-async def test_a_background_response_whose_client_leaves_is_made(tmp_path: Path, is_durable: bool) -> None:
+async def test_a_background_response_runs_after_its_client_disconnects(tmp_path: Path, is_durable: bool) -> None:
     async with ScriptedModel(lambda _: say("done")).serve() as model:
         file = write_gateway_file(tmp_path, model.url, background={"durable": is_durable})
         async with run_gateway_process(file) as served:
             assert (await served.create_response())[0] == 200
-            # A client that leaves before its response is about to be kept has asked for nothing, so others follow it.
-            while len(_statuses(tmp_path)) < 1 + LEFT:
-                await _leave_while_nothing_can_be_kept(served, tmp_path)
-            while set(_statuses(tmp_path)) != {"completed"}:  # noqa: ASYNC110 - it is told nowhere
+            # A response whose client disconnects before it is being stored is not created, so more clients follow.
+            while len(_statuses(tmp_path)) < 1 + CLIENTS:
+                await _disconnect_while_storage_is_locked(served, tmp_path)
+            while set(_statuses(tmp_path)) != {"completed"}:  # noqa: ASYNC110 - no event to wait for
                 await asyncio.sleep(0.05)
             await _in_flight(served, 0)

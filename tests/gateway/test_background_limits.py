@@ -1,4 +1,4 @@
-"""A background response that is refused for being one too many leaves everything as it was."""
+"""A background response over the limit is refused and changes no state."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from gateway.running_gateway import MODEL, RunningGateway, gateway_config, run_g
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 
 ASKING = {"type": "mcp", "server_label": "sums", "require_approval": "always"}
-AT_ONCE = 8.0  # less than a writer waits for another one
+AT_ONCE = 8.0  # shorter than the lock timeout of a database writer
 ONE = {"key": {"background": 1}, "drain_seconds": 0}
 
 
-async def _send(stand: RunningGateway, given: Any, **more: Any) -> tuple[int, Any]:
-    body = {"model": MODEL, "input": given, "tools": [ASKING], **more}
-    return await stand.send("POST", "/v1/responses", body)
+async def _send(gateway: RunningGateway, input_items: Any, **more: Any) -> tuple[int, Any]:
+    body = {"model": MODEL, "input": input_items, "tools": [ASKING], **more}
+    return await gateway.send("POST", "/v1/responses", body)
 
 
 @pytest.mark.proves("D-26", "D-29")
 @pytest.mark.parametrize("is_conversation", [True, False])
 @async_test(30)
-async def test_an_approval_that_was_refused_for_lack_of_room_can_be_given_again(
+async def test_an_approval_refused_by_the_background_limit_can_be_sent_again(
     tmp_path: Path, is_conversation: bool
 ) -> None:
     gate = asyncio.Event()
@@ -42,24 +42,25 @@ async def test_an_approval_that_was_refused_for_lack_of_room_can_be_given_again(
 
     async with (
         FaultyMCPServer() as mcp,
-        run_gateway(tmp_path, ScriptedModel(turn), mcp={"sums": mcp}, limits=ONE) as stand,
+        run_gateway(tmp_path, ScriptedModel(turn), mcp={"sums": mcp}, limits=ONE) as gateway,
     ):
         if is_conversation:
-            made = (await stand.send("POST", "/v1/conversations", {}))[1]
-            place = {"conversation": made["id"]}
-        _, asked = await _send(stand, "Go", **(place if is_conversation else {}))
-        yes = {"type": "mcp_approval_response", "approval_request_id": asked["output"][-1]["id"], "approve": True}
-        after = place if is_conversation else {"previous_response_id": asked["id"]}
-        _, running = await _send(stand, "Wait", background=True)
+            made = (await gateway.send("POST", "/v1/conversations", {}))[1]
+            conversation = {"conversation": made["id"]}
+        _, paused = await _send(gateway, "Go", **(conversation if is_conversation else {}))
+        yes = {"type": "mcp_approval_response", "approval_request_id": paused["output"][-1]["id"], "approve": True}
+        after = conversation if is_conversation else {"previous_response_id": paused["id"]}
+        _, running = await _send(gateway, "Wait", background=True)
         for _ in range(2):
-            status, refused = await _send(stand, [yes], background=True, **after)
+            status, refused = await _send(gateway, [yes], background=True, **after)
             assert (status, refused["error"]["code"]) == (429, "rate_limit_exceeded")
-        assert (await _send(stand, "Go", stream=False))[0] == 200  # what its client waits for is not counted
+        # A response that its client waits for does not count as a background response.
+        assert (await _send(gateway, "Go", stream=False))[0] == 200
         gate.set()
-        await stand.stream(f"/v1/responses/{running['id']}?stream=true")
-        status, queued = await _send(stand, [yes], background=True, **after)
+        await gateway.stream(f"/v1/responses/{running['id']}?stream=true")
+        status, queued = await _send(gateway, [yes], background=True, **after)
         assert status == 200, queued
-        events = await stand.stream(f"/v1/responses/{queued['id']}?stream=true")
+        events = await gateway.stream(f"/v1/responses/{queued['id']}?stream=true")
         assert events[-1]["response"]["status"] == "completed"
         assert len(mcp.calls("add")) == 1
 
@@ -69,14 +70,15 @@ async def test_an_approval_that_was_refused_for_lack_of_room_can_be_given_again(
 async def test_a_background_response_over_the_limit_is_refused_without_touching_storage(tmp_path: Path) -> None:
     gate = asyncio.Event()
     model = ScriptedModel(lambda _: [say("One"), wait(gate), say(" moment.")])
-    async with run_gateway(tmp_path, model, limits=ONE, storage={"url": "sqlite:///kept.db"}) as stand:
-        assert (await _send(stand, "Wait", background=True, tools=[]))[0] == 200
+    async with run_gateway(tmp_path, model, limits=ONE, storage={"url": "sqlite:///kept.db"}) as gateway:
+        assert (await _send(gateway, "Wait", background=True, tools=[]))[0] == 200
         with closing(sqlite3.connect(tmp_path / "kept.db", isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")  # whoever writes waits
+            # Every other writer now waits for the lock.
+            other.execute("BEGIN IMMEDIATE")
             async with asyncio.timeout(AT_ONCE):
-                for given in ("Go", [{"type": "item_reference", "id": "msg_none"}]):
+                for input_items in ("Go", [{"type": "item_reference", "id": "msg_none"}]):
                     more = {"previous_response_id": "resp_none", "tools": []}
-                    status, refused = await _send(stand, given, background=True, **more)
+                    status, refused = await _send(gateway, input_items, background=True, **more)
                     assert (status, refused["error"]["code"]) == (429, "rate_limit_exceeded")
             other.execute("COMMIT")
         gate.set()
@@ -94,10 +96,10 @@ async def test_an_approval_can_be_sent_again_when_its_background_response_could_
         async with run_gateway_process(file) as served:
             (tmp_path / "kept.db.work").mkdir()
             made = (await served.send("POST", "/v1/conversations", {}))[1]
-            place = {"conversation": made["id"], "tools": [ASKING]}
-            _, asked, _ = await served.create_response("Go", **place)
-            yes = {"type": "mcp_approval_response", "approval_request_id": asked["output"][-1]["id"], "approve": True}
-            body = {"model": MODEL, "input": [yes], "background": True, **place}
+            conversation = {"conversation": made["id"], "tools": [ASKING]}
+            _, paused, _ = await served.create_response("Go", **conversation)
+            yes = {"type": "mcp_approval_response", "approval_request_id": paused["output"][-1]["id"], "approve": True}
+            body = {"model": MODEL, "input": [yes], "background": True, **conversation}
             status, refused, _ = await served.send("POST", "/v1/responses", body)
             assert (status, refused["error"]["code"]) == (503, "storage_error")
             (tmp_path / "kept.db.work").rmdir()

@@ -1,4 +1,4 @@
-"""Work for a client that has left is given up, and nothing else is: neither errors nor what others cancel."""
+"""A disconnect cancels the work for its client and hides neither errors nor other cancellations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holodeck.gateway.server.disconnect import CancelOnDisconnect
 
 
 class Caller:
-    """Somebody at the other end of a connection."""
+    """A connection whose client can disconnect."""
 
     is_disconnected = False
     has_sent_all = True
@@ -23,10 +23,10 @@ class Caller:
         self._on_disconnect = callback
 
     def cork(self) -> None:
-        """Nothing is held here."""
+        """Do nothing: this connection has no buffer."""
 
     def cut_connection(self) -> None:
-        """Nothing is cut here."""
+        """Do nothing: this connection has no socket."""
 
     def leave(self) -> None:
         self.is_disconnected = True
@@ -56,7 +56,7 @@ async def test_a_request_whose_client_disconnected_before_it_started_is_not_run(
 
 
 @async_test
-async def test_a_task_that_is_cancelled_when_its_client_leaves_is_cancelled() -> None:
+async def test_a_task_cancelled_after_its_client_disconnects_raises_cancelled_error() -> None:
     caller, begun = Caller(), asyncio.Event()
     serving = asyncio.create_task(served(caller, begun))
     await begun.wait()

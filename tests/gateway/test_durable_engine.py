@@ -1,4 +1,4 @@
-"""What keeps background responses takes time and memory to load: it comes with the first of them, and for all."""
+"""The engine of durable runs is loaded with the first background response, once for all of them."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ JSON = "Content-Type: application/json\r\n"
 DURABLE = {"durable": True}
 
 
-def kept(folder: Path) -> list[str]:
-    """The files in which work is kept."""
+def work_files(folder: Path) -> list[str]:
+    """Names of the databases of durable runs."""
     return [file.name for file in folder.rglob("*.work")]
 
 
-def is_half_made(folder: Path) -> bool:
-    """Whether some of the tables are there, in a file that is not yet where it will be."""
+def has_partial_database(folder: Path) -> bool:
+    """Whether a temporary database exists that has some of its tables."""
     for draft in folder.glob("*.work.*.new"):
         with (
-            suppress(sqlite3.OperationalError),  # it is written to, or was finished just now
+            suppress(sqlite3.OperationalError),  # it is locked, or has just been renamed
             closing(sqlite3.connect(f"file:{draft}?mode=ro", uri=True)) as database,
         ):
             return bool(database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0])
@@ -40,12 +40,12 @@ def is_half_made(folder: Path) -> bool:
 
 
 def drafts(folder: Path) -> list[str]:
-    """What is left of files that are not yet where they will be."""
+    """Names of the temporary databases."""
     return [file.name for file in folder.glob("*.work.*")]
 
 
-def in_the_place_of_work(folder: Path) -> Path:
-    """Where the file will be."""
+def work_path(folder: Path) -> Path:
+    """The path of the database of durable runs."""
     (database,) = folder.rglob("*.db")
     return database.with_name(f"{database.name}.work")
 
@@ -59,21 +59,21 @@ async def text_of_background(served: GatewayProcess) -> str:
 
 @pytest.mark.proves("D-32")
 @async_test(SECONDS)
-async def test_nothing_is_loaded_before_there_is_something_to_keep(tmp_path: Path) -> None:
+async def test_the_durable_engine_is_not_loaded_before_the_first_background_response(tmp_path: Path) -> None:
     async with ScriptedModel(say("now"), say("later"), say("once more")).serve() as scripted:
         file = write_gateway_file(tmp_path, scripted.url, background=DURABLE)
         async with run_gateway_process(file) as served:
             assert (await served.create_response())[0] == 200
-            assert kept(tmp_path) == []
+            assert work_files(tmp_path) == []
             assert await text_of_background(served) == "later"
-            assert kept(tmp_path) != []
+            assert work_files(tmp_path) != []
         async with run_gateway_process(file) as served:
             assert await text_of_background(served) == "once more"
 
 
 @pytest.mark.proves("D-32")
 @async_test(SECONDS)
-async def test_a_client_that_leaves_while_it_is_loaded_spoils_it_for_nobody(tmp_path: Path) -> None:
+async def test_a_client_that_disconnects_while_the_engine_loads_does_not_break_it(tmp_path: Path) -> None:
     async with (
         ScriptedModel(say("one"), say("two")).serve() as scripted,
         run_gateway_process(write_gateway_file(tmp_path, scripted.url, background=DURABLE)) as served,
@@ -90,40 +90,40 @@ async def test_a_client_that_leaves_while_it_is_loaded_spoils_it_for_nobody(tmp_
 
 @pytest.mark.proves("D-32")
 @async_test(SECONDS)
-async def test_a_gateway_that_dies_while_it_makes_its_file_leaves_none_that_cannot_be_used(tmp_path: Path) -> None:
+async def test_a_gateway_killed_while_it_creates_its_database_leaves_no_unusable_file(tmp_path: Path) -> None:
     async with ScriptedModel(say("one"), say("two")).serve() as scripted:
         file = write_gateway_file(tmp_path, scripted.url, background=DURABLE)
         async with run_gateway_process(file) as served:
             asking = asyncio.create_task(served.create_response(background=True))
-            while not (is_half_made(tmp_path) or kept(tmp_path)):  # noqa: ASYNC110 - another process makes it
+            while not (has_partial_database(tmp_path) or work_files(tmp_path)):  # noqa: ASYNC110
                 await asyncio.sleep(0)
             served.stop(signal.SIGKILL)
             await served.wait_exit()
             await asyncio.wait({asking})
             asking.exception()
-        others = tmp_path / f"{in_the_place_of_work(tmp_path).name}.{os.getpid()}.new"
+        others = tmp_path / f"{work_path(tmp_path).name}.{os.getpid()}.new"
         others.touch()
         async with run_gateway_process(file) as served:
-            assert drafts(tmp_path) == [others.name], "what a process that is there makes is not touched"
-            assert await text_of_background(served) in {"one", "two"}, "the first may have been kept just in time"
+            assert drafts(tmp_path) == [others.name], "a temporary file of a live process is not deleted"
+            assert await text_of_background(served) in {"one", "two"}, (
+                "the first response may have been stored before the kill"
+            )
 
 
 @pytest.mark.proves("D-32")
 @async_test(SECONDS)
-async def test_where_nothing_can_be_kept_only_background_responses_are_refused(tmp_path: Path) -> None:
+async def test_without_a_usable_work_database_only_background_responses_are_refused(tmp_path: Path) -> None:
     async with (
         ScriptedModel(say("now"), say("later")).serve() as scripted,
         run_gateway_process(write_gateway_file(tmp_path, scripted.url, background=DURABLE)) as served,
     ):
-        in_its_place = in_the_place_of_work(tmp_path)
-        in_its_place.mkdir()
+        path = work_path(tmp_path)
+        path.mkdir()
         status, answer, _ = await served.create_response(background=True)
         assert status == 503, answer
         assert (await served.create_response())[0] == 200
-        in_its_place.rmdir()
+        path.rmdir()
         assert await text_of_background(served) == "later"
         served.stop()
         await served.wait_exit()
-    assert any(f"Durable runs cannot be kept in {in_its_place}" in line for line in served.stderr_lines), (
-        served.stderr_lines
-    )
+    assert any(f"Durable runs cannot be kept in {path}" in line for line in served.stderr_lines), served.stderr_lines

@@ -1,4 +1,4 @@
-"""Calls side by side in a background response that survives: whichever is faster, each is remembered as itself."""
+"""Parallel calls of a durable background response: each output is stored for its own call, in any order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MANY = [str(number) for number in range(8)]
 
 @pytest.mark.proves("D-32")
 @async_test(SECONDS)
-async def test_calls_side_by_side_are_remembered_after_a_kill(tmp_path: Path) -> None:
+async def test_outputs_of_parallel_calls_survive_a_kill(tmp_path: Path) -> None:
     never = asyncio.Event()
     model = ScriptedModel([call("echo", text=text) for text in MANY], [wait(never)], say("done"))
     async with FaultyMCPServer() as mcp, model.serve() as scripted:
@@ -34,5 +34,5 @@ async def test_calls_side_by_side_are_remembered_after_a_kill(tmp_path: Path) ->
             found = await wait_ended(served, begun["id"])
     assert found["status"] == "completed"
     assert sorted(one.params["arguments"]["text"] for one in mcp.calls()) == MANY
-    told = [message["content"] for message in scripted.received[-1].json["messages"] if message["role"] == "tool"]
-    assert told == MANY
+    outputs = [message["content"] for message in scripted.received[-1].json["messages"] if message["role"] == "tool"]
+    assert outputs == MANY

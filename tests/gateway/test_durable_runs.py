@@ -1,4 +1,4 @@
-"""A background response is a promise: its gateway is killed in the middle, and it is finished all the same."""
+"""A durable background response is finished even if its gateway is killed during the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.running_gateway import parse_events
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 from holodeck.testing.model.scripted_server import ScriptedServer
 
-SECONDS = 120.0  # two processes start, on a machine that may have much to do
+SECONDS = 120.0  # two processes start, possibly on a busy machine
 ENDED = ("completed", "failed", "cancelled", "incomplete")
 
 
@@ -25,7 +25,7 @@ def mcp_server_entry(url: str, **more: Any) -> dict[str, Any]:
 
 
 async def wait_ended(served: GatewayProcess, response_id: str) -> dict[str, Any]:
-    """A response, once it has come to an end."""
+    """Wait until a response is finished and return it."""
     while True:
         _, found, _ = await served.send("GET", f"/v1/responses/{response_id}")
         if found["status"] in ENDED:
@@ -34,19 +34,19 @@ async def wait_ended(served: GatewayProcess, response_id: str) -> dict[str, Any]
 
 
 async def wait_model_requests(model: ScriptedServer, times: int) -> None:
-    """Wait until the model has been asked so many times."""
-    while len(model.received) < times:  # noqa: ASYNC110 - it is asked by another process
+    """Wait until the model has received `times` requests."""
+    while len(model.received) < times:  # noqa: ASYNC110 - another process sends the requests
         await asyncio.sleep(0.02)
 
 
 async def read_stream(served: GatewayProcess, response_id: str, after: int = -1) -> list[dict[str, Any]]:
-    """The stream of a response after a number, to its end."""
+    """The events of a response after a sequence number."""
     path = f"/v1/responses/{response_id}?stream=true&starting_after={after}"
     return parse_events((await served.send("GET", path))[1])
 
 
 async def read_stream_until(served: GatewayProcess, response_id: str, until: str) -> list[dict[str, Any]]:
-    """The stream of a response up to the first event of a type; then the reader goes away."""
+    """The events of a response up to the first one of a type; then disconnect."""
     path = f"{served.url}/v1/responses/{response_id}?stream=true"
     lines: list[bytes] = []
     async with served.session.get(path) as answer:
@@ -59,7 +59,7 @@ async def read_stream_until(served: GatewayProcess, response_id: str, until: str
 
 @pytest.mark.proves("D-32", "D-28")
 @async_test(SECONDS)
-async def test_a_run_goes_on_from_its_last_finished_step_after_a_kill(tmp_path: Path) -> None:
+async def test_a_run_continues_from_its_last_finished_step_after_a_kill(tmp_path: Path) -> None:
     never = asyncio.Event()
     model = ScriptedModel(call("echo", text="one"), call("echo", text="two"), [wait(never)], say("done"))
     async with FaultyMCPServer() as mcp, model.serve() as scripted:
@@ -79,9 +79,9 @@ async def test_a_run_goes_on_from_its_last_finished_step_after_a_kill(tmp_path: 
     assert found["status"] == "completed"
     assert found["output"][-1]["content"][0]["text"] == "done"
     assert [one.params["arguments"]["text"] for one in mcp.calls()] == ["one", "two"]
-    assert len(scripted.received) == 4, "only the turn that had no answer was asked again"
+    assert len(scripted.received) == 4, "only the turn without an answer was repeated"
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
-    assert events[: len(before)] == before, "what was told stands"
+    assert events[: len(before)] == before, "events already sent do not change"
     assert events[-1]["response"] == found
     done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
     assert done == found["output"], "each item is done once, and is what the response has"
@@ -106,9 +106,9 @@ async def test_an_interrupted_call_is_not_repeated_and_the_model_gets_an_error(t
             found = await wait_ended(served, begun["id"])
     assert found["status"] == "completed"
     assert len(mcp.calls()) == 1
-    told = scripted.received[-1].json["messages"][-1]
-    assert told["role"] == "tool"
-    assert "Whether the call took effect is unknown" in told["content"]
+    tool_message = scripted.received[-1].json["messages"][-1]
+    assert tool_message["role"] == "tool"
+    assert "Whether the call took effect is unknown" in tool_message["content"]
 
 
 @pytest.mark.proves("D-16", "D-32")
@@ -133,11 +133,11 @@ async def test_a_call_that_may_be_repeated_is_repeated_with_the_same_key(tmp_pat
 
 @pytest.mark.proves("D-28", "D-32")
 @async_test(SECONDS)
-async def test_a_full_disk_stops_a_run_for_as_long_as_it_is_full(tmp_path: Path) -> None:
+async def test_a_run_pauses_while_the_disk_is_full(tmp_path: Path) -> None:
     go = asyncio.Event()
 
     def turn(received: Any) -> Any:
-        """The same for the same conversation, however often it is asked."""
+        """The same turn for the same messages, on every retry."""
         messages = received.json["messages"]
         return [wait(go), call("echo", text="one")] if messages[-1]["role"] == "user" else say("done")
 
@@ -156,12 +156,12 @@ async def test_a_full_disk_stops_a_run_for_as_long_as_it_is_full(tmp_path: Path)
             resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (most, most))
             found = await wait_ended(served, begun["id"])
     assert (found["status"], found["output"][-1]["content"][0]["text"]) == ("completed", "done")
-    assert len(mcp.calls()) == 1, "nothing runs while it cannot be kept"
+    assert len(mcp.calls()) == 1, "no call runs while its result cannot be stored"
 
 
 @pytest.mark.proves("D-28", "D-32")
 @async_test(SECONDS)
-async def test_told_to_stop_a_gateway_leaves_a_run_to_the_next_one_between_two_steps(tmp_path: Path) -> None:
+async def test_a_stopped_gateway_hands_its_run_over_between_two_steps(tmp_path: Path) -> None:
     model = ScriptedModel(call("slow", seconds=0.5), [wait(asyncio.Event())], say("done"))
     async with FaultyMCPServer() as mcp, model.serve() as scripted:
         more: dict[str, Any] = {"mcp_servers": [mcp_server_entry(mcp.url)], "background": {"durable": True}}
@@ -180,4 +180,4 @@ async def test_told_to_stop_a_gateway_leaves_a_run_to_the_next_one_between_two_s
     assert (found["status"], found["output"][-1]["content"][0]["text"]) == ("completed", "done")
     assert len(mcp.calls()) == 1
     for received in scripted.received[1:]:
-        assert "unknown" not in received.json["messages"][-1]["content"], "the call under way was waited for"
+        assert "unknown" not in received.json["messages"][-1]["content"], "the running call was finished first"

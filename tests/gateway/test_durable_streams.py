@@ -1,4 +1,4 @@
-"""The stream of a background response that survives: nothing in it is called done that may still become another."""
+"""The stream of a durable background response: no item is done while its turn can still be repeated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holodeck.testing.model.script import Turn
 
 @pytest.mark.proves("D-28", "D-32")
 @async_test(SECONDS)
-async def test_an_item_of_a_turn_that_is_asked_again_is_done_once(tmp_path: Path) -> None:
+async def test_an_item_of_a_repeated_turn_is_done_once(tmp_path: Path) -> None:
     never = asyncio.Event()
     first: Turn = [think("Hm."), say("First I "), wait(never)]
     model = ScriptedModel(first, [think("Hm!"), say("I call."), call("echo", text="it")], say("done"))

@@ -1,4 +1,4 @@
-"""A gateway that starts while another process writes to its SQLite file says what it waits for."""
+"""A gateway that starts while another process writes to its SQLite file logs what it waits for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS = 60.0
 
 @pytest.mark.parametrize("name", ["kept.db", "kept.db.work"])
 @async_test(SECONDS)
-async def test_it_says_what_it_waits_for_and_serves_once_it_has_it(tmp_path: Path, name: str) -> None:
+async def test_a_gateway_logs_that_it_waits_for_a_locked_database_and_then_serves(tmp_path: Path, name: str) -> None:
     async with ScriptedModel(lambda _: say("hi")).serve() as scripted:
         more = {"storage": {"url": "sqlite:///kept.db"}, "background": {"durable": True}}
         file = write_gateway_file(tmp_path, scripted.url, **more)

@@ -1,4 +1,4 @@
-"""A model that is away for a while: background responses wait for it, and those that somebody waits for do not."""
+"""A model outage: background responses wait for the model, all other responses do not."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SECONDS = 120.0
 AWAY = status(503, retry_after="0.01")
 
 
-async def _asked(model: ScriptedServer, times: int) -> None:
-    while len(model.received) < times:  # noqa: ASYNC110 - it is asked by another process
+async def _wait_model_requests(model: ScriptedServer, times: int) -> None:
+    while len(model.received) < times:  # noqa: ASYNC110 - another process sends the requests
         await asyncio.sleep(0.02)
 
 
@@ -50,13 +50,13 @@ async def test_a_background_response_waits_for_its_model_also_through_a_kill_and
         file = write_gateway_file(tmp_path, model.url, mcp_servers=[server], background={"durable": True})
         async with run_gateway_process(file) as served:
             _, begun, _ = await served.create_response(background=True)
-            await _asked(model, 1 + MODEL_ATTEMPTS + 1)
+            await _wait_model_requests(model, 1 + MODEL_ATTEMPTS + 1)
             assert (await served.send("GET", f"/v1/responses/{begun['id']}"))[1]["status"] == "in_progress"
             assert any("model.wait" in line and begun["id"] in line for line in served.stderr_lines)
             served.stop(signal.SIGKILL)
             await served.wait_exit()
         async with run_gateway_process(file) as served:
-            await _asked(model, len(model.received) + MODEL_ATTEMPTS + 1)
+            await _wait_model_requests(model, len(model.received) + MODEL_ATTEMPTS + 1)
             is_away = False
             found = await _ended(served, begun["id"])
         assert (found["status"], found["output"][-1]["content"][0]["text"]) == ("completed", "done")
@@ -73,7 +73,7 @@ async def test_a_background_response_that_waits_for_its_model_is_cancelled_at_on
         file = write_gateway_file(tmp_path, model.url, background={"durable": is_durable})
         async with run_gateway_process(file) as served:
             _, begun, _ = await served.create_response(background=True)
-            await _asked(model, MODEL_ATTEMPTS + 1)
+            await _wait_model_requests(model, MODEL_ATTEMPTS + 1)
             await served.send("POST", f"/v1/responses/{begun['id']}/cancel")
             assert (await _ended(served, begun["id"]))["status"] == "cancelled"
 
@@ -82,7 +82,7 @@ async def test_a_background_response_that_waits_for_its_model_is_cancelled_at_on
     ("fault", "more"), [(status(401), {}), (status(400), {}), (AWAY, {"model_wait_seconds": 0})], ids=str
 )
 @async_test(SECONDS)
-async def test_a_background_response_fails_at_once_where_waiting_does_not_help_or_is_not_wanted(
+async def test_a_background_response_fails_at_once_for_a_permanent_error_or_without_a_wait(
     tmp_path: Path, fault: Turn, more: dict[str, Any]
 ) -> None:
     async with ScriptedModel(lambda _: fault).serve() as model:
