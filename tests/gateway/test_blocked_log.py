@@ -1,4 +1,4 @@
-"""A log that nobody reads: the gateway answers and ends as if somebody did."""
+"""A log pipe that is never read: the gateway still answers and stops."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from gateway.gateway_process import HOLODECK, write_gateway_file
 
 NOWHERE = "http://127.0.0.1:9/v1"
 SMALL_PIPE = 4096
-REQUESTS = 100  # have more lines than such a pipe holds
+REQUESTS = 100  # log more lines than the pipe holds
 
 
 @pytest.mark.proves("D-31")
 @pytest.mark.parametrize("reader", ["sleeps", "has gone"])
 @async_test(90)
-async def test_without_a_reader_of_its_log_the_gateway_answers_and_ends(tmp_path: Path, reader: str) -> None:
+async def test_a_gateway_whose_log_is_not_read_answers_and_stops(tmp_path: Path, reader: str) -> None:
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, SMALL_PIPE)
-    words = (sys.executable, *HOLODECK, "serve", str(write_gateway_file(tmp_path, NOWHERE)))
-    process = await asyncio.create_subprocess_exec(*words, stdin=DEVNULL, stdout=DEVNULL, stderr=writing)
+    arguments = (sys.executable, *HOLODECK, "serve", str(write_gateway_file(tmp_path, NOWHERE)))
+    process = await asyncio.create_subprocess_exec(*arguments, stdin=DEVNULL, stdout=DEVNULL, stderr=writing)
     os.close(writing)
     try:
-        said = b""
-        while (found := re.search(rb" at (http://\S+)/v1\n", said)) is None:
-            said += await asyncio.to_thread(os.read, reading, SMALL_PIPE)
+        output = b""
+        while (found := re.search(rb" at (http://\S+)/v1\n", output)) is None:
+            output += await asyncio.to_thread(os.read, reading, SMALL_PIPE)
         if reader == "has gone":
             os.close(reading)
         async with aiohttp.ClientSession(found[1].decode()) as session:

@@ -1,4 +1,4 @@
-"""Calls that the gateway runs are `mcp_call` items: no client takes them for calls of its own functions."""
+"""Calls that the gateway runs are `mcp_call` items, so that no client runs them as its own functions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 
 
-async def output_of(stand: RunningGateway, model: str = MODEL, **more: Any) -> list[dict[str, Any]]:
+async def output_of(gateway: RunningGateway, model: str = MODEL, **more: Any) -> list[dict[str, Any]]:
     """The output of a response."""
-    _, answer = await stand.send("POST", "/v1/responses", {"model": model, "input": "Go", **more})
+    _, answer = await gateway.send("POST", "/v1/responses", {"model": model, "input": "Go", **more})
     output: list[dict[str, Any]] = answer["output"]
     return output
 
@@ -24,10 +24,10 @@ async def output_of(stand: RunningGateway, model: str = MODEL, **more: Any) -> l
 @async_test(30)
 async def test_a_call_to_the_operator_s_server_is_an_mcp_call(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("It is 3."))
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
-        done, said = await output_of(stand)
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
+        done, message = await output_of(gateway)
         assert (done["type"], done["server_label"], done["name"]) == ("mcp_call", "sums", "add")
-        assert (done["output"], said["content"][0]["text"]) == ("3", "It is 3.")
+        assert (done["output"], message["content"][0]["text"]) == ("3", "It is 3.")
 
 
 @pytest.mark.proves("D-26", "D-12")
@@ -36,11 +36,11 @@ async def test_a_client_that_declares_no_server_is_not_asked_for_approval(tmp_pa
     model = ScriptedModel(call("add", a=1, b=2), say("No."))
     async with FaultyMCPServer() as server:
         guarded = {"name": "sums", "description": "Sums.", "url": server.url, "approval": "always"}
-        async with run_gateway(tmp_path, model, mcp_servers=[guarded]) as stand:
-            refused, said = await output_of(stand)
+        async with run_gateway(tmp_path, model, mcp_servers=[guarded]) as gateway:
+            refused, message = await output_of(gateway)
             assert (refused["type"], refused["status"]) == ("mcp_call", "failed")
             assert "needs a person's approval" in refused["error"]["content"][0]["text"]
-            assert said["content"][0]["text"] == "No."
+            assert message["content"][0]["text"] == "No."
         assert not server.calls()
 
 
@@ -49,11 +49,11 @@ async def test_a_client_that_declares_no_server_is_not_asked_for_approval(tmp_pa
 async def test_a_call_of_a_tool_that_does_not_exist_is_not_the_client_s_to_answer(tmp_path: Path) -> None:
     """Codex answered it a second time, and its next request was refused; other agents looked for a function."""
     model = ScriptedModel(call("made_up"), say("I was wrong."))
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
-        failed, said = await output_of(stand)
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
+        failed, message = await output_of(gateway)
         assert (failed["type"], failed["server_label"], failed["name"]) == ("mcp_call", MODEL, "made_up")
         assert "no tool 'made_up'" in failed["error"]["content"][0]["text"]
-        assert said["content"][0]["text"] == "I was wrong."
+        assert message["content"][0]["text"] == "I was wrong."
 
 
 @pytest.mark.proves("D-25", "D-26")
@@ -66,7 +66,7 @@ async def test_the_functions_of_an_agent_behind_the_gateway_are_not_the_client_s
         llm = {"provider": "openai_compatible", "name": "scripted", "endpoint": scripted.url}
         agent = {"name": "helper", "model": llm, "tools": tools}
         (tmp_path / "agent.yaml").write_bytes(orjson.dumps(agent))
-        async with run_gateway(tmp_path, agents=[{"file": "agent.yaml"}]) as stand:
-            done, said = await output_of(stand, model="helper")
+        async with run_gateway(tmp_path, agents=[{"file": "agent.yaml"}]) as gateway:
+            done, message = await output_of(gateway, model="helper")
             assert (done["type"], done["server_label"], done["name"]) == ("mcp_call", "helper", "greet")
-            assert (done["output"], said["content"][0]["text"]) == ("hello", "Hello to you.")
+            assert (done["output"], message["content"][0]["text"]) == ("hello", "Hello to you.")

@@ -1,4 +1,4 @@
-"""A gateway that may open no more files: callers hear that it has no room now, and the operator what to do."""
+"""A gateway without free file descriptors: callers get a 503, and the log says how to fix it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from holodeck.testing import ScriptedModel, say
 
 
 async def has_settled(served: GatewayProcess) -> None:
-    """Over the connection that is then used again: a gateway says that something is not there once it has checked its
-    storage, and has closed the files that it opens for that."""
+    """Wait until the gateway has opened its storage and closed the files that it opens for that.
+
+    The 404 also leaves an open connection, which the next request uses."""
     assert (await served.send("GET", "/v1/responses/resp_none"))[0] == 404
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
 @async_test(60)
-async def test_a_question_that_cannot_be_asked_for_want_of_files_is_a_503(tmp_path: Path, path: str) -> None:
-    asked = {"messages": [{"role": "user", "content": "hi"}]} if "chat" in path else {"input": "hi"}
-    body = {"model": "demo", **asked}
+async def test_a_model_request_without_free_file_descriptors_is_a_503(tmp_path: Path, path: str) -> None:
+    question = {"messages": [{"role": "user", "content": "hi"}]} if "chat" in path else {"input": "hi"}
+    body = {"model": "demo", **question}
     async with (
         ScriptedModel(say("Room.")).serve() as model,
         run_gateway_process(write_gateway_file(tmp_path, model.url), "--log-format", "json") as served,
@@ -40,8 +41,8 @@ async def test_a_question_that_cannot_be_asked_for_want_of_files_is_a_503(tmp_pa
         served.stop()
         await served.wait_exit()
     lines = [orjson.loads(line) for line in served.stderr_lines]
-    (told,) = [line for line in lines if line["event"] == "process.out_of_files"]
-    assert "ulimit -n" in told["notice"]
+    (logged,) = [line for line in lines if line["event"] == "process.out_of_files"]
+    assert "ulimit -n" in logged["notice"]
     assert len(model.received) == 1
 
 
@@ -49,7 +50,7 @@ async def test_a_question_that_cannot_be_asked_for_want_of_files_is_a_503(tmp_pa
 async def test_running_out_of_file_descriptors_is_logged_while_new_connections_are_refused(tmp_path: Path) -> None:
     async with ScriptedModel().serve() as model, run_gateway_process(write_gateway_file(tmp_path, model.url)) as served:
         await has_settled(served)
-        # The event loop turns clients away with a descriptor that it has in reserve: that one must stay usable.
+        # The event loop refuses clients with a reserved descriptor, which must stay usable.
         with limit_restored(served.process.pid):
             while not any("process.out_of_files" in line for line in served.stderr_lines):
                 lower_limit(served.process.pid)

@@ -1,4 +1,4 @@
-"""HTTP as its own rules have it, for whatever stands between a client and the gateway."""
+"""Conformance to HTTP, for proxies and other intermediaries."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SDK_HEADERS = "authorization,content-type,x-stainless-lang,x-stainless-retry-cou
 
 @pytest.mark.proves("D-25")
 @async_test(30)
-async def test_a_wrong_method_is_answered_with_the_right_ones_and_head_is_a_get_without_a_body(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path) as stand:
-        http = await stand.http_client()
+async def test_a_wrong_method_is_a_405_with_allow_and_head_is_a_get_without_a_body(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path) as gateway:
+        http = await gateway.http_client()
         async with http.put("/v1/conversations/conv_1") as answer:
             assert (answer.status, answer.headers["allow"]) == (405, "DELETE, GET, POST")
         for path in ("/healthz", "/readyz", "/v1/models"):
@@ -33,9 +33,9 @@ async def test_a_wrong_method_is_answered_with_the_right_ones_and_head_is_a_get_
 
 @pytest.mark.proves("D-25")
 @async_test(30)
-async def test_a_packed_body_is_refused_in_words(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as stand:
-        http = await stand.http_client()
+async def test_a_compressed_body_is_refused_with_a_415(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as gateway:
+        http = await gateway.http_client()
         body = orjson.dumps({"model": MODEL, "input": "Hello"})
         packed = {"content-encoding": "gzip"}
         async with http.post("/v1/responses", data=gzip.compress(body), headers=packed) as answer:
@@ -47,11 +47,17 @@ async def test_a_packed_body_is_refused_in_words(tmp_path: Path) -> None:
 
 @pytest.mark.proves("D-25", "D-31")
 @async_test(30)
-async def test_an_sdk_in_an_invited_page_may_send_its_headers_and_read_ours(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(say("Hi.")), cors_origins=[PAGE]) as stand:
-        http = await stand.http_client()
-        asks = {"origin": PAGE, "access-control-request-method": "POST", "access-control-request-headers": SDK_HEADERS}
-        async with http.options("/v1/responses", headers=asks) as answer:
+async def test_an_sdk_in_a_page_of_an_allowed_origin_may_send_its_headers_and_read_the_gateway_s(
+    tmp_path: Path,
+) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi.")), cors_origins=[PAGE]) as gateway:
+        http = await gateway.http_client()
+        preflight = {
+            "origin": PAGE,
+            "access-control-request-method": "POST",
+            "access-control-request-headers": SDK_HEADERS,
+        }
+        async with http.options("/v1/responses", headers=preflight) as answer:
             assert answer.status == 204
             assert answer.headers["access-control-allow-headers"] == SDK_HEADERS
         body = orjson.dumps({"model": MODEL, "input": "Hello"})
@@ -65,18 +71,18 @@ async def test_an_sdk_in_an_invited_page_may_send_its_headers_and_read_ours(tmp_
 @async_test(30)
 async def test_a_model_whose_name_has_a_slash_is_found_by_it(tmp_path: Path) -> None:
     llm = {"provider": "openai_compatible", "name": "scripted", "endpoint": "http://127.0.0.1:1/v1"}
-    async with run_gateway(tmp_path, models=[{"name": "maker/model:7b", "model": llm}]) as stand:
-        client = await stand.openai_client()
+    async with run_gateway(tmp_path, models=[{"name": "maker/model:7b", "model": llm}]) as gateway:
+        client = await gateway.openai_client()
         assert (await client.models.retrieve("maker/model:7b")).id == "maker/model:7b"
-        assert (await stand.send("GET", "/v1/models/maker/model:7b"))[0] == 200
-        assert (await stand.send("GET", "/v1/models/maker"))[0] == 404
+        assert (await gateway.send("GET", "/v1/models/maker/model:7b"))[0] == 200
+        assert (await gateway.send("GET", "/v1/models/maker"))[0] == 404
 
 
 @pytest.mark.proves("D-29", "D-31")
 @async_test(30)
-async def test_a_probe_may_come_by_any_address_and_nothing_else_may(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path) as stand:
-        http = await stand.http_client()
+async def test_only_probes_are_answered_for_any_host_header(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path) as gateway:
+        http = await gateway.http_client()
         by_address = {"host": "10.1.2.3:8080"}
         for path in ("/healthz", "/readyz"):
             async with http.get(path, headers=by_address) as answer:
@@ -89,7 +95,7 @@ async def test_a_probe_may_come_by_any_address_and_nothing_else_may(tmp_path: Pa
 @pytest.mark.proves("D-25")
 @async_test(30)
 async def test_streams_forbid_caching(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as gateway:
         body = orjson.dumps({"model": MODEL, "input": "Hello", "stream": True})
-        async with (await stand.http_client()).post("/v1/responses", data=body) as answer:
+        async with (await gateway.http_client()).post("/v1/responses", data=body) as answer:
             assert answer.headers["cache-control"] == "no-store"

@@ -1,4 +1,4 @@
-"""Clients that use a connection in every way that HTTP allows get each answer at once, whole and in order."""
+"""Every use of a connection that HTTP allows gets each answer at once, complete and in order."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def posted(body: bytes, *headers: str) -> bytes:
     return "".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + body
 
 
-def asked(text: str, **more: Any) -> bytes:
+def request_body(text: str, **more: Any) -> bytes:
     return orjson.dumps({"model": MODEL, "input": text, **more})
 
 
 @pytest.mark.proves("D-25")
 @async_test
-async def test_a_stream_behind_a_plain_answer_on_its_connection_comes_as_it_is_said(tmp_path: Path) -> None:
+async def test_a_stream_after_a_plain_answer_on_its_connection_is_not_buffered(tmp_path: Path) -> None:
     step = wait(asyncio.Event())
-    async with run_gateway(tmp_path, ScriptedModel(say("one"), [say("two"), step])) as stand:
-        client = await open_raw_connection(stand)
-        assert (await client.ask(posted(asked("hi")))).startswith(b"HTTP/1.1 200")
-        assert (await client.ask(posted(asked("hi", stream=True)))).startswith(b"HTTP/1.1 200")
+    async with run_gateway(tmp_path, ScriptedModel(say("one"), [say("two"), step])) as gateway:
+        client = await open_raw_connection(gateway)
+        assert (await client.ask(posted(request_body("hi")))).startswith(b"HTTP/1.1 200")
+        assert (await client.ask(posted(request_body("hi", stream=True)))).startswith(b"HTTP/1.1 200")
         assert b"two" in await client.reader.readuntil(b'"delta":"two"')
         assert not step.until.is_set()
         step.until.set()
@@ -43,10 +43,12 @@ async def test_a_stream_behind_a_plain_answer_on_its_connection_comes_as_it_is_s
 
 @pytest.mark.proves("D-25")
 @async_test
-async def test_requests_that_are_sent_together_are_answered_one_after_the_other(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(*[say(f"answer {number}") for number in range(3)])) as stand:
-        client = await open_raw_connection(stand)
-        client.writer.write(posted(asked("a")) + posted(asked("b")) + posted(asked("c", stream=True)))
+async def test_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(*[say(f"answer {number}") for number in range(3)])) as gateway:
+        client = await open_raw_connection(gateway)
+        client.writer.write(
+            posted(request_body("a")) + posted(request_body("b")) + posted(request_body("c", stream=True))
+        )
         for number in range(2):
             head = await client.reader.readuntil(b"\r\n\r\n")
             size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
@@ -57,12 +59,12 @@ async def test_requests_that_are_sent_together_are_answered_one_after_the_other(
 
 @pytest.mark.proves("D-25")
 @async_test
-async def test_the_beginning_of_the_next_request_may_come_with_the_end_of_a_large_body(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(*[say("one"), say("two")] * 6)) as stand:
+async def test_a_large_body_can_be_followed_by_the_start_of_the_next_request(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(*[say("one"), say("two")] * 6)) as gateway:
         for size in range(2, 8):
-            client = await open_raw_connection(stand)
-            second = posted(asked("b"))
-            assert (await client.ask(posted(asked("x" * size * MAX_HEAD_BYTES)) + second[:20])).startswith(
+            client = await open_raw_connection(gateway)
+            second = posted(request_body("b"))
+            assert (await client.ask(posted(request_body("x" * size * MAX_HEAD_BYTES)) + second[:20])).startswith(
                 b"HTTP/1.1 200"
             )
             assert (await client.ask(second[20:])).startswith(b"HTTP/1.1 200")
@@ -71,22 +73,22 @@ async def test_the_beginning_of_the_next_request_may_come_with_the_end_of_a_larg
 
 @pytest.mark.proves("D-25")
 @async_test
-async def test_a_body_in_pieces_with_words_behind_it_is_read(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(say("one"), say("two"))) as stand:
-        client = await open_raw_connection(stand)
-        body = asked("a")
+async def test_a_chunked_body_with_extensions_and_a_trailer_is_read(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("one"), say("two"))) as gateway:
+        client = await open_raw_connection(gateway)
+        body = request_body("a")
         head = posted(b"", "transfer-encoding: chunked").replace(b"content-length: 0\r\n", b"")
-        pieces = b"".join(b"%x;note=1\r\n%b\r\n" % (1, body[at : at + 1]) for at in range(len(body)))
-        assert (await client.ask(head + pieces + b"0\r\nx-checksum: 1\r\n\r\n")).startswith(b"HTTP/1.1 200")
-        assert (await client.ask(posted(asked("b")))).startswith(b"HTTP/1.1 200")
+        chunks = b"".join(b"%x;note=1\r\n%b\r\n" % (1, body[at : at + 1]) for at in range(len(body)))
+        assert (await client.ask(head + chunks + b"0\r\nx-checksum: 1\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        assert (await client.ask(posted(request_body("b")))).startswith(b"HTTP/1.1 200")
         client.writer.close()
 
 
 @pytest.mark.proves("D-25")
 @async_test
-async def test_headers_without_end_are_refused(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path) as stand:
-        client = await open_raw_connection(stand)
+async def test_headers_over_the_limit_are_refused(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path) as gateway:
+        client = await open_raw_connection(gateway)
         head = b"GET /v1/models HTTP/1.1\r\nhost: 127.0.0.1\r\nx-more: "
         client.writer.write(head.ljust(MAX_HEAD_BYTES + 1, b"x"))
         assert (await client.head()).startswith(b"HTTP/1.1 400")

@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is no 500, and every refusal has an error object."""
+"""No request body causes a 500, and every refusal has an error object."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def check_error(status: int, body: bytes) -> dict[str, Any]:
     return error
 
 
-async def post(stand: RunningGateway, path: str, body: bytes) -> tuple[int, bytes]:
-    async with (await stand.http_client()).post(path, data=body) as answer:
+async def post(gateway: RunningGateway, path: str, body: bytes) -> tuple[int, bytes]:
+    async with (await gateway.http_client()).post(path, data=body) as answer:
         return answer.status, await answer.read()
 
 
@@ -73,25 +73,25 @@ async def post(stand: RunningGateway, path: str, body: bytes) -> tuple[int, byte
 @pytest.mark.parametrize("path", BODIES)
 @async_test(30)
 async def test_a_body_that_is_nested_too_deep_is_refused(tmp_path: Path, path: str, depth: int) -> None:
-    async with run_gateway(tmp_path) as stand:
-        assert check_error(*await post(stand, path, nested(depth)))["code"] == "invalid_json"
+    async with run_gateway(tmp_path) as gateway:
+        assert check_error(*await post(gateway, path, nested(depth)))["code"] == "invalid_json"
 
 
 @async_test(30)
-async def test_a_schema_as_deep_as_schemas_may_be_is_taken_and_told_again(tmp_path: Path) -> None:
+async def test_a_schema_of_the_maximum_depth_is_accepted_and_a_deeper_one_refused(tmp_path: Path) -> None:
     above = b'{"model":"demo","input":"Hi","tools":[{"type":"function","name":"f","strict":false,"parameters":%b}]}'
-    async with run_gateway(tmp_path, ScriptedModel(say("Hello."))) as stand:
-        status, body = await post(stand, "/v1/responses", above % nested(MAX_SCHEMA_LEVELS - 1))
+    async with run_gateway(tmp_path, ScriptedModel(say("Hello."))) as gateway:
+        status, body = await post(gateway, "/v1/responses", above % nested(MAX_SCHEMA_LEVELS - 1))
         assert (status, orjson.loads(body)["status"]) == (200, "completed")
         for depth, code in ((MAX_SCHEMA_LEVELS, "schema_above_max_size"), (MOST - 2, "invalid_json")):
-            assert check_error(*await post(stand, "/v1/responses", above % nested(depth)))["code"] == code
+            assert check_error(*await post(gateway, "/v1/responses", above % nested(depth)))["code"] == code
 
 
 @async_test(30)
-async def test_a_message_that_is_nested_too_deep_is_refused_and_its_connection_goes_on(tmp_path: Path) -> None:
+async def test_a_message_that_is_nested_too_deep_is_refused_and_its_connection_stays_open(tmp_path: Path) -> None:
     async with (
-        run_gateway(tmp_path, ScriptedModel(say("Hello."))) as stand,
-        (await stand.http_client()).ws_connect("/v1/responses") as socket,
+        run_gateway(tmp_path, ScriptedModel(say("Hello."))) as gateway,
+        (await gateway.http_client()).ws_connect("/v1/responses") as socket,
     ):
         await socket.send_bytes(nested(MOST + 1))
         refused = await socket.receive_json()
@@ -104,19 +104,19 @@ async def test_a_message_that_is_nested_too_deep_is_refused_and_its_connection_g
 @async_test(30)
 async def test_arguments_that_are_nested_too_deep_fail_no_request(tmp_path: Path, depth: int) -> None:
     call = {**CALL, "arguments": nested(depth).decode()}
-    async with run_gateway(tmp_path, ScriptedModel(say("Hello."))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hello."))) as gateway:
         for items in ([HELLO, call, YES], [HELLO, {**call, "type": "mcp_call", "output": call["arguments"]}]):
-            status, body = await post(stand, "/v1/responses", orjson.dumps({"model": MODEL, "input": items}))
+            status, body = await post(gateway, "/v1/responses", orjson.dumps({"model": MODEL, "input": items}))
             assert status < 500, body
 
 
 @async_test(60)
-async def test_no_odd_value_anywhere_in_a_body_is_a_500(tmp_path: Path) -> None:
+async def test_no_invalid_value_in_a_body_is_a_500(tmp_path: Path) -> None:
     chance = random.Random(1)
-    async with run_gateway(tmp_path, ScriptedModel(lambda _: say("{}"))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(lambda _: say("{}"))) as gateway:
         for path, body in BODIES.items():
             for _ in range(60):
-                status, answer = await post(stand, path, with_odd_value(body, chance))
+                status, answer = await post(gateway, path, with_odd_value(body, chance))
                 if status != 200:
                     check_error(status, answer)
 
@@ -125,13 +125,13 @@ def with_odd_value(body: dict[str, Any], chance: random.Random) -> bytes:
     """The body with one of its values replaced."""
     mark = "an odd value"
     copy = orjson.loads(orjson.dumps(body))
-    place: Any = copy
+    container: Any = copy
     while True:
-        key = chance.choice(list(place) if isinstance(place, dict) else range(len(place)))
-        if not isinstance(place[key], dict | list) or not place[key] or chance.random() < 0.2:
+        key = chance.choice(list(container) if isinstance(container, dict) else range(len(container)))
+        if not isinstance(container[key], dict | list) or not container[key] or chance.random() < 0.2:
             break
-        place = place[key]
-    place[key] = mark
+        container = container[key]
+    container[key] = mark
     return orjson.dumps(copy).replace(orjson.dumps(mark), chance.choice(ODD))
 
 
@@ -157,8 +157,8 @@ def with_odd_value(body: dict[str, Any], chance: random.Random) -> bytes:
 )
 @async_test(30)
 async def test_every_refusal_has_an_error_object(tmp_path: Path, request_bytes: bytes) -> None:
-    async with run_gateway(tmp_path) as stand:
-        host, port = stand.url.removeprefix("http://").split(":")
+    async with run_gateway(tmp_path) as gateway:
+        host, port = gateway.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(request_bytes)
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""What an operator reads: a line for every request, run and tool call, with the ids that join them, and no content."""
+"""The log: a line for every request, run and tool call, with the ids that join them, and no content."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ async def _ended(served: GatewayProcess) -> None:
     assert await served.wait_exit() == 0
 
 
-def _lines(said: Sequence[str], event: str) -> list[dict[str, Any]]:
+def _lines(lines: Sequence[str], event: str) -> list[dict[str, Any]]:
     """The lines of an event. Every line of the log must be an object with a time, a level and an event."""
-    entries = [orjson.loads(line) for line in said]
+    entries = [orjson.loads(line) for line in lines]
     assert all({"time", "level", "event"} <= set(entry) for entry in entries)
     return [entry for entry in entries if entry["event"] == event]
 
@@ -72,11 +72,11 @@ async def test_json_lines_join_request_response_caller_and_tool_calls(tmp_path: 
         "echo": ("tools", "ok"),
         "unknown": (None, "error"),
     }
-    assert not [word for word in CONTENT if word in "".join(served.stderr_lines)]
+    assert not [text for text in CONTENT if text in "".join(served.stderr_lines)]
 
 
 @async_test(SECONDS)
-async def test_text_lines_are_for_people_and_say_the_same(tmp_path: Path) -> None:
+async def test_text_lines_contain_the_same_fields(tmp_path: Path) -> None:
     async with (
         ScriptedModel(say("tamarind")).serve() as scripted,
         run_gateway_process(write_gateway_file(tmp_path, scripted.url)) as served,
@@ -88,16 +88,16 @@ async def test_text_lines_are_for_people_and_say_the_same(tmp_path: Path) -> Non
         assert part in line
     assert f"request={headers['x-request-id']}" in line
     assert f"response={response['id']}" in line
-    assert not [word for word in CONTENT if word in "".join(served.stderr_lines)]
+    assert not [text for text in CONTENT if text in "".join(served.stderr_lines)]
 
 
 @async_test(SECONDS)
-async def test_an_id_that_is_none_is_replaced_and_cannot_write_into_the_log(tmp_path: Path) -> None:
+async def test_an_invalid_request_id_is_replaced_and_cannot_inject_log_lines(tmp_path: Path) -> None:
     async with run_gateway_process(
         write_gateway_file(tmp_path, "http://127.0.0.1:9/v1"), "--log-format=json"
     ) as served:
-        for given in ("a b", 'x" level="error', "y" * 200):
-            _, _, headers = await served.send("GET", "/v1/models", headers={"x-request-id": given})
+        for request_id in ("a b", 'x" level="error', "y" * 200):
+            _, _, headers = await served.send("GET", "/v1/models", headers={"x-request-id": request_id})
             assert headers["x-request-id"].startswith("req_")
         await _ended(served)
     assert len(_lines(served.stderr_lines, "gateway.request")) == 3
@@ -118,20 +118,20 @@ async def test_the_file_and_the_environment_choose_format_and_level(tmp_path: Pa
 
 
 @async_test(SECONDS)
-async def test_probes_that_find_all_well_are_no_news(tmp_path: Path) -> None:
-    news = ["/v1/models", "/readyz"]
-    for level, told in (("info", news), ("debug", ["/healthz", "/readyz", *news])):
+async def test_successful_probes_are_logged_at_debug_level_only(tmp_path: Path) -> None:
+    shown = ["/v1/models", "/readyz"]
+    for level, expected in (("info", shown), ("debug", ["/healthz", "/readyz", *shown])):
         file = write_gateway_file(tmp_path, "http://127.0.0.1:9/v1", log={"format": "json", "level": level})
         async with run_gateway_process(file) as served:
             for path in ("/healthz", "/readyz", "/v1/models"):
                 assert (await served.send("GET", path))[0] == 200
-            assert (await served.send("PUT", "/readyz"))[0] == 405, "all is not well"
+            assert (await served.send("PUT", "/readyz"))[0] == 405, "an unsuccessful probe"
             await _ended(served)
-        assert [entry["path"] for entry in _lines(served.stderr_lines, "gateway.request")] == told
+        assert [entry["path"] for entry in _lines(served.stderr_lines, "gateway.request")] == expected
 
 
 @async_test(SECONDS)
-async def test_a_background_run_keeps_its_ids_after_its_request_has_gone(tmp_path: Path) -> None:
+async def test_a_background_run_logs_the_ids_of_its_finished_request(tmp_path: Path) -> None:
     turns = ([call("echo", text="pomegranate")], say("tamarind"))
     async with FaultyMCPServer() as mcp, ScriptedModel(*turns).serve() as scripted:
         file = write_gateway_file(tmp_path, scripted.url, **_servers(mcp))
@@ -146,20 +146,20 @@ async def test_a_background_run_keeps_its_ids_after_its_request_has_gone(tmp_pat
     assert run.items() >= {"model": "demo", "status": "completed", "turns": 2, "tool_calls": 1}.items()
 
 
-def test_a_log_that_nobody_reads_holds_nobody_up_and_says_what_it_lost() -> None:
+def test_an_unread_log_does_not_block_writers_and_reports_lost_lines() -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading) as reader, os.fdopen(writing, "w") as stream:
         lines = LogLineWriter(stream)
         for number in range(4 * MAX_LOG_LINES_WAITING):
             lines.handle(logging.LogRecord("x", logging.INFO, "", 0, f"line {number}", None, None))
-        said = [reader.readline()]
-        while "log.lost" not in said[-1]:
-            said.append(reader.readline())
-    assert said[0] == "line 0\n"
-    assert len(said) < 4 * MAX_LOG_LINES_WAITING
+        read_lines = [reader.readline()]
+        while "log.lost" not in read_lines[-1]:
+            read_lines.append(reader.readline())
+    assert read_lines[0] == "line 0\n"
+    assert len(read_lines) < 4 * MAX_LOG_LINES_WAITING
 
 
-def test_what_the_engine_of_durable_runs_says_of_its_database_has_no_content(
+def test_log_lines_of_the_durable_engine_contain_no_content(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     redirect_dbos_log()
@@ -173,11 +173,11 @@ def test_what_the_engine_of_durable_runs_says_of_its_database_has_no_content(
     logging.getLogger("dbos").warning(
         "Workflow resp_1 outcome was not recorded: it is no longer owned by this execution."
     )
-    assert not caplog.text, "somebody has deleted a response, which is no trouble"
+    assert not caplog.text, "a deleted response is not an error"
 
 
 @async_test(SECONDS)
-async def test_a_socket_that_is_refused_is_a_line_with_its_status_and_id(tmp_path: Path) -> None:
+async def test_a_refused_socket_is_logged_with_its_status_and_id(tmp_path: Path) -> None:
     async with run_gateway_process(
         write_gateway_file(tmp_path, "http://127.0.0.1:9/v1"), "--log-format", "json"
     ) as served:

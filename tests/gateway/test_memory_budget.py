@@ -1,4 +1,4 @@
-"""What a gateway has in memory at once, of its clients, its MCP servers and its models, has one limit."""
+"""One memory budget for the data of clients, MCP servers and models."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ SMALL = {"drain_seconds": 0, "body_bytes": 64 * KIB, "bodies_bytes": MIB}
 
 @pytest.mark.proves("D-17")
 @async_test(60)
-async def test_the_model_is_told_of_an_answer_that_the_gateway_has_no_memory_for_and_goes_on(tmp_path: Path) -> None:
+async def test_a_tool_output_over_the_memory_budget_is_a_failed_call_and_the_run_continues(tmp_path: Path) -> None:
     model = ScriptedModel(call("big", bytes=2 * MIB), call("big", bytes=200 * KIB), say("Half of it."))
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"files": server}, limits=SMALL) as stand:
-        status, response = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Read it"})
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, model, mcp={"files": server}, limits=SMALL) as gateway,
+    ):
+        status, response = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Read it"})
         assert (status, response["status"]) == (200, "completed")
         dropped, taken, _ = response["output"]
         assert "too many bytes of requests and answers are in memory at once" in str(dropped["error"])
         assert taken["output"].startswith("x")
-        assert (await stand.send("GET", "/readyz"))[0] == 200
-        assert stand.service.budget.used == 0
+        assert (await gateway.send("GET", "/readyz"))[0] == 200
+        assert gateway.service.budget.used == 0
 
 
 _LONG = "ab" * KIB
@@ -61,23 +64,23 @@ _DELTAS: dict[str, Callable[[], Step]] = {
 @pytest.mark.parametrize("form", _DELTAS)
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
 @async_test(60)
-async def test_a_model_that_says_more_than_the_limit_is_left_and_the_response_is_incomplete(
+async def test_a_model_answer_over_the_limit_is_cut_and_the_response_is_incomplete(
     tmp_path: Path, form: str, is_streamed: bool
 ) -> None:
     endless = wait(asyncio.Event())
     model = ScriptedModel([_DELTAS[form](), endless], say("Next."), chunk=100)
     limits = {"drain_seconds": 0, "answer_bytes": 8 * KIB}
-    async with run_gateway(tmp_path, model, limits=limits) as stand:
+    async with run_gateway(tmp_path, model, limits=limits) as gateway:
         body = {"model": MODEL, "input": "Go on", "tools": [OWN], "stream": is_streamed}
         if is_streamed:
-            response = (await stand.stream("/v1/responses", body))[-1]["response"]
+            response = (await gateway.stream("/v1/responses", body))[-1]["response"]
         else:
-            response = (await stand.send("POST", "/v1/responses", body))[1]
+            response = (await gateway.send("POST", "/v1/responses", body))[1]
         assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
         assert len(orjson.dumps(response["output"])) < 12 * KIB
-        await stand.model.left.wait()
-        assert (await stand.send("GET", f"/v1/responses/{response['id']}"))[1] == response
-        assert (await (await stand.openai_client()).responses.create(model=MODEL, input="Hi")).output_text == "Next."
+        await gateway.model.left.wait()
+        assert (await gateway.send("GET", f"/v1/responses/{response['id']}"))[1] == response
+        assert (await (await gateway.openai_client()).responses.create(model=MODEL, input="Hi")).output_text == "Next."
 
 
 @pytest.mark.proves("D-22")
@@ -85,45 +88,48 @@ async def test_a_model_that_says_more_than_the_limit_is_left_and_the_response_is
 async def test_the_answers_of_all_turns_of_a_response_have_a_limit(tmp_path: Path) -> None:
     model = ScriptedModel(*[[say("x" * 3000), call("echo", text="more")]] * 4)
     limits = {"drain_seconds": 0, "answer_bytes": 4 * KIB, "response_bytes": 8 * KIB}
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"tools": server}, limits=limits) as stand:
-        _, response = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go on"})
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, model, mcp={"tools": server}, limits=limits) as gateway,
+    ):
+        _, response = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go on"})
         assert response["status"] == "incomplete"
-        assert len(stand.model_requests) == 3
+        assert len(gateway.model_requests) == 3
 
 
 @pytest.mark.proves("D-17", "D-22")
 @async_test(60)
-async def test_an_answer_that_the_gateway_has_no_memory_for_is_cut_and_gives_all_of_it_back(tmp_path: Path) -> None:
+async def test_a_model_answer_over_the_memory_budget_is_cut_and_its_memory_released(tmp_path: Path) -> None:
     rest = asyncio.Event()
     model = ScriptedModel([say("a" * 600 * KIB), wait(rest), say(" end")], say("b" * 600 * KIB), chunk=64 * KIB)
-    async with run_gateway(tmp_path, model, limits=SMALL) as stand:
+    async with run_gateway(tmp_path, model, limits=SMALL) as gateway:
         body = {"model": MODEL, "input": "Write"}
-        session = await stand.http_client()
+        session = await gateway.http_client()
         async with session.post("/v1/responses", json={**body, "stream": True}, read_bufsize=MIB) as first:
             for _ in range(10):
                 while not (await first.content.readline()).startswith(b"event: response.output_text.delta"):
                     pass
-            _, second = await stand.send("POST", "/v1/responses", body)
+            _, second = await gateway.send("POST", "/v1/responses", body)
             assert (second["status"], second["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
             rest.set()
             assert b"event: response.completed" in await first.read()
-        assert stand.service.budget.used == 0
+        assert gateway.service.budget.used == 0
 
 
 @pytest.mark.proves("D-17")
 @pytest.mark.parametrize("value", [b"{}", b'{"type": "input_text", "text": "a"}'], ids=["empty", "parts"])
 @async_test(30)
 async def test_many_small_values_count_for_the_memory_that_they_take(tmp_path: Path, value: bytes) -> None:
-    """Each takes hundreds of bytes once it is parsed, and its text has a few."""
+    """A parsed value takes hundreds of bytes, its text only a few."""
     content = b",".join([value] * 29_000)
     body = b'{"model": "%b", "input": [{"role": "user", "content": [%b]}]}' % (MODEL.encode(), content)
     limits = {"body_bytes": 2 * MIB, "bodies_bytes": 2 * MIB}
-    async with run_gateway(tmp_path, limits=limits) as stand:
+    async with run_gateway(tmp_path, limits=limits) as gateway:
         headers = {"content-type": "application/json"}
-        async with (await stand.http_client()).post("/v1/responses", data=body, headers=headers) as refused:
+        async with (await gateway.http_client()).post("/v1/responses", data=body, headers=headers) as refused:
             assert (refused.status, (await refused.json())["error"]["code"]) == (413, "too_large")
-        async with (await stand.http_client()).ws_connect("/v1/responses") as socket:
+        async with (await gateway.http_client()).ws_connect("/v1/responses") as socket:
             await socket.send_str(body.decode())
             assert (await socket.receive_json())["error"]["code"] == "too_large"
-        assert not stand.model_requests
-        assert stand.service.budget.used == 0
+        assert not gateway.model_requests
+        assert gateway.service.budget.used == 0

@@ -1,4 +1,4 @@
-"""Numbers that a dashboard can live with: under the names that clients say, and never more series than it can hold."""
+"""Metrics use the public model names, and the number of series has a limit."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from holodeck.testing.model.script import status
 OWN = {"type": "function", "name": "mine", "parameters": {"type": "object"}}
 
 
-async def _samples(stand: RunningGateway) -> dict[str, float]:
-    code, text = await stand.send("GET", "/metrics")
+async def _samples(gateway: RunningGateway) -> dict[str, float]:
+    code, text = await gateway.send("GET", "/metrics")
     assert code == 200
     lines = [line.rpartition(" ") for line in text.decode().splitlines() if not line.startswith("#")]
     return {name: float(value) for name, _, value in lines}
@@ -25,10 +25,10 @@ async def _samples(stand: RunningGateway) -> dict[str, float]:
 @async_test(30)
 async def test_runs_tools_tokens_and_servers_are_counted(tmp_path: Path) -> None:
     model = ScriptedModel([call("echo", text="x"), call("fail"), spend(7, 2)], [say("Done."), spend(9, 4)])
-    async with FaultyMCPServer() as mcp, run_gateway(tmp_path, model, mcp={"tools": mcp}) as stand:
-        before = await _samples(stand)
-        await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"})
-        after = await _samples(stand)
+    async with FaultyMCPServer() as mcp, run_gateway(tmp_path, model, mcp={"tools": mcp}) as gateway:
+        before = await _samples(gateway)
+        await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"})
+        after = await _samples(gateway)
     state = 'holodeck_mcp_server_state{server="tools",state="%s"}'
     assert (before[state % "created"], before[state % "connected"]) == (1, 0)
     assert (after[state % "created"], after[state % "connected"]) == (0, 1)
@@ -47,25 +47,25 @@ async def test_runs_tools_tokens_and_servers_are_counted(tmp_path: Path) -> None
 
 
 @async_test(30)
-async def test_names_that_models_and_clients_make_up_are_no_labels(tmp_path: Path) -> None:
+async def test_names_invented_by_models_and_clients_are_not_metric_labels(tmp_path: Path) -> None:
     calls = [call(f"invented_{number}") for number in range(20)]
-    async with run_gateway(tmp_path, ScriptedModel([*calls, call("mine")], say("Done."))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel([*calls, call("mine")], say("Done."))) as gateway:
         choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "other"}]}
         tools = [OWN, OWN | {"name": "other"}]
         body = {"model": MODEL, "input": "Go", "tools": tools, "tool_choice": choice}
-        await stand.send("POST", "/v1/responses", body)
-        samples = await _samples(stand)
+        await gateway.send("POST", "/v1/responses", body)
+        samples = await _samples(gateway)
     assert samples['holodeck_tool_calls_total{server="",tool="unknown",outcome="error"}'] == 21
     assert not [name for name in samples if "invented" in name or "mine" in name]
 
 
 @async_test(30)
-async def test_a_model_that_keeps_failing_is_seen_to_be_left_alone(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(lambda _: status(500, retry_after="600"))) as stand:
+async def test_the_open_breaker_of_a_failing_model_is_a_metric(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(lambda _: status(500, retry_after="600"))) as gateway:
         breaker = f'holodeck_model_breaker_open{{model="{MODEL}"}}'
         for _ in range(20):
-            await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"})
-        assert (await _samples(stand))[breaker] == 1
+            await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"})
+        assert (await _samples(gateway))[breaker] == 1
 
 
 def test_a_dashboard_never_gets_more_series_than_the_limit() -> None:
@@ -77,7 +77,7 @@ def test_a_dashboard_never_gets_more_series_than_the_limit() -> None:
     assert 'holodeck_tool_calls_total{server="other",tool="other",outcome="ok"} 50' in lines
 
 
-def test_servers_that_requests_bring_along_are_counted_as_one() -> None:
+def test_servers_declared_by_requests_are_counted_as_one() -> None:
     metrics = Metrics(frozenset({"ours"}))
     for server in ("ours", "theirs-1", "theirs-2"):
         metrics.count_tool_call(server, "tool", 0.1, is_error=False)
@@ -88,7 +88,7 @@ def test_servers_that_requests_bring_along_are_counted_as_one() -> None:
     ]
 
 
-def test_a_large_count_is_told_to_the_last_digit() -> None:
+def test_a_large_count_is_rendered_with_all_digits() -> None:
     metrics = Metrics()
     metrics.count("tokens_total", 12_345_678)
     metrics.count("tokens_total", 1)
