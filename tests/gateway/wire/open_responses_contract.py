@@ -1,4 +1,4 @@
-"""The Open Responses contract as a judge: whatever it is shown must be valid, field by field."""
+"""Validates resources and events against the schemas of the Open Responses contract."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def _validator(name: str) -> jsonschema_rs.Validator:
 
 
 def contract_problems(name: str, value: Any) -> list[str]:
-    """What is wrong with a value, by the schema of that name."""
+    """The problems of a value under the schema of this name."""
     return [f"{name}{list(each.instance_path)}: {each.message}" for each in _validator(name).iter_errors(value)]
 
 
 def event_contract_problems(event: dict[str, Any]) -> list[str]:
-    """What is wrong with an event of a stream."""
+    """The problems of an event under the schema of its type."""
     schema = _contract()["events"].get(event["type"])
     return [f"no such event: {event['type']}"] if schema is None else contract_problems(schema, event)

@@ -1,4 +1,4 @@
-"""A run of the real engine with a scripted model, told to a writer; and what the writer made of it."""
+"""A run of the real engine with a scripted model, and the events and resource that a writer builds from it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _tool_entry(name: str) -> dict[str, Any]:
 
 @dataclass(kw_only=True)
 class RunOutcome:
-    """What came of a run."""
+    """Request, result, events and resource of a run."""
 
     request: ResponseRequest
     result: RunResult
@@ -93,10 +93,10 @@ async def play_run(
     during: Callable[[asyncio.Task[RunResult]], Any] | None = None,
     **settings: Any,
 ) -> RunOutcome:
-    """Run it, and write every event of it. `during` gets the running task, to disturb it."""
-    given = {"model": "demo", "input": "hello", **(body or {})}
-    sealed = await open_sealed_items(given["input"], settings["seal"]) if "seal" in settings else None
-    request = read_request(given, sealed=sealed)
+    """Run a request and feed every event to a writer. `during` gets the running task, for example to cancel it."""
+    full_body = {"model": "demo", "input": "hello", **(body or {})}
+    sealed = await open_sealed_items(full_body["input"], settings["seal"]) if "seal" in settings else None
+    request = read_request(full_body, sealed=sealed)
     choice = request.tool_choice.resolve(lambda label, tool: [tool] if tool else [])
     hold = None if declared is None else (lambda call: call.name in declared.approval)
     toolbox = Toolbox(
@@ -137,7 +137,7 @@ async def play_run(
 
 
 def check_well_formed(played: RunOutcome) -> None:
-    """Everything that is true of every stream, whatever happened in it."""
+    """Check the invariants of every stream, however its run ended."""
     events = played.events
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     assert events[0]["type"] == "response.created"
@@ -156,12 +156,12 @@ def check_well_formed(played: RunOutcome) -> None:
 
 
 def _check_deltas(events: list[WireEvent], output: list[WireEvent]) -> None:
-    told: dict[int, str] = {}
+    deltas: dict[int, str] = {}
     for event in events:
         if event["type"].endswith(".delta"):
             assert event["item_id"] == output[event["output_index"]]["id"]
-            told[event["output_index"]] = told.get(event["output_index"], "") + event["delta"]
-    for index, text in told.items():
+            deltas[event["output_index"]] = deltas.get(event["output_index"], "") + event["delta"]
+    for index, text in deltas.items():
         item = output[index]
         parts = [*item.get("content", ()), *item.get("summary", ())]
         assert text == (item["arguments"] if "arguments" in item else "".join(part["text"] for part in parts))

@@ -1,4 +1,4 @@
-"""`/v1/chat/completions`: the same requests and the same runs, in the older API's words."""
+"""`/v1/chat/completions`: the same requests and the same runs, in the older format."""
 
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ async def play_chat(
     model: ScriptedModel,
     body: dict[str, Any] | None = None,
     *,
-    shelf: FakeExecutor | None = None,
+    executor: FakeExecutor | None = None,
     is_silent: bool = False,
 ) -> tuple[list[dict[str, Any]], ChatWriter]:
-    """Run it, and write every chunk of it."""
+    """Run a chat request and return its chunks and its writer."""
     request = read_chat_request({"model": "demo", "messages": [{"role": "user", "content": "hi"}], **(body or {})})
     response = request.response
     writer = ChatWriter(request, completion_id="chatcmpl_1", created_at=1_700_000_000.0, is_silent=is_silent)
     log = EventLog()
     first = response.build_model_request((), response.tool_choice.resolve(lambda *_: []))
-    toolbox = Toolbox([shelf] if shelf else [], checker=ArgumentChecker(), client_functions=response.tools.functions)
+    toolbox = Toolbox(
+        [executor] if executor else [], checker=ArgumentChecker(), client_functions=response.tools.functions
+    )
     await run(RunRequest(run_id="r", model=first), model, toolbox, log)
     chunks: list[bytes] = []
     async for _, event in log.read():
@@ -51,7 +53,7 @@ def content(chunks: list[dict[str, Any]], key: str = "content") -> str:
 
 @pytest.mark.proves("D-25")
 @async_test
-async def test_an_answer_comes_in_chunks_and_ends_with_its_reason_and_its_cost() -> None:
+async def test_an_answer_comes_in_chunks_and_ends_with_its_reason_and_its_usage() -> None:
     body = {"stream": True, "stream_options": {"include_usage": True}}
     chunks, writer = await play_chat(ScriptedModel([think("hm"), say("Hello there"), spend(7, 3)], chunk=4), body)
     assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": "", "refusal": None}
@@ -67,13 +69,13 @@ async def test_an_answer_comes_in_chunks_and_ends_with_its_reason_and_its_cost()
 
 @pytest.mark.proves("D-25")
 @async_test
-async def test_our_own_tools_run_unseen_behind_one_message() -> None:
-    shelf = FakeExecutor(add=lambda a, b: str(a + b))
+async def test_tools_of_the_gateway_run_without_appearing_in_the_message() -> None:
+    executor = FakeExecutor(add=lambda a, b: str(a + b))
     model = ScriptedModel([say("Let me see."), call("add", a=1, b=2)], say("It is 3."))
-    chunks, writer = await play_chat(model, shelf=shelf)
+    chunks, writer = await play_chat(model, executor=executor)
     assert content(chunks) == "Let me see.\n\nIt is 3."
     message = writer.build_completion()["choices"][0]["message"]
-    assert (message["content"], "tool_calls" in message, len(shelf.calls)) == ("Let me see.\n\nIt is 3.", False, 1)
+    assert (message["content"], "tool_calls" in message, len(executor.calls)) == ("Let me see.\n\nIt is 3.", False, 1)
 
 
 @async_test
@@ -82,9 +84,9 @@ async def test_functions_of_the_client_are_streamed_as_tool_calls() -> None:
     chunks, writer = await play_chat(model, {"tools": [FUNCTION]})
     made: dict[int, dict[str, str]] = {}
     for chunk in chunks:
-        for piece in chunk["choices"][0]["delta"].get("tool_calls", ()):
-            known = made.setdefault(piece["index"], {"id": piece.get("id", ""), "arguments": ""})
-            known["arguments"] += piece["function"]["arguments"]
+        for part in chunk["choices"][0]["delta"].get("tool_calls", ()):
+            known = made.setdefault(part["index"], {"id": part.get("id", ""), "arguments": ""})
+            known["arguments"] += part["function"]["arguments"]
     calls = writer.build_completion()["choices"][0]["message"]["tool_calls"]
     assert [(each["id"], each["arguments"]) for each in made.values()] == [
         ("call_1", '{"q":"a"}'),
@@ -96,7 +98,7 @@ async def test_functions_of_the_client_are_streamed_as_tool_calls() -> None:
 
 
 @async_test
-async def test_a_cut_or_failed_answer_says_so() -> None:
+async def test_a_truncated_or_failed_answer_has_its_reason() -> None:
     chunks, _ = await play_chat(ScriptedModel([say("half"), finish("length")]))
     assert chunks[-1]["choices"][0]["finish_reason"] == "length"
     chunks, writer = await play_chat(ScriptedModel(fail(ModelError("gone"))))
@@ -164,7 +166,7 @@ def read(**body: Any) -> Any:
     return read_chat_request({"model": "m", "messages": [{"role": "user", "content": "x"}], **body}).response
 
 
-def test_what_is_asked_for_is_what_the_model_gets() -> None:
+def test_parameters_of_a_chat_request_reach_the_model() -> None:
     schema = {"type": "object", "properties": {}}
     request = read(
         temperature=0.1,
@@ -174,10 +176,10 @@ def test_what_is_asked_for_is_what_the_model_gets() -> None:
         tools=[FUNCTION],
         tool_choice={"type": "function", "function": {"name": "ask_client"}},
     )
-    asked = request.build_model_request((), request.tool_choice.resolve(lambda *_: []))
-    assert (asked.temperature, asked.max_tokens, asked.effort) == (0.1, 5, "high")
-    assert asked.response_format == {"title": "n", **schema}
-    assert asked.tool_choice == ToolChoice(mode="required", name="ask_client")
+    model_request = request.build_model_request((), request.tool_choice.resolve(lambda *_: []))
+    assert (model_request.temperature, model_request.max_tokens, model_request.effort) == (0.1, 5, "high")
+    assert model_request.response_format == {"title": "n", **schema}
+    assert model_request.tool_choice == ToolChoice(mode="required", name="ask_client")
     narrowed = {
         "type": "allowed_tools",
         "allowed_tools": {"mode": "required", "tools": [FUNCTION | {"function": {"name": "ask_client"}}]},
@@ -236,7 +238,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.proves("D-25")
 @pytest.mark.parametrize(("body", "param"), REFUSED, ids=[param for _, param in REFUSED])
-def test_what_cannot_be_honoured_is_refused_by_its_name(body: dict[str, Any], param: str) -> None:
+def test_a_wrong_or_unsupported_parameter_is_refused_by_its_name(body: dict[str, Any], param: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         read(**body)
     assert caught.value.param == param

@@ -23,8 +23,8 @@ def user(*parts: Any) -> dict[str, Any]:
     return {"type": "message", "role": "user", "content": list(parts)}
 
 
-def text(words: str) -> TextContent:
-    return TextContent(text=words)
+def text(value: str) -> TextContent:
+    return TextContent(text=value)
 
 
 PNG = "data:image/png;base64,aGk="
@@ -151,33 +151,33 @@ FORMS: list[tuple[str, Any, list[Item]]] = [
 ]
 
 
-def nameless(item: Item) -> dict[str, Any]:
+def without_id(item: Item) -> dict[str, Any]:
     return {key: getattr(item, key) for key in (each.name for each in fields(item)) if key != "id"}
 
 
 @pytest.mark.proves("D-25")
 @pytest.mark.parametrize(("entry", "expected"), [form[1:] for form in FORMS], ids=[form[0] for form in FORMS])
-def test_a_form_of_input_is_what_the_engine_hears_and_the_client_can_list(entry: Any, expected: list[Item]) -> None:
+def test_each_form_of_input_reaches_the_engine_and_can_be_listed(entry: Any, expected: list[Item]) -> None:
     found = read(entry)
-    assert [nameless(item) for item in found.items] == [nameless(item) for item in expected]
+    assert [without_id(item) for item in found.items] == [without_id(item) for item in expected]
     for item, wanted in zip(found.items, expected, strict=True):
         assert not wanted.id or item.id == wanted.id
     [shown] = found.wire_items
     assert shown["id"]
     if not shown["type"].startswith("mcp_") and "input_audio" not in str(shown):  # the contract has neither
         assert contract_problems("ItemField", shown) == []
-    assert [nameless(item) for item in read(shown).items] == [nameless(item) for item in expected], (
+    assert [without_id(item) for item in read(shown).items] == [without_id(item) for item in expected], (
         "it can be sent again"
     )
 
 
 def test_a_string_is_a_message_of_the_user() -> None:
     found = read_request({"model": "m", "input": "hi"}).input
-    assert [nameless(item) for item in found.items] == [nameless(Message(role="user", content=(text("hi"),)))]
+    assert [without_id(item) for item in found.items] == [without_id(Message(role="user", content=(text("hi"),)))]
     assert contract_problems("ItemField", found.wire_items[0]) == []
 
 
-def test_a_reference_is_followed() -> None:
+def test_an_item_reference_is_replaced_by_the_stored_item() -> None:
     stored = {
         "msg_7": {"id": "msg_7", "type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}
     }
@@ -190,7 +190,7 @@ def test_a_reference_is_followed() -> None:
     assert (caught.value.param, caught.value.code) == ("input[0].id", "item_not_found")
 
 
-def test_reasoning_that_another_provider_encrypted_is_kept_for_it() -> None:
+def test_reasoning_that_another_provider_encrypted_is_passed_on_unchanged() -> None:
     [item] = read({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}).items
     assert item.opaque == {"responses": {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAAA"}}
 

@@ -23,7 +23,7 @@ FUNCTION = {"type": "function", "name": "ask_client"}
 CALC = DeclaredServers(labels={"add": "calc", "fail": "calc"})
 
 
-def shelf() -> FakeExecutor:
+def build_executor() -> FakeExecutor:
     return FakeExecutor(add=lambda a, b: str(a + b), fail=lambda: ToolResult.failure("", "broken"))
 
 
@@ -33,8 +33,10 @@ def kinds(seen: RunOutcome) -> list[str]:
 
 @pytest.mark.proves("D-26")
 @async_test
-async def test_the_stream_of_a_declared_server_is_the_one_that_sdks_know() -> None:
-    seen = await play_run(ScriptedModel(call("add", a=2, b=3), say("5")), DECLARED, executor=shelf(), declared=CALC)
+async def test_a_declared_server_has_the_events_that_sdks_expect() -> None:
+    seen = await play_run(
+        ScriptedModel(call("add", a=2, b=3), say("5")), DECLARED, executor=build_executor(), declared=CALC
+    )
     check_well_formed(seen)
     assert seen.types == [
         "response.created",
@@ -103,14 +105,16 @@ async def test_a_server_that_cannot_be_listed_shows_as_a_failed_list() -> None:
 
 @async_test
 async def test_a_list_that_is_in_the_context_is_not_shown_again() -> None:
-    first = await play_run(ScriptedModel(call("add", a=1, b=1), say("2")), DECLARED, executor=shelf(), declared=CALC)
+    first = await play_run(
+        ScriptedModel(call("add", a=1, b=1), say("2")), DECLARED, executor=build_executor(), declared=CALC
+    )
     again = [*first.resource["output"], {"role": "user", "content": "and now?"}]
     model = ScriptedModel(say("4"))
-    second = await play_run(model, {**DECLARED, "input": again}, executor=shelf(), declared=CALC)
+    second = await play_run(model, {**DECLARED, "input": again}, executor=build_executor(), declared=CALC)
     check_well_formed(second)
     assert kinds(second) == ["message"]
-    told = [item for item in model.requests[0].items if isinstance(item, FunctionCallOutput)]
-    assert [item.content for item in told] == [(TextContent(text="2"),)]
+    outputs = [item for item in model.requests[0].items if isinstance(item, FunctionCallOutput)]
+    assert [item.content for item in outputs] == [(TextContent(text="2"),)]
 
 
 @async_test
@@ -126,7 +130,7 @@ async def test_a_declared_and_an_ambient_server_each_show_in_their_own_way() -> 
 @async_test
 async def test_an_operator_may_force_the_portable_form() -> None:
     model = ScriptedModel(call("add", a=1, b=1), say("2"))
-    seen = await play_run(model, {}, executor=shelf(), declared=CALC, mode="portable")
+    seen = await play_run(model, {}, executor=build_executor(), declared=CALC, mode="portable")
     check_well_formed(seen)
     assert [line for event in seen.events for line in event_contract_problems(event)] == []
     assert kinds(seen) == ["function_call", "function_call_output", "message"]
@@ -134,18 +138,18 @@ async def test_an_operator_may_force_the_portable_form() -> None:
 
 @pytest.mark.proves("D-26")
 @async_test
-async def test_a_call_that_needs_approval_is_asked_for_and_runs_with_its_exact_arguments_once_approved() -> None:
-    tools = shelf()
+async def test_a_call_that_needs_approval_runs_with_its_exact_arguments_once_approved() -> None:
+    tools = build_executor()
     servers = DeclaredServers(labels={"add": "calc"}, approval=frozenset({"add"}))
     model = ScriptedModel(call("add", a=2, b=3), say("5"))
-    asked = await play_run(model, DECLARED, executor=tools, declared=servers)
-    check_well_formed(asked)
-    assert (kinds(asked), asked.resource["status"]) == (["mcp_list_tools", "mcp_approval_request"], "completed")
+    paused = await play_run(model, DECLARED, executor=tools, declared=servers)
+    check_well_formed(paused)
+    assert (kinds(paused), paused.resource["status"]) == (["mcp_list_tools", "mcp_approval_request"], "completed")
     assert tools.calls == []
-    request = asked.resource["output"][1]
+    request = paused.resource["output"][1]
     answer = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
     follow_up = read_request({"model": "demo", "input": [answer], **DECLARED})
-    waiting = asked.result.pending
+    waiting = paused.result.pending
     decided = decide_calls(waiting, [each.call_id for each in waiting], follow_up.input.approvals)
     assert decided.run == waiting
     done = await play_run(
@@ -153,7 +157,7 @@ async def test_a_call_that_needs_approval_is_asked_for_and_runs_with_its_exact_a
         {**DECLARED, "input": [answer]},
         executor=tools,
         declared=servers,
-        context=(*asked.request.input.items, *asked.result.items),
+        context=(*paused.request.input.items, *paused.result.items),
         pending=decided.run,
         approved=decided.approved,
         listed_servers={"calc"},
@@ -165,10 +169,10 @@ async def test_a_call_that_needs_approval_is_asked_for_and_runs_with_its_exact_a
 
 
 @async_test
-async def test_a_call_that_is_refused_is_told_to_the_model_with_the_reason() -> None:
+async def test_a_refused_call_has_an_error_output_with_the_reason() -> None:
     servers = DeclaredServers(labels={"add": "calc"}, approval=frozenset({"add"}))
-    asked = await play_run(ScriptedModel(call("add", a=2, b=3)), DECLARED, executor=shelf(), declared=servers)
-    request_id = asked.resource["output"][1]["id"]
+    paused = await play_run(ScriptedModel(call("add", a=2, b=3)), DECLARED, executor=build_executor(), declared=servers)
+    request_id = paused.resource["output"][1]["id"]
     answer = {
         "type": "mcp_approval_response",
         "approval_request_id": request_id,
@@ -176,23 +180,23 @@ async def test_a_call_that_is_refused_is_told_to_the_model_with_the_reason() -> 
         "reason": "too dear",
     }
     follow_up = read_request({"model": "demo", "input": [answer]})
-    waiting = asked.result.pending
+    waiting = paused.result.pending
     decided = decide_calls(waiting, [each.call_id for each in waiting], follow_up.input.approvals)
     assert decided.run == ()
-    [told] = decided.refused
-    assert told.is_error
-    assert isinstance(told.content[0], TextContent)
-    assert "too dear" in told.content[0].text
-    stranger = read_request({"model": "demo", "input": [{**answer, "approval_request_id": "mcpr_other"}]})
+    [output] = decided.refused
+    assert output.is_error
+    assert isinstance(output.content[0], TextContent)
+    assert "too dear" in output.content[0].text
+    unknown = read_request({"model": "demo", "input": [{**answer, "approval_request_id": "mcpr_other"}]})
     with pytest.raises(BadRequestError) as caught:
-        decide_calls(waiting, [each.call_id for each in waiting], stranger.input.approvals)
+        decide_calls(waiting, [each.call_id for each in waiting], unknown.input.approvals)
     assert caught.value.param == "input[0].approval_request_id"
 
 
-def test_calls_that_waited_only_for_company_run_and_those_without_an_answer_do_not() -> None:
+def test_pending_calls_that_need_no_approval_run_and_undecided_ones_are_refused() -> None:
     free = FunctionCall(call_id="a", name="free", arguments="{}", id="fc_a")
-    asked = FunctionCall(call_id="b", name="danger", arguments="{}", id="fc_b")
-    decided = decide_calls([free, asked], ["b"], [])
+    guarded = FunctionCall(call_id="b", name="danger", arguments="{}", id="fc_b")
+    decided = decide_calls([free, guarded], ["b"], [])
     assert (decided.run, decided.approved) == ((free,), frozenset())
     assert [output.call_id for output in decided.refused] == ["b"]
 
@@ -200,8 +204,8 @@ def test_calls_that_waited_only_for_company_run_and_those_without_an_answer_do_n
 @async_test
 async def test_a_client_that_stores_nothing_sends_the_request_for_approval_back_with_the_answer() -> None:
     servers = DeclaredServers(labels={"add": "calc"}, approval=frozenset({"add"}))
-    asked = await play_run(ScriptedModel(call("add", a=2, b=3)), DECLARED, executor=shelf(), declared=servers)
-    request = asked.resource["output"][1]
+    paused = await play_run(ScriptedModel(call("add", a=2, b=3)), DECLARED, executor=build_executor(), declared=servers)
+    request = paused.resource["output"][1]
     answer = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
     follow_up = read_request({"model": "demo", "input": [{"role": "user", "content": "add"}, request, answer]})
     [waiting] = follow_up.input.pending_calls
@@ -215,7 +219,7 @@ async def test_a_turn_with_a_client_function_and_an_approval_requires_action() -
     servers = DeclaredServers(labels={"add": "calc"}, approval=frozenset({"add"}))
     model = ScriptedModel([call("add", a=1, b=1), call("ask_client")])
     body = {"tools": [*DECLARED["tools"], FUNCTION]}
-    seen = await play_run(model, body, executor=shelf(), declared=servers)
+    seen = await play_run(model, body, executor=build_executor(), declared=servers)
     check_well_formed(seen)
     assert (kinds(seen), seen.resource["status"]) == (
         ["mcp_list_tools", "function_call", "mcp_approval_request"],
@@ -230,5 +234,5 @@ async def test_a_picture_from_a_server_is_named_in_the_call_and_shown_to_the_mod
     servers = DeclaredServers(labels={"draw": "calc"})
     seen = await play_run(model, DECLARED, executor=FakeExecutor(draw=lambda: (picture,)), declared=servers)
     assert seen.resource["output"][1]["output"] == "[image: image/png]"
-    [told] = [item for item in model.requests[1].items if isinstance(item, FunctionCallOutput)]
-    assert told.content == (picture,)
+    [output] = [item for item in model.requests[1].items if isinstance(item, FunctionCallOutput)]
+    assert output.content == (picture,)

@@ -29,51 +29,57 @@ EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 @async_test(30)
 async def test_events_and_resources_are_what_the_package_says_they_are(name: str) -> None:
     turns, body = RUNS[name]
-    shelf = FakeExecutor(add=lambda a, b: str(a + b), fail=lambda: ToolResult.failure("", "broken"))
+    executor = FakeExecutor(add=lambda a, b: str(a + b), fail=lambda: ToolResult.failure("", "broken"))
     servers = DeclaredServers(labels={"add": "calc", "fail": "calc"})
-    seen = await play_run(ScriptedModel(*turns, chunk=3), body, executor=shelf, declared=servers)
+    seen = await play_run(ScriptedModel(*turns, chunk=3), body, executor=executor, declared=servers)
     for event in seen.events:
-        parsed = EVENTS.validate_python(without_our_words(event))
+        parsed = EVENTS.validate_python(without_our_error_codes(event))
         assert parsed.type == event["type"]
-    response = Response.model_validate(without_our_words(seen.resource))
+    response = Response.model_validate(without_our_error_codes(seen.resource))
     assert [item.type for item in response.output] == [item["type"] for item in seen.resource["output"]]
 
 
-def _words(kind: Any) -> list[str]:
-    """All that a type of the package allows, however it is wrapped."""
+def _literal_values(kind: Any) -> list[str]:
+    """All string literals that a type of the package allows, however it is wrapped."""
     found = [each for each in get_args(kind) if isinstance(each, str)]
-    return found + [word for each in get_args(kind) if not isinstance(each, str) for word in _words(each)]
+    return found + [value for each in get_args(kind) if not isinstance(each, str) for value in _literal_values(each)]
 
 
 def _hints() -> list[tuple[str, dict[str, Any]]]:
     hints = get_type_hints(ResponseCreateParamsNonStreaming)
     shown: dict[str, Any] = {"type": "input_image", "image_url": "https://maker.example/a.png"}
     return [
-        *((word, {"service_tier": word}) for word in _words(hints["service_tier"])),
-        *((word, {"truncation": word}) for word in _words(hints["truncation"])),
-        *((word, {"include": [word]}) for word in _words(hints["include"])),
-        *((word, {"reasoning": {"effort": word}}) for word in _words(get_type_hints(Reasoning)["effort"])),
-        *((word, {"reasoning": {"summary": word}}) for word in _words(get_type_hints(Reasoning)["summary"])),
+        *((value, {"service_tier": value}) for value in _literal_values(hints["service_tier"])),
+        *((value, {"truncation": value}) for value in _literal_values(hints["truncation"])),
+        *((value, {"include": [value]}) for value in _literal_values(hints["include"])),
+        *((value, {"reasoning": {"effort": value}}) for value in _literal_values(get_type_hints(Reasoning)["effort"])),
         *(
-            (word, {"text": {"verbosity": word}})
-            for word in _words(get_type_hints(ResponseTextConfigParam)["verbosity"])
+            (value, {"reasoning": {"summary": value}})
+            for value in _literal_values(get_type_hints(Reasoning)["summary"])
         ),
-        *((w, {"input": [{"role": "user", "content": [{**shown, "detail": w}]}]}) for w in _words(ImageDetail)),
+        *(
+            (value, {"text": {"verbosity": value}})
+            for value in _literal_values(get_type_hints(ResponseTextConfigParam)["verbosity"])
+        ),
+        *(
+            (w, {"input": [{"role": "user", "content": [{**shown, "detail": w}]}]})
+            for w in _literal_values(ImageDetail)
+        ),
     ]
 
 
 @pytest.mark.proves("D-25")
-@pytest.mark.parametrize(("word", "body"), _hints())
-def test_every_word_that_the_package_may_send_is_known(word: str, body: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("value", "body"), _hints())
+def test_every_literal_value_that_the_package_may_send_is_known(value: str, body: dict[str, Any]) -> None:
     code = ""
     try:
         read_request({"input": "Hello", **body})
     except BadRequestError as error:
         code = error.code or ""
-    assert code in ("", "unsupported_parameter"), f"{word!r} is taken for a mistake"
+    assert code in ("", "unsupported_parameter"), f"{value!r} is taken for a mistake"
 
 
-def without_our_words(value: dict[str, Any]) -> dict[str, Any]:
+def without_our_error_codes(value: dict[str, Any]) -> dict[str, Any]:
     """The package lists the codes of errors that its own service has; ours is another."""
     resource = value.get("response", value)
     if resource.get("error") and resource.get("object") == "response":

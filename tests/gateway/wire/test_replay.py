@@ -1,4 +1,4 @@
-"""A response that was never streamed can be streamed later, and says the same."""
+"""A response that was never streamed can be streamed later, with the same events."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ RUNS: dict[str, tuple[list[Any], dict[str, Any]]] = {
 @async_test
 async def test_a_replayed_response_has_the_same_events_as_a_streamed_one(name: str) -> None:
     turns, body = RUNS[name]
-    shelf = FakeExecutor(add=lambda a, b: str(a + b), fail=lambda: ToolResult.failure("", "broken"))
+    executor = FakeExecutor(add=lambda a, b: str(a + b), fail=lambda: ToolResult.failure("", "broken"))
     servers = DeclaredServers(labels={"add": "calc", "fail": "calc"})
     streamed = await play_run(
-        ScriptedModel(*turns), body, executor=shelf, declared=servers, client_kind="open_responses"
+        ScriptedModel(*turns), body, executor=executor, declared=servers, client_kind="open_responses"
     )
     check_well_formed(streamed)
     events = [orjson.loads(payload) for payload in replay_events(streamed.resource, client_kind="open_responses")]

@@ -1,4 +1,4 @@
-"""Every parameter of a request is honoured or refused by its name; none is dropped in silence."""
+"""Every parameter of a request is honoured or refused by its name; none is ignored."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}, "required"
 
 
 @pytest.mark.proves("D-25")
-def test_what_the_client_asks_for_is_what_the_model_is_asked() -> None:
+def test_parameters_of_a_request_reach_the_model() -> None:
     request = read(
         instructions="Be brief.",
         temperature=0.5,
@@ -51,13 +51,20 @@ def test_what_the_client_asks_for_is_what_the_model_is_asked() -> None:
         tool_choice={"type": "function", "name": "f"},
         metadata={"a": "b"},
     )
-    asked = request.build_model_request((), request.tool_choice.resolve(lambda *_: []), instructions="The agent's own.")
-    assert (asked.instructions, asked.temperature, asked.top_p, asked.max_tokens) == ("Be brief.", 0.5, 0.9, 99)
-    assert (asked.presence_penalty, asked.frequency_penalty) == (0.1, -0.1)
-    assert (asked.effort, asked.summary, asked.verbosity) == ("low", "auto", "low")
-    assert asked.response_format == {"title": "answer", **SCHEMA}
-    assert asked.tool_choice == ToolChoice(mode="required", name="f")
-    assert not asked.parallel_tool_calls
+    model_request = request.build_model_request(
+        (), request.tool_choice.resolve(lambda *_: []), instructions="The agent's own."
+    )
+    assert (model_request.instructions, model_request.temperature, model_request.top_p, model_request.max_tokens) == (
+        "Be brief.",
+        0.5,
+        0.9,
+        99,
+    )
+    assert (model_request.presence_penalty, model_request.frequency_penalty) == (0.1, -0.1)
+    assert (model_request.effort, model_request.summary, model_request.verbosity) == ("low", "auto", "low")
+    assert model_request.response_format == {"title": "answer", **SCHEMA}
+    assert model_request.tool_choice == ToolChoice(mode="required", name="f")
+    assert not model_request.parallel_tool_calls
     assert request.max_tool_calls == 3
     assert request.tools.functions == (ToolSpec(name="f", description="d", parameters=SCHEMA, strict=True),)
     shown = echoed(request)
@@ -156,13 +163,13 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.proves("D-25")
 @pytest.mark.parametrize(("body", "param", "code"), REFUSED, ids=[f"{param} {code}" for _, param, code in REFUSED])
-def test_what_cannot_be_honoured_is_refused_by_its_name(body: dict[str, Any], param: str, code: str) -> None:
+def test_a_wrong_or_unsupported_parameter_is_refused_by_its_name(body: dict[str, Any], param: str, code: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         read(**body)
     assert (caught.value.param, caught.value.code) == (param, code)
 
 
-def test_a_request_needs_an_input_unless_it_goes_on_from_another() -> None:
+def test_a_request_needs_an_input_unless_it_continues_a_response_or_a_conversation() -> None:
     with pytest.raises(BadRequestError) as caught:
         read_request({"model": "m"})
     assert caught.value.param == "input"
@@ -297,12 +304,12 @@ CHOICES: list[tuple[Any, ToolChoice]] = [
 
 
 @pytest.mark.proves("D-24")
-@pytest.mark.parametrize(("given", "expected"), CHOICES)
-def test_a_tool_choice_in_each_of_its_forms(given: Any, expected: ToolChoice) -> None:
+@pytest.mark.parametrize(("choice", "expected"), CHOICES)
+def test_a_tool_choice_in_each_of_its_forms(choice: Any, expected: ToolChoice) -> None:
     def names(label: str, tool: str | None) -> list[str]:
         return [each for each in ("add", "sub") if label == "calc" and tool in (None, each)]
 
-    assert read(tool_choice=given).tool_choice.resolve(names) == expected
+    assert read(tool_choice=choice).tool_choice.resolve(names) == expected
 
 
 def test_a_choice_of_a_server_that_has_no_such_tool_is_refused() -> None:

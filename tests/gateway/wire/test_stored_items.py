@@ -1,4 +1,4 @@
-"""What is stored, sealed or folded comes back the same."""
+"""Items that are stored, sealed or compacted are read back unchanged."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_items_come_back_from_storage_as_they_were(conversation: tuple[Item, ...
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(items, max_size=5).map(tuple))
-def test_a_folded_conversation_is_unfolded_by_the_gateway_that_folded_it(conversation: tuple[Item, ...]) -> None:
+def test_a_compacted_conversation_is_restored_by_the_gateway_that_compacted_it(conversation: tuple[Item, ...]) -> None:
     resource = build_compaction(conversation, seal=SEAL, created_at=1.0, usage=Usage())
     assert contract_problems("CompactResource", resource) == []
     sealed = asyncio.run(open_sealed_items(resource["output"], SEAL))
@@ -90,9 +90,9 @@ def test_sealed_content_opens_only_whole_for_its_caller_its_purpose_and_with_its
             other.open("compaction", sealed)
     with pytest.raises(BrokenSealError):
         SEAL.open("reasoning", sealed)
-    for place in range(4, 60):
-        changed = sealed[:place] + ("A" if sealed[place] != "A" else "B") + sealed[place + 1 :]
-        for text in (changed, sealed[:place], sealed[:place] + "é", sealed + "AAAA"):
+    for position in range(4, 60):
+        changed = sealed[:position] + ("A" if sealed[position] != "A" else "B") + sealed[position + 1 :]
+        for text in (changed, sealed[:position], sealed[:position] + "é", sealed + "AAAA"):
             with pytest.raises(BrokenSealError):
                 SEAL.open("compaction", text)
 
@@ -127,9 +127,9 @@ async def test_encrypted_reasoning_travels_through_a_client_that_stores_nothing(
     assert "s3cret" not in str(first.events)
     again = [{"role": "user", "content": "hi"}, *first.resource["output"], {"role": "user", "content": "and?"}]
     await play_run(model, {**body, "input": again}, seal=SEAL)
-    [kept] = [item for item in model.requests[1].items if isinstance(item, Reasoning)]
-    assert kept.opaque == {"signature": "s3cret"}
-    assert (kept.text, kept.id) == ("hm", reasoning["id"])
+    [restored] = [item for item in model.requests[1].items if isinstance(item, Reasoning)]
+    assert restored.opaque == {"signature": "s3cret"}
+    assert (restored.text, restored.id) == ("hm", reasoning["id"])
     plain = await play_run(ScriptedModel([think("hm", signature="s3cret"), say("yes")]), seal=SEAL)
     assert "encrypted_content" not in plain.resource["output"][0], "only on request"
 

@@ -1,4 +1,4 @@
-"""Whatever a model does, its stream is well formed, keeps the contract, and can be told again."""
+"""Whatever a model does, its stream is well formed, fulfils the contract, and can be replayed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from holodeck.models.items import Message, Reasoning
 from holodeck.testing import ScriptedModel, call, call_raw, fail, finish, say, think
 from holodeck.tools.executor import ToolResult
 
-words = st.text(st.characters(codec="utf-8"), max_size=12)
+texts = st.text(st.characters(codec="utf-8"), max_size=12)
 steps = st.one_of(
-    words.map(say),
-    st.tuples(words, st.booleans()).map(lambda pair: think(pair[0], **({"mark": "s"} if pair[1] else {}))),
-    st.sampled_from([call("add", a=1, b=2), call("fail"), call("ask_client", q="?"), call("nobody"), call("danger")]),
+    texts.map(say),
+    st.tuples(texts, st.booleans()).map(lambda pair: think(pair[0], **({"mark": "s"} if pair[1] else {}))),
+    st.sampled_from([call("add", a=1, b=2), call("fail"), call("ask_client", q="?"), call("unknown"), call("danger")]),
     st.just(call_raw("add", '{"a": 1,')),
     st.sampled_from([finish("length"), fail(ModelError("gone"))]),
 )
@@ -41,20 +41,20 @@ SERVERS = DeclaredServers(
 
 def stream(script: list[Any], *, chunk: int, dialect: Any, is_declared: bool, **body: Any) -> RunOutcome:
     tools = [MCP, CLIENT] if is_declared else [CLIENT]
-    shelf = FakeExecutor(
+    executor = FakeExecutor(
         add=lambda a, b: str(a + b),
         fail=lambda: ToolResult.failure("", "broken"),
         danger=lambda: "never without asking",
     )
     model = ScriptedModel(*script, say("The end."), chunk=chunk)
-    given_body = {"tools": tools, **body}
+    full_body = {"tools": tools, **body}
     return asyncio.run(
-        play_run(model, given_body, executor=shelf, declared=SERVERS, client_kind=dialect, seal=SEAL),
+        play_run(model, full_body, executor=executor, declared=SERVERS, client_kind=dialect, seal=SEAL),
     )
 
 
-def nothing_is_lost_or_told_twice(seen: RunOutcome) -> None:
-    """What the model said and thought is what the output has of it, unless it broke off in the middle."""
+def check_text_is_complete(seen: RunOutcome) -> None:
+    """The output has all text and reasoning of the model exactly once, unless the run failed or was cancelled."""
     if seen.result.status in ("failed", "cancelled"):
         return
     output = seen.resource["output"]
@@ -76,7 +76,7 @@ def test_any_run_without_declared_servers_keeps_the_contract(
         body["include"] = ["reasoning.encrypted_content"]
     seen = stream(script, chunk=chunk, dialect="open_responses", is_declared=False, **body)
     check_well_formed(seen)
-    nothing_is_lost_or_told_twice(seen)
+    check_text_is_complete(seen)
     assert [line for event in seen.events for line in event_contract_problems(event)] == []
     assert contract_problems("ResponseResource", seen.resource) == []
     again = [orjson.loads(payload) for payload in replay_events(seen.resource, client_kind="open_responses")]
@@ -89,13 +89,13 @@ def test_any_run_without_declared_servers_keeps_the_contract(
 def test_any_run_with_declared_servers_is_well_formed_and_can_be_sent_back(script: list[Any], chunk: int) -> None:
     seen = stream(script, chunk=chunk, dialect="openai", is_declared=True)
     check_well_formed(seen)
-    nothing_is_lost_or_told_twice(seen)
+    check_text_is_complete(seen)
     again = [orjson.loads(payload) for payload in replay_events(seen.resource)]
     check_well_formed(RunOutcome(**{**vars(seen), "events": again}))
     read_request({"model": "m", "input": [*seen.resource["output"], {"role": "user", "content": "go on"}]})
 
 
-def test_a_response_that_waits_for_its_turn_is_queued_first() -> None:
+def test_a_background_response_is_queued_first() -> None:
     writer = ResponseWriter(
         read_request({"model": "m", "input": "hi", "background": True}), response_id="resp_1", created_at=CREATED_AT
     )

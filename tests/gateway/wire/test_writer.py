@@ -1,4 +1,4 @@
-"""What a client sees of a run: the order of events, the items, the resource, and the contract that they keep."""
+"""What a client sees of a run: the order of events, the items, the resource, and the contract."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from holodeck.testing.model.script import call_raw
 FUNCTION = {"type": "function", "name": "ask_client", "parameters": {"type": "object", "properties": {}}}
 
 
-def keeps_the_contract(seen: RunOutcome) -> None:
-    """Valid by Open Responses, each event and the resource."""
+def check_contract(seen: RunOutcome) -> None:
+    """Check each event and the resource against Open Responses."""
     check_well_formed(seen)
     assert [line for event in seen.events for line in event_contract_problems(event)] == []
     assert contract_problems("ResponseResource", seen.resource) == []
@@ -32,7 +32,7 @@ def keeps_the_contract(seen: RunOutcome) -> None:
 @async_test
 async def test_a_plain_answer_has_the_events_that_clients_expect_in_their_order() -> None:
     seen = await play_run(ScriptedModel([say("Hello there"), spend(7, 3, cached=2)], chunk=6))
-    keeps_the_contract(seen)
+    check_contract(seen)
     assert seen.types == [
         "response.created",
         "response.in_progress",
@@ -55,10 +55,10 @@ async def test_a_plain_answer_has_the_events_that_clients_expect_in_their_order(
 @pytest.mark.proves("D-26", "D-25")
 @async_test
 async def test_tools_of_the_operator_show_as_calls_with_their_outputs_and_the_contract_holds() -> None:
-    shelf = FakeExecutor(add=lambda a, b: str(a + b))
+    executor = FakeExecutor(add=lambda a, b: str(a + b))
     model = ScriptedModel([call("add", a=1, b=2), call("add", a=3, b=4)], say("3 and 7"), chunk=5)
-    seen = await play_run(model, executor=shelf)
-    keeps_the_contract(seen)
+    seen = await play_run(model, executor=executor)
+    check_contract(seen)
     assert [item["type"] for item in seen.resource["output"]] == [
         "function_call",
         "function_call",
@@ -68,7 +68,7 @@ async def test_tools_of_the_operator_show_as_calls_with_their_outputs_and_the_co
     ]
     assert [item["output"] for item in seen.resource["output"][2:4]] == ["3", "7"]
     assert seen.resource["tools"] == []
-    assert len(shelf.calls) == 2
+    assert len(executor.calls) == 2
 
 
 @pytest.mark.proves("D-25")
@@ -76,26 +76,28 @@ async def test_tools_of_the_operator_show_as_calls_with_their_outputs_and_the_co
 async def test_a_function_of_the_client_is_streamed_and_ends_the_response_as_completed() -> None:
     model = ScriptedModel([say("Let me ask."), call("ask_client", question="why?")], chunk=4)
     seen = await play_run(model, {"tools": [FUNCTION]})
-    keeps_the_contract(seen)
+    check_contract(seen)
     assert seen.resource["status"] == "completed"
-    told = [(event["type"], event["item"]["type"]) for event in seen.events if "output_item" in event["type"]]
+    item_events = [(event["type"], event["item"]["type"]) for event in seen.events if "output_item" in event["type"]]
     kinds = ("response.output_item.added", "response.output_item.done")
-    assert told == [(kind, item) for item in ("message", "function_call") for kind in kinds], "one after the other"
+    assert item_events == [(kind, item) for item in ("message", "function_call") for kind in kinds], (
+        "one after the other"
+    )
     assert len(seen.events_of_type("response.function_call_arguments.delta")) > 1
-    [asked] = [item for item in seen.resource["output"] if item["type"] == "function_call"]
-    assert orjson.loads(asked["arguments"]) == {"question": "why?"}
+    [function_call] = [item for item in seen.resource["output"] if item["type"] == "function_call"]
+    assert orjson.loads(function_call["arguments"]) == {"question": "why?"}
     assert seen.resource["tools"] == [{**FUNCTION, "description": None, "strict": None}]
 
 
 @pytest.mark.proves("D-25")
 @async_test
 async def test_several_calls_of_client_functions_are_streamed_one_after_the_other() -> None:
-    """Agno and others keep only the item that was announced last."""
+    """Agno and others process only the item that was added last."""
     turn = [call("ask_client", place="Rome"), call_raw("ask_client", ""), call("ask_client", place="Oslo")]
     seen = await play_run(ScriptedModel(turn, chunk=4), {"tools": [FUNCTION]})
-    keeps_the_contract(seen)
+    check_contract(seen)
     order = [(e["type"].rpartition(".")[2], e["output_index"]) for e in seen.events if "output_item" in e["type"]]
-    # What may still get arguments is not done: nobody knows of an empty one.
+    # A call that may still get arguments is not done, so an empty one ends with the turn.
     assert order == [("added", 0), ("done", 0), ("added", 1), ("added", 2), ("done", 1), ("done", 2)]
     assert [item["arguments"] for item in seen.resource["output"]] == ['{"place":"Rome"}', "", '{"place":"Oslo"}']
 
@@ -103,28 +105,28 @@ async def test_several_calls_of_client_functions_are_streamed_one_after_the_othe
 @pytest.mark.proves("D-23", "004:US2-4")
 @async_test
 async def test_a_mixed_turn_shows_only_the_clients_call_and_requires_action() -> None:
-    shelf = FakeExecutor(add=lambda a, b: str(a + b))
+    executor = FakeExecutor(add=lambda a, b: str(a + b))
     model = ScriptedModel([call("add", a=1, b=2), call("ask_client")], say("Now I know."))
-    paused = await play_run(model, {"tools": [FUNCTION]}, executor=shelf, client_kind="open_responses")
-    keeps_the_contract(paused)
+    paused = await play_run(model, {"tools": [FUNCTION]}, executor=executor, client_kind="open_responses")
+    check_contract(paused)
     assert [(item["type"], item["name"]) for item in paused.resource["output"]] == [("function_call", "ask_client")]
     assert (paused.resource["status"], paused.types[-1]) == ("requires_action", "response.completed")
-    assert shelf.calls == []
+    assert executor.calls == []
     answer = {"type": "function_call_output", "call_id": "call_2", "output": "because"}
     context = (*paused.request.input.items, *paused.result.items)
     resumed = await play_run(
         model,
         {"tools": [FUNCTION], "input": [answer]},
-        executor=shelf,
+        executor=executor,
         context=context,
         pending=paused.result.pending,
     )
-    keeps_the_contract(resumed)
+    check_contract(resumed)
     kinds = [item["type"] for item in resumed.resource["output"]]
     assert kinds == ["function_call", "function_call_output", "message"]
-    assert (resumed.resource["status"], len(shelf.calls)) == ("completed", 1)
-    told = [item.call_id for item in model.requests[1].items if isinstance(item, FunctionCallOutput)]
-    assert told == ["call_1", "call_2"]
+    assert (resumed.resource["status"], len(executor.calls)) == ("completed", 1)
+    output_ids = [item.call_id for item in model.requests[1].items if isinstance(item, FunctionCallOutput)]
+    assert output_ids == ["call_1", "call_2"]
 
 
 @pytest.mark.parametrize("dialect", ["openai", "open_responses"])
@@ -137,13 +139,13 @@ async def test_reasoning_has_the_event_names_of_the_contract_that_the_client_spe
     assert len(seen.events_of_type(f"{name}.done")) == 1
     assert seen.resource["output"][0]["content"] == [{"type": "reasoning_text", "text": "Hmm, let me see"}]
     if dialect == "open_responses":
-        keeps_the_contract(seen)
+        check_contract(seen)
 
 
 @async_test
 async def test_a_client_that_asks_for_a_summary_gets_the_thoughts_as_one() -> None:
     seen = await play_run(ScriptedModel([think("Because."), say("Yes.")]), {"reasoning": {"summary": "auto"}})
-    keeps_the_contract(seen)
+    check_contract(seen)
     assert seen.resource["output"][0]["summary"] == [{"type": "summary_text", "text": "Because."}]
 
 
@@ -151,7 +153,7 @@ async def test_a_client_that_asks_for_a_summary_gets_the_thoughts_as_one() -> No
 async def test_images_of_tools_are_parts_of_the_output() -> None:
     picture = (TextContent(text="look"), ImageContent(data="aGk=", mime_type="image/png"))
     seen = await play_run(ScriptedModel(call("draw"), say("Nice.")), executor=FakeExecutor(draw=lambda: picture))
-    keeps_the_contract(seen)
+    check_contract(seen)
     assert seen.resource["output"][1]["output"] == [
         {"type": "input_text", "text": "look"},
         {"type": "input_image", "image_url": "data:image/png;base64,aGk=", "detail": "auto"},
@@ -162,18 +164,18 @@ async def test_images_of_tools_are_parts_of_the_output() -> None:
 @async_test
 async def test_an_answer_that_was_cut_ends_incomplete_with_its_reason(reason: Any, wire: str) -> None:
     seen = await play_run(ScriptedModel([say("half"), finish(reason)]))
-    keeps_the_contract(seen)
+    check_contract(seen)
     assert seen.types[-1] == "response.incomplete"
     assert (seen.resource["status"], seen.resource["incomplete_details"]) == ("incomplete", {"reason": wire})
     assert seen.resource["completed_at"] is None
 
 
-@pytest.mark.parametrize("is_kept", [False, True])
+@pytest.mark.parametrize("is_durable", [False, True])
 @async_test
-async def test_a_failed_run_tells_the_error_and_then_ends_as_failed_with_all_that_was_done(is_kept: bool) -> None:
+async def test_a_failed_run_sends_the_error_and_then_ends_as_failed_with_its_output(is_durable: bool) -> None:
     model = ScriptedModel(call("add", a=1, b=2), [say("It is"), fail(ModelError("The model is on holiday."))])
-    seen = await play_run(model, executor=FakeExecutor(add=lambda a, b: str(a + b)), is_durable=is_kept)
-    keeps_the_contract(seen)
+    seen = await play_run(model, executor=FakeExecutor(add=lambda a, b: str(a + b)), is_durable=is_durable)
+    check_contract(seen)
     error, last = seen.events[-2:]
     assert (error["type"], last["type"]) == ("error", "response.failed")
     assert error["error"]["type"] == "model_error"
@@ -196,7 +198,7 @@ async def test_a_cancelled_run_ends_with_one_last_event_and_its_status() -> None
         task.cancel()
 
     seen = await play_run(ScriptedModel([say("I am"), step]), during=cancel)
-    keeps_the_contract(seen)
+    check_contract(seen)
     assert (seen.types[-1], seen.resource["status"]) == ("response.incomplete", "cancelled")
     assert seen.resource["output"][0]["status"] == "incomplete"
 
@@ -228,18 +230,18 @@ async def test_a_run_that_is_cancelled_in_the_middle_of_a_call_closes_the_call(i
 
 @pytest.mark.proves("D-24")
 @async_test
-async def test_a_client_function_outside_the_allowed_tools_comes_with_the_answer_that_it_got() -> None:
+async def test_a_client_function_outside_the_allowed_tools_comes_with_its_error_output() -> None:
     other = {"type": "function", "name": "other"}
     choice = {"type": "allowed_tools", "tools": [{"type": "function", "name": "other"}]}
     model = ScriptedModel(call("ask_client"), say("I may not."))
     seen = await play_run(model, {"tools": [FUNCTION, other], "tool_choice": choice})
-    keeps_the_contract(seen)
+    check_contract(seen)
     assert [item["type"] for item in seen.resource["output"]] == ["function_call", "function_call_output", "message"]
     assert "not allowed" in seen.resource["output"][1]["output"]
 
 
 @async_test
-async def test_what_is_not_streamed_comes_to_the_same_resource() -> None:
+async def test_a_run_that_is_not_streamed_has_the_same_resource() -> None:
     def script() -> ScriptedModel:
         return ScriptedModel([think("hm"), call("add", a=1, b=2)], say("three"), chunk=2)
 
@@ -256,7 +258,7 @@ async def test_what_is_not_streamed_comes_to_the_same_resource() -> None:
 async def test_a_stream_can_hide_the_sizes_of_its_deltas() -> None:
     body = {"stream": True, "stream_options": {"include_obfuscation": True}}
     seen = await play_run(ScriptedModel(say("a longer sentence than one delta"), chunk=5), body)
-    keeps_the_contract(seen)
+    check_contract(seen)
     sizes = {
         len(event["delta"]) + len(event["obfuscation"]) for event in seen.events_of_type("response.output_text.delta")
     }
