@@ -31,8 +31,8 @@ ENDS = ("response.completed", "response.failed", "response.incomplete")
 GET_TIME = {"type": "function", "name": "get_time", "description": "The time.", "parameters": {"type": "object"}}
 
 
-def _address(stand: RunningGateway) -> str:
-    return stand.url.replace("http", "ws", 1) + "/v1/responses"
+def _address(gateway: RunningGateway) -> str:
+    return gateway.url.replace("http", "ws", 1) + "/v1/responses"
 
 
 async def _turn(socket: ClientConnection, **body: Any) -> list[dict[str, Any]]:
@@ -45,10 +45,10 @@ async def _turn(socket: ClientConnection, **body: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.proves("D-25")
 @async_test(30)
-async def test_the_stock_package_makes_responses_over_a_socket(tmp_path: Path) -> None:
+async def test_the_stock_package_creates_responses_over_a_websocket(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("It is 3."), say("Bye."))
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
-        async with (await stand.openai_client()).responses.connect() as connection:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
+        async with (await gateway.openai_client()).responses.connect() as connection:
             await connection.response.create(model=MODEL, input="1 + 2?")
             events = [await connection.recv()]
             while events[-1].type != "response.completed":
@@ -60,16 +60,16 @@ async def test_the_stock_package_makes_responses_over_a_socket(tmp_path: Path) -
             while (event := await connection.recv()).type != "response.completed":
                 assert event.type != "error"
             assert event.response.output_text == "Bye."
-        assert [message["role"] for message in stand.model_requests[-1]["messages"]][:2] == ["user", "assistant"]
+        assert [message["role"] for message in gateway.model_requests[-1]["messages"]][:2] == ["user", "assistant"]
 
 
 @pytest.mark.proves("D-25")
 @async_test(30)
 async def test_the_lanes_of_the_stock_package_each_get_their_own_events(tmp_path: Path) -> None:
-    model = ScriptedModel(lambda asked: say(f"You said {asked.json['messages'][-1]['content']}."))
+    model = ScriptedModel(lambda request: say(f"You said {request.json['messages'][-1]['content']}."))
     async with (
-        run_gateway(tmp_path, model) as stand,
-        (await stand.openai_client()).responses.connect() as connection,
+        run_gateway(tmp_path, model) as gateway,
+        (await gateway.openai_client()).responses.connect() as connection,
         AsyncResponsesWebSocketSession(connection, limits=LANES) as session,
     ):
         lanes = [session.default, *[session.lane(name) for name in ("one", "two.2")]]
@@ -82,45 +82,52 @@ async def test_the_lanes_of_the_stock_package_each_get_their_own_events(tmp_path
         with pytest.raises(ResponsesWebSocketError):
             await lanes[1].get_final_response()
         await connection.send_raw(orjson.dumps({"type": "response.create", "input": "Hi", "stream_id": 'a"b'}).decode())
-        told: dict[str, Any] = (await session.default.recv()).to_dict()
-        assert (told["type"], told["error"]["param"]) == ("error", "stream_id")
+        error: dict[str, Any] = (await session.default.recv()).to_dict()
+        assert (error["type"], error["error"]["param"]) == ("error", "stream_id")
 
 
 @pytest.mark.proves("D-25", "D-28")
 @async_test(30)
-async def test_a_socket_remembers_what_nobody_stores(tmp_path: Path) -> None:
+async def test_a_websocket_continues_responses_that_are_not_stored(tmp_path: Path) -> None:
     model = ScriptedModel([call("get_time"), call("add", a=1, b=2)], say("Noon, and 3."), say("Again."))
     async with (
         FaultyMCPServer() as server,
-        run_gateway(tmp_path, model, mcp={"sums": server}, mcp_output="portable") as stand,
+        run_gateway(tmp_path, model, mcp={"sums": server}, mcp_output="portable") as gateway,
     ):
-        async with connect(_address(stand)) as socket:
+        async with connect(_address(gateway)) as socket:
             first = await _turn(socket, input="Time? And 1 + 2?", store=False, tools=[GET_TIME])
             assert first[-1]["response"]["status"] == "requires_action"
             assert not server.calls()
-            (asked,) = [item for item in first[-1]["response"]["output"] if item["type"] == "function_call"]
-            answer = {"type": "function_call_output", "call_id": asked["call_id"], "output": "noon"}
+            (function_call,) = [item for item in first[-1]["response"]["output"] if item["type"] == "function_call"]
+            answer = {"type": "function_call_output", "call_id": function_call["call_id"], "output": "noon"}
             before = first[-1]["response"]["id"]
             second = await _turn(socket, input=[answer], store=False, tools=[GET_TIME], previous_response_id=before)
             assert second[-1]["response"]["status"] == "completed"
             assert len(server.calls("add")) == 1
             for event in second:
                 assert not event_contract_problems(event), event
-            kept = await _turn(socket, input="Again?", previous_response_id=second[-1]["response"]["id"])
-        code, _ = await stand.send("GET", f"/v1/responses/{before}")
+            third = await _turn(socket, input="Again?", previous_response_id=second[-1]["response"]["id"])
+        code, _ = await gateway.send("GET", f"/v1/responses/{before}")
         assert code == 404
-        asked_last = stand.model_requests[-1]["messages"]
-        assert [message["role"] for message in asked_last] == ["user", "assistant", "tool", "tool", "assistant", "user"]
-        follow_up = {"model": MODEL, "input": "And?", "previous_response_id": kept[-1]["response"]["id"]}
-        await stand.send("POST", "/v1/responses", follow_up)
-        assert len(stand.model_requests[-1]["messages"]) == len(asked_last) + 2
+        last_messages = gateway.model_requests[-1]["messages"]
+        assert [message["role"] for message in last_messages] == [
+            "user",
+            "assistant",
+            "tool",
+            "tool",
+            "assistant",
+            "user",
+        ]
+        follow_up = {"model": MODEL, "input": "And?", "previous_response_id": third[-1]["response"]["id"]}
+        await gateway.send("POST", "/v1/responses", follow_up)
+        assert len(gateway.model_requests[-1]["messages"]) == len(last_messages) + 2
 
 
 @pytest.mark.proves("D-25")
 @async_test(30)
-async def test_a_failed_continuation_is_forgotten_and_the_socket_goes_on(tmp_path: Path) -> None:
+async def test_a_failed_continuation_drops_the_unstored_response_and_the_websocket_stays_open(tmp_path: Path) -> None:
     model = ScriptedModel(say("One."), status(400), say("Four."))
-    async with run_gateway(tmp_path, model) as stand, connect(_address(stand)) as socket:
+    async with run_gateway(tmp_path, model) as gateway, connect(_address(gateway)) as socket:
         first = await _turn(socket, input="1", store=False)
         before = first[-1]["response"]["id"]
         failed = await _turn(socket, input="2", store=False, previous_response_id=before)
@@ -130,18 +137,18 @@ async def test_a_failed_continuation_is_forgotten_and_the_socket_goes_on(tmp_pat
         assert (missing["status"], missing["error"]["code"]) == (400, "previous_response_not_found")
         for wrong in ("{", "[]", '{"type":"response.cancel"}', '{"type":"response.create","stream":false,"input":"x"}'):
             await socket.send(wrong)
-            told = orjson.loads(await socket.recv())
-            assert not contract_problems("WebSocketErrorEvent", told)
-            assert told["status"] == 400
+            error = orjson.loads(await socket.recv())
+            assert not contract_problems("WebSocketErrorEvent", error)
+            assert error["status"] == 400
         last = await _turn(socket, input="4", store=False)
         assert last[-1]["type"] == "response.completed"
 
 
 @pytest.mark.proves("D-29")
 @async_test(30)
-async def test_a_socket_needs_a_key_and_a_known_host_and_path(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(say("Hello.")), keys=["hd-alice"]) as stand:
-        address, key = _address(stand), {"authorization": "Bearer hd-alice"}
+async def test_a_websocket_needs_a_key_an_allowed_origin_and_a_known_path(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hello.")), keys=["hd-alice"]) as gateway:
+        address, key = _address(gateway), {"authorization": "Bearer hd-alice"}
         for url, headers, code in (
             (address, {}, 401),
             (address, {"authorization": "Bearer hd-mallory"}, 401),
@@ -159,62 +166,62 @@ async def test_a_socket_needs_a_key_and_a_known_host_and_path(tmp_path: Path) ->
 
 @pytest.mark.proves("D-25")
 @async_test(30)
-async def test_a_response_that_generates_nothing_prepares_the_next(tmp_path: Path) -> None:
+async def test_a_response_with_generate_false_prepares_the_next(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("It is 3."))
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
-        async with (await stand.openai_client()).responses.connect() as connection:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
+        async with (await gateway.openai_client()).responses.connect() as connection:
             await connection.response.create(model=MODEL, input="1 + 2?", store=False, generate=False)
             while (event := await connection.recv()).type != "response.completed":
                 assert event.type != "error"
             assert (event.response.output, event.response.status) == ([], "completed")
-            assert not stand.model_requests
+            assert not gateway.model_requests
             await server.received("tools/list")
             before = event.response.id
             await connection.response.create(model=MODEL, input="Well?", store=False, previous_response_id=before)
             while (event := await connection.recv()).type != "response.completed":
                 assert event.type != "error"
             assert event.response.output_text == "It is 3."
-        assert [message["content"] for message in stand.model_requests[0]["messages"]] == ["1 + 2?", "Well?"]
+        assert [message["content"] for message in gateway.model_requests[0]["messages"]] == ["1 + 2?", "Well?"]
 
 
 @async_test(30)
-async def test_leaving_a_socket_cancels_its_run_at_the_server(tmp_path: Path) -> None:
+async def test_closing_a_websocket_cancels_its_run_at_the_server(tmp_path: Path) -> None:
     model = ScriptedModel(call("slow", seconds=60))
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
-        async with connect(_address(stand)) as socket:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
+        async with connect(_address(gateway)) as socket:
             await socket.send(orjson.dumps({"type": "response.create", "model": MODEL, "input": "Wait"}).decode())
             await server.received("tools/call", name="slow")
         await server.received("notifications/cancelled")
 
 
 @async_test(30)
-async def test_a_socket_ends_after_its_time_with_the_reason(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, limits={"socket_seconds": 0.01}) as stand, connect(_address(stand)) as socket:
-        told = orjson.loads(await socket.recv())
-        assert told["error"]["code"] == "websocket_connection_limit_reached"
+async def test_a_websocket_is_closed_at_its_time_limit_with_the_reason(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, limits={"socket_seconds": 0.01}) as gateway, connect(_address(gateway)) as socket:
+        error = orjson.loads(await socket.recv())
+        assert error["error"]["code"] == "websocket_connection_limit_reached"
         await socket.wait_closed()
 
 
 @async_test(30)
-async def test_leaving_a_socket_with_more_waiting_than_there_is_room_for_cancels_its_run(tmp_path: Path) -> None:
+async def test_closing_a_websocket_with_a_full_message_queue_cancels_its_run(tmp_path: Path) -> None:
     model = ScriptedModel(call("slow", seconds=60))
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
-        async with connect(_address(stand)) as socket:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
+        async with connect(_address(gateway)) as socket:
             message = orjson.dumps({"type": "response.create", "model": MODEL, "input": "Wait"}).decode()
             await socket.send(message)
             await server.received("tools/call", name="slow")
             for _ in range(MAX_QUEUED_MESSAGES + 1):
                 await socket.send(message)
-            while "status" not in (told := orjson.loads(await socket.recv())):
+            while "status" not in (error := orjson.loads(await socket.recv())):
                 pass
-            assert not contract_problems("WebSocketErrorEvent", told)
-            assert (told["status"], told["error"]["code"]) == (429, "too_many_messages")
+            assert not contract_problems("WebSocketErrorEvent", error)
+            assert (error["status"], error["error"]["code"]) == (429, "too_many_messages")
         await server.received("notifications/cancelled")
-        assert len(stand.model_requests) == 1
+        assert len(gateway.model_requests) == 1
 
 
 @async_test(60)
-async def test_clients_that_leave_in_the_middle_of_a_stream_are_no_error_of_the_gateway(tmp_path: Path) -> None:
+async def test_clients_that_disconnect_during_a_stream_cause_no_error_in_the_log(tmp_path: Path) -> None:
     async with (
         ScriptedModel(lambda _: say("word " * 500), chunk=2).serve() as model,
         run_gateway_process(write_gateway_file(tmp_path, model.url)) as served,
@@ -222,7 +229,7 @@ async def test_clients_that_leave_in_the_middle_of_a_stream_are_no_error_of_the_
 
         async def leave() -> None:
             address = served.url.replace("http", "ws", 1) + "/v1/responses"
-            socket = await connect(address, close_timeout=0.1)  # its queue is full: it would not hear a goodbye
+            socket = await connect(address, close_timeout=0.1)  # its queue is full, so it reads no close frame
             await socket.send(orjson.dumps({"type": "response.create", "model": MODEL, "input": "Talk"}).decode())
             for _ in range(20):
                 await socket.recv()

@@ -1,4 +1,4 @@
-"""Clients that ask for a stream and then take nothing of it: they cost their own answer, and nobody else's time."""
+"""Clients that request a stream and do not read it are disconnected, and no other client waits for them."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from holodeck.gateway.server.slow_clients import SHUTDOWN_READER_SECONDS
 from holodeck.testing import ScriptedModel, say
 
 SECONDS = 60.0
-PATIENCE = 600.0
+READER_SECONDS = 600.0
 MORE_THAN_BUFFERS_HOLD = "x" * 12_000_000
-ASKED: dict[str, Any] = {"model": MODEL, "input": "hi"}
+REQUEST: dict[str, Any] = {"model": MODEL, "input": "hi"}
 
 
 def talkative() -> ScriptedModel:
     return ScriptedModel(lambda _: say(MORE_THAN_BUFFERS_HOLD), chunk=1_000_000)
 
 
-async def asks_and_stops_reading(url: str) -> tuple[socket.socket, str]:
-    """A connection with a stream that nobody reads any more, and the id of its response."""
-    body = orjson.dumps(ASKED | {"stream": True})
+async def request_stream_and_stop_reading(url: str) -> tuple[socket.socket, str]:
+    """Open a stream and stop reading it. Returns its connection and the id of its response."""
+    body = orjson.dumps(REQUEST | {"stream": True})
     head = "POST /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
     head += f"content-length: {len(body)}\r\n\r\n"
     host, port = url.removeprefix("http://").split(":")
@@ -51,34 +51,34 @@ async def asks_and_stops_reading(url: str) -> tuple[socket.socket, str]:
     return client, found[0].decode()
 
 
-async def until_metrics_say(stand: Any, words: bytes) -> None:
-    while words + b"\n" not in (await stand.send("GET", "/metrics"))[1]:  # noqa: ASYNC110 - it is told nowhere
+async def wait_metric(gateway: Any, sample: bytes) -> None:
+    while sample + b"\n" not in (await gateway.send("GET", "/metrics"))[1]:  # noqa: ASYNC110 - no event says it
         await asyncio.sleep(0.02)
 
 
 @pytest.mark.proves("D-28")
 @with_movable_clock
-async def test_a_reader_that_takes_nothing_is_let_go_and_its_response_is_kept_whole(tmp_path: Path) -> None:
-    limits = {"drain_seconds": 0, "reader_seconds": PATIENCE}
-    async with run_gateway(tmp_path, talkative(), limits=limits) as stand:
-        client, response = await asks_and_stops_reading(stand.url)
+async def test_a_client_that_does_not_read_is_disconnected_and_its_response_is_stored_whole(tmp_path: Path) -> None:
+    limits = {"drain_seconds": 0, "reader_seconds": READER_SECONDS}
+    async with run_gateway(tmp_path, talkative(), limits=limits) as gateway:
+        client, response = await request_stream_and_stop_reading(gateway.url)
         with client:
-            while any(task.get_name() == response for task in asyncio.all_tasks()):  # noqa: ASYNC110 - nor is this
+            while any(task.get_name() == response for task in asyncio.all_tasks()):  # noqa: ASYNC110 - no event says it
                 await asyncio.sleep(0.02)
-            await advance_clock(PATIENCE + 1)
-            await until_metrics_say(stand, b"holodeck_in_flight 0")
-            kept = (await stand.send("GET", f"/v1/responses/{response}"))[1]
-            assert kept["status"] == "completed", "the model had said everything"
-            assert kept["output"][0]["content"][0]["text"] == MORE_THAN_BUFFERS_HOLD
-            await until_metrics_say(stand, b'holodeck_runs_total{model="demo",status="completed"} 1')
+            await advance_clock(READER_SECONDS + 1)
+            await wait_metric(gateway, b"holodeck_in_flight 0")
+            stored = (await gateway.send("GET", f"/v1/responses/{response}"))[1]
+            assert stored["status"] == "completed", "the model had finished"
+            assert stored["output"][0]["content"][0]["text"] == MORE_THAN_BUFFERS_HOLD
+            await wait_metric(gateway, b'holodeck_runs_total{model="demo",status="completed"} 1')
 
 
 @with_movable_clock
 async def test_a_client_that_does_not_read_during_shutdown_is_disconnected_after_a_short_wait() -> None:
-    asked, go, written, over = (asyncio.Event() for _ in range(4))
+    requested, go, written, over = (asyncio.Event() for _ in range(4))
 
     async def answer(_scope: Any, _receive: Any, send: Any) -> None:
-        asked.set()
+        requested.set()
         await go.wait()
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": MORE_THAN_BUFFERS_HOLD.encode(), "more_body": True})
@@ -89,40 +89,40 @@ async def test_a_client_that_does_not_read_during_shutdown_is_disconnected_after
     loop, state, config = asyncio.get_running_loop(), ServerState(), uvicorn.Config(answer, log_config=None)
     config.load()
     protocol = functools.partial(
-        build_http_protocol(PATIENCE, PATIENCE), config=config, server_state=state, app_state={}
+        build_http_protocol(READER_SECONDS, READER_SECONDS), config=config, server_state=state, app_state={}
     )
     listening = await loop.create_server(protocol, "127.0.0.1")
     async with listening:
         _, writer = await asyncio.open_connection(*listening.sockets[0].getsockname(), limit=1)
         writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        await asked.wait()
+        await requested.wait()
         for connection in list(state.connections):
             connection.shutdown()
         go.set()
         await written.wait()
-        for _ in range(20):  # what the kernel takes meanwhile counts as taken
+        for _ in range(20):  # bytes that the kernel buffers meanwhile count as read
             await advance_clock(SHUTDOWN_READER_SECONDS + 1)
         assert over.is_set()
         writer.close()
 
 
 @async_test(SECONDS)
-async def test_a_socket_that_takes_nothing_is_let_go(tmp_path: Path) -> None:
+async def test_a_websocket_client_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
     limits = {"drain_seconds": 0, "reader_seconds": 0.3}
-    async with run_gateway(tmp_path, talkative(), limits=limits) as stand:
-        address = stand.url.replace("http", "ws", 1) + "/v1/responses"
+    async with run_gateway(tmp_path, talkative(), limits=limits) as gateway:
+        address = gateway.url.replace("http", "ws", 1) + "/v1/responses"
         async with connect(address, max_queue=1, close_timeout=0.1) as client:
-            await client.send(orjson.dumps(ASKED | {"type": "response.create"}).decode())
+            await client.send(orjson.dumps(REQUEST | {"type": "response.create"}).decode())
             assert orjson.loads(await client.recv())["type"] == "response.created"
-            await until_metrics_say(stand, b"holodeck_in_flight 0")
+            await wait_metric(gateway, b"holodeck_in_flight 0")
 
 
 @async_test(SECONDS)
-async def test_a_reader_that_takes_nothing_cannot_keep_the_gateway_from_ending(tmp_path: Path) -> None:
+async def test_a_client_that_does_not_read_does_not_block_the_shutdown(tmp_path: Path) -> None:
     async with talkative().serve() as scripted:
         file = write_gateway_file(tmp_path, scripted.url, limits={"drain_seconds": 0.2})
         async with run_gateway_process(file) as served:
-            client, _ = await asks_and_stops_reading(served.url)
+            client, _ = await request_stream_and_stop_reading(served.url)
             with client:
                 served.stop()
                 assert await served.wait_exit() == 0
@@ -130,7 +130,7 @@ async def test_a_reader_that_takes_nothing_cannot_keep_the_gateway_from_ending(t
 
 
 @async_test
-async def test_a_reader_who_is_slower_than_the_gateway_s_end_is_no_error_with_a_traceback(tmp_path: Path) -> None:
+async def test_a_reply_that_is_cancelled_by_the_shutdown_raises_no_error(tmp_path: Path) -> None:
     waits, never = asyncio.Event(), asyncio.Event()
 
     async def send(message: Any) -> None:
@@ -138,7 +138,7 @@ async def test_a_reader_who_is_slower_than_the_gateway_s_end_is_no_error_with_a_
             waits.set()
             await never.wait()
 
-    async with run_gateway(tmp_path) as stand:
+    async with run_gateway(tmp_path) as gateway:
         scope = {
             "type": "http",
             "method": "GET",
@@ -146,8 +146,8 @@ async def test_a_reader_who_is_slower_than_the_gateway_s_end_is_no_error_with_a_
             "query_string": b"",
             "headers": [(b"host", b"localhost")],
         }
-        answering = asyncio.create_task(stand.service.app(scope, never.wait, send))  # type: ignore[arg-type] # unread
+        answering = asyncio.create_task(gateway.service.app(scope, never.wait, send))  # type: ignore[arg-type] # unread
         await waits.wait()
-        stand.service.app.is_draining = True
+        gateway.service.app.is_draining = True
         answering.cancel("timeout graceful shutdown exceeded")
         await answering

@@ -1,4 +1,4 @@
-"""However the bytes of a WebSocket are cut on their way, the same frames come out, and every byte is given back."""
+"""Frames of a WebSocket do not depend on how its bytes are split, and every byte is released."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def _frames(sizes: list[int]) -> list[bytes]:
 
 
 def _cut(data: bytes, cuts: list[int]) -> list[bytes]:
-    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
-    return [data[one:other] for one, other in pairwise(places)]
+    positions = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[one:other] for one, other in pairwise(positions)]
 
 
 @settings(deadline=None)
 @given(st.lists(SIZES, min_size=1, max_size=4), st.lists(st.integers(0, 300_000), max_size=8))
 def test_frames_do_not_depend_on_how_the_bytes_are_split(sizes: list[int], cuts: list[int]) -> None:
-    room = ByteBudget(sum(sizes))
-    frames, sent = FrameSplitter(room, max_frame_bytes=100_000), _frames(sizes)
-    assert [frame for piece in _cut(b"".join(sent), cuts) for frame in frames.feed(piece)] == sent
-    assert room.available == 0
+    budget = ByteBudget(sum(sizes))
+    frames, sent = FrameSplitter(budget, max_frame_bytes=100_000), _frames(sizes)
+    assert [frame for chunk in _cut(b"".join(sent), cuts) for frame in frames.feed(chunk)] == sent
+    assert budget.available == 0
     assert frames.pop_message_bytes() == sum(sizes)
     assert not frames.pop_refusal()
     assert not frames.is_mid_message
@@ -48,35 +48,35 @@ def test_frames_do_not_depend_on_how_the_bytes_are_split(sizes: list[int], cuts:
 @given(st.lists(SIZES, min_size=1, max_size=4), st.lists(st.integers(0, 300_000), max_size=8))
 def test_a_message_over_the_byte_budget_is_cut_and_the_next_message_is_read(sizes: list[int], cuts: list[int]) -> None:
     sizes = [*sizes, 200]
-    room = ByteBudget(sum(sizes) - 1)
-    frames, sent = FrameSplitter(room, max_frame_bytes=100_000), _frames(sizes)
-    came = [frame for piece in _cut(b"".join(sent), cuts) for frame in frames.feed(piece)]
+    budget = ByteBudget(sum(sizes) - 1)
+    frames, sent = FrameSplitter(budget, max_frame_bytes=100_000), _frames(sizes)
+    came = [frame for chunk in _cut(b"".join(sent), cuts) for frame in frames.feed(chunk)]
     pings = [frame for frame in sent if frame[0] & 0x0F == Opcode.PING]
     parts = [frame for frame in came if frame not in pings]
     assert [frame for frame in came if frame in pings] == pings
     assert parts[:-1] == [frame for frame in sent if frame not in pings][: len(parts) - 1]
     assert (parts[-1][0] & 0x80, parts[-1][1:]) == (0x80, EMPTY[1:])
     assert frames.pop_refusal()
-    assert (frames.pop_message_bytes(), frames.is_mid_message, room.available) == (0, False, sum(sizes) - 1)
+    assert (frames.pop_message_bytes(), frames.is_mid_message, budget.available) == (0, False, sum(sizes) - 1)
     (after,) = _frames([5])
     assert list(frames.feed(after)) == [after]
 
 
 def test_of_a_frame_over_the_size_limit_only_the_header_is_passed_on() -> None:
-    room = ByteBudget(1_000)
-    frames = FrameSplitter(room, max_frame_bytes=100)
+    budget = ByteBudget(1_000)
+    frames = FrameSplitter(budget, max_frame_bytes=100)
     (long,) = _frames([101])
     (head,) = frames.feed(long)
     assert long.startswith(head)
     assert list(frames.feed(long)) == [], "nothing comes after it"
-    assert room.available == 1_000
+    assert budget.available == 1_000
 
 
-@pytest.mark.parametrize("room", [0, 5, 1_000], ids=["no room", "room for half", "room"])
-def test_a_message_is_incomplete_until_its_last_byte_has_arrived(room: int) -> None:
+@pytest.mark.parametrize("budget_bytes", [0, 5, 1_000], ids=["no room", "room for half", "room"])
+def test_a_message_is_incomplete_until_its_last_byte_has_arrived(budget_bytes: int) -> None:
     sent = b"".join(_frames([3, 4]))
     for cut in range(1, len(sent)):
-        frames = FrameSplitter(ByteBudget(room), max_frame_bytes=100)
+        frames = FrameSplitter(ByteBudget(budget_bytes), max_frame_bytes=100)
         list(frames.feed(sent[:cut]))
         assert frames.is_mid_message
         list(frames.feed(sent[cut:]))
@@ -88,8 +88,8 @@ def test_data_frames_count_as_progress_of_a_message_and_pings_do_not() -> None:
     frames = FrameSplitter(ByteBudget(1_000), max_frame_bytes=100)
     first, ping, last = _frames([3, 0])
     moved = [frames.received_bytes]
-    for piece in (first[:-2], first[-2:-1], first[-1:], ping, ping[:4], ping[4:], last):
-        list(frames.feed(piece))
+    for chunk in (first[:-2], first[-2:-1], first[-1:], ping, ping[:4], ping[4:], last):
+        list(frames.feed(chunk))
         moved.append(frames.received_bytes)
     is_moved = [one < other for one, other in pairwise(moved)]
     assert is_moved == [True, True, True, False, False, False, True]

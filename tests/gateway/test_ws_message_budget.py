@@ -1,4 +1,4 @@
-"""Messages of WebSockets take room among all requests, also those that wait or are half sent, until their end."""
+"""WebSocket messages count against the byte budget, also queued and partly received ones, until they end."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ LIMITS = {"body_bytes": 64 * KIB, "bodies_bytes": 128 * KIB, "drain_seconds": 0}
 FULL = "The gateway is at its limit of bytes of requests at once."
 
 
-def _open(stand: RunningGateway, key: str = ANY_KEY) -> connect:
+def _open(gateway: RunningGateway, key: str = ANY_KEY) -> connect:
     headers = {"authorization": f"Bearer {key}"}
-    return connect(stand.url.replace("http", "ws", 1) + "/v1/responses", additional_headers=headers)
+    return connect(gateway.url.replace("http", "ws", 1) + "/v1/responses", additional_headers=headers)
 
 
 def _message(size: int = 60 * KIB, **more: Any) -> str:
-    asked = {"type": "response.create", "model": MODEL, "store": False, "input": "x" * size, **more}
-    return orjson.dumps(asked).decode()
+    body = {"type": "response.create", "model": MODEL, "store": False, "input": "x" * size, **more}
+    return orjson.dumps(body).decode()
 
 
 async def _end(socket: ClientConnection) -> dict[str, Any]:
@@ -44,32 +44,32 @@ async def _end(socket: ClientConnection) -> dict[str, Any]:
 
 
 async def _is_refused(socket: ClientConnection) -> bool:
-    told = await _end(socket)
-    assert not contract_problems("WebSocketErrorEvent", told)
-    return (told["status"], told["error"]["type"], told["error"]["message"]) == (429, "too_many_requests", FULL)
+    error = await _end(socket)
+    assert not contract_problems("WebSocketErrorEvent", error)
+    return (error["status"], error["error"]["type"], error["error"]["message"]) == (429, "too_many_requests", FULL)
 
 
-async def _asked(stand: RunningGateway, times: int) -> None:
-    while len(stand.model_requests) < times:  # noqa: ASYNC110 - the model is asked by another task
+async def _wait_model_requests(gateway: RunningGateway, times: int) -> None:
+    while len(gateway.model_requests) < times:  # noqa: ASYNC110 - another task calls the model
         await asyncio.sleep(0.01)
 
 
-async def _is_empty(stand: RunningGateway) -> None:
-    """Wait until nothing takes room any more."""
-    while stand.service.budget.available < LIMITS["bodies_bytes"]:  # noqa: ASYNC110 - it is told nowhere
+async def _wait_budget_released(gateway: RunningGateway) -> None:
+    """Wait until all bytes are released to the budget."""
+    while gateway.service.budget.available < LIMITS["bodies_bytes"]:  # noqa: ASYNC110 - no event says it
         await asyncio.sleep(0.01)
-    assert stand.service.budget.available == LIMITS["bodies_bytes"]
+    assert gateway.service.budget.available == LIMITS["bodies_bytes"]
 
 
-async def _half(socket: ClientConnection, go: asyncio.Event, *, pieces: int = 6) -> None:
-    """Send a message in fragments, its end only when told to."""
+async def _send_fragments(socket: ClientConnection, go: asyncio.Event, *, fragments: int = 6) -> None:
+    """Send a message in fragments, the last one only after `go` is set."""
 
     async def parts() -> AsyncIterator[str]:
-        text = _message(size=10 * KIB * pieces - 100)
-        for at in range(0, 10 * KIB * (pieces - 1), 10 * KIB):
+        text = _message(size=10 * KIB * fragments - 100)
+        for at in range(0, 10 * KIB * (fragments - 1), 10 * KIB):
             yield text[at : at + 10 * KIB]
         await go.wait()
-        yield text[10 * KIB * (pieces - 1) :]
+        yield text[10 * KIB * (fragments - 1) :]
 
     await socket.send(parts())
 
@@ -79,27 +79,27 @@ async def test_a_websocket_message_counts_against_the_byte_budget_until_its_resp
     go = asyncio.Event()
     model = ScriptedModel(*[[wait(go), say("done")]] * 2, say("again"), say("again"))
     async with (
-        run_gateway(tmp_path, model, limits=LIMITS) as stand,
-        _open(stand) as one,
-        _open(stand) as two,
-        _open(stand) as late,
+        run_gateway(tmp_path, model, limits=LIMITS) as gateway,
+        _open(gateway) as one,
+        _open(gateway) as two,
+        _open(gateway) as late,
     ):
         await one.send(_message())
         await two.send(_message())
-        await _asked(stand, 2)
+        await _wait_model_requests(gateway, 2)
         await late.send(_message())
         assert await _is_refused(late)
         body = {"model": MODEL, "input": "x" * 60 * KIB}
-        code, said = await stand.send("POST", "/v1/responses", body)
-        assert (code, said["error"]["message"]) == (429, FULL)
+        code, answer = await gateway.send("POST", "/v1/responses", body)
+        assert (code, answer["error"]["message"]) == (429, FULL)
         await late.send("{}")
-        assert (await _end(late))["status"] == 400, "small ones have room"
+        assert (await _end(late))["status"] == 400, "a small message fits the budget"
         go.set()
         assert [(await _end(each))["type"] for each in (one, two)] == ["response.completed"] * 2
-        await _is_empty(stand)
+        await _wait_budget_released(gateway)
         await late.send(_message())
         assert (await _end(late))["type"] == "response.completed"
-        assert (await stand.send("POST", "/v1/responses", body))[0] == 200
+        assert (await gateway.send("POST", "/v1/responses", body))[0] == 200
 
 
 @async_test(30)
@@ -108,15 +108,15 @@ async def test_queued_websocket_messages_count_against_the_byte_budget_until_the
 ) -> None:
     go = asyncio.Event()
     model = ScriptedModel([wait(go), say("done")], say("again"))
-    async with run_gateway(tmp_path, model, limits=LIMITS) as stand, _open(stand) as late:
-        async with _open(stand) as one:
+    async with run_gateway(tmp_path, model, limits=LIMITS) as gateway, _open(gateway) as late:
+        async with _open(gateway) as one:
             await one.send(_message())
-            await _asked(stand, 1)
+            await _wait_model_requests(gateway, 1)
             await one.send(_message())
             await (await one.ping())
             await late.send(_message())
             assert await _is_refused(late)
-        await _is_empty(stand)
+        await _wait_budget_released(gateway)
         await late.send(_message())
         assert (await _end(late))["type"] == "response.completed"
 
@@ -128,32 +128,32 @@ async def test_a_partly_received_message_counts_against_the_byte_budget_and_one_
     go = asyncio.Event()
     model = ScriptedModel(lambda _: say("done"))
     async with (
-        run_gateway(tmp_path, model, limits=LIMITS) as stand,
-        _open(stand) as one,
-        _open(stand) as two,
-        _open(stand) as late,
+        run_gateway(tmp_path, model, limits=LIMITS) as gateway,
+        _open(gateway) as one,
+        _open(gateway) as two,
+        _open(gateway) as late,
     ):
-        early = [asyncio.create_task(_half(each, go)) for each in (one, two)]
+        early = [asyncio.create_task(_send_fragments(each, go)) for each in (one, two)]
         for each in (one, two):
             await (await each.ping())
-        refused = asyncio.create_task(_half(late, go))
+        refused = asyncio.create_task(_send_fragments(late, go))
         assert await _is_refused(late), "although its end has not come"
         await (await late.ping())
         go.set()
         await asyncio.gather(*early, refused)
         assert [(await _end(each))["type"] for each in (one, two)] == ["response.completed"] * 2
-        await _is_empty(stand)
+        await _wait_budget_released(gateway)
         await late.send(_message())
         assert (await _end(late))["type"] == "response.completed"
-        assert len(stand.model_requests) == 3
+        assert len(gateway.model_requests) == 3
 
 
 @async_test(30)
 async def test_a_client_that_stops_in_the_middle_of_a_message_is_closed_with_the_reason(tmp_path: Path) -> None:
     limits = {**LIMITS, "request_seconds": 0.2}
-    async with run_gateway(tmp_path, ScriptedModel(say("Hi.")), limits=limits) as stand:
-        async with _open(stand) as one, _open(stand) as idle:
-            never = asyncio.create_task(_half(one, asyncio.Event()))
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi.")), limits=limits) as gateway:
+        async with _open(gateway) as one, _open(gateway) as idle:
+            never = asyncio.create_task(_send_fragments(one, asyncio.Event()))
             with pytest.raises(ConnectionClosedError) as closed:
                 await one.recv()
             assert closed.value.rcvd is not None
@@ -161,13 +161,13 @@ async def test_a_client_that_stops_in_the_middle_of_a_message_is_closed_with_the
             assert "Nothing of the message came for 0.2 seconds" in closed.value.rcvd.reason
             never.cancel()
             await idle.send(_message(10))
-            assert (await _end(idle))["type"] == "response.completed", "who is silent between messages may stay"
-        await _is_empty(stand)
+            assert (await _end(idle))["type"] == "response.completed", "a client may be silent between messages"
+        await _wait_budget_released(gateway)
 
 
 @async_test(30)
 async def test_websocket_compression_is_not_negotiated(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(say("Hi.")), limits=LIMITS) as stand, _open(stand) as socket:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi.")), limits=LIMITS) as gateway, _open(gateway) as socket:
         assert socket.response is not None
         assert "Sec-WebSocket-Extensions" not in socket.response.headers
         await socket.send(_message(65 * KIB))
@@ -179,32 +179,34 @@ async def test_websocket_compression_is_not_negotiated(tmp_path: Path) -> None:
 async def test_the_caller_with_the_most_remembered_history_loses_its_oldest_first(tmp_path: Path) -> None:
     keys, limits = ("alice", "bob"), {**LIMITS, "context_bytes": 128 * KIB}
     async with (
-        run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), keys=keys, limits=limits) as stand,
-        _open(stand, "bob") as bob,
-        _open(stand, "alice") as one,
-        _open(stand, "alice") as two,
-        _open(stand, "alice") as three,
+        run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), keys=keys, limits=limits) as gateway,
+        _open(gateway, "bob") as bob,
+        _open(gateway, "alice") as one,
+        _open(gateway, "alice") as two,
+        _open(gateway, "alice") as three,
     ):
         before: dict[ClientConnection, str] = {}
 
-        async def say_much(socket: ClientConnection, **more: Any) -> None:
+        async def send_large(socket: ClientConnection, **more: Any) -> None:
             await socket.send(_message(**more))
             before[socket] = (await _end(socket))["response"]["id"]
 
-        async def go_on(socket: ClientConnection) -> dict[str, Any]:
+        async def continue_response(socket: ClientConnection) -> dict[str, Any]:
             await socket.send(_message(5, previous_response_id=before[socket]))
             return await _end(socket)
 
-        await say_much(bob, size=KIB)
+        await send_large(bob, size=KIB)
         for socket in (one, two, three):
-            await say_much(socket)
-        assert (await go_on(one))["error"]["code"] == "previous_response_not_found"
+            await send_large(socket)
+        assert (await continue_response(one))["error"]["code"] == "previous_response_not_found"
         for socket in (bob, two, three):
-            assert (await go_on(socket))["type"] == "response.completed"
+            assert (await continue_response(socket))["type"] == "response.completed"
         for socket in (one, two, three):
-            await say_much(socket, store=True)
+            await send_large(socket, store=True)
         for socket in (one, two, three):
-            assert (await go_on(socket))["type"] == "response.completed", "what is stored is found there"
+            assert (await continue_response(socket))["type"] == "response.completed", (
+                "stored responses can be continued"
+            )
 
 
 @async_test(90)

@@ -1,4 +1,4 @@
-"""WebSockets of clients that keep to no rule: each is refused with the right code, and costs nobody else anything."""
+"""WebSocket clients that violate the protocol: each gets the right code, and no other client is affected."""
 
 from __future__ import annotations
 
@@ -48,35 +48,35 @@ WRONG = {
 }
 
 
-async def _is_empty(stand: RunningGateway) -> None:
-    while stand.service.budget.used > 0:  # noqa: ASYNC110 - it is told nowhere
+async def _wait_budget_released(gateway: RunningGateway) -> None:
+    while gateway.service.budget.used > 0:  # noqa: ASYNC110 - no event says it
         await asyncio.sleep(0.01)
-    assert stand.service.budget.used == 0
+    assert gateway.service.budget.used == 0
 
 
-def _connections(stand: RunningGateway) -> set[Any]:
-    assert stand.service._server is not None
-    return stand.service._server.server_state.connections
+def _connections(gateway: RunningGateway) -> set[Any]:
+    assert gateway.service._server is not None
+    return gateway.service._server.server_state.connections
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 @async_test
 async def test_an_invalid_frame_header_closes_the_websocket_with_code_1002(tmp_path: Path, wrong: bytes) -> None:
-    async with run_gateway(tmp_path, limits=LIMITS) as stand:
+    async with run_gateway(tmp_path, limits=LIMITS) as gateway:
         for before in (b"", encode_frame(TEXT, b"x" * 100, is_last=False)):
-            client = await open_raw_socket(stand.url)
+            client = await open_raw_socket(gateway.url)
             await client.send(before + wrong)
             assert await client.wait_close_code() == 1002
-            assert await client.reader.read() == b"", "nor is its own goodbye waited for"
+            assert await client.reader.read() == b"", "the close frame of the client is not awaited"
             client.abort()
-        await _is_empty(stand)
+        await _wait_budget_released(gateway)
 
 
 @pytest.mark.parametrize("length", [64 * KIB + 1, 1 << 40, 1 << 63 | 5, (1 << 64) - 1])
 @async_test
-async def test_a_frame_that_is_too_long_is_refused_at_its_head(tmp_path: Path, length: int) -> None:
-    async with run_gateway(tmp_path, limits=LIMITS) as stand:
-        client = await open_raw_socket(stand.url)
+async def test_a_frame_that_is_too_long_is_refused_at_its_header(tmp_path: Path, length: int) -> None:
+    async with run_gateway(tmp_path, limits=LIMITS) as gateway:
+        client = await open_raw_socket(gateway.url)
         await client.send(frame_head(FIN | TEXT, length) + b"more")
         assert await client.wait_close_code() == 1009
         client.abort()
@@ -84,18 +84,18 @@ async def test_a_frame_that_is_too_long_is_refused_at_its_head(tmp_path: Path, l
 
 @pytest.mark.parametrize("opcode", [TEXT, 2])
 @async_test
-async def test_a_message_that_is_no_text_is_told_so_and_its_socket_closed(tmp_path: Path, opcode: int) -> None:
-    async with run_gateway(tmp_path, limits=LIMITS) as stand:
-        client = await open_raw_socket(stand.url)
+async def test_a_message_that_is_not_utf8_gets_an_error_and_close_code_1007(tmp_path: Path, opcode: int) -> None:
+    async with run_gateway(tmp_path, limits=LIMITS) as gateway:
+        client = await open_raw_socket(gateway.url)
         await client.send(encode_frame(opcode, b'{"type":"\xe2', is_last=False) + encode_frame(0, b'\x82"}'))
         assert (await client.read_final_event())["error"]["message"] == "The message is not valid UTF-8."
         assert await client.wait_close_code() == 1007
         client.abort()
-        await _is_empty(stand)
+        await _wait_budget_released(gateway)
 
 
 @pytest.mark.parametrize(
-    ("asked", "status"),
+    ("upgrade", "status"),
     [
         (upgrade_request(f"authorization: Bearer {LONG}"), 431),
         (upgrade_request(*["x-one-more: of many"] * 130), 431),
@@ -105,19 +105,19 @@ async def test_a_message_that_is_no_text_is_told_so_and_its_socket_closed(tmp_pa
     ids=["long header", "many headers", "long path", "body"],
 )
 @async_test
-async def test_a_request_for_a_socket_that_cannot_be_read_is_refused(tmp_path: Path, asked: bytes, status: int) -> None:
-    async with run_gateway(tmp_path) as stand:
-        client = await open_connection(stand.url)
-        await client.send(asked)
+async def test_an_invalid_upgrade_request_is_refused(tmp_path: Path, upgrade: bytes, status: int) -> None:
+    async with run_gateway(tmp_path) as gateway:
+        client = await open_connection(gateway.url)
+        await client.send(upgrade)
         assert (await client.read_head()).startswith(f"HTTP/1.1 {status} ".encode())
         assert b"HTTP" not in await client.reader.read(), "there is one answer"
         client.abort()
 
 
 @async_test
-async def test_what_comes_with_the_request_for_a_socket_is_heard_once_there_is_one(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as stand:
-        client = await open_connection(stand.url)
+async def test_a_message_sent_with_the_upgrade_request_is_answered_after_the_upgrade(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as gateway:
+        client = await open_connection(gateway.url)
         message = encode_frame(TEXT, create_message())
         await client.send(upgrade_request() + message[:9])
         await client.send(message[9:])
@@ -150,8 +150,8 @@ async def test_frames_sent_before_the_upgrade_is_accepted_are_not_logged_as_erro
 
 @async_test
 async def test_a_client_that_only_pings_in_the_middle_of_a_message_is_closed_with_code_1008(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, limits={**LIMITS, "request_seconds": 0.2}) as stand:
-        client = await open_raw_socket(stand.url)
+    async with run_gateway(tmp_path, limits={**LIMITS, "request_seconds": 0.2}) as gateway:
+        client = await open_raw_socket(gateway.url)
         await client.send(encode_frame(TEXT, b"x" * 60 * KIB, is_last=False))
         opcode = PONG
         while opcode == PONG:
@@ -159,13 +159,13 @@ async def test_a_client_that_only_pings_in_the_middle_of_a_message_is_closed_wit
             opcode, data = await client.read_frame()
         assert (opcode, int.from_bytes(data[:2])) == (CLOSE, 1008)
         client.abort()
-        await _is_empty(stand)
+        await _wait_budget_released(gateway)
 
 
 @with_movable_clock
 async def test_a_slow_upload_is_not_taken_for_an_unanswered_ping(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as stand:
-        client = await open_raw_socket(stand.url)
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as gateway:
+        client = await open_raw_socket(gateway.url)
         message = encode_frame(TEXT, create_message("x" * 22 * SLOW))
         for at in range(20):
             await client.send(message[at * SLOW : (at + 1) * SLOW])
@@ -178,11 +178,11 @@ async def test_a_slow_upload_is_not_taken_for_an_unanswered_ping(tmp_path: Path)
 
 @with_movable_clock
 async def test_a_message_sent_byte_by_byte_is_cut_off_before_its_end(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path) as stand:
-        client = await open_raw_socket(stand.url)
+    async with run_gateway(tmp_path) as gateway:
+        client = await open_raw_socket(gateway.url)
         message = encode_frame(TEXT, create_message("x" * 100))
-        for piece, seconds in ((message[:8], 10), (message[8:16], 15)):
-            await client.send(piece)
+        for chunk, seconds in ((message[:8], 10), (message[8:16], 15)):
+            await client.send(chunk)
             await wait_read(client.writer)
             await advance_clock(seconds)
         opcode = PING
@@ -194,8 +194,8 @@ async def test_a_message_sent_byte_by_byte_is_cut_off_before_its_end(tmp_path: P
 
 @with_movable_clock
 async def test_a_client_that_answers_no_ping_is_disconnected(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path) as stand:
-        client = await open_raw_socket(stand.url)
+    async with run_gateway(tmp_path) as gateway:
+        client = await open_raw_socket(gateway.url)
         for _ in range(5):
             await advance_clock(10)
         assert await client.wait_close_code() == 1011
@@ -203,7 +203,7 @@ async def test_a_client_that_answers_no_ping_is_disconnected(tmp_path: Path) -> 
 
 
 @async_test(90)
-async def test_any_number_of_empty_frames_keeps_nobody_else_waiting(tmp_path: Path) -> None:
+async def test_many_empty_frames_do_not_block_other_clients(tmp_path: Path) -> None:
     async with ScriptedModel().serve() as model, run_gateway_process(write_gateway_file(tmp_path, model.url)) as served:
         client = await open_raw_socket(served.url)
         await client.send(encode_frame(TEXT, b"", is_last=False))
@@ -235,50 +235,50 @@ async def test_only_the_last_pong_is_queued_for_a_client_that_does_not_read(tmp_
 
 @async_test
 async def test_messages_that_come_faster_than_they_are_answered_are_answered_in_order(tmp_path: Path) -> None:
-    model = ScriptedModel(lambda asked: say(asked.json["messages"][-1]["content"]))
-    async with run_gateway(tmp_path, model, limits=LIMITS) as stand:
-        client = await open_raw_socket(stand.url)
+    model = ScriptedModel(lambda request: say(request.json["messages"][-1]["content"]))
+    async with run_gateway(tmp_path, model, limits=LIMITS) as gateway:
+        client = await open_raw_socket(gateway.url)
         texts = [f"number {at}" for at in range(10)]
         await client.send(
             b"".join(encode_frame(TEXT, create_message(text)) + encode_frame(PING, text.encode()) for text in texts)
         )
         pongs: list[str] = []
-        said: list[str] = []
-        while len(said) < len(texts):
+        answers: list[str] = []
+        while len(answers) < len(texts):
             opcode, data = await client.read_frame()
             if opcode == PONG:
                 pongs.append(data.decode())
             elif b'"type":"response.output_text.done"' in data:
-                said.append(data.partition(b'"text":"')[2].partition(b'"')[0].decode())
-        assert said == texts == pongs
+                answers.append(data.partition(b'"text":"')[2].partition(b'"')[0].decode())
+        assert answers == texts == pongs
         client.abort()
-        await _is_empty(stand)
+        await _wait_budget_released(gateway)
 
 
 @async_test(30)
-async def test_a_socket_that_is_closed_and_takes_nothing_any_more_is_let_go(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, limits={"drain_seconds": 0, "reader_seconds": 0.3}) as stand:
-        client = await open_raw_socket(stand.url, is_reading=False)
-        connections = _connections(stand)
+async def test_a_closing_websocket_whose_client_does_not_read_is_disconnected(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, limits={"drain_seconds": 0, "reader_seconds": 0.3}) as gateway:
+        client = await open_raw_socket(gateway.url, is_reading=False)
+        connections = _connections(gateway)
         (served,) = connections
         while not served.transport.get_write_buffer_size():
             await client.send(encode_frame(PING, b"x" * 125) * 10)  # few at a time, so that it is not too much already
             await asyncio.sleep(0)
         await client.send(encode_frame(CLOSE, CODE))
-        while connections:  # noqa: ASYNC110 - it is told nowhere
+        while connections:  # noqa: ASYNC110 - no event says it
             await asyncio.sleep(0.01)
         client.abort()
 
 
 @async_test(30)
-async def test_a_socket_that_was_left_unread_does_not_make_the_end_an_error(tmp_path: Path) -> None:
+async def test_an_unread_websocket_does_not_make_the_shutdown_fail(tmp_path: Path) -> None:
     model = ScriptedModel(lambda _: say("x" * 12_000_000), chunk=100_000)
-    async with run_gateway(tmp_path, model) as stand:
-        client = await open_raw_socket(stand.url, is_reading=False)
-        (served,) = _connections(stand)
+    async with run_gateway(tmp_path, model) as gateway:
+        client = await open_raw_socket(gateway.url, is_reading=False)
+        (served,) = _connections(gateway)
         assert isinstance(served, GatewayWebSocketProtocol)
         await client.send(encode_frame(TEXT, create_message()))
-        while served.writable.is_set():  # noqa: ASYNC110 - it is told nowhere
+        while served.writable.is_set():  # noqa: ASYNC110 - no event says it
             await asyncio.sleep(0.01)
         await client.send(encode_frame(CLOSE, CODE))
         while served.conn.close_rcvd is None:  # noqa: ASYNC110
@@ -302,47 +302,47 @@ async def test_a_client_that_sends_an_oversized_frame_gets_close_code_1009(tmp_p
 
 @async_test
 async def test_data_sent_to_a_closed_websocket_does_not_count_against_the_byte_budget(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, limits={**LIMITS, "socket_seconds": 0.01}) as stand:
-        client = await open_raw_socket(stand.url)
+    async with run_gateway(tmp_path, limits={**LIMITS, "socket_seconds": 0.01}) as gateway:
+        client = await open_raw_socket(gateway.url)
         assert await client.wait_close_code() == 1001
         await client.send(encode_frame(TEXT, create_message("x" * 50 * KIB)) + encode_frame(CLOSE, CODE))
         assert await client.reader.read() == b""
         client.abort()
-        await _is_empty(stand)
+        await _wait_budget_released(gateway)
 
 
 @async_test(30)
 async def test_queued_messages_of_a_disconnected_client_are_released_from_the_byte_budget(tmp_path: Path) -> None:
     answer = 12_000_000
     model = ScriptedModel(lambda _: say("x" * answer), chunk=100_000)
-    async with run_gateway(tmp_path, model, limits={**LIMITS, "bodies_bytes": 2 * answer}) as stand:
-        client = await open_raw_socket(stand.url, is_reading=False)
-        (served,) = _connections(stand)
+    async with run_gateway(tmp_path, model, limits={**LIMITS, "bodies_bytes": 2 * answer}) as gateway:
+        client = await open_raw_socket(gateway.url, is_reading=False)
+        (served,) = _connections(gateway)
         assert isinstance(served, GatewayWebSocketProtocol)
         await client.send(encode_frame(TEXT, create_message()))
-        # It is told nowhere that the client takes no more, and that the model has said all of it.
-        while served.writable.is_set() or stand.service.budget.used > 50 * KIB:  # noqa: ASYNC110
+        # No event says that the client reads no more and that the model has finished.
+        while served.writable.is_set() or gateway.service.budget.used > 50 * KIB:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        waiting = [encode_frame(TEXT, b"{}")] * (MAX_QUEUED_MESSAGES + 1)  # one too many, of which it does not hear
+        waiting = [encode_frame(TEXT, b"{}")] * (MAX_QUEUED_MESSAGES + 1)  # one too many; its error is not read
         await client.send(b"".join(waiting) + encode_frame(TEXT, create_message("x" * 50 * KIB)))
-        while stand.service.budget.used < 50 * KIB:  # noqa: ASYNC110
+        while gateway.service.budget.used < 50 * KIB:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert served.queue.qsize() == 1
         client.abort()
-        await _is_empty(stand)
+        await _wait_budget_released(gateway)
 
 
 @async_test(30)
 async def test_a_client_that_resumes_reading_gets_the_last_pong(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path) as stand:
-        client = await open_raw_socket(stand.url, is_reading=False)
-        (served,) = _connections(stand)
+    async with run_gateway(tmp_path) as gateway:
+        client = await open_raw_socket(gateway.url, is_reading=False)
+        (served,) = _connections(gateway)
         assert isinstance(served, GatewayWebSocketProtocol)
         while served.writable.is_set():
             await client.send(encode_frame(PING, b"x" * 125) * 100)
             await asyncio.sleep(0)
         await client.send(encode_frame(PING, b"last"))
-        while not served._owed_pong.endswith(b"last"):  # noqa: ASYNC110 - it is told nowhere
+        while not served._owed_pong.endswith(b"last"):  # noqa: ASYNC110 - no event says it
             await asyncio.sleep(0.01)
         while (await client.read_frame()) != (PONG, b"last"):
             pass
