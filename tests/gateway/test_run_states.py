@@ -31,20 +31,20 @@ REQUEST = read_request({"model": "demo", "input": "Go", "background": True})
 
 
 class BrokenStorage(RunFinisher[ResponseWriter]):
-    """Fails to store a run once it may."""
+    """Raises from `finish` once `may_fail` is set."""
 
     def __init__(self) -> None:
-        self.is_asked = asyncio.Event()
+        self.is_called = asyncio.Event()
         self.may_fail = asyncio.Event()
 
     async def finish(self, live: LiveResponse) -> bool:
-        self.is_asked.set()
+        self.is_called.set()
         await self.may_fail.wait()
         raise StorageError("The disk is full.")
 
 
 class Steps:
-    """Checkpoints of one process, which keeps none."""
+    """Checkpoints that are not stored."""
 
     async def step(self, name: str, work: Callable[[], Awaitable[JSONObject]]) -> JSONObject:
         return await work()
@@ -69,15 +69,15 @@ async def make_durable(live: LiveResponse, store: ResponseStore) -> None:
 
 @pytest.mark.proves("D-28")
 @async_test
-async def test_a_run_that_cannot_be_stored_while_its_gateway_stops_is_left_to_the_next_and_shows_no_error(
+async def test_a_run_that_cannot_be_stored_while_its_gateway_stops_is_handed_over_without_an_error(
     tmp_path: Path,
 ) -> None:
-    store, storage = open_store("sqlite:///kept.db", folder=tmp_path), BrokenStorage()
+    store, storage = open_store("sqlite:///responses.db", folder=tmp_path), BrokenStorage()
     live = build_run(storage)
     await make_durable(live, store)
     running = asyncio.create_task(live.run_to_end())
     try:
-        await storage.is_asked.wait()
+        await storage.is_called.wait()
         state_before = live.state
         await live.hand_over()
         storage.may_fail.set()
@@ -104,12 +104,12 @@ async def test_a_run_that_was_closed_before_it_started_cannot_start() -> None:
 async def test_the_stored_stream_of_a_response_does_not_show_its_end_before_the_response_is_stored(
     tmp_path: Path,
 ) -> None:
-    store, storage = open_store("sqlite:///kept.db", folder=tmp_path), BrokenStorage()
+    store, storage = open_store("sqlite:///responses.db", folder=tmp_path), BrokenStorage()
     live = build_run(storage)
     await make_durable(live, store)
     running = asyncio.create_task(live.run_to_end())
     try:
-        await storage.is_asked.wait()
+        await storage.is_called.wait()
         assert live.writer.build_resource()["status"] == "completed"
         published = asyncio.Event()
         late = StreamWriter(

@@ -29,7 +29,7 @@ async def test_a_response_that_is_seen_as_completed_can_be_continued(tmp_path: P
                 other.execute("BEGIN IMMEDIATE")
                 answer.set()
                 ended = asyncio.create_task(wait_ended(served, made["id"]))
-                # As long as nothing can be stored, it is not seen as ended, however often it is asked for.
+                # As long as nothing can be stored, it is not seen as ended, however often it is retrieved.
                 await asyncio.wait({ended}, timeout=1)
                 assert not ended.done()
                 other.execute("COMMIT")

@@ -1,4 +1,4 @@
-"""A model that is stopped in the middle: what it said last is incomplete, half a call is no call, and one can go on."""
+"""A truncated answer: its last item is incomplete, a partial call does not run, and it can be continued."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from holodeck.testing import FaultyMCPServer, ScriptedModel, call, call_raw, fin
 FUNCTION = {"type": "function", "name": "book", "parameters": {"type": "object", "properties": {}}}
 
 
-def _shown(response: dict[str, Any]) -> list[tuple[str, str]]:
+def _list_items(response: dict[str, Any]) -> list[tuple[str, str]]:
     return [(item["type"], item["status"]) for item in response["output"]]
 
 
 @pytest.mark.proves("D-25", "D-28")
 @pytest.mark.parametrize("is_streamed", [True, False])
 @async_test(30)
-async def test_half_a_call_of_a_function_is_incomplete_and_needs_no_answer(tmp_path: Path, is_streamed: bool) -> None:
+async def test_a_partial_function_call_is_incomplete_and_needs_no_output(tmp_path: Path, is_streamed: bool) -> None:
     model = ScriptedModel([say("I book."), call_raw("book", '{"room": '), finish("length")], say("Again?"), chunk=4)
-    async with run_gateway(tmp_path, model) as stand:
+    async with run_gateway(tmp_path, model) as gateway:
         body = {"model": MODEL, "input": "Book a room", "tools": [FUNCTION], "stream": is_streamed}
         if is_streamed:
-            events = await stand.stream("/v1/responses", body)
+            events = await gateway.stream("/v1/responses", body)
             assert events[-1]["type"] == "response.incomplete"
             first = events[-1]["response"]
         else:
-            _, first = await stand.send("POST", "/v1/responses", body)
+            _, first = await gateway.send("POST", "/v1/responses", body)
         assert (first["status"], first["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
-        assert _shown(first) == [("message", "completed"), ("function_call", "incomplete")]
-        status, second = await stand.send(
+        assert _list_items(first) == [("message", "completed"), ("function_call", "incomplete")]
+        status, second = await gateway.send(
             "POST", "/v1/responses", {"model": MODEL, "input": "Well?", "previous_response_id": first["id"]}
         )
-    assert (status, _shown(second)) == (200, [("message", "completed")])
-    assert [message["content"] for message in stand.model_requests[-1]["messages"]] == [
+    assert (status, _list_items(second)) == (200, [("message", "completed")])
+    assert [message["content"] for message in gateway.model_requests[-1]["messages"]] == [
         "Book a room",
         "I book.",
         "Well?",
@@ -46,16 +46,14 @@ async def test_half_a_call_of_a_function_is_incomplete_and_needs_no_answer(tmp_p
 
 @pytest.mark.proves("D-25")
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
-@pytest.mark.parametrize("said", [[think("Hm."), say("It is")], [think("It may")]])
+@pytest.mark.parametrize("steps", [[think("Hm."), say("It is")], [think("It may")]])
 @async_test(30)
-async def test_what_a_model_said_last_is_incomplete_when_it_was_cut(
-    tmp_path: Path, reason: Any, said: list[Any]
-) -> None:
-    model = ScriptedModel([*said, finish(reason)])
-    async with run_gateway(tmp_path, model) as stand:
-        events = await stand.stream("/v1/responses", {"model": MODEL, "input": "Tell", "stream": True})
+async def test_the_last_item_of_a_truncated_answer_is_incomplete(tmp_path: Path, reason: Any, steps: list[Any]) -> None:
+    model = ScriptedModel([*steps, finish(reason)])
+    async with run_gateway(tmp_path, model) as gateway:
+        events = await gateway.stream("/v1/responses", {"model": MODEL, "input": "Tell", "stream": True})
         response = events[-1]["response"]
-        *whole, cut = _shown(response)
+        *whole, cut = _list_items(response)
         assert (response["status"], cut[1]) == ("incomplete", "incomplete")
         assert all(status == "completed" for _, status in whole)
         assert [event["item"] for event in events if event["type"].endswith("item.done")] == response["output"]
@@ -63,10 +61,10 @@ async def test_what_a_model_said_last_is_incomplete_when_it_was_cut(
 
 @pytest.mark.proves("D-25")
 @async_test(30)
-async def test_half_a_call_at_a_server_is_not_made_and_not_tried_again(tmp_path: Path) -> None:
+async def test_a_partial_call_of_a_server_does_not_run_and_is_not_repeated(tmp_path: Path) -> None:
     model = ScriptedModel([call("add", a=1, b=2), call_raw("add", '{"a": 1'), finish("length")])
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
-        _, response = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Add"})
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
+        _, response = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Add"})
         assert (response["status"], response["output"]) == ("incomplete", [])
         assert not server.calls()
-    assert len(stand.model_requests) == 1
+    assert len(gateway.model_requests) == 1

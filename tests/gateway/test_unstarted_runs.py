@@ -35,7 +35,7 @@ def _no_collections() -> Iterator[None]:
 
 
 class LostClient:
-    """An HTTP request through a server whose client is gone before the reply has started."""
+    """An HTTP request whose client disconnects before the reply has started."""
 
     def __init__(self, body: dict[str, Any]) -> None:
         self._body = orjson.dumps(body)
@@ -90,12 +90,12 @@ async def test_calls_of_a_stream_that_never_started_are_run_by_the_next_request(
 ) -> None:
     model = ScriptedModel(MIXED_CALLS, say("Noon."))
     async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
-        place = await create_conversation(gateway) if is_conversation else {}
-        first = await create_response(gateway, "Go", **place)
-        place = place or {"previous_response_id": first["id"]}
-        body = {"model": MODEL, "input": [answer_get_time(first)], "tools": [GET_TIME], **place}
+        previous = await create_conversation(gateway) if is_conversation else {}
+        first = await create_response(gateway, "Go", **previous)
+        previous = previous or {"previous_response_id": first["id"]}
+        body = {"model": MODEL, "input": [answer_get_time(first)], "tools": [GET_TIME], **previous}
         error = await lose_client(gateway, body | {"stream": True}, is_cancelled=is_cancelled)
-        await create_response(gateway, [answer_get_time(first)], **place)
+        await create_response(gateway, [answer_get_time(first)], **previous)
         assert dict(last_model_messages(gateway)[2:]) == {"add": "3", "get_time": "noon"}
         assert len(server.calls("add")) == 1
         del error
@@ -108,13 +108,13 @@ async def test_calls_of_a_stream_that_never_started_are_run_by_the_next_request(
 async def test_calls_of_a_refused_request_are_run_by_the_next_one(tmp_path: Path, is_conversation: bool) -> None:
     model = ScriptedModel(MIXED_CALLS, say("Noon."))
     async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
-        place = await create_conversation(gateway) if is_conversation else {}
-        first = await create_response(gateway, "Go", **place)
-        place = place or {"previous_response_id": first["id"]}
-        body = {"model": MODEL, "input": [answer_get_time(first)], "tools": [GET_TIME], **place}
+        previous = await create_conversation(gateway) if is_conversation else {}
+        first = await create_response(gateway, "Go", **previous)
+        previous = previous or {"previous_response_id": first["id"]}
+        body = {"model": MODEL, "input": [answer_get_time(first)], "tools": [GET_TIME], **previous}
         # Refused after the calls are claimed, because only their servers know which tools there are.
         unknown_tool = {"tool_choice": {"type": "function", "name": "nothing"}}
         status, answer = await gateway.send("POST", "/v1/responses", body | unknown_tool)
         assert (status, answer["error"]["param"]) == (400, "tool_choice")
-        await create_response(gateway, [answer_get_time(first)], **place)
+        await create_response(gateway, [answer_get_time(first)], **previous)
         assert dict(last_model_messages(gateway)[2:]) == {"add": "3", "get_time": "noon"}
