@@ -34,7 +34,7 @@ READERS: dict[str, Callable[[Any], object]] = {
     "CompactConversation": read_compact_request,
     "CreateChatCompletion": read_chat_request,
 }
-# What a body has to have beside the fields of a sample, by what no schema says.
+# Fields that a body needs beside those of a sample, by rules that no schema expresses.
 COMPANIONS = {"stream_options": {"stream": True}}
 # Refusals of bodies that the document allows: they depend on what is stored, or on where an object is.
 STATEFUL = {"invalid_encrypted_content", "item_not_found"}
@@ -42,11 +42,11 @@ STATEFUL = {"invalid_encrypted_content", "item_not_found"}
 
 @async_test
 async def test_the_document_is_served_without_a_key_and_has_every_route(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, keys=["hd-one"]) as stand, aiohttp.ClientSession(stand.url) as session:
+    async with run_gateway(tmp_path, keys=["hd-one"]) as gateway, aiohttp.ClientSession(gateway.url) as session:
         async with session.get("/openapi.json") as answer:
             served = orjson.loads(await answer.read())
             assert (answer.status, answer.content_type) == (200, "application/json")
-        routes = {(route.method.lower(), route.path): route for route in stand.service.app.routes}
+        routes = {(route.method.lower(), route.path): route for route in gateway.service.app.routes}
         described = {(method, path) for path, item in served["paths"].items() for method in item}
         assert described == routes.keys()
         public = {
@@ -67,12 +67,12 @@ def test_the_document_is_valid_openapi() -> None:
 
 def test_every_schema_is_used() -> None:
     text = orjson.dumps(document()).decode()
-    # A WebSocket is described in words, which name its schemas.
+    # A WebSocket is described in prose, which names its schemas.
     unused = {name for name in document()["components"]["schemas"] if f'schemas/{name}"' not in text}
     assert unused == {"SocketMessage", "SocketError"}
 
 
-def test_examples_are_what_their_schemas_say() -> None:
+def test_examples_are_valid_under_their_schemas() -> None:
     for operation in OPERATIONS.values():
         if operation.reply not in ("object", "string"):
             assert not document_problems(operation.reply, operation.example), operation.id
@@ -96,12 +96,12 @@ def test_a_field_that_is_read_and_not_documented_is_refused(name: str) -> None:
     samples = SchemaSamples()
     for body in samples.allowed(ref(name), name):
         _refusal_code(name, body)
-    hidden = [(place, key) for place, keys in samples.reads.items() for key in keys - samples.fields[place]]
-    for place, key in hidden:
-        samples.add_field(place, key)
+    hidden = [(location, key) for location, keys in samples.reads.items() for key in keys - samples.fields[location]]
+    for location, key in hidden:
+        samples.add_field(location, key)
         bodies = [body for body in samples.allowed(ref(name), name) if ADDED in str(body)]
         assert bodies
-        assert {_refusal_code(name, body) for body in bodies} == {"unsupported_parameter"}, (place, key)
+        assert {_refusal_code(name, body) for body in bodies} == {"unsupported_parameter"}, (location, key)
 
 
 def _refusal_code(name: str, body: Any) -> str | None:
@@ -123,13 +123,13 @@ def _is_explained(code: str | None, body: Any) -> bool:
     is_empty_answer = code == "missing_required_parameter" and message.keys().isdisjoint(("content", "tool_calls"))
     # Tools that a search has found may have it, those of a request may not.
     is_deferred = code == "unsupported_parameter" and "'defer_loading': True" in str(body)
-    # Nothing that is empty has an effect, of whatever type it is.
+    # An empty value of any type has no effect.
     is_empty_bias = code is None and body.get("logit_bias") == []
     return code in STATEFUL or is_empty_answer or is_deferred or is_empty_bias
 
 
 def test_every_error_code_in_the_source_is_in_the_table() -> None:
-    # Nothing else makes errors that the gateway answers with.
+    # Only these packages raise errors that become replies of the gateway.
     paths = [path for name in ("engine", "gateway", "providers") for path in (SOURCE / name).rglob("*.py")]
     used = {code for path in paths for code in codes_in(path)}
     listed = {each.code for each in ERROR_CODES}

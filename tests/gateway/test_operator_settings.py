@@ -1,4 +1,4 @@
-"""What an operator relies on: servers with their own credentials, limits that hold, errors that say what is wrong."""
+"""Settings of an operator: credentials of each server, limits, and errors that name the wrong field."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ async def test_each_server_gets_its_own_key_from_the_environment(tmp_path: Path)
                 _remote("first", one, headers={"Authorization": "Bearer ${ONE}"}),
                 _remote("second", two, headers={"Authorization": "Bearer ${TWO}"}),
             ],
-        ) as stand,
+        ) as gateway,
     ):
-        response = await (await stand.openai_client()).responses.create(model=MODEL, input="Go")
+        response = await (await gateway.openai_client()).responses.create(model=MODEL, input="Go")
         assert response.output_text == "Done."
         for server, token in ((one, "one"), (two, "two")):
             assert {request.headers.get("authorization") for request in server.requests} == {f"Bearer {token}"}
@@ -49,7 +49,7 @@ async def test_each_server_gets_its_own_key_from_the_environment(tmp_path: Path)
 
 @pytest.mark.proves("004:US3-2", "004:US1-3")
 @async_test(30)
-async def test_wrong_credentials_are_said_to_the_operator_and_the_request_goes_on(tmp_path: Path) -> None:
+async def test_wrong_credentials_are_shown_to_the_operator_and_the_request_is_answered(tmp_path: Path) -> None:
     async with (
         FaultyMCPServer("requires-token", token="right") as server,
         run_gateway(
@@ -57,11 +57,11 @@ async def test_wrong_credentials_are_said_to_the_operator_and_the_request_goes_o
             ScriptedModel(say("Without it.")),
             environ={"KEY": "wrong"},
             mcp_servers=[_remote("locked", server, headers={"Authorization": "Bearer ${KEY}"})],
-        ) as stand,
+        ) as gateway,
     ):
-        response = await (await stand.openai_client()).responses.create(model=MODEL, input="Go")
+        response = await (await gateway.openai_client()).responses.create(model=MODEL, input="Go")
         assert response.output_text == "Without it."
-        _, listed = await stand.send("GET", "/v1/mcp/servers")
+        _, listed = await gateway.send("GET", "/v1/mcp/servers")
         assert "401" in listed["data"][0]["last_error"]
         assert "wrong" not in repr(listed)
 
@@ -73,10 +73,10 @@ async def test_the_first_request_connects_and_later_ones_use_what_it_found(tmp_p
     model = ScriptedModel(*[turn for _ in range(3) for turn in (call("add", a=1, b=2), say("3."))])
     async with (
         FaultyMCPServer(transport=transport) as server,
-        run_gateway(tmp_path, model, mcp_servers=[_remote("sums", server, transport=transport)]) as stand,
+        run_gateway(tmp_path, model, mcp_servers=[_remote("sums", server, transport=transport)]) as gateway,
     ):
         assert not server.requests
-        client = await stand.openai_client()
+        client = await gateway.openai_client()
         for _ in range(3):
             assert (await client.responses.create(model=MODEL, input="Go")).output_text == "3."
         methods = [request.method for request in server.requests]
@@ -88,36 +88,36 @@ async def test_the_first_request_connects_and_later_ones_use_what_it_found(tmp_p
 async def test_a_function_of_the_client_beats_a_tool_of_the_same_name(tmp_path: Path) -> None:
     async with (
         FaultyMCPServer() as server,
-        run_gateway(tmp_path, ScriptedModel(call("add", a=1, b=2)), mcp={"sums": server}) as stand,
+        run_gateway(tmp_path, ScriptedModel(call("add", a=1, b=2)), mcp={"sums": server}) as gateway,
     ):
-        _, response = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go", "tools": [ADD]})
+        _, response = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go", "tools": [ADD]})
         assert [(item["type"], item["name"]) for item in response["output"]] == [("function_call", "add")]
         assert not server.calls()
-        offered = [tool["function"] for tool in stand.model_requests[0]["tools"]]
+        offered = [tool["function"] for tool in gateway.model_requests[0]["tools"]]
         assert [tool["description"] for tool in offered if tool["name"] == "add"] == ["Mine."]
         assert "echo" in [tool["name"] for tool in offered]
 
 
 @pytest.mark.proves("004:EDGE-3")
 @async_test(30)
-async def test_an_answer_that_is_no_json_is_shown_to_the_model_as_it_came(tmp_path: Path) -> None:
+async def test_a_tool_result_that_is_not_json_is_an_error_that_names_the_server(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("Odd."))
     async with (
         FaultyMCPServer("bad-json", on="tools/call") as server,
-        run_gateway(tmp_path, model, mcp={"sums": server}) as stand,
+        run_gateway(tmp_path, model, mcp={"sums": server}) as gateway,
     ):
-        assert (await (await stand.openai_client()).responses.create(model=MODEL, input="Go")).output_text == "Odd."
-        assert "sums" in stand.model_requests[1]["messages"][-1]["content"]
+        assert (await (await gateway.openai_client()).responses.create(model=MODEL, input="Go")).output_text == "Odd."
+        assert "sums" in gateway.model_requests[1]["messages"][-1]["content"]
 
 
 @pytest.mark.proves("D-29")
 @async_test(30)
-async def test_without_keys_it_listens_on_loopback_only_and_to_loopback_names(tmp_path: Path) -> None:
+async def test_without_keys_a_gateway_serves_loopback_addresses_and_hosts_only(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="without keys"):
         async with run_gateway(tmp_path, listen={"host": "0.0.0.0", "port": 0}):
             pass
-    async with run_gateway(tmp_path) as stand:
-        session = await stand.http_client()
+    async with run_gateway(tmp_path) as gateway:
+        session = await gateway.http_client()
         async with session.get("/v1/models", headers={"host": "evil.example"}) as answer:
             assert answer.status == 421
         async with session.get("/v1/models", headers={"origin": "https://evil.example"}) as answer:
@@ -126,17 +126,17 @@ async def test_without_keys_it_listens_on_loopback_only_and_to_loopback_names(tm
 
 @pytest.mark.proves("D-25")
 @async_test(30)
-async def test_over_a_limit_the_answer_is_429_with_when_to_come_back(tmp_path: Path) -> None:
+async def test_a_request_over_a_limit_gets_429_with_retry_after(tmp_path: Path) -> None:
     model = ScriptedModel(lambda _: [say("ok"), spend(900, 200)])
-    async with run_gateway(tmp_path, model, limits={"key": {"tokens_per_minute": 1_000}}) as stand:
-        client = await stand.openai_client()
+    async with run_gateway(tmp_path, model, limits={"key": {"tokens_per_minute": 1_000}}) as gateway:
+        client = await gateway.openai_client()
         await client.responses.create(model=MODEL, input="Hi")
-        for asked in (client.responses.create(model=MODEL, input="Hi"), _chat(client)):
+        for request in (client.responses.create(model=MODEL, input="Hi"), _chat(client)):
             with pytest.raises(openai.RateLimitError) as refused:
-                await asked
+                await request
             assert 1 <= int(refused.value.response.headers["retry-after"]) <= 60
-    async with run_gateway(tmp_path, model, limits={"key": {"requests_per_minute": 1}}) as stand:
-        client = await stand.openai_client()
+    async with run_gateway(tmp_path, model, limits={"key": {"requests_per_minute": 1}}) as gateway:
+        client = await gateway.openai_client()
         await _chat(client)
         with pytest.raises(openai.RateLimitError):
             await client.responses.create(model=MODEL, input="Hi")
@@ -145,14 +145,15 @@ async def test_over_a_limit_the_answer_is_429_with_when_to_come_back(tmp_path: P
 @async_test(30)
 async def test_a_background_response_counts_until_it_has_ended(tmp_path: Path) -> None:
     model = ScriptedModel(lambda _: [say("begun"), wait(asyncio.Event())])
-    async with run_gateway(tmp_path, model, limits={"key": {"in_flight": 2}, "drain_seconds": 0}) as stand:
-        client = await stand.openai_client()
+    async with run_gateway(tmp_path, model, limits={"key": {"in_flight": 2}, "drain_seconds": 0}) as gateway:
+        client = await gateway.openai_client()
         first, _ = [await client.responses.create(model=MODEL, input="Hi", background=True) for _ in range(2)]
         with pytest.raises(openai.RateLimitError):
             await client.responses.create(model=MODEL, input="Hi", background=True)
         await client.responses.cancel(first.id)
         await client.responses.create(model=MODEL, input="Hi", background=True)
-        while len(stand.model_requests) < 3:  # noqa: ASYNC110 - it is told nowhere; else it is asked while all ends
+        # Otherwise the model would be called during the shutdown.
+        while len(gateway.model_requests) < 3:  # noqa: ASYNC110 - no event says it
             await asyncio.sleep(0)
 
 
@@ -163,7 +164,7 @@ async def _chat(client: openai.AsyncOpenAI) -> object:
 @pytest.mark.proves("D-25")
 @async_test(30)
 async def test_a_request_that_cannot_be_answered_says_which_field_is_wrong(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, limits={"body_bytes": 2_048}) as stand:
+    async with run_gateway(tmp_path, limits={"body_bytes": 2_048}) as gateway:
         for body, status, param in (
             ({"model": MODEL}, 400, "input"),
             ({"model": MODEL, "input": "x", "temperature": "hot"}, 400, "temperature"),
@@ -181,8 +182,8 @@ async def test_a_request_that_cannot_be_answered_says_which_field_is_wrong(tmp_p
             ({"model": "other", "input": "x"}, 404, "model"),
             ({"model": MODEL, "input": "x" * 4_096}, 413, None),
         ):
-            answered, error = await stand.send("POST", "/v1/responses", body)
+            answered, error = await gateway.send("POST", "/v1/responses", body)
             assert (answered, error["error"]["param"]) == (status, param)
-        assert (await stand.send("GET", "/v1/responses"))[0] == 405
-        assert (await stand.send("GET", "/v1/nothing"))[0] == 404
-        assert not stand.model_requests
+        assert (await gateway.send("GET", "/v1/responses"))[0] == 405
+        assert (await gateway.send("GET", "/v1/nothing"))[0] == 404
+        assert not gateway.model_requests

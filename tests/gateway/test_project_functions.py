@@ -1,4 +1,4 @@
-"""Functions of a project in a gateway: they may exit, hang or fail, and nobody else is the worse for it."""
+"""Functions of a project in a gateway: one that exits, hangs or fails affects only its own call."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def project(folder: Path, endpoint: str, *names: str, code: str = CODE) -> Path:
     return write_gateway_file(folder, endpoint, agents=[{"file": "agent.yaml"}])
 
 
-async def told(served: GatewayProcess) -> list[Any]:
-    """What the functions of one response gave."""
+async def list_call_outputs(served: GatewayProcess) -> list[Any]:
+    """Create a response and return the outputs of its function calls."""
     status, answer, _ = await served.create_response(model="helper")
     assert status == 200, answer
     calls = [item for item in answer["output"] if item["type"] == "mcp_call"]
@@ -58,7 +58,7 @@ async def test_a_function_that_exits_ends_its_call_and_not_the_gateway(tmp_path:
         ScriptedModel([call(name) for name in names], say("ok"), say("still here")).serve() as scripted,
         run_gateway_process(project(tmp_path, scripted.url, *names)) as served,
     ):
-        assert await told(served) == [
+        assert await list_call_outputs(served) == [
             "The function 'leaves' failed: SystemExit: 3",
             "The function 'leaves_later' failed: SystemExit: enough",
             "The function 'iterates' failed: RuntimeError: StopIteration",
@@ -85,9 +85,9 @@ async def test_hanging_functions_block_neither_other_calls_nor_the_shutdown(tmp_
         ScriptedModel(*turns).serve() as scripted,
         run_gateway_process(project(tmp_path, scripted.url, "hangs", "greets")) as served,
     ):
-        hung = await told(served)
+        hung = await list_call_outputs(served)
         assert hung == ["The function 'hangs' took longer than 1 seconds."] * MORE_THAN_A_POOL_HAS
-        assert await told(served) == ["hello"]
+        assert await list_call_outputs(served) == ["hello"]
         served.stop()
         assert await served.wait_exit() == 0
 
@@ -108,7 +108,7 @@ async def loud_later():
 
 
 @async_test(90)
-async def test_in_json_what_is_printed_is_a_line_of_the_log_for_its_request(tmp_path: Path) -> None:
+async def test_with_json_logs_printed_text_is_a_log_line_of_its_request(tmp_path: Path) -> None:
     turns = [call("loud"), call("loud_later")], say("ok")
     async with ScriptedModel(*turns).serve() as scripted:
         file = project(tmp_path, scripted.url, "loud", "loud_later", code=LOUD)
@@ -116,9 +116,9 @@ async def test_in_json_what_is_printed_is_a_line_of_the_log_for_its_request(tmp_
             assert served.process.stdout is not None
             status, _, headers = await served.create_response(model="helper")
             served.stop()
-            said = await served.process.stdout.read()
+            output = await served.process.stdout.read()
             await served.wait_exit()
-    assert (status, said) == (200, b"")
+    assert (status, output) == (200, b"")
     lines = [orjson.loads(line) for line in served.stderr_lines]
     printed = {line["text"]: line for line in lines if line["event"] == "function.printed"}
     assert {"at import", "in a function 1", "two", "lines", "in a coroutine"} < printed.keys()
@@ -128,20 +128,20 @@ async def test_in_json_what_is_printed_is_a_line_of_the_log_for_its_request(tmp_
 
 
 @async_test(90)
-async def test_in_text_what_is_printed_is_on_stdout_at_once(tmp_path: Path) -> None:
+async def test_with_text_logs_printed_text_is_on_stdout_at_once(tmp_path: Path) -> None:
     async with (
         ScriptedModel(call("loud_later"), say("ok")).serve() as scripted,
         run_gateway_process(project(tmp_path, scripted.url, "loud_later", code=LOUD)) as served,
     ):
         assert served.process.stdout is not None
         assert (await served.create_response(model="helper"))[0] == 200
-        said = [await served.process.stdout.readline() for _ in range(2)]
-        assert said == [b"at import\n", b"in a coroutine\n"]
+        output = [await served.process.stdout.readline() for _ in range(2)]
+        assert output == [b"at import\n", b"in a coroutine\n"]
         assert not any("in a coroutine" in line for line in served.stderr_lines)
 
 
 @async_test(90)
-async def test_files_are_imported_before_anybody_waits_for_it(tmp_path: Path) -> None:
+async def test_files_are_imported_once_before_the_gateway_serves(tmp_path: Path) -> None:
     async with ScriptedModel(say("ok")).serve() as scripted:
         file = project(tmp_path, scripted.url, "loud", code=LOUD)
         async with run_gateway_process(file, "--log-format", "json") as served:
@@ -152,7 +152,7 @@ async def test_files_are_imported_before_anybody_waits_for_it(tmp_path: Path) ->
 
 
 @async_test(90)
-async def test_a_file_that_cannot_be_imported_is_told_of_at_the_start_and_not_tried_with_each_request(
+async def test_a_file_that_cannot_be_imported_is_logged_at_the_start_and_not_imported_again(
     tmp_path: Path,
 ) -> None:
     async with ScriptedModel(say("still here")).serve() as scripted:

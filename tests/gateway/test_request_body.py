@@ -1,4 +1,4 @@
-"""All bodies at once have a limit, too: many callers with large ones cannot take more memory than the operator gave."""
+"""All request bodies share a byte budget: many large ones cannot take more memory than the operator allows."""
 
 from __future__ import annotations
 
@@ -27,26 +27,28 @@ def large(text: str = "x") -> dict[str, str]:
 async def test_a_body_counts_against_the_byte_budget_until_its_response_is_sent(tmp_path: Path) -> None:
     go = asyncio.Event()
     slow = [[wait(go), say("done")]] * 2
-    async with run_gateway(tmp_path, ScriptedModel(*slow, say("again")), limits=LIMITS) as stand:
-        running = [asyncio.create_task(stand.send("POST", "/v1/responses", large())) for _ in slow]
-        while len(stand.model_requests) < 2:  # noqa: ASYNC110 - the model is asked by another task
+    async with run_gateway(tmp_path, ScriptedModel(*slow, say("again")), limits=LIMITS) as gateway:
+        running = [asyncio.create_task(gateway.send("POST", "/v1/responses", large())) for _ in slow]
+        while len(gateway.model_requests) < 2:  # noqa: ASYNC110 - another task calls the model
             await asyncio.sleep(0.01)
-        async with (await stand.http_client()).post("/v1/responses", json=large()) as answer:
-            said = await answer.json()
-            assert (answer.status, said["error"]["type"]) == (429, "too_many_requests")
+        async with (await gateway.http_client()).post("/v1/responses", json=large()) as answer:
+            body = await answer.json()
+            assert (answer.status, body["error"]["type"]) == (429, "too_many_requests")
             assert answer.headers["retry-after"] == "1"
-        assert (await stand.send("POST", "/v1/responses", {"model": "unknown"}))[0] == 400, "small ones have room"
+        assert (await gateway.send("POST", "/v1/responses", {"model": "unknown"}))[0] == 400, (
+            "a small body fits the budget"
+        )
         go.set()
         assert [(await each)[0] for each in running] == [200, 200]
-        assert (await stand.send("POST", "/v1/responses", large()))[0] == 200
+        assert (await gateway.send("POST", "/v1/responses", large()))[0] == 200
 
 
 @async_test(SECONDS)
 async def test_a_partly_received_body_counts_against_the_byte_budget_until_the_client_disconnects(
     tmp_path: Path,
 ) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(say("again")), limits=LIMITS) as stand:
-        host, port = stand.url.removeprefix("http://").split(":")
+    async with run_gateway(tmp_path, ScriptedModel(say("again")), limits=LIMITS) as gateway:
+        host, port = gateway.url.removeprefix("http://").split(":")
         head = f"POST /v1/responses HTTP/1.1\r\nHost: {host}\r\n{JSON}Content-Length: {64 * KIB}\r\n\r\n".encode()
         opened = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
         for _, writer in opened:
@@ -57,25 +59,25 @@ async def test_a_partly_received_body_counts_against_the_byte_budget_until_the_c
         for _, writer in opened:
             writer.transport.abort()
         await asyncio.gather(*refused, return_exceptions=True)
-        while (await stand.send("POST", "/v1/responses", large()))[0] != 200:  # noqa: ASYNC110 - it notices soon
+        while (await gateway.send("POST", "/v1/responses", large()))[0] != 200:  # noqa: ASYNC110 - no event says it
             await asyncio.sleep(0.01)
 
 
-def piece(size: int) -> bytes:
+def encode_chunk(size: int) -> bytes:
     return b"%x\r\n%b\r\n" % (size, b"x" * size)
 
 
 @async_test(SECONDS)
-async def test_a_body_that_does_not_say_how_large_it_is_has_the_same_limits(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, limits=LIMITS) as stand:
-        host, port = stand.url.removeprefix("http://").split(":")
+async def test_a_chunked_body_has_the_same_limits(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, limits=LIMITS) as gateway:
+        host, port = gateway.url.removeprefix("http://").split(":")
         head = f"POST /v1/responses HTTP/1.1\r\nHost: {host}\r\n{JSON}Transfer-Encoding: chunked\r\n\r\n".encode()
         opened = [await asyncio.open_connection(host, int(port)) for _ in range(4)]
         (reader, writer), *others = opened
-        writer.write(head + piece(64 * KIB + 1))
+        writer.write(head + encode_chunk(64 * KIB + 1))
         assert (await reader.readline()).startswith(b"HTTP/1.1 413")
         for _, each in others:
-            each.write(head + piece(60 * KIB))
+            each.write(head + encode_chunk(60 * KIB))
         waiting = [asyncio.create_task(each.readline()) for each, _ in others]
         done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         assert [task.result() for task in done] == [b"HTTP/1.1 429 Too Many Requests\r\n"]

@@ -1,4 +1,4 @@
-"""JSON Schemas that clients and servers bring: nothing is fetched for one, and none is larger than it may be."""
+"""JSON Schemas of clients and servers: nothing is fetched for one, and one over the limits is refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORKER = "schema_worker_program.py"
 
 
 @pytest.fixture
-def bird() -> Iterator[Canary]:
+def canary() -> Iterator[Canary]:
     with run_canary() as made:
         yield made
         assert made.connections == 0
@@ -43,7 +43,7 @@ ELSEWHERE: Mapping[str, Callable[[str], Schema]] = {
     "$schema of a definition": lambda url: {"$defs": {"a": {"$id": "urn:a", "$schema": url}}},
     "$ref": lambda url: {"$ref": url},
     "$ref of a property": lambda url: {"properties": {"a": {"$ref": url}}},
-    "$ref with a place": lambda url: {"properties": {"a": {"$ref": f"{url}#/$defs/a"}}},
+    "$ref with a fragment": lambda url: {"properties": {"a": {"$ref": f"{url}#/$defs/a"}}},
     "$ref from an $id": lambda url: {"$id": url, "properties": {"a": {"$ref": "other.json"}}},
     "$ref of draft 4": lambda url: {
         "$schema": "http://json-schema.org/draft-04/schema#",
@@ -65,7 +65,7 @@ TOO_LARGE: Mapping[str, Schema] = {
     "levels": _nested(MAX_SCHEMA_LEVELS),
 }
 LARGEST: Schema = {"type": "object", "enum": [0] * (MAX_SCHEMA_NODES - 3)}
-DOORS: Mapping[str, tuple[str, str, Callable[[Schema], Schema]]] = {
+LOCATIONS: Mapping[str, tuple[str, str, Callable[[Schema], Schema]]] = {
     "function": (
         "/v1/responses",
         "tools[1].parameters",
@@ -137,44 +137,44 @@ DOORS: Mapping[str, tuple[str, str, Callable[[Schema], Schema]]] = {
 """Where a request may have a schema: the path, the name of the parameter, and the body around it."""
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("location", LOCATIONS)
 @async_test(SECONDS)
-async def test_a_request_with_a_schema_that_is_elsewhere_or_too_large_is_refused_by_name(
-    tmp_path: Path, bird: Canary, door: str
+async def test_a_request_with_an_external_or_too_large_schema_is_refused_by_name(
+    tmp_path: Path, canary: Canary, location: str
 ) -> None:
-    path, param, body = DOORS[door]
-    async with run_gateway(tmp_path) as stand:
+    path, param, body = LOCATIONS[location]
+    async with run_gateway(tmp_path) as gateway:
         for form, elsewhere in ELSEWHERE.items():
-            error = await _refused(stand, path, body(elsewhere(bird.url)))
+            error = await _refused(gateway, path, body(elsewhere(canary.url)))
             assert (error["param"], error["code"]) == (param, "invalid_json_schema")
-            named = "other.json" if "other.json" in str(elsewhere("")) else "file:///" if "file" in form else bird.url
+            named = "other.json" if "other.json" in str(elsewhere("")) else "file:///" if "file" in form else canary.url
             assert named in error["message"]
         for schema in TOO_LARGE.values():
-            error = await _refused(stand, path, body(schema))
+            error = await _refused(gateway, path, body(schema))
             assert (error["param"], error["code"]) == (param, "schema_above_max_size")
-        assert not stand.model_requests
+        assert not gateway.model_requests
 
 
 @async_test(SECONDS)
-async def test_a_message_of_a_websocket_is_held_to_the_same(tmp_path: Path, bird: Canary) -> None:
-    _, param, body = DOORS["function"]
-    async with run_gateway(tmp_path) as stand, (await stand.http_client()).ws_connect("/v1/responses") as socket:
-        for schema in ({"$schema": bird.url}, TOO_LARGE["properties"]):
+async def test_a_schema_in_a_websocket_message_has_the_same_limits(tmp_path: Path, canary: Canary) -> None:
+    _, param, body = LOCATIONS["function"]
+    async with run_gateway(tmp_path) as gateway, (await gateway.http_client()).ws_connect("/v1/responses") as socket:
+        for schema in ({"$schema": canary.url}, TOO_LARGE["properties"]):
             await socket.send_json({"type": "response.create", "model": MODEL, **body(schema)})
-            said = await socket.receive_json()
-            assert (said["type"], said["error"]["param"]) == ("error", param)
-        assert not stand.model_requests
+            answer = await socket.receive_json()
+            assert (answer["type"], answer["error"]["param"]) == ("error", param)
+        assert not gateway.model_requests
 
 
 @async_test(SECONDS)
 async def test_all_schemas_of_a_request_have_a_limit_together(tmp_path: Path) -> None:
     fit = MAX_REQUEST_SCHEMA_NODES // MAX_SCHEMA_NODES
     tools = [{"type": "function", "name": f"f{each}", "parameters": LARGEST} for each in range(fit + 1)]
-    async with run_gateway(tmp_path, ScriptedModel(say("Well."))) as stand:
-        error = await _refused(stand, "/v1/responses", {"input": "hi", "tools": tools})
+    async with run_gateway(tmp_path, ScriptedModel(say("Well."))) as gateway:
+        error = await _refused(gateway, "/v1/responses", {"input": "hi", "tools": tools})
         assert (error["param"], error["code"]) == (f"tools[{fit}].parameters", "schema_above_max_size")
         body = {"model": MODEL, "input": "hi", "tools": tools[:fit]}
-        assert (await stand.send("POST", "/v1/responses", body))[0] == 200
+        assert (await gateway.send("POST", "/v1/responses", body))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -191,18 +191,18 @@ async def test_all_schemas_of_a_request_have_a_limit_together(tmp_path: Path) ->
     ids=["draft 7", "2020-12", "own id", "data", "properties", "large", "nonsense"],
 )
 @async_test(SECONDS)
-async def test_a_schema_that_has_all_that_it_needs_is_offered(tmp_path: Path, schema: Schema) -> None:
+async def test_a_self_contained_schema_is_offered_to_the_model(tmp_path: Path, schema: Schema) -> None:
     tool = {"type": "function", "name": "f", "parameters": {"type": "object", **schema}}
-    async with run_gateway(tmp_path, ScriptedModel(say("Well."))) as stand:
-        assert (await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "hi", "tools": [tool]}))[0] == 200
-        assert len(stand.model_requests[0]["tools"]) == 1
+    async with run_gateway(tmp_path, ScriptedModel(say("Well."))) as gateway:
+        assert (await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "hi", "tools": [tool]}))[0] == 200
+        assert len(gateway.model_requests[0]["tools"]) == 1
 
 
 @async_test(SECONDS)
-async def test_a_tool_of_a_server_whose_schema_is_elsewhere_or_too_large_is_dropped_by_name(
-    tmp_path: Path, bird: Canary, caplog: pytest.LogCaptureFixture
+async def test_a_tool_of_a_server_with_an_external_or_too_large_schema_is_dropped_by_name(
+    tmp_path: Path, canary: Canary, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bad = [elsewhere(bird.url) for elsewhere in ELSEWHERE.values()] + list(TOO_LARGE.values())
+    bad = [elsewhere(canary.url) for elsewhere in ELSEWHERE.values()] + list(TOO_LARGE.values())
     described = [
         {"name": f"bad_{index}", "inputSchema": {**schema, "type": "object"}} for index, schema in enumerate(bad)
     ]
@@ -213,15 +213,15 @@ async def test_a_tool_of_a_server_whose_schema_is_elsewhere_or_too_large_is_drop
     good = {"name": "good", "inputSchema": {"type": "object"}}
     async with DescribedServer(*described, *outputs, good).serve() as server:
         model = ScriptedModel(call("good"), say("Well."))
-        async with _gateway(tmp_path, model, server) as stand:
-            assert await _answer(stand) == "Well."
-            assert [each["function"]["name"] for each in stand.model_requests[0]["tools"]] == ["good"]
+        async with _gateway(tmp_path, model, server) as gateway:
+            assert await _answer(gateway) == "Well."
+            assert [each["function"]["name"] for each in gateway.model_requests[0]["tools"]] == ["good"]
     dropped = [record.getMessage() for record in caplog.records if "mcp.dropped" in record.getMessage()]
     assert len(dropped) == len(described) + len(outputs)
     for tool, message in zip([*described, *outputs], dropped, strict=True):
         assert f"name={tool['name']} " in message
         assert ("its outputSchema" if tool in outputs else "its inputSchema") in message
-    assert bird.url in dropped[0]
+    assert canary.url in dropped[0]
 
 
 @async_test(SECONDS)
@@ -231,23 +231,23 @@ async def test_all_schemas_of_a_server_have_a_limit_together(tmp_path: Path) -> 
     small = {"name": "small", "inputSchema": {"type": "object"}}
     async with (
         DescribedServer(small, *described).serve() as server,
-        _gateway(tmp_path, ScriptedModel(say("Well.")), server) as stand,
+        _gateway(tmp_path, ScriptedModel(say("Well.")), server) as gateway,
     ):
-        assert await _answer(stand) == "Well."
-        names = [each["function"]["name"] for each in stand.model_requests[0]["tools"]]
+        assert await _answer(gateway) == "Well."
+        names = [each["function"]["name"] for each in gateway.model_requests[0]["tools"]]
         assert names == ["small", *(f"t{index}" for index in range(fit - 1))]
 
 
 @async_test(SECONDS)
-async def test_what_a_server_promises_of_its_answers_is_not_fetched_either(tmp_path: Path, bird: Canary) -> None:
+async def test_an_external_output_schema_of_a_server_is_not_fetched(tmp_path: Path, canary: Canary) -> None:
     described: list[Schema] = [
-        {"name": f"t{index}", "inputSchema": {"type": "object"}, "outputSchema": {**elsewhere(bird.url)}}
+        {"name": f"t{index}", "inputSchema": {"type": "object"}, "outputSchema": {**elsewhere(canary.url)}}
         for index, elsewhere in enumerate(ELSEWHERE.values())
     ]
     async with DescribedServer(*described).serve() as server:
         model = ScriptedModel([call(each["name"]) for each in described], say("Well."))
-        async with _gateway(tmp_path, model, server) as stand:
-            assert await _answer(stand) == "Well."
+        async with _gateway(tmp_path, model, server) as gateway:
+            assert await _answer(gateway) == "Well."
         assert len(server.call_arguments) == len(described)
 
 
@@ -269,24 +269,24 @@ async def test_arguments_are_checked_against_costly_schemas_in_a_process_that_en
 ) -> None:
     async with DescribedServer({"name": "look", "inputSchema": PATTERN}).serve() as server:
         model = ScriptedModel(call("look", code="abc"), call("look", code="ABC"), say("Well."))
-        async with _gateway(tmp_path, model, server) as stand:
-            assert await _answer(stand) == "Well."
-            assert "The arguments do not fit the tool: code: " in stand.model_requests[1]["messages"][-1]["content"]
+        async with _gateway(tmp_path, model, server) as gateway:
+            assert await _answer(gateway) == "Well."
+            assert "The arguments do not fit the tool: code: " in gateway.model_requests[1]["messages"][-1]["content"]
             assert len(running_children(WORKER)) == 1
         assert server.call_arguments == [{"code": "ABC"}]
     assert not running_children(WORKER)
 
 
 @async_test(SECONDS)
-async def test_a_check_of_arguments_that_does_not_end_stops_no_call_and_is_not_tried_again(
+async def test_a_call_runs_unchecked_when_its_check_does_not_end_and_the_check_is_not_repeated(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     described = [{"name": "slow", "inputSchema": ENDLESS}, {"name": "look", "inputSchema": PATTERN}]
     async with DescribedServer(*described).serve() as server:
         calls = [call("slow", a=1), call("slow", a=2), [call("slow", a=3), call("look", code="abc")]]
-        async with _gateway(tmp_path, ScriptedModel(*calls, say("Well.")), server) as stand:
-            assert await _answer(stand) == "Well."
-            assert "do not fit the tool: code: " in stand.model_requests[3]["messages"][-1]["content"]
+        async with _gateway(tmp_path, ScriptedModel(*calls, say("Well.")), server) as gateway:
+            assert await _answer(gateway) == "Well."
+            assert "do not fit the tool: code: " in gateway.model_requests[3]["messages"][-1]["content"]
         assert server.call_arguments == [{"a": 1}, {"a": 2}, {"a": 3}]
     assert not running_children(WORKER)
     unchecked = [record.getMessage() for record in caplog.records if "arguments_unchecked" in record.getMessage()]
@@ -298,14 +298,14 @@ def _gateway(folder: Path, model: ScriptedModel, server: DescribedServer) -> Any
     return run_gateway(folder, model, mcp_servers=[described])
 
 
-async def _answer(stand: RunningGateway) -> str:
-    status, said = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "hi"})
-    assert status == 200, said
-    return str(said["output"][-1]["content"][0]["text"])
+async def _answer(gateway: RunningGateway) -> str:
+    status, answer = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "hi"})
+    assert status == 200, answer
+    return str(answer["output"][-1]["content"][0]["text"])
 
 
-async def _refused(stand: RunningGateway, path: str, body: Schema) -> dict[str, Any]:
-    status, said = await stand.send("POST", path, {"model": MODEL, **body})
-    assert status == 400, said
-    error: dict[str, Any] = said["error"]
+async def _refused(gateway: RunningGateway, path: str, body: Schema) -> dict[str, Any]:
+    status, answer = await gateway.send("POST", path, {"model": MODEL, **body})
+    assert status == 400, answer
+    error: dict[str, Any] = answer["error"]
     return error

@@ -1,4 +1,4 @@
-"""The operator's secrets and addresses stay the operator's, whatever a server repeats and however it fails."""
+"""Secrets and addresses of the operator reach no caller and no model, whatever a server repeats."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def _server(url: str, **more: Any) -> dict[str, Any]:
 DECLARED = {"type": "mcp", "server_label": "sums", "require_approval": "never"}
 
 
-@pytest.mark.parametrize("place", ["?key=${TOKEN}", "/${TOKEN}/mcp", "?a=b#${TOKEN}"])
+@pytest.mark.parametrize("suffix", ["?key=${TOKEN}", "/${TOKEN}/mcp", "?a=b#${TOKEN}"])
 @async_test(30)
-async def test_a_caller_of_a_server_that_is_down_sees_neither_its_url_nor_why_and_its_operator_sees_why(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, place: str
+async def test_the_cause_and_url_of_an_unreachable_server_are_for_the_operator_and_not_for_callers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, suffix: str
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="holodeck")
     model = ScriptedModel(say("Without."))
@@ -44,13 +44,13 @@ async def test_a_caller_of_a_server_that_is_down_sees_neither_its_url_nor_why_an
             keys=[CALLER],
             admins=[ADMIN],
             environ={"TOKEN": TOKEN},
-            mcp_servers=[_server(f"{server.url}{place}")],
-        ) as stand,
+            mcp_servers=[_server(f"{server.url}{suffix}")],
+        ) as gateway,
     ):
         body = {"model": MODEL, "input": "Hi", "tools": [DECLARED]}
-        _, answer = await stand.send("POST", "/v1/responses", body, key=CALLER)
+        _, answer = await gateway.send("POST", "/v1/responses", body, key=CALLER)
         assert answer["output"][0]["error"] == "Server 'sums' (connect): it cannot be reached."
-        _, listed = await stand.send("GET", "/v1/mcp/servers", key=ADMIN)
+        _, listed = await gateway.send("GET", "/v1/mcp/servers", key=ADMIN)
     assert "cannot be reached: Connection refused" in listed["data"][0]["last_error"]
     assert "http://127.0.0.1:" in listed["data"][0]["last_error"]
     assert "cannot be reached: Connection refused" in caplog.text
@@ -59,20 +59,25 @@ async def test_a_caller_of_a_server_that_is_down_sees_neither_its_url_nor_why_an
 
 
 @async_test(30)
-async def test_a_call_that_fails_on_its_way_tells_the_model_no_address_and_no_cause(
+async def test_the_output_of_a_call_that_fails_in_transit_has_no_address_and_no_cause(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="holodeck")
     model = ScriptedModel(call("echo", text="x"), say("It failed."))
-    async with FaultyMCPServer("dies-mid-call") as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
-        await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Hi"})
-        said = stand.model_requests[1]["messages"][-1]["content"]
-    assert said == ("Error: Server 'sums' (call): it cannot be reached. It is not known whether the call took effect.")
+    async with (
+        FaultyMCPServer("dies-mid-call") as server,
+        run_gateway(tmp_path, model, mcp={"sums": server}) as gateway,
+    ):
+        await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Hi"})
+        output = gateway.model_requests[1]["messages"][-1]["content"]
+    assert output == (
+        "Error: Server 'sums' (call): it cannot be reached. It is not known whether the call took effect."
+    )
     assert "mcp.failed server=sums tool=echo error=" in caplog.text
 
 
 class RepeatingServer:
-    """Says all that it was sent: in the descriptions of its tool, in results, in structured content, in errors."""
+    """Repeats all that it receives: in the descriptions of its tool, in results, in structured content, in errors."""
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[str]:
@@ -83,24 +88,28 @@ class RepeatingServer:
         message = await request.json()
         if "id" not in message:
             return web.Response(status=202)
-        heard = f"{request.query.get('key')} {request.headers.get('Authorization')} {request.headers.get('X-Tenant')}"
+        received = (
+            f"{request.query.get('key')} {request.headers.get('Authorization')} {request.headers.get('X-Tenant')}"
+        )
         # As PHP writes it, and as `ensure_ascii` does.
-        text = json.dumps({"jsonrpc": "2.0", "id": message["id"], **self._result(message, heard)}).replace("/", "\\/")
+        text = json.dumps({"jsonrpc": "2.0", "id": message["id"], **self._result(message, received)}).replace(
+            "/", "\\/"
+        )
         return web.Response(text=text, content_type="application/json")
 
-    def _result(self, message: Mapping[str, Any], heard: str) -> dict[str, Any]:
+    def _result(self, message: Mapping[str, Any], received: str) -> dict[str, Any]:
         match message["method"]:
             case "initialize":
                 about = {"name": "repeating", "version": "1"}
                 return {"result": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}}
             case "tools/list":
-                tool = {"name": "repeat", "description": f"Heard {heard}", "inputSchema": {"type": "object"}}
+                tool = {"name": "repeat", "description": f"Heard {received}", "inputSchema": {"type": "object"}}
                 return {"result": {"tools": [tool]}}
             case "tools/call" if message["params"]["arguments"].get("fail"):
-                return {"error": {"code": -32602, "message": f"Bad arguments: {heard}"}}
+                return {"error": {"code": -32602, "message": f"Bad arguments: {received}"}}
             case "tools/call":
-                blocks = [{"type": "text", "text": f"héard {heard}"}]
-                return {"result": {"content": blocks, "structuredContent": {"deep": [{heard: heard}]}}}
+                blocks = [{"type": "text", "text": f"héard {received}"}]
+                return {"result": {"content": blocks, "structuredContent": {"deep": [{received: received}]}}}
         return {"error": {"code": -32601, "message": "Method not found"}}
 
 
@@ -116,12 +125,12 @@ class RepeatingServer:
     ids=["header", "whole header", "auth", "url"],
 )
 @async_test(30)
-async def test_what_a_server_repeats_of_the_operators_credentials_reaches_neither_model_nor_caller(
+async def test_credentials_that_a_server_repeats_reach_neither_the_model_nor_the_caller(
     tmp_path: Path, credentials: dict[str, Any], arguments: dict[str, Any]
 ) -> None:
     query = credentials.get("query", "")
-    given = {key: value for key, value in credentials.items() if key != "query"}
-    headers = {**given.pop("headers", {}), "X-Tenant": "${TENANT}"}
+    settings = {key: value for key, value in credentials.items() if key != "query"}
+    headers = {**settings.pop("headers", {}), "X-Tenant": "${TENANT}"}
     value = quote(TOKEN, safe="") if query else TOKEN
     model = ScriptedModel(call("repeat", **arguments), say("Done."))
     async with (
@@ -130,13 +139,13 @@ async def test_what_a_server_repeats_of_the_operators_credentials_reaches_neithe
             tmp_path,
             model,
             environ={"TOKEN": value, "TENANT": "acme-corporation"},
-            mcp_servers=[_server(f"{url}{query}", headers=headers, **given)],
-        ) as stand,
+            mcp_servers=[_server(f"{url}{query}", headers=headers, **settings)],
+        ) as gateway,
     ):
-        _, answer = await stand.send(
+        _, answer = await gateway.send(
             "POST", "/v1/responses", {"model": MODEL, "input": "Hi", "tools": [DECLARED]}, key=ANY_KEY
         )
-    seen = json.dumps([answer, stand.model_requests])
-    assert "***" in stand.model_requests[1]["messages"][-1]["content"]
-    assert arguments or "acme-corporation" in stand.model_requests[1]["messages"][-1]["content"]
+    seen = json.dumps([answer, gateway.model_requests])
+    assert "***" in gateway.model_requests[1]["messages"][-1]["content"]
+    assert arguments or "acme-corporation" in gateway.model_requests[1]["messages"][-1]["content"]
     assert TOKEN not in seen

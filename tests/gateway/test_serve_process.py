@@ -1,4 +1,4 @@
-"""`holodeck serve` as an operator meets it: it refuses what is unsafe, ends in order, and says what went wrong."""
+"""`holodeck serve` as a process: unsafe settings are refused, shutdown is in order, errors say what is wrong."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from gateway.running_gateway import parse_events
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, read_pids, say, stand_in, wait
 
 NOWHERE = "http://127.0.0.1:9/v1"
-# The program of an operator: it takes over the limits, the mask and the signals of what starts it.
+# The installed program: it inherits the limits, the umask and the signal handling of its parent process.
 process_of = partial(gateway_process.run_gateway_process, program=HOLODECK)
 SECONDS = 90.0  # a process starts and ends in one, on a machine with nothing else to do
 
 
-async def until(check: Callable[[], Awaitable[bool]]) -> None:
-    """Ask again until it is so; the test's own limit ends it."""
+async def wait_until(check: Callable[[], Awaitable[bool]]) -> None:
+    """Poll until the check is true; the time limit of the test bounds it."""
     while not await check():  # noqa: ASYNC110 - what it waits for is in another process
         await asyncio.sleep(0.02)
 
@@ -39,33 +39,33 @@ def server(url: str) -> dict[str, Any]:
 
 @pytest.mark.proves("D-29")
 @async_test(SECONDS)
-async def test_without_keys_it_does_not_listen_beyond_this_machine(tmp_path: Path) -> None:
-    code, words = await wait_refused(write_gateway_file(tmp_path, NOWHERE, listen={"host": "0.0.0.0", "port": 0}))
+async def test_without_keys_the_gateway_listens_on_loopback_only(tmp_path: Path) -> None:
+    code, text = await wait_refused(write_gateway_file(tmp_path, NOWHERE, listen={"host": "0.0.0.0", "port": 0}))
     assert code == 2
-    assert "loopback only" in words
-    assert "holodeck keys create" in words
+    assert "loopback only" in text
+    assert "holodeck keys create" in text
 
 
 @async_test(SECONDS)
-async def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
+async def test_a_port_in_use_is_reported_without_a_traceback(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        code, words = await wait_refused(write_gateway_file(tmp_path, NOWHERE, listen={"port": port}))
+        code, text = await wait_refused(write_gateway_file(tmp_path, NOWHERE, listen={"port": port}))
     assert code == 2
-    assert f"Cannot listen on 127.0.0.1:{port}" in words
-    assert "listen.port" in words
-    assert "Traceback" not in words
+    assert f"Cannot listen on 127.0.0.1:{port}" in text
+    assert "listen.port" in text
+    assert "Traceback" not in text
 
 
 @async_test(SECONDS)
-async def test_a_host_that_is_not_this_machine_is_a_sentence(tmp_path: Path) -> None:
+async def test_a_host_of_another_machine_is_reported_with_the_setting_to_change(tmp_path: Path) -> None:
     keys = [{"name": "a", "hash": f"sha256:{'0' * 64}"}]
-    code, words = await wait_refused(
+    code, text = await wait_refused(
         write_gateway_file(tmp_path, NOWHERE, listen={"host": "192.0.2.1", "port": 0}, keys=keys)
     )
     assert code == 2
-    assert "Cannot listen on 192.0.2.1:0" in words
-    assert "Use another 'listen.host'" in words
+    assert "Cannot listen on 192.0.2.1:0" in text
+    assert "Use another 'listen.host'" in text
 
 
 async def first_line(answer: Any) -> bytes:
@@ -73,7 +73,7 @@ async def first_line(answer: Any) -> bytes:
 
 
 @async_test(SECONDS)
-async def test_told_to_stop_it_refuses_new_requests_and_finishes_a_running_stream(tmp_path: Path) -> None:
+async def test_during_shutdown_new_requests_are_refused_and_a_running_stream_is_finished(tmp_path: Path) -> None:
     go = asyncio.Event()
     model = ScriptedModel([say("first "), wait(go), say("last")])
     async with model.serve() as scripted:
@@ -88,7 +88,7 @@ async def test_told_to_stop_it_refuses_new_requests_and_finishes_a_running_strea
                     status, data, _ = await served.send("POST", "/v1/responses/input_tokens", b"{}")
                     return status == 503 and data["error"]["code"] == "shutting_down"
 
-                await until(is_refused)
+                await wait_until(is_refused)
                 assert (await served.send("GET", "/healthz"))[0] == 200, "it is alive"
                 assert (await served.send("GET", "/readyz"))[0] == 503, "but wants no more requests"
                 go.set()
@@ -100,9 +100,7 @@ async def test_told_to_stop_it_refuses_new_requests_and_finishes_a_running_strea
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @async_test(SECONDS)
-async def test_told_to_stop_as_soon_as_it_says_that_it_serves_it_ends_in_order(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+async def test_a_signal_right_after_the_start_ends_the_gateway_in_order(tmp_path: Path, number: signal.Signals) -> None:
     async with process_of(write_gateway_file(tmp_path, NOWHERE)) as served:
         served.stop(number)
         assert await served.wait_exit() == 0
@@ -110,7 +108,7 @@ async def test_told_to_stop_as_soon_as_it_says_that_it_serves_it_ends_in_order(
 
 
 @async_test(SECONDS)
-async def test_a_stream_that_outlasts_the_limit_ends_incomplete_and_no_child_stays(tmp_path: Path) -> None:
+async def test_a_stream_that_outlasts_the_drain_limit_ends_incomplete_and_no_child_remains(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     path = stand_in(tmp_path / "bin", FaultyMCPServer.command("hangs", pid_file=pids))
     stdio: dict[str, Any] = {
@@ -142,7 +140,7 @@ async def test_a_stream_that_outlasts_the_limit_ends_incomplete_and_no_child_sta
 
 
 @async_test(SECONDS)
-async def test_pages_and_names_that_were_not_invited_are_turned_away(tmp_path: Path) -> None:
+async def test_requests_from_unknown_origins_and_for_unknown_hosts_are_refused(tmp_path: Path) -> None:
     async with ScriptedModel(lambda _: say("hi")).serve() as scripted:
         file = write_gateway_file(tmp_path, scripted.url, cors_origins=["https://good.example"])
         async with process_of(file) as served:
@@ -169,15 +167,15 @@ async def test_pages_and_names_that_were_not_invited_are_turned_away(tmp_path: P
 
 
 @async_test(SECONDS)
-async def test_a_body_over_the_limit_is_refused_also_when_its_size_is_not_told(tmp_path: Path) -> None:
+async def test_a_body_over_the_limit_is_refused_with_and_without_a_content_length(tmp_path: Path) -> None:
     file = write_gateway_file(tmp_path, NOWHERE, limits={"body_bytes": 2048, "drain_seconds": 0})
     async with process_of(file) as served:
 
-        async def pieces() -> Any:
+        async def chunks() -> Any:
             for _ in range(8):
                 yield b"x" * 1024
 
-        for body in (b"x" * 8192, pieces()):
+        for body in (b"x" * 8192, chunks()):
             async with served.session.post(f"{served.url}/v1/responses", data=body) as answer:
                 assert answer.status == 413
                 assert "2048 bytes" in (await answer.json())["error"]["message"]
@@ -191,7 +189,7 @@ CLOSED = (
 
 
 @async_test(SECONDS)
-async def test_it_lives_without_standard_input_and_output(tmp_path: Path) -> None:
+async def test_the_gateway_runs_without_standard_input_and_output(tmp_path: Path) -> None:
     async with process_of(write_gateway_file(tmp_path, NOWHERE), program=("-c", CLOSED)) as served:
         for _ in range(3):
             assert (await served.send("GET", "/healthz", headers={"connection": "close"}))[0] == 200
@@ -206,7 +204,7 @@ NOHUP = (
 
 
 @async_test(SECONDS)
-async def test_under_nohup_a_closed_terminal_does_not_end_it(tmp_path: Path) -> None:
+async def test_under_nohup_a_closed_terminal_does_not_end_the_gateway(tmp_path: Path) -> None:
     async with process_of(write_gateway_file(tmp_path, NOWHERE), program=("-c", NOHUP)) as served:
         served.stop(signal.SIGHUP)
         assert (await served.send("GET", "/v1/models"))[0] == 200
@@ -216,7 +214,7 @@ async def test_under_nohup_a_closed_terminal_does_not_end_it(tmp_path: Path) -> 
 
 
 @async_test(SECONDS)
-async def test_it_may_open_as_many_files_as_its_limits_of_requests_need(tmp_path: Path) -> None:
+async def test_the_limit_of_open_files_is_raised_to_what_the_request_limits_need(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
     try:
@@ -228,13 +226,13 @@ async def test_it_may_open_as_many_files_as_its_limits_of_requests_need(tmp_path
 
 
 def modes_of_files(folder: Path) -> dict[str, int]:
-    """What others than the owner may do with each file of the storage."""
-    kept = [path for path in folder.glob("holodeck.db*") if path.is_file()]
-    return {path.name: path.stat().st_mode & 0o077 for path in kept}
+    """Permissions of group and others on each file of the storage."""
+    paths = [path for path in folder.glob("holodeck.db*") if path.is_file()]
+    return {path.name: path.stat().st_mode & 0o077 for path in paths}
 
 
 @async_test(SECONDS)
-async def test_what_callers_asked_and_were_told_is_for_no_other_user_of_the_machine(tmp_path: Path) -> None:
+async def test_storage_files_are_closed_to_other_users_of_the_machine(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         async with (
@@ -253,26 +251,26 @@ async def test_what_callers_asked_and_were_told_is_for_no_other_user_of_the_mach
 async def test_headers_without_an_end_are_refused(tmp_path: Path) -> None:
     async with process_of(write_gateway_file(tmp_path, NOWHERE)) as served:
         host, port = served.url.removeprefix("http://").split(":")
-        for said in (b"GET /" + b"x" * 70_000, b"GET / HTTP/1.1\r\nx: " + b"y" * 70_000):
+        for request in (b"GET /" + b"x" * 70_000, b"GET / HTTP/1.1\r\nx: " + b"y" * 70_000):
             reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(said)
+            writer.write(request)
             assert (await reader.readline()).startswith(b"HTTP/1.1 400")
             writer.close()
         assert (await served.send("GET", "/v1/models"))[0] == 200
 
 
 @async_test(SECONDS)
-async def test_clients_that_stop_talking_in_the_middle_of_a_request_are_shown_out(tmp_path: Path) -> None:
+async def test_a_client_that_stops_in_the_middle_of_a_request_is_disconnected(tmp_path: Path) -> None:
     async with ScriptedModel(lambda _: say("hi")).serve() as scripted:
         file = write_gateway_file(tmp_path, scripted.url, limits={"request_seconds": 0.3, "drain_seconds": 0})
         async with process_of(file) as served:
             host, port = served.url.removeprefix("http://").split(":")
-            asked = b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            head = b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             ended = []
-            for said in (b"", asked, asked + b"Content-Length: 100\r\n\r\n{"):
+            for sent in (b"", head, head + b"Content-Length: 100\r\n\r\n{"):
                 reader, writer = await asyncio.open_connection(host, int(port))
-                writer.write(said)
-                answer = await reader.readuntil(b"\r\n") if said.endswith(b"{") else await reader.read()
+                writer.write(sent)
+                answer = await reader.readuntil(b"\r\n") if sent.endswith(b"{") else await reader.read()
                 ended.append(answer)
                 writer.close()
             assert ended[:2] == [b"", b""]
@@ -281,7 +279,7 @@ async def test_clients_that_stop_talking_in_the_middle_of_a_request_are_shown_ou
 
 
 @async_test(SECONDS)
-async def test_too_many_requests_are_refused_at_once_with_when_to_come_back(tmp_path: Path) -> None:
+async def test_too_many_requests_are_refused_at_once_with_retry_after(tmp_path: Path) -> None:
     go = asyncio.Event()
     model = ScriptedModel([wait(go), say("done")], say("again"))
     async with model.serve() as scripted:
@@ -289,10 +287,10 @@ async def test_too_many_requests_are_refused_at_once_with_when_to_come_back(tmp_
         async with process_of(write_gateway_file(tmp_path, scripted.url, limits=limits)) as served:
             running = asyncio.create_task(served.create_response())
 
-            async def is_asked() -> bool:
+            async def is_called() -> bool:
                 return len(scripted.received) == 1
 
-            await until(is_asked)
+            await wait_until(is_called)
             status, data, headers = await served.create_response()
             assert (status, data["error"]["type"]) == (429, "too_many_requests")
             assert int(headers["retry-after"]) >= 1
@@ -307,12 +305,12 @@ async def test_too_many_requests_are_refused_at_once_with_when_to_come_back(tmp_
 
 
 @async_test(SECONDS)
-async def test_storage_that_cannot_be_used_is_a_503_and_the_gateway_lives(tmp_path: Path) -> None:
-    kept = tmp_path / "kept.db"
-    kept.write_text("a text where a database should be")
+async def test_unusable_storage_is_a_503_and_the_gateway_recovers(tmp_path: Path) -> None:
+    database = tmp_path / "responses.db"
+    database.write_text("a text where a database should be")
     async with ScriptedModel(lambda _: say("hi")).serve() as scripted:
         (tmp_path / "seal").write_text("a key that does not lie beside the database")
-        storage = {"url": "sqlite:///kept.db"}
+        storage = {"url": "sqlite:///responses.db"}
         file = write_gateway_file(tmp_path, scripted.url, storage=storage, seal_key_file="seal")
         async with process_of(file) as served:
             assert (await served.send("GET", "/readyz"))[0] == 503
@@ -320,14 +318,14 @@ async def test_storage_that_cannot_be_used_is_a_503_and_the_gateway_lives(tmp_pa
             status, data, _ = await served.create_response()
             assert (status, data["error"]["code"]) == (503, "storage_error")
             assert (await served.create_response(store=False))[0] == 200, "what is not stored needs no storage"
-            kept.unlink()
+            database.unlink()
             assert (await served.create_response())[0] == 200, "it recovers by itself"
             assert (await served.send("GET", "/readyz"))[0] == 200
 
 
 @pytest.mark.proves("D-31")
 @async_test(SECONDS)
-async def test_a_full_disk_fails_the_request_in_words_and_passes(tmp_path: Path) -> None:
+async def test_a_full_disk_fails_requests_with_storage_error_until_there_is_space(tmp_path: Path) -> None:
     async with FaultyMCPServer() as mcp, ScriptedModel(_with_tool_first).serve() as scripted:
         file = write_gateway_file(tmp_path, scripted.url, mcp_servers=[server(mcp.url)])
         async with process_of(file) as served:
@@ -342,7 +340,7 @@ async def test_a_full_disk_fails_the_request_in_words_and_passes(tmp_path: Path)
             assert (error["type"], error["code"]) == ("error", "storage_error")
             assert (last["type"], last["response"]["status"]) == ("response.failed", "failed")
             assert last["response"]["usage"]["total_tokens"] == 0
-            assert "response.completed" not in text, "what is not kept is not called complete"
+            assert "response.completed" not in text, "a response that is not stored is not completed"
             resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (most, most))
             assert (await served.create_response())[0] == 200
             assert "Traceback" not in "".join(served.stderr_lines)
@@ -350,7 +348,7 @@ async def test_a_full_disk_fails_the_request_in_words_and_passes(tmp_path: Path)
 
 @pytest.mark.proves("D-28")
 @async_test(SECONDS)
-async def test_a_background_response_is_stored_when_there_is_room_again(tmp_path: Path) -> None:
+async def test_a_background_response_is_stored_when_there_is_disk_space_again(tmp_path: Path) -> None:
     go = asyncio.Event()
     async with ScriptedModel([wait(go), say("at last")], say("again")).serve() as scripted:
         file = write_gateway_file(tmp_path, scripted.url)
@@ -366,12 +364,12 @@ async def test_a_background_response_is_stored_when_there_is_room_again(tmp_path
             async def is_stored() -> bool:
                 return bool((await served.send("GET", f"/v1/responses/{begun['id']}"))[1]["status"] == "completed")
 
-            await until(is_stored)
+            await wait_until(is_stored)
 
             async def is_over() -> bool:
-                return (await measured(served))["holodeck_in_flight"] == 0
+                return (await read_metrics(served))["holodeck_in_flight"] == 0
 
-            await until(is_over)
+            await wait_until(is_over)
             status, _, _ = await served.create_response(previous_response_id=begun["id"])
             assert status == 200
             _, text, _ = await served.send("GET", f"/v1/responses/{begun['id']}?stream=true")
@@ -387,7 +385,7 @@ def _with_tool_first(received: Any) -> Any:
 
 @pytest.mark.proves("D-29", "004:US1-3", "004:FR-017")
 @async_test(SECONDS)
-async def test_mcp_being_down_never_makes_it_unready(tmp_path: Path) -> None:
+async def test_an_mcp_server_that_is_down_does_not_make_the_gateway_unready(tmp_path: Path) -> None:
     async with FaultyMCPServer(down=True) as mcp, ScriptedModel(lambda _: say("hi")).serve() as scripted:
         file = write_gateway_file(tmp_path, scripted.url, mcp_servers=[server(mcp.url)])
         async with process_of(file) as served:
@@ -402,10 +400,10 @@ async def test_mcp_being_down_never_makes_it_unready(tmp_path: Path) -> None:
 @async_test(SECONDS)
 async def test_background_runs_of_a_killed_gateway_are_failed_with_the_reason(tmp_path: Path) -> None:
     never = asyncio.Event()
-    async with ScriptedModel(say("kept"), [wait(never)]).serve() as scripted:
+    async with ScriptedModel(say("stored"), [wait(never)]).serve() as scripted:
         file = write_gateway_file(tmp_path, scripted.url)
         async with process_of(file) as served:
-            _, kept, _ = await served.create_response()
+            _, completed, _ = await served.create_response()
             status, begun, _ = await served.create_response(background=True)
             assert (status, begun["status"]) == (200, "queued")
             served.stop(signal.SIGKILL)
@@ -417,7 +415,7 @@ async def test_background_runs_of_a_killed_gateway_are_failed_with_the_reason(tm
             assert found["usage"]["total_tokens"] == 0, "usage is always there"
             _, text, _ = await served.send("GET", f"/v1/responses/{begun['id']}?stream=true")
             assert "event: response.failed" in text
-            assert (await served.send("GET", f"/v1/responses/{kept['id']}"))[1]["status"] == "completed"
+            assert (await served.send("GET", f"/v1/responses/{completed['id']}"))[1]["status"] == "completed"
         never.set()
 
 
@@ -432,7 +430,7 @@ async def test_metrics_are_prometheus_text_and_count(tmp_path: Path) -> None:
             for text in ("use the tool", "plain"):
                 assert (await served.create_response(text))[0] == 200
             await served.send("GET", "/v1/responses/none")
-            samples = await measured(served)
+            samples = await read_metrics(served)
     posts = 'route="/v1/responses",method="POST",status="200"'
     assert samples[f"holodeck_requests_total{{{posts}}}"] == 2
     missing = 'route="/v1/responses/{id}",method="GET",status="404"'
@@ -444,8 +442,8 @@ async def test_metrics_are_prometheus_text_and_count(tmp_path: Path) -> None:
     assert samples['holodeck_mcp_server_state{server="tools",state="connected"}'] == 1
 
 
-async def measured(served: GatewayProcess) -> dict[str, float]:
-    """Every sample, after a check that each line is one, or says the type of those that follow."""
+async def read_metrics(served: GatewayProcess) -> dict[str, float]:
+    """Read every sample; each line must be a sample or the type of the samples that follow."""
     status, text, headers = await served.send("GET", "/metrics")
     assert (status, headers["content-type"]) == (200, "text/plain; version=0.0.4")
     samples: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Clients that others wrote, unchanged and in several versions, against `holodeck serve`."""
+"""Stock client packages, unchanged and in several versions, against `holodeck serve`."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ SECRET_WORDS = ("grapefruit", "pomegranate", "tamarind")
 SECONDS = 90.0
 
 
-async def _ask(stand: RunningGateway, **more: Any) -> dict[str, Any]:
-    session = await stand.http_client()
+async def _create_response(gateway: RunningGateway, **more: Any) -> dict[str, Any]:
+    session = await gateway.http_client()
     headers = {"traceparent": CALLER, "tracestate": "vendor=1"}
     body = orjson.dumps({"model": MODEL, "input": "grapefruit", **more})
     async with session.post("/v1/responses", data=body, headers=headers) as answer:
@@ -43,8 +43,8 @@ async def test_a_request_is_one_trace_from_the_client_to_the_mcp_server(tmp_path
     model = ScriptedModel([call("echo", text="pomegranate")], [say("tamarind"), spend(9, 4)])
     async with run_collector() as collector, FaultyMCPServer(era=era) as mcp:
         otel = {"endpoint": collector.url, "service_name": "front"}
-        async with run_gateway(tmp_path, model, mcp={"tools": mcp}, otel=otel) as stand:
-            await _ask(stand, stream=stream)
+        async with run_gateway(tmp_path, model, mcp={"tools": mcp}, otel=otel) as gateway:
+            await _create_response(gateway, stream=stream)
         meta = mcp.calls()[0].params["_meta"]
     request, agent = collector.span_named(ROUTE), collector.span_named(f"invoke_agent {MODEL}")
     tool, sent = collector.span_named("execute_tool echo"), collector.span_named("tools/call echo")
@@ -63,11 +63,11 @@ async def test_a_request_is_one_trace_from_the_client_to_the_mcp_server(tmp_path
 
 
 @async_test(SECONDS)
-async def test_spans_speak_the_words_of_the_conventions_and_hold_no_content(tmp_path: Path) -> None:
+async def test_spans_follow_the_semantic_conventions_and_hold_no_content(tmp_path: Path) -> None:
     model = ScriptedModel([call("echo", text="pomegranate"), spend(7, 2)], [say("tamarind"), spend(9, 4)])
     async with run_collector() as collector, FaultyMCPServer() as mcp:
-        async with run_gateway(tmp_path, model, mcp={"tools": mcp}, otel={"endpoint": collector.url}) as stand:
-            said = await _ask(stand, temperature=0.5, instructions="grapefruit")
+        async with run_gateway(tmp_path, model, mcp={"tools": mcp}, otel={"endpoint": collector.url}) as gateway:
+            response = await _create_response(gateway, temperature=0.5, instructions="grapefruit")
         port = int(mcp.url.split(":")[2].split("/")[0])
     request, agent = collector.span_named(ROUTE), collector.span_named(f"invoke_agent {MODEL}")
     tool, sent = collector.span_named("execute_tool echo"), collector.span_named("tools/call echo")
@@ -87,7 +87,7 @@ async def test_spans_speak_the_words_of_the_conventions_and_hold_no_content(tmp_
         ("gen_ai.provider.name", "openai_compatible"),
         ("gen_ai.usage.input_tokens", 16),
         ("gen_ai.usage.output_tokens", 6),
-        ("holodeck.response.id", said["id"]),
+        ("holodeck.response.id", response["id"]),
         ("holodeck.turns", 2),
     }
     for chat, reason in zip(chats, ("tool_call", "stop"), strict=True):
@@ -111,14 +111,14 @@ async def test_spans_speak_the_words_of_the_conventions_and_hold_no_content(tmp_
 
 
 @async_test(SECONDS)
-async def test_what_fails_is_marked_with_its_kind_and_not_with_its_words(tmp_path: Path) -> None:
+async def test_a_failed_span_has_the_kind_of_its_error_and_not_its_message(tmp_path: Path) -> None:
     turns = [call("fail", text="pomegranate"), call("tamarind", text="pomegranate")], status(404)
     async with (
         run_collector() as collector,
         FaultyMCPServer() as mcp,
-        run_gateway(tmp_path, ScriptedModel(*turns), mcp={"tools": mcp}, otel={"endpoint": collector.url}) as stand,
+        run_gateway(tmp_path, ScriptedModel(*turns), mcp={"tools": mcp}, otel={"endpoint": collector.url}) as gateway,
     ):
-        await _ask(stand)
+        await _create_response(gateway)
     kinds = {span.name: span.attributes.get("error.type") for span in collector.spans if span.is_error}
     assert kinds.pop("tools/call fail") == "tool_error"
     assert kinds.pop("execute_tool fail") == "tool_error"
@@ -136,10 +136,10 @@ async def test_a_background_run_stays_in_the_trace_of_its_request(tmp_path: Path
     async with (
         run_collector() as collector,
         FaultyMCPServer() as mcp,
-        run_gateway(tmp_path, model, mcp={"tools": mcp}, otel={"endpoint": collector.url}) as stand,
+        run_gateway(tmp_path, model, mcp={"tools": mcp}, otel={"endpoint": collector.url}) as gateway,
     ):
-        begun = await _ask(stand, background=True)
-        events = await stand.stream(f"/v1/responses/{begun['id']}?stream=true")
+        begun = await _create_response(gateway, background=True)
+        events = await gateway.stream(f"/v1/responses/{begun['id']}?stream=true")
         assert events[-1]["type"] == "response.completed"
     agent = collector.span_named(f"invoke_agent {MODEL}")
     assert (agent.trace, agent.parent) == (TRACE, collector.span_named(ROUTE).id)
@@ -147,12 +147,12 @@ async def test_a_background_run_stays_in_the_trace_of_its_request(tmp_path: Path
 
 
 @async_test(SECONDS)
-async def test_side_by_side_requests_do_not_mix_their_spans(tmp_path: Path) -> None:
-    model = ScriptedModel(lambda asked: say("Done.") if _has_result(asked) else call("echo", text="x"))
+async def test_concurrent_requests_do_not_mix_their_spans(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda request: say("Done.") if _has_result(request) else call("echo", text="x"))
     async with run_collector() as collector, FaultyMCPServer() as mcp:
-        async with run_gateway(tmp_path, model, mcp={"tools": mcp}, otel={"endpoint": collector.url}) as stand:
+        async with run_gateway(tmp_path, model, mcp={"tools": mcp}, otel={"endpoint": collector.url}) as gateway:
             body = {"model": MODEL, "input": "Go"}
-            await asyncio.gather(*(stand.send("POST", "/v1/responses", body) for _ in range(8)))
+            await asyncio.gather(*(gateway.send("POST", "/v1/responses", body) for _ in range(8)))
         sent = {received.params["_meta"]["traceparent"].split("-")[1] for received in mcp.calls()}
     traces = {span.trace for span in collector.spans}
     assert sent == traces
@@ -161,8 +161,8 @@ async def test_side_by_side_requests_do_not_mix_their_spans(tmp_path: Path) -> N
         assert len([span for span in collector.spans if span.trace == trace]) == 6
 
 
-def _has_result(asked: Any) -> bool:
-    return any(message.get("role") == "tool" for message in asked.json["messages"])
+def _has_result(request: Any) -> bool:
+    return any(message.get("role") == "tool" for message in request.json["messages"])
 
 
 @async_test(SECONDS)
@@ -171,33 +171,33 @@ async def test_keys_of_the_collector_are_references_and_are_sent(tmp_path: Path)
         otel = {"endpoint": collector.url, "headers": {"x-api-key": "${COLLECTOR_KEY}"}}
         async with run_gateway(
             tmp_path, ScriptedModel(say("Hi")), otel=otel, environ={"COLLECTOR_KEY": "sesame"}
-        ) as stand:
-            await _ask(stand)
+        ) as gateway:
+            await _create_response(gateway)
     assert {headers["x-api-key"] for headers in collector.headers} == {"sesame"}
 
 
 @async_test(SECONDS)
-async def test_an_unsampled_trace_is_not_exported_and_the_server_is_told_so(tmp_path: Path) -> None:
+async def test_an_unsampled_trace_is_not_exported_and_the_server_gets_an_unsampled_traceparent(tmp_path: Path) -> None:
     async with run_collector() as collector, FaultyMCPServer() as mcp:
         otel = {"endpoint": collector.url, "sample_ratio": 0}
         model = ScriptedModel([call("echo", text="x")], say("Hi"))
-        async with run_gateway(tmp_path, model, mcp={"tools": mcp}, otel=otel) as stand:
-            await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"})
+        async with run_gateway(tmp_path, model, mcp={"tools": mcp}, otel=otel) as gateway:
+            await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"})
         flags = mcp.calls()[0].params["_meta"]["traceparent"].split("-")[3]
-        assert int(flags, 16) & 1 == 0  # the server is told not to keep it either
+        assert int(flags, 16) & 1 == 0  # the server is not to sample it either
     assert not collector.spans
 
 
 @async_test(SECONDS)
 async def test_without_configuration_nothing_is_traced_or_passed_on(tmp_path: Path) -> None:
     model = ScriptedModel([call("echo", text="x")], say("Hi"))
-    async with FaultyMCPServer() as mcp, run_gateway(tmp_path, model, mcp={"tools": mcp}) as stand:
-        await _ask(stand)
+    async with FaultyMCPServer() as mcp, run_gateway(tmp_path, model, mcp={"tools": mcp}) as gateway:
+        await _create_response(gateway)
         assert "traceparent" not in mcp.calls()[0].params["_meta"]
 
 
 @async_test(SECONDS)
-async def test_the_standard_variables_are_enough(tmp_path: Path) -> None:
+async def test_the_standard_otel_variables_enable_tracing(tmp_path: Path) -> None:
     async with run_collector() as collector, ScriptedModel(say("Hi")).serve() as scripted:
         environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_SERVICE_NAME": "named-by-variable"}
         async with run_gateway_process(write_gateway_file(tmp_path, scripted.url), environ=environ) as served:
@@ -208,7 +208,7 @@ async def test_the_standard_variables_are_enough(tmp_path: Path) -> None:
 
 
 @async_test(SECONDS)
-async def test_a_collector_that_is_away_harms_no_request_and_no_end(tmp_path: Path) -> None:
+async def test_an_unreachable_collector_affects_neither_requests_nor_the_shutdown(tmp_path: Path) -> None:
     async with ScriptedModel(say("Hi")).serve() as scripted:
         file = write_gateway_file(tmp_path, scripted.url, otel={"endpoint": "http://127.0.0.1:9"})
         async with run_gateway_process(file) as served:
@@ -221,8 +221,8 @@ async def test_a_collector_that_is_away_harms_no_request_and_no_end(tmp_path: Pa
 async def test_a_websocket_has_its_runs_in_one_trace(tmp_path: Path) -> None:
     async with run_collector() as collector:
         model = ScriptedModel(say("One."), say("Two."))
-        async with run_gateway(tmp_path, model, otel={"endpoint": collector.url}) as stand:
-            session = await stand.http_client()
+        async with run_gateway(tmp_path, model, otel={"endpoint": collector.url}) as gateway:
+            session = await gateway.http_client()
             async with session.ws_connect("/v1/responses", headers={"traceparent": CALLER}) as socket:
                 for _ in range(2):
                     await socket.send_json({"type": "response.create", "model": MODEL, "input": "Go"})
@@ -250,14 +250,14 @@ sys.meta_path.insert(0, Missing())
 
 
 @async_test(SECONDS)
-async def test_a_file_that_asks_for_traces_needs_the_extra_and_says_how_to_get_it(tmp_path: Path) -> None:
+async def test_a_file_that_configures_tracing_without_the_extra_is_refused_with_the_fix(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(_WITHOUT_IT)
     environ = {"PYTHONPATH": str(tmp_path)}
     file = write_gateway_file(tmp_path, "http://127.0.0.1:9/v1", otel={"endpoint": "http://127.0.0.1:9"})
     for command in ("serve", "validate"):
-        code, words = await wait_refused(file, command=command, environ=environ)
+        code, text = await wait_refused(file, command=command, environ=environ)
         assert code == 2
-        assert "[otel]'" in words
+        assert "[otel]'" in text
     wished = environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
     async with run_gateway_process(write_gateway_file(tmp_path, "http://127.0.0.1:9/v1"), environ=wished) as served:
         assert (await served.send("GET", "/v1/models"))[0] == 200
@@ -266,7 +266,7 @@ async def test_a_file_that_asks_for_traces_needs_the_extra_and_says_how_to_get_i
     assert any("otel.not_installed" in line for line in served.stderr_lines)
 
 
-def test_a_key_of_the_collector_must_not_stand_in_the_file(tmp_path: Path) -> None:
+def test_a_collector_key_in_the_file_is_refused(tmp_path: Path) -> None:
     file = write_gateway_file(
         tmp_path, "http://127.0.0.1:9/v1", otel={"endpoint": "x", "headers": {"api-key": "sesame"}}
     )
