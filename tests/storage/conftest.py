@@ -8,7 +8,7 @@ from storage.postgres_server import PostgresServer
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest) -> str:
-    """Where to keep things: each test that takes it runs once for every kind of storage."""
+    """URL of a new storage: each test that takes it runs once for every kind of storage."""
     if request.param == "sqlite":
         return "sqlite:///kept.db"
     server: PostgresServer = request.getfixturevalue("postgres")

@@ -55,12 +55,12 @@ class PostgresServer:
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, **self._as_user(output=False))
         self._guard = _stop_when_we_die(self._process.pid)
         assert self._process.stderr is not None
-        said = []
+        output = []
         for line in self._process.stderr:
-            said.append(line)
+            output.append(line)
             if _READY in line:
                 return
-        raise AssertionError(b"".join(said).decode())
+        raise AssertionError(b"".join(output).decode())
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop it in order (SIGINT), or as a crash does (SIGQUIT)."""

@@ -1,4 +1,4 @@
-"""A network between a gateway and its database that can go silent: nothing arrives any more, and nobody is told."""
+"""A network between a gateway and its database that can go silent: bytes stop arriving, and connections stay open."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SilenceableNetwork:
         self.connection_made = asyncio.Event()
         """Set with each new connection."""
         self.hidden_ends: asyncio.Queue[None] = asyncio.Queue()
-        """One for each connection that the server has ended and whose client still sees it open."""
+        """One for each connection that the server has ended and that its client still sees as open."""
         self.sent_bytes: list[bytearray] = []
         """What each connection sent to the server."""
 
@@ -27,7 +27,7 @@ class SilenceableNetwork:
         self.connection_made.clear()
 
     def hide_ends(self) -> None:
-        """The last words of the server arrive, and the end of the connection after them does not."""
+        """The last bytes of the server arrive, and the end of the connection after them does not."""
         for link in self._links:
             link.hidden_ends = self.hidden_ends
 
@@ -37,7 +37,7 @@ class SilenceableNetwork:
         self.go_silent()
 
     def close_silent_links(self) -> None:
-        """Both ends learn at last that nobody is at the other one."""
+        """Close the silent connections, so that both ends see them end."""
         for link in self._links:
             if link.is_silent:
                 link.close()

@@ -1,4 +1,4 @@
-"""An approval is used once, whoever sends it again: a person who clicks twice, an SDK that repeats, another gateway."""
+"""An approval is used once, also when a user clicks twice, an SDK retries or another gateway receives it."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def yes(response: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"type": "mcp_approval_response", "approval_request_id": request_id, "approve": True, **more}
 
 
-def body(given: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-    return {"model": MODEL, "input": given, "tools": [DECLARED], **more}
+def body(items: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    return {"model": MODEL, "input": items, "tools": [DECLARED], **more}
 
 
-async def refused(stand: RunningGateway, asked: dict[str, Any]) -> dict[str, Any]:
+async def refused(gateway: RunningGateway, request: dict[str, Any]) -> dict[str, Any]:
     """The error of a request that is refused, in a way that no SDK repeats by itself."""
-    code, answer = await stand.send("POST", "/v1/responses", asked)
+    code, answer = await gateway.send("POST", "/v1/responses", request)
     assert code == 400, answer
     return dict(answer["error"])
 
@@ -74,23 +74,23 @@ async def test_an_approval_that_is_sent_twice_runs_its_call_once(tmp_path: Path,
     model = ScriptedModel(call("add", a=1, b=2), say("3."), say("Bye."), say("Never mind."))
     async with FaultyMCPServer() as server, gateways(tmp_path, url, model, server) as (one, two):
         first = await create_response(one, [GO], DECLARED, store=store)
-        given = [yes(first)] if store else [GO, *first["output"], yes(first)]
-        approved = body(given, store=store, **({"previous_response_id": first["id"]} if store else {}))
+        items = [yes(first)] if store else [GO, *first["output"], yes(first)]
+        approved = body(items, store=store, **({"previous_response_id": first["id"]} if store else {}))
         second = await create_response(
-            one, given, DECLARED, **{key: approved[key] for key in approved if key != "input"}
+            one, items, DECLARED, **{key: approved[key] for key in approved if key != "input"}
         )
-        for stand in (one, two):
-            error = await refused(stand, approved)
+        for gateway in (one, two):
+            error = await refused(gateway, approved)
             assert error["code"] == USED
-            assert second["id"] in error["message"], "it says where the call has gone"
-        assert error["param"] == f"input[{len(given) - 1}].approval_request_id"
-        no = {**approved, "input": [*given[:-1], yes(first, approve=False)]}
-        assert (await refused(two, no))["code"] == USED, "it was run, and nobody is told that it was not"
+            assert second["id"] in error["message"], "it names the response that ran the call"
+        assert error["param"] == f"input[{len(items) - 1}].approval_request_id"
+        no = {**approved, "input": [*items[:-1], yes(first, approve=False)]}
+        assert (await refused(two, no))["code"] == USED, "the call was run, so it can no longer be refused"
         assert len(server.calls("add")) == 1
         if store:
             await create_response(two, "Go on", DECLARED, previous_response_id=first["id"])
             assert last_model_messages(two)[-2:] == [("add", "3"), "Go on"], (
-                "it may be forked all the same, and what came is known"
+                "the response may still be forked, and the fork has the output"
             )
             await create_response(two, "Go on", DECLARED, previous_response_id=second["id"])
         assert len(server.calls("add")) == 1
@@ -99,7 +99,7 @@ async def test_an_approval_that_is_sent_twice_runs_its_call_once(tmp_path: Path,
 @pytest.mark.proves("D-16", "D-26", "D-32")
 @pytest.mark.parametrize("stream", [True, False])
 @async_test(60)
-async def test_of_approvals_that_come_at_the_same_moment_one_is_used(tmp_path: Path, url: str, stream: bool) -> None:
+async def test_of_concurrent_approvals_one_is_used(tmp_path: Path, url: str, stream: bool) -> None:
     go = asyncio.Event()
     model = ScriptedModel(call("add", a=1, b=2), [wait(go), say("3.")])
     async with FaultyMCPServer() as server, gateways(tmp_path, url, model, server) as both:
@@ -135,7 +135,7 @@ async def test_an_approval_in_a_conversation_is_not_used_again_outside_of_it(tmp
 
 @pytest.mark.proves("D-16", "D-26")
 @async_test(60)
-async def test_an_approval_is_there_again_when_its_call_did_not_begin(tmp_path: Path, url: str) -> None:
+async def test_an_approval_can_be_used_again_when_its_call_did_not_begin(tmp_path: Path, url: str) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("It is down."), say("3."))
     server = FaultyMCPServer()
     async with server, gateways(tmp_path, url, model, server) as (one, two):
@@ -178,9 +178,9 @@ async def test_a_call_that_waited_for_the_client_runs_once_however_often_the_cli
     model = ScriptedModel(MIXED_CALLS, say("Noon."), say("Noon again."))
     async with FaultyMCPServer() as server, gateways(tmp_path, url, model, server) as both:
         first = await create_response(both[0], [GO])
-        for stand in both:
-            await create_response(stand, [answer_get_time(first)], previous_response_id=first["id"])
-            assert last_model_messages(stand) == ["Go", ["add", "get_time"], ("add", "3"), ("get_time", "noon")]
+        for gateway in both:
+            await create_response(gateway, [answer_get_time(first)], previous_response_id=first["id"])
+            assert last_model_messages(gateway) == ["Go", ["add", "get_time"], ("add", "3"), ("get_time", "noon")]
         assert len(server.calls("add")) == 1
 
 
@@ -232,7 +232,7 @@ async def _ask_by_socket(gateway: RunningGateway, message: dict[str, Any]) -> An
 @pytest.mark.proves("D-16", "D-26")
 @pytest.mark.parametrize("door", ["json", "stream", "websocket"])
 @async_test(60)
-async def test_an_approval_is_there_again_when_its_client_left_before_the_call(
+async def test_an_approval_can_be_used_again_when_its_client_disconnected_before_the_call(
     tmp_path: Path, url: str, door: str
 ) -> None:
     storage = storage_config(tmp_path, url)
@@ -248,7 +248,7 @@ async def test_an_approval_is_there_again_when_its_client_left_before_the_call(
             leaving = asyncio.create_task(
                 _ask_by_socket(two, approved) if door == "websocket" else two.send("POST", "/v1/responses", approved)
             )
-            while len(server.requests) == known:  # noqa: ASYNC110 - it hears of a request, and answers none
+            while len(server.requests) == known:  # noqa: ASYNC110 - it receives a request, and answers none
                 await asyncio.sleep(0.01)
             leaving.cancel()
             with suppress(asyncio.CancelledError):

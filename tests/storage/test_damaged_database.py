@@ -42,7 +42,7 @@ RESPONSES = [response(number) for number in range(60)]
 
 @contextmanager
 def file_of(path: Path) -> Iterator[bytearray]:
-    """The bytes of a database that nobody has open, to be changed."""
+    """The bytes of a closed database file; changes to them are written back."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     data = bytearray(path.read_bytes())
@@ -97,31 +97,31 @@ async def test_what_is_read_from_a_damaged_file_is_right_or_an_error_and_the_sto
                 await store.save(response(-1))
         failures += bool(failed)
         await store.close()
-        for left in path.parent.glob("kept.db-*"):
-            left.unlink()
+        for journal in path.parent.glob("kept.db-*"):
+            journal.unlink()
     assert failures, "some of it hits what is read"
 
 
 @pytest.mark.proves("D-32")
 @pytest.mark.parametrize("index", ["sqlite_autoindex_responses_1", "sqlite_autoindex_conversations_1"])
 @async_test(60)
-async def test_what_a_damaged_index_does_not_find_is_not_told_as_missing(tmp_path: Path, index: str) -> None:
+async def test_a_row_that_a_damaged_index_does_not_find_is_not_reported_as_missing(tmp_path: Path, index: str) -> None:
     path, storage = tmp_path / "kept.db", {"url": "sqlite:///kept.db"}
     body = {"model": MODEL, "input": "Hello"}
-    async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), storage=storage) as stand:
-        stored = [(await stand.send("POST", "/v1/responses", body))[1]["id"] for _ in range(3)]
-        talks = [(await stand.send("POST", "/v1/conversations", {}))[1]["id"] for _ in range(3)]
-    paths = [f"/v1/responses/{each}" for each in stored] + [f"/v1/conversations/{each}" for each in talks]
+    async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), storage=storage) as gateway:
+        stored = [(await gateway.send("POST", "/v1/responses", body))[1]["id"] for _ in range(3)]
+        conversations = [(await gateway.send("POST", "/v1/conversations", {}))[1]["id"] for _ in range(3)]
+    paths = [f"/v1/responses/{each}" for each in stored] + [f"/v1/conversations/{each}" for each in conversations]
     (page,) = pages_of(path, index)
     with file_of(path) as data:  # no cell is in it any more, which is what an empty table looks like
         data[page * PAGE + 3 : page * PAGE + 5] = bytes(2)
-    async with run_gateway(tmp_path, ScriptedModel(), storage=storage) as stand:
-        answers = [await stand.send("GET", each) for each in paths]
+    async with run_gateway(tmp_path, ScriptedModel(), storage=storage) as gateway:
+        answers = [await gateway.send("GET", each) for each in paths]
         assert {status for status, _ in answers} == {200, 503}
-        assert {said["error"]["code"] for status, said in answers if status == 503} == {"storage_error"}
-        assert (await stand.send("GET", "/readyz"))[0] == 503
-        assert (await stand.send("POST", "/v1/responses", body))[0] == 503
-        assert not stand.model_requests
-    async with run_gateway(tmp_path, storage={"url": "sqlite:///whole.db"}) as stand:
-        assert (await stand.send("GET", paths[0]))[0] == 404
-        assert (await stand.send("GET", "/readyz"))[0] == 200
+        assert {answer["error"]["code"] for status, answer in answers if status == 503} == {"storage_error"}
+        assert (await gateway.send("GET", "/readyz"))[0] == 503
+        assert (await gateway.send("POST", "/v1/responses", body))[0] == 503
+        assert not gateway.model_requests
+    async with run_gateway(tmp_path, storage={"url": "sqlite:///whole.db"}) as gateway:
+        assert (await gateway.send("GET", paths[0]))[0] == 404
+        assert (await gateway.send("GET", "/readyz"))[0] == 200

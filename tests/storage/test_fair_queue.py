@@ -1,4 +1,4 @@
-"""An owner has only so many responses in the making, whoever lets them in, and owners take turns."""
+"""The quota of unfinished responses holds over all gateways, and queue positions alternate between owners."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ async def opened(stack: AsyncExitStack, folder: Path, url: str, count: int) -> l
 
 @pytest.mark.proves("D-28", "D-29")
 @async_test(SECONDS)
-async def test_of_many_that_come_at_once_to_several_gateways_the_allowed_number_is_kept(
-    tmp_path: Path, url: str
-) -> None:
+async def test_concurrent_responses_on_several_gateways_stay_within_the_quota(tmp_path: Path, url: str) -> None:
     async with AsyncExitStack() as stack:
         stores = await opened(stack, tmp_path, url, 3)
         asking = [
@@ -59,7 +57,7 @@ async def test_only_unfinished_responses_count_against_the_quota_and_each_counts
         assert await store.insert_within_quota(queued("a"), quota=1, is_durable=True) == 1
         assert await store.insert_within_quota(queued("a"), quota=1, is_durable=True) == 1
         assert await store.insert_within_quota(queued("b"), quota=1, is_durable=True) is None
-        assert [await store.count_unfinished(owner) for owner in (queued("a").owner, "somebody else")] == [1, 0]
+        assert [await store.count_unfinished(owner) for owner in (queued("a").owner, "another owner")] == [1, 0]
         assert await store.get("b", "alice") is None
         await store.finish(replace(queued("a"), status="completed"))
         assert await store.insert_within_quota(queued("b"), quota=1, is_durable=False) == 1
@@ -78,9 +76,10 @@ async def test_queue_positions_are_fair_between_callers(tmp_path: Path, url: str
         assert await turn("b0", "bob") == 1
         for response_id in ("a0", "b0", "a1"):
             await store.append_events(response_id, 0, [b"0"], status="in_progress")
-        assert await turn("c0", "carol") == 3  # with those that come next: nobody has saved up turns, nor lost any
+        # Beside the next of the others: idle callers gain no positions and lose none.
+        assert await turn("c0", "carol") == 3
         assert [await turn("b1", "bob"), await turn("b2", "bob")] == [3, 4]
-        # What does not wait has no turn, so nobody comes after it.
+        # A response that is not queued has no position, so none is counted from it.
         assert await turn("d0", "dave", is_durable=False) is not None
         await store.append_events("d0", 0, [b"0"], status="in_progress")
         assert await turn("d1", "dave") == 3
@@ -103,7 +102,7 @@ async def test_a_caller_waiting_for_the_quota_lock_does_not_use_up_the_connectio
             for number in range(2 * POSTGRES_CONNECTIONS)
         ]
         stuck = "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND classid = $1"
-        while not await other.fetchval(stuck, QUOTA_LOCKS):  # noqa: ASYNC110 - the server tells nobody
+        while not await other.fetchval(stuck, QUOTA_LOCKS):  # noqa: ASYNC110 - the server has no event for it
             await asyncio.sleep(0)
         assert await store.insert_within_quota(queued("b", "bob"), quota=MOST, is_durable=True) == 1
         assert not any(task.done() for task in entering)

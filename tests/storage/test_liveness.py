@@ -52,7 +52,7 @@ asyncio.run(main())
 
 @contextmanager
 def running(code: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Another process that is there, and the number it says it has."""
+    """Another live process, and the number that it prints."""
     command = [sys.executable, "-c", code, *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -81,7 +81,7 @@ async def opened(folder: Path, url: str) -> AsyncIterator[ResponseStore]:
 
 
 @pytest.mark.parametrize("how", ["closed", "killed"])
-def test_a_process_is_there_until_it_ends(tmp_path: Path, how: str) -> None:
+def test_a_process_is_alive_until_it_ends(tmp_path: Path, how: str) -> None:
     presence = FileLiveness(tmp_path / "alive")
     assert not presence.is_alive(presence.number), "not before it begins"
     with running(STAYING, str(tmp_path / "alive")) as (process, number):
@@ -109,8 +109,8 @@ def test_files_of_dead_processes_are_removed_and_those_of_living_ones_stay(tmp_p
     assert [file.name for file in tmp_path.iterdir()] == ["door"]
 
 
-def test_many_that_come_at_once_all_stay(tmp_path: Path) -> None:
-    """Nobody clears away a file that its owner was about to lock."""
+def test_processes_that_register_at_once_all_stay_registered(tmp_path: Path) -> None:
+    """A file that its process is about to lock is not removed by another process."""
     many = [FileLiveness(tmp_path) for _ in range(100)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(FileLiveness.start, many))
@@ -139,7 +139,7 @@ async def test_the_run_of_a_gateway_that_died_is_an_orphan_with_all_that_it_wrot
             assert await store.find_orphans() == {}
             assert await store.read_orphans() == []
             await asyncio.to_thread(ended, process, how)
-        while not (lost := await store.find_orphans()):  # noqa: ASYNC110 - PostgreSQL sees in a moment that it has gone
+        while not (lost := await store.find_orphans()):  # noqa: ASYNC110 - PostgreSQL soon sees its end
             await asyncio.sleep(0.02)
         assert lost == {"r": number}
         assert [record.id for record in await store.read_orphans()] == ["r"]
@@ -157,7 +157,7 @@ async def test_a_file_is_the_same_file_by_whatever_path(tmp_path: Path) -> None:
 
 
 @async_test(SECONDS)
-async def test_a_place_where_nobody_can_be_present_is_said_in_words(tmp_path: Path) -> None:
+async def test_a_folder_where_no_process_can_register_is_reported_as_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "kept.db.alive").write_text("a file where a folder should be")
     async with opened(tmp_path, "sqlite:///kept.db") as store:
         with pytest.raises(StorageError, match="cannot be used"):

@@ -14,7 +14,7 @@ from async_tests import async_test
 from holodeck.storage.base import Conversation, ConversationItem, StoredResponse
 from holodeck.storage.factory import open_store
 
-# As they were, word for word: the statements in the product may be wrong, these are what stands in people's files.
+# Literal copies: the statements of the product may change by mistake, these are what existing databases have.
 OLD = """
 CREATE TABLE responses (
     id TEXT PRIMARY KEY, owner TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, status TEXT NOT NULL,
@@ -73,7 +73,7 @@ async def made_by_the_second_step(folder: Path, url: str) -> None:
 
 @pytest.mark.proves("D-28")
 @async_test(30)
-async def test_what_an_older_version_kept_is_there_and_grows(tmp_path: Path, url: str) -> None:
+async def test_a_database_of_an_older_version_is_read_and_extended(tmp_path: Path, url: str) -> None:
     await made_by_the_second_step(tmp_path, url)
     stores = [open_store(url, folder=tmp_path) for _ in range(3)]
     try:

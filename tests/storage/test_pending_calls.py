@@ -1,4 +1,4 @@
-"""Calls that wait in a conversation outlive the gateway, and of all gateways that share it one goes on with them."""
+"""Pending calls of a conversation outlive the gateway, and only one of the gateways that share it continues them."""
 
 from __future__ import annotations
 
@@ -45,15 +45,18 @@ async def test_pending_calls_can_be_continued_after_a_restart(tmp_path: Path, ur
     storage, tools = storage_config(tmp_path, url), (GET_TIME, APPROVAL_SERVER)
     async with FaultyMCPServer() as server:
         one = ScriptedModel([call("echo", text="hi"), *MIXED_CALLS])
-        async with run_gateway(tmp_path, one, mcp={"sums": server}, storage=storage) as stand:
-            here = await create_conversation(stand)
-            first = await create_response(stand, "Go", *tools, **here)
-        async with run_gateway(tmp_path, ScriptedModel(say("Done.")), mcp={"sums": server}, storage=storage) as stand:
-            second = await create_response(stand, [answer_get_time(first), approve_call(first)], *tools, **here)
+        async with run_gateway(tmp_path, one, mcp={"sums": server}, storage=storage) as gateway:
+            here = await create_conversation(gateway)
+            first = await create_response(gateway, "Go", *tools, **here)
+        async with run_gateway(tmp_path, ScriptedModel(say("Done.")), mcp={"sums": server}, storage=storage) as gateway:
+            second = await create_response(gateway, [answer_get_time(first), approve_call(first)], *tools, **here)
             assert output_types(second) == ["mcp_call", "mcp_call", "message"]
-            assert last_model_messages(stand)[:2] == ["Go", ["echo", "add", "get_time"]]
-            assert set(last_model_messages(stand)[2:]) == {("echo", "hi"), ("add", "3"), ("get_time", "noon")}
-            assert (await conversation_item_types(stand, here))[-4:] == ["mcp_approval_response", *output_types(second)]
+            assert last_model_messages(gateway)[:2] == ["Go", ["echo", "add", "get_time"]]
+            assert set(last_model_messages(gateway)[2:]) == {("echo", "hi"), ("add", "3"), ("get_time", "noon")}
+            assert (await conversation_item_types(gateway, here))[-4:] == [
+                "mcp_approval_response",
+                *output_types(second),
+            ]
         assert len(server.calls()) == 2
 
 
@@ -111,13 +114,13 @@ async def test_a_call_under_way_when_its_gateway_died_is_not_made_again(
                 await gateway.wait_exit()
                 await asyncio.gather(going, return_exceptions=True)
             async with run_gateway_process(file) as gateway:
-                given: Any = [answer_get_time(first)] if is_answered else "Something else"
-                status, second, _ = await gateway.create_response(**here, input=given)
+                answer: Any = [answer_get_time(first)] if is_answered else "Something else"
+                status, second, _ = await gateway.create_response(**here, input=answer)
                 assert status == 200, second
                 assert output_types(second) == ["mcp_call", "message"]
-                words = {m["tool_call_id"]: m["content"] for m in _messages(scripted) if m["role"] == "tool"}
-                assert [UNKNOWN in word for word in words.values()].count(True) == 1
-                assert len(words) == 2
+                outputs = {m["tool_call_id"]: m["content"] for m in _messages(scripted) if m["role"] == "tool"}
+                assert [UNKNOWN in output for output in outputs.values()].count(True) == 1
+                assert len(outputs) == 2
                 status, _, _ = await gateway.create_response("Bye", **here)
                 assert status == 200
                 assert sum(UNKNOWN in str(m["content"]) for m in _messages(scripted)) == 1
@@ -126,7 +129,7 @@ async def test_a_call_under_way_when_its_gateway_died_is_not_made_again(
 
 @pytest.mark.proves("D-23", "D-32")
 @async_test(90)
-async def test_a_background_response_that_another_gateway_ends_has_gone_on_with_what_waited(
+async def test_a_background_response_finished_by_another_gateway_has_continued_the_pending_calls(
     tmp_path: Path, url: str
 ) -> None:
     storage = storage_config(tmp_path, url)
@@ -158,7 +161,7 @@ async def test_a_background_response_that_another_gateway_ends_has_gone_on_with_
 
 @pytest.mark.proves("D-23", "D-28", "D-16")
 @async_test(90)
-async def test_a_background_response_that_died_with_its_gateway_can_be_gone_on_from(tmp_path: Path) -> None:
+async def test_a_background_response_that_died_with_its_gateway_can_be_continued(tmp_path: Path) -> None:
     model = ScriptedModel([call("slow", seconds=60), call("get_time")], say("Bye."))
     async with FaultyMCPServer() as server, model.serve() as scripted:
         file = tmp_path / "gateway.yaml"
@@ -175,9 +178,9 @@ async def test_a_background_response_that_died_with_its_gateway_can_be_gone_on_f
             assert failed["status"] == "failed"
             status, answer, _ = await gateway.create_response("And?", previous_response_id=queued["id"])
             assert status == 200, answer
-            words = sorted(m["content"] for m in _messages(scripted) if m["role"] == "tool")
-            assert [len(words), words[1]] == [2, "noon"]
-            assert "not known whether" in words[0]
+            outputs = sorted(m["content"] for m in _messages(scripted) if m["role"] == "tool")
+            assert [len(outputs), outputs[1]] == [2, "noon"]
+            assert "not known whether" in outputs[0]
         assert len(server.calls("slow")) == 1
 
 
@@ -222,9 +225,9 @@ async def test_a_conversation_is_locked_once_by_its_caller_and_can_be_unlocked(t
         assert newer.pending_calls == b"calls"
         assert await one.lease_conversation("c", "alice", newer, "resp_3")
         await one.close()
-        left = await two.read_conversation("c", "alice", limit=10)
-        assert left is not None
-        assert (left.leased_by, left.is_leaseholder_alive) == ("resp_3", False)
+        conversation = await two.read_conversation("c", "alice", limit=10)
+        assert conversation is not None
+        assert (conversation.leased_by, conversation.is_leaseholder_alive) == ("resp_3", False)
         await two.add_items("c", "alice", [], response_id="resp_3")
         ended = await two.read_conversation("c", "alice", limit=1)
         assert ended == ConversationContents(items=(item,), last_position=1)

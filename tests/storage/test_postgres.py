@@ -1,4 +1,4 @@
-"""A PostgreSQL server that is restarted, killed or wrong: nothing acknowledged is lost, and failures are words."""
+"""A PostgreSQL server that is restarted, killed or wrong: nothing acknowledged is lost, and errors say why."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def database(fragile: PostgresServer) -> str:
 @pytest.mark.proves("D-32")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["restarted", "crashed"])
 @async_test(SECONDS)
-async def test_a_server_that_goes_and_comes_back_is_used_again_by_itself(
+async def test_a_restarted_server_is_used_again_without_intervention(
     fragile: PostgresServer, database: str, how: signal.Signals
 ) -> None:
     async with opened(database) as store:
@@ -63,8 +63,8 @@ async def test_a_server_that_goes_and_comes_back_is_used_again_by_itself(
         await asyncio.to_thread(fragile.start)
         await asyncio.gather(*saving)
         assert await store.check_health()
-        kept = await asyncio.gather(*(store.get(f"{when}{n}", "alice") for n in range(20) for when in WHEN))
-        assert None not in kept
+        stored = await asyncio.gather(*(store.get(f"{when}{n}", "alice") for n in range(20) for when in WHEN))
+        assert None not in stored
 
 
 WHEN = ("before", "during")
@@ -139,7 +139,7 @@ async def test_a_stream_grows_without_a_gap_over_the_restart_of_its_server(
 
 @pytest.mark.proves("D-32")
 @async_test(SECONDS)
-async def test_a_connection_whose_server_said_goodbye_between_two_statements_is_replaced(
+async def test_a_connection_that_the_server_closed_between_two_statements_is_replaced(
     fragile: PostgresServer, database: str
 ) -> None:
     async with (
@@ -158,7 +158,7 @@ async def test_a_connection_whose_server_said_goodbye_between_two_statements_is_
 
 @pytest.mark.proves("D-32")
 @async_test(SECONDS)
-async def test_two_gateways_make_the_tables_at_once_and_see_what_the_other_keeps(database: str) -> None:
+async def test_two_gateways_create_the_tables_at_once_and_see_what_the_other_stores(database: str) -> None:
     async with opened(database) as one, opened(database) as two:
         await asyncio.gather(one.check_health(), two.check_health())
         await one.save(RECORD)
@@ -177,14 +177,14 @@ async def test_two_gateways_make_the_tables_at_once_and_see_what_the_other_keeps
 
 @pytest.mark.proves("D-32")
 @async_test(SECONDS)
-async def test_a_run_is_lost_when_its_gateway_is_gone_not_when_another_starts(
+async def test_a_run_is_an_orphan_when_its_gateway_ends_not_when_another_starts(
     fragile: PostgresServer, database: str
 ) -> None:
     running = replace(RECORD, status="in_progress")
     async with opened(database) as other:
         async with opened(database) as store:
             await store.save(running)
-            assert await other.read_orphans() == [], "it is being made elsewhere"
+            assert await other.read_orphans() == [], "another gateway runs it"
             await asyncio.to_thread(fragile.stop)
             await asyncio.to_thread(fragile.start)
             while await other.read_orphans():  # noqa: ASYNC110 - the gateway is back in its database in a moment
@@ -202,7 +202,7 @@ async def test_a_gateway_whose_connections_went_silent_is_never_taken_for_dead(
         async with opened(far) as store:
             await store.save(replace(RECORD, status="in_progress"))
             between.go_silent()
-            await between.connection_made.wait()  # it asks, hears nothing, and comes again
+            await between.connection_made.wait()  # it gets no answer, and connects again
             while await locks(fragile, database) < 3:  # the other gateway's, the old one and the new one
                 assert await other.find_orphans() == {}
                 await asyncio.sleep(0.02)
@@ -222,16 +222,14 @@ async def locks(server: PostgresServer, database: str) -> int:
 
 @pytest.mark.proves("D-32")
 @async_test(SECONDS)
-async def test_the_server_is_told_to_look_soon_whether_a_silent_gateway_is_still_there(
-    fragile: PostgresServer, database: str
-) -> None:
+async def test_connections_request_short_tcp_keepalives_from_the_server(fragile: PostgresServer, database: str) -> None:
     async with run_network(fragile.port) as (between, port):
         async with opened(database.replace(f":{fragile.port}/", f":{port}/")) as store:
             await store.save(RECORD)
         assert len(between.sent_bytes) == 2, "the connection that is present, and the one that works"
-        for said in between.sent_bytes:
+        for startup in between.sent_bytes:
             for name, value in (("idle", 2), ("interval", 1), ("count", 3)):
-                assert f"tcp_keepalives_{name}\0{value}\0".encode() in said
+                assert f"tcp_keepalives_{name}\0{value}\0".encode() in startup
 
 
 @async_test(SECONDS)
@@ -248,14 +246,14 @@ async def test_ids_and_texts_of_any_kind_are_found_or_missing_but_never_an_error
 
 
 @async_test(SECONDS)
-async def test_what_is_wrong_is_said_without_the_password(fragile: PostgresServer, database: str) -> None:
+async def test_storage_errors_do_not_show_the_password(fragile: PostgresServer, database: str) -> None:
     wrong = {
         fragile.url("nowhere"): "no database of that name",
         fragile.url("postgres", password="other-sesame"): "refuses the user or the password",
     }
-    for url, words in wrong.items():
+    for url, reason in wrong.items():
         async with opened(url) as store:
-            with pytest.raises(StorageError, match=words) as caught:
+            with pytest.raises(StorageError, match=reason) as caught:
                 await store.save(RECORD)
             assert "sesame" not in str(caught.value)
     async with opened(database) as store:
@@ -268,7 +266,7 @@ async def test_what_is_wrong_is_said_without_the_password(fragile: PostgresServe
     assert PASSWORD not in str(refused.value)
 
 
-def test_a_database_of_the_future_is_refused_in_words(fragile: PostgresServer, database: str) -> None:
+def test_a_database_of_a_newer_version_is_refused_with_the_reason(fragile: PostgresServer, database: str) -> None:
     name = database.rpartition("/")[2]
     fragile.administer("CREATE TABLE holodeck_schema (version INTEGER NOT NULL)", name)
     fragile.administer(f"INSERT INTO holodeck_schema VALUES ({len(MIGRATIONS) + 1})", name)
@@ -281,7 +279,7 @@ def test_a_database_of_the_future_is_refused_in_words(fragile: PostgresServer, d
         asyncio.run(use())
 
 
-def test_without_the_driver_it_says_what_to_install() -> None:
+def test_a_missing_driver_is_reported_with_what_to_install() -> None:
     code = """
 import sys
 sys.modules["asyncpg"] = None

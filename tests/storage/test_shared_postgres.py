@@ -15,7 +15,7 @@ from holodeck.testing import ScriptedModel, say, wait
 SECONDS = 90.0
 
 
-def asked(text: str, **more: object) -> dict[str, object]:
+def request_body(text: str, **more: object) -> dict[str, object]:
     return {"model": MODEL, "input": text, **more}
 
 
@@ -26,30 +26,30 @@ async def shared(folder: Path, postgres: PostgresServer) -> dict[str, str]:
     return {"url_file": str(file)}
 
 
-async def until_ready(stand: RunningGateway, status: int) -> None:
-    while (await stand.send("GET", "/readyz"))[0] != status:  # noqa: ASYNC110 - a database comes and goes
+async def until_ready(gateway: RunningGateway, status: int) -> None:
+    while (await gateway.send("GET", "/readyz"))[0] != status:  # noqa: ASYNC110 - the database starts and stops
         await asyncio.sleep(0.02)
 
 
 @pytest.mark.proves("D-32", "D-28")
 @async_test(SECONDS)
-async def test_what_one_gateway_answered_another_continues(tmp_path: Path, postgres: PostgresServer) -> None:
+async def test_a_response_of_one_gateway_is_continued_by_another(tmp_path: Path, postgres: PostgresServer) -> None:
     storage = await shared(tmp_path, postgres)
     never = asyncio.Event()
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
     two.mkdir()
     async with run_gateway(one, ScriptedModel(say("First."), [wait(never)]), storage=storage) as first:
-        _, response = await first.send("POST", "/v1/responses", asked("Remember me"))
-        _, running = await first.send("POST", "/v1/responses", asked("Take your time", background=True))
+        _, response = await first.send("POST", "/v1/responses", request_body("Remember me"))
+        _, running = await first.send("POST", "/v1/responses", request_body("Take your time", background=True))
         async with run_gateway(two, ScriptedModel(say("Second.")), storage=storage) as second:
-            body = asked("And now?", previous_response_id=response["id"])
+            body = request_body("And now?", previous_response_id=response["id"])
             status, _ = await second.send("POST", "/v1/responses", body)
             assert status == 200
-            said = [message["content"] for message in second.model_requests[0]["messages"]]
-            assert said == ["Remember me", "First.", "And now?"]
+            messages = [message["content"] for message in second.model_requests[0]["messages"]]
+            assert messages == ["Remember me", "First.", "And now?"]
             _, seen = await second.send("GET", f"/v1/responses/{running['id']}")
-            assert seen["status"] == "queued", "it runs elsewhere and is not taken for lost"
+            assert seen["status"] == "queued", "another gateway runs it, so it is no orphan"
         never.set()
 
 
@@ -57,18 +57,18 @@ async def test_what_one_gateway_answered_another_continues(tmp_path: Path, postg
 @async_test(SECONDS)
 async def test_a_gateway_outlives_the_restart_of_its_database(tmp_path: Path, postgres: PostgresServer) -> None:
     storage = await shared(tmp_path, postgres)
-    async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), storage=storage) as stand:
-        _, before = await stand.send("POST", "/v1/responses", asked("Hello"))
+    async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), storage=storage) as gateway:
+        _, before = await gateway.send("POST", "/v1/responses", request_body("Hello"))
         await asyncio.to_thread(postgres.stop)
         try:
-            await until_ready(stand, 503)
-            assert (await stand.send("GET", "/healthz"))[0] == 200
-            waiting = asyncio.create_task(stand.send("POST", "/v1/responses", asked("Hello")))
+            await until_ready(gateway, 503)
+            assert (await gateway.send("GET", "/healthz"))[0] == 200
+            waiting = asyncio.create_task(gateway.send("POST", "/v1/responses", request_body("Hello")))
         finally:
             await asyncio.to_thread(postgres.start)
         assert (await waiting)[0] == 200, "a short absence is waited for"
-        await until_ready(stand, 200)
-        assert (await stand.send("GET", f"/v1/responses/{before['id']}"))[1] == before
+        await until_ready(gateway, 200)
+        assert (await gateway.send("GET", f"/v1/responses/{before['id']}"))[1] == before
 
 
 @async_test(SECONDS)
@@ -78,11 +78,11 @@ async def test_a_gateway_starts_without_its_database_and_uses_it_when_it_is_ther
     storage = await shared(tmp_path, postgres)
     await asyncio.to_thread(postgres.stop)
     try:
-        async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), storage=storage) as stand:
-            assert (await stand.send("GET", "/readyz"))[0] == 503
+        async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), storage=storage) as gateway:
+            assert (await gateway.send("GET", "/readyz"))[0] == 503
             await asyncio.to_thread(postgres.start)
-            assert (await stand.send("POST", "/v1/responses", asked("Hello")))[0] == 200
-            assert (await stand.send("GET", "/readyz"))[0] == 200
+            assert (await gateway.send("POST", "/v1/responses", request_body("Hello")))[0] == 200
+            assert (await gateway.send("GET", "/readyz"))[0] == 200
     finally:
         if not postgres.is_running:
             postgres.start()

@@ -1,4 +1,4 @@
-"""A response that is alone in the gateway is written on the spot, and never at the cost of somebody who comes next."""
+"""The only response of a gateway is written in the event loop, unless that would delay another one."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def is_written_on_the_spot(store: SQLiteStore, record: StoredResponse) -> bool:
 
 
 @async_test
-async def test_a_response_that_is_alone_is_written_before_anything_else_gets_its_turn(tmp_path: Path) -> None:
+async def test_a_single_response_is_written_before_another_task_runs(tmp_path: Path) -> None:
     async with opened(tmp_path / "kept.db") as store:
         assert is_written_on_the_spot(store, replace(RECORD, id="second"))
         assert await store.get("second", "alice") == replace(RECORD, id="second")
 
 
 @async_test
-async def test_a_large_one_is_left_to_the_writing_thread(tmp_path: Path) -> None:
+async def test_a_large_response_is_written_by_the_worker_thread(tmp_path: Path) -> None:
     large = replace(RECORD, id="large", events=b"x" * (INLINE_WRITE_BYTES + 1))
     async with opened(tmp_path / "kept.db") as store:
         assert not is_written_on_the_spot(store, large)
@@ -75,18 +75,18 @@ async def test_with_safe_durability_responses_are_written_by_the_worker_thread(t
 
 
 @async_test
-async def test_a_newer_state_replaces_the_one_that_is_there(tmp_path: Path) -> None:
+async def test_a_newer_state_replaces_the_stored_one(tmp_path: Path) -> None:
     async with opened(tmp_path / "kept.db") as store:
         await store.save(replace(RECORD, status="failed"), is_alone=True)
-        kept = await store.get("first", "alice")
-        assert kept is not None
-        assert kept.status == "failed"
+        stored = await store.get("first", "alice")
+        assert stored is not None
+        assert stored.status == "failed"
 
 
 @async_test
 async def test_another_writer_of_the_file_is_waited_for_without_holding_up_the_gateway(tmp_path: Path) -> None:
     async with opened(tmp_path / "kept.db") as store:
-        assert await store.get("first", "alice") is not None  # whoever reads has the file open, too
+        assert await store.get("first", "alice") is not None  # the reader has the file open, too
         with closing(sqlite3.connect(tmp_path / "kept.db", isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             saving = asyncio.create_task(store.save(replace(RECORD, id="second"), is_alone=True))
@@ -97,7 +97,7 @@ async def test_another_writer_of_the_file_is_waited_for_without_holding_up_the_g
         assert await store.get("second", "alice") is not None
 
 
-def test_a_disk_that_was_slow_is_left_to_the_writing_thread_for_a_while() -> None:
+def test_after_a_slow_write_the_worker_thread_writes_for_a_while() -> None:
     now, took = 0.0, INLINE_WRITE_SECONDS / 2
 
     def clock() -> float:
@@ -197,7 +197,7 @@ asyncio.run(main())
 """
 
 
-def test_a_full_disk_is_told_in_words_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_is_a_storage_error_and_loses_nothing(tmp_path: Path) -> None:
     code = FULL.format(path=str(tmp_path / "kept.db"))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 0, done.stderr

@@ -18,7 +18,7 @@ FULL = "the disk is full"
 
 
 def connect() -> sqlite3.Connection:
-    """A table that has room for a few pages."""
+    """A database that is full after a few pages."""
     db = sqlite3.connect(":memory:", isolation_level=None)
     db.execute("CREATE TABLE words (word TEXT PRIMARY KEY)")
     db.execute("CREATE TABLE meanings (word TEXT REFERENCES words DEFERRABLE INITIALLY DEFERRED)")
@@ -45,7 +45,7 @@ def adding(*words: str) -> Callable[[sqlite3.Connection], int]:
     return add
 
 
-async def kept(worker: Worker) -> list[str]:
+async def read_words(worker: Worker) -> list[str]:
     rows = await worker.run(lambda db: db.execute("SELECT word FROM words ORDER BY word").fetchall())
     return [row[0] for row in rows]
 
@@ -59,7 +59,10 @@ async def test_a_job_that_fails_half_way_is_undone_and_no_other_with_it(others: 
         jobs = [*good, adding("half", "half"), adding("last")] if others else [adding("half", "half")]
         found = await asyncio.gather(*(worker.run(job) for job in jobs), return_exceptions=True)
         assert [isinstance(each, StorageError) for each in found].count(True) == 1
-        assert await kept(worker) == [*(f"good {number}" for number in range(others)), *(["last"] if others else [])]
+        assert await read_words(worker) == [
+            *(f"good {number}" for number in range(others)),
+            *(["last"] if others else []),
+        ]
         assert await worker.run(adding("next")) == 1
 
 
@@ -78,7 +81,7 @@ async def test_a_mistake_in_a_job_reaches_its_caller_and_the_next_jobs_are_done(
         found, *done = await asyncio.gather(*(worker.run(job) for job in jobs), return_exceptions=True)
         assert mistake in (type(found), type(getattr(found, "__cause__", None)))
         assert done == [1] * others
-        assert await kept(worker) == [f"good {number}" for number in range(others)]
+        assert await read_words(worker) == [f"good {number}" for number in range(others)]
 
 
 @pytest.mark.proves("D-31")
@@ -90,7 +93,7 @@ async def test_when_the_disk_is_full_what_was_acknowledged_is_there_and_nothing_
         found = await asyncio.gather(*(worker.run(adding(word)) for word in words), return_exceptions=True)
         assert FULL in str(found[1])
         acknowledged = [word for word, each in zip(words, found, strict=True) if each == 1]
-        assert await kept(worker) == sorted(["before", *acknowledged])
+        assert await read_words(worker) == sorted(["before", *acknowledged])
         assert await worker.run(adding("after")) == 1
 
 
@@ -103,11 +106,11 @@ async def test_what_the_database_refuses_at_the_very_end_is_undone_and_the_next_
         found = await asyncio.gather(*(worker.run(job) for job in jobs), return_exceptions=True)
         assert all(isinstance(each, StorageError) for each in found)
         assert await worker.run(adding("next")) == 1
-        assert await kept(worker) == ["next"]
+        assert await read_words(worker) == ["next"]
 
 
 @async_test
-async def test_what_was_asked_for_before_the_end_is_done_before_it() -> None:
+async def test_jobs_submitted_before_closing_are_done_before_it_closes() -> None:
     worker = Worker(connect, is_writer=True, name="test")
     await worker.run(adding("first"))
     done, _ = await asyncio.gather(worker.run(adding("last")), worker.close())
@@ -119,11 +122,11 @@ async def test_a_caller_that_leaves_harms_no_other() -> None:
     async with working() as worker:
         jobs: list[Any] = [adding("left"), adding("half", "half"), adding("stays")]
         leaving, failing, staying = [asyncio.create_task(worker.run(job)) for job in jobs]
-        await asyncio.sleep(0)  # they are asked for
+        await asyncio.sleep(0)  # they are submitted
         leaving.cancel()
         failing.cancel()
         assert await staying == 1
-        assert await kept(worker) == ["left", "stays"]
+        assert await read_words(worker) == ["left", "stays"]
 
 
 def test_a_loop_that_ended_before_its_job_was_done_keeps_no_other_loop_waiting() -> None:
@@ -138,7 +141,7 @@ def test_a_loop_that_ended_before_its_job_was_done_keeps_no_other_loop_waiting()
         async with asyncio.timeout(20):
             for word in ("one", "two"):
                 assert await worker.run(adding(word)) == 1
-            assert {"one", "two"} <= set(await kept(worker))
+            assert {"one", "two"} <= set(await read_words(worker))
             await worker.close()
 
     asyncio.run(ask())

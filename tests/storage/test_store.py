@@ -1,4 +1,4 @@
-"""What is kept is kept, belongs to its owner, and comes back as it was."""
+"""Stored responses survive restarts, are visible to their owner only, and are returned unchanged."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_a_response_comes_back_as_it_was_also_after_a_restart(tmp_path: Pa
 
 @pytest.mark.proves("D-28")
 @async_test(30)
-async def test_what_the_database_cannot_take_fails_alone(tmp_path: Path) -> None:
+async def test_a_response_that_the_database_cannot_store_fails_alone(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.save(RECORD)
         for _ in range(2):
@@ -73,7 +73,7 @@ async def test_what_the_database_cannot_take_fails_alone(tmp_path: Path) -> None
 
 @pytest.mark.proves("D-29")
 @async_test(30)
-async def test_a_response_is_found_by_what_stands_in_it_and_only_by_its_owner(tmp_path: Path, url: str) -> None:
+async def test_a_response_is_found_by_its_content_and_only_by_its_owner(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url) as store:
         await store.save(replace(RECORD, id="resp_2", resource=b'{"id":"msg_7"}', created_at=2000.0))
         await store.save(
@@ -146,8 +146,8 @@ async def test_conversation_items_keep_their_order_and_are_paged(tmp_path: Path,
         ids = [item.id for item in listed]
         assert len(ids) == 60
         for batch in batches:
-            place = ids.index(batch[0].id)
-            assert ids[place : place + 3] == [item.id for item in batch], "one batch stays together"
+            start = ids.index(batch[0].id)
+            assert ids[start : start + 3] == [item.id for item in batch], "one batch stays together"
         page = await store.list_items("c", "alice", after=ids[9], limit=5)
         assert page is not None
         assert [item.id for item in page] == ids[10:15]
@@ -165,7 +165,7 @@ async def test_conversation_items_keep_their_order_and_are_paged(tmp_path: Path,
 
 
 @async_test(30)
-async def test_what_is_old_is_forgotten_and_what_is_unfinished_is_found(tmp_path: Path, url: str) -> None:
+async def test_old_responses_are_deleted_and_unfinished_ones_are_found(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url) as store:
         for number in range(10):
             status = "in_progress" if number == 9 else "completed"
@@ -190,7 +190,7 @@ async def test_of_many_saves_at_once_a_bad_one_fails_alone(tmp_path: Path, url: 
 
 
 @async_test
-async def test_a_database_of_the_future_is_refused_in_words(tmp_path: Path) -> None:
+async def test_a_database_of_a_newer_version_is_refused_with_the_reason(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "kept.db")
     connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
     connection.close()
@@ -199,17 +199,17 @@ async def test_a_database_of_the_future_is_refused_in_words(tmp_path: Path) -> N
             await store.save(RECORD)
 
 
-@pytest.mark.parametrize(("content", "words"), [(b"not a database at all" * 100, "not a database")])
+@pytest.mark.parametrize(("content", "reason"), [(b"not a database at all" * 100, "not a database")])
 @async_test
-async def test_a_file_that_cannot_be_used_is_explained(tmp_path: Path, content: bytes, words: str) -> None:
+async def test_a_file_that_cannot_be_used_is_explained(tmp_path: Path, content: bytes, reason: str) -> None:
     (tmp_path / "kept.db").write_bytes(content)
     async with opened(tmp_path) as store:
-        with pytest.raises(StorageError, match=words):
+        with pytest.raises(StorageError, match=reason):
             await store.save(RECORD)
 
 
 @async_test
-async def test_a_place_where_nothing_may_be_written_is_explained_with_what_names_it() -> None:
+async def test_an_unwritable_folder_is_reported_with_the_setting_that_names_it() -> None:
     store = SQLiteStore(Path("/sys/holodeck.db"))  # not even root may make files there
     try:
         with pytest.raises(StorageError, match=r"(may not write there|is read-only)\. Check .* 'storage\.url'"):

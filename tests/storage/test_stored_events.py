@@ -1,4 +1,4 @@
-"""A response in the making is kept as it grows, by one writer at a time, and whoever is gone leaves it to others."""
+"""Events of an unfinished response are stored as they occur, by one gateway at a time; others take over orphans."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def opened(folder: Path, url: str, count: int = 1) -> AsyncIterator[list[R
 
 
 async def directly(folder: Path, url: str, sql: str) -> list[tuple[object, ...]]:
-    """Ask the tables themselves, as nothing but the store should ever do."""
+    """Query the tables directly, as only the store should do."""
     if url.startswith("sqlite"):
         connection = sqlite3.connect(folder / "kept.db", isolation_level=None)
         try:
@@ -82,28 +82,28 @@ async def test_a_second_writer_is_refused_and_changes_nothing(tmp_path: Path, ur
         assert not await store.append_events("r", 0, [b"0", b"other"]), "not what it wrote there"
         assert await store.read_events("r", "alice") == [b"0", b"1"]
         assert await store.get("r", "alice") == RUNNING
-        assert await other.append_events("r", 2, [b"2"]), "whoever knows where it is goes on"
-        assert not await store.append_events("r", 2, [b"2"]), "and whoever had it has it no more"
+        assert await other.append_events("r", 2, [b"2"]), "a gateway that knows the next number takes over"
+        assert not await store.append_events("r", 2, [b"2"]), "and the first gateway is no longer the writer"
 
 
 @pytest.mark.proves("D-28")
 @async_test(SECONDS)
-async def test_of_writers_at_once_one_wins_each_place(tmp_path: Path, url: str) -> None:
+async def test_of_concurrent_writers_one_wins_each_sequence_number(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url, 3) as stores:
         await stores[0].save(RUNNING)
-        for place in range(10):
+        for number in range(10):
             tries = [
-                store.append_events("r", place, [b"%d by %d" % (place, name)]) for name, store in enumerate(stores)
+                store.append_events("r", number, [b"%d by %d" % (number, name)]) for name, store in enumerate(stores)
             ]
             assert sorted(await asyncio.gather(*tries)) == [False, False, True]
-        kept = await stores[0].read_events("r", "alice")
-        assert kept is not None
-        assert [event.split()[0] for event in kept] == [b"%d" % place for place in range(10)]
+        stored = await stores[0].read_events("r", "alice")
+        assert stored is not None
+        assert [event.split()[0] for event in stored] == [b"%d" % number for number in range(10)]
 
 
 @pytest.mark.proves("D-28")
 @async_test(SECONDS)
-async def test_what_was_written_may_be_written_again_after_a_lost_answer(tmp_path: Path, url: str) -> None:
+async def test_events_may_be_appended_again_after_a_lost_answer(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url) as (store,):
         await store.save(RUNNING)
         assert await store.append_events("r", 0, [b"0", b"1"], resource=b"{}")
@@ -155,7 +155,7 @@ async def test_deleting_takes_the_chunks_along_and_only_for_the_owner(tmp_path: 
 
 
 @async_test(SECONDS)
-async def test_what_is_in_the_making_is_not_forgotten_however_old(tmp_path: Path, url: str) -> None:
+async def test_an_unfinished_response_is_not_deleted_however_old(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url) as (store,):
         for status in ("queued", "in_progress", "completed"):
             await store.save(replace(RUNNING, id=status, status=status))
@@ -169,7 +169,7 @@ async def test_what_is_in_the_making_is_not_forgotten_however_old(tmp_path: Path
 
 
 @async_test(SECONDS)
-async def test_chunks_that_belong_to_nothing_are_forgotten(tmp_path: Path, url: str) -> None:
+async def test_chunks_without_a_response_are_deleted(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url) as (store,):
         await store.save(RUNNING)
         await store.append_events("r", 0, [b"0"])
