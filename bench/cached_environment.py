@@ -1,4 +1,4 @@
-"""Programs of others that are measured beside ours, each in an environment of its own, made once."""
+"""Third-party programs that are measured beside ours, each in an environment of its own, created once."""
 
 from __future__ import annotations
 

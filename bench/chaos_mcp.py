@@ -1,6 +1,6 @@
 """Kills an MCP server in the middle of a call, a thousand times: no call may hang, no process stay, no next call fail.
 
-`python -m bench.chaos_mcp [STDIO [HTTP]]` says how many kills of each; the exit code is 1 if a promise was broken.
+`python -m bench.chaos_mcp [STDIO [HTTP]]` says how many kills of each; the exit code is 1 if a check failed.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ async def main() -> int:
             )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    await asyncio.sleep(0.5)  # for the last process to be gone
+    await asyncio.sleep(0.5)  # for the last process to end
     tasks = len(asyncio.all_tasks()) - before
     _show(tallies, time.monotonic() - began, tasks)
     broken = tasks + sum(
@@ -107,8 +107,8 @@ async def _stdio_server(folder: Path, mode: str, kills: int, tally: Tally) -> No
     pid_file = folder / "pids"
     path = stand_in(folder / "bin", FaultyMCPServer.command(mode, pid_file=pid_file))
     env = {name: Secret(value) for name, value in path.items()}
-    given = {"command": CommandType.NPX, "args": ["-y", "chaos"], "env": env, "allow_unsafe_args": True}
-    tool = MCPTool.model_validate({"name": "chaos", "server": "chaos", **given})
+    fields = {"command": CommandType.NPX, "args": ["-y", "chaos"], "env": env, "allow_unsafe_args": True}
+    tool = MCPTool.model_validate({"name": "chaos", "server": "chaos", **fields})
     async with create_mcp_plugin(tool, base_dir=folder, limits=OFTEN) as plugin:
         await _echo(plugin)
         for number in range(kills):
@@ -121,7 +121,7 @@ async def _stdio_server(folder: Path, mode: str, kills: int, tally: Tally) -> No
 
 
 async def _chaos_over_http(kills: int, tally: Tally) -> None:
-    """A server at a URL that is killed, and comes back there as another process."""
+    """A server at a URL that is killed and restarted there as another process."""
     server, url = _start_server(0)
     port = int(url.rpartition(":")[2].partition("/")[0])
     tool = MCPTool(name="chaos", server="chaos", transport=TransportType.HTTP, url=url)
@@ -167,7 +167,7 @@ async def _kill_and_call_again(
 async def _kill_and_await_calls(
     plugin: MCPPlugin, calls: list[asyncio.Task[MCPToolResult]], pid: int, tally: Tally
 ) -> None:
-    """Kill, and see what each call is told."""
+    """Kill the server, and check the result of each call."""
     began = time.monotonic()
     os.kill(pid, signal.SIGKILL)
     tally.kills += 1

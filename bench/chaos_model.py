@@ -1,4 +1,4 @@
-"""The model of a job of five steps. What it says depends on the conversation alone: a turn may be asked again."""
+"""The model of a job of five steps. Its answer depends on the conversation alone: a turn may be requested again."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _TOOLS = [name for pair in zip(IDEMPOTENT, OTHERS, strict=True) for name in pair
 
 def job_of(request: Any) -> str:
     """The job that a conversation is about."""
-    asked = next(message["content"] for message in request["messages"] if message["role"] == "user")
-    text = asked if isinstance(asked, str) else asked[0]["text"]
+    question = next(message["content"] for message in request["messages"] if message["role"] == "user")
+    text = question if isinstance(question, str) else question[0]["text"]
     return str(text).removeprefix("Do job ")
 
 
@@ -29,9 +29,9 @@ def tool_of(job: str, step: int) -> str:
 
 
 def results_of(request: Any) -> dict[int, str]:
-    """What the model was told of each step so far."""
-    told = [message for message in request["messages"] if message["role"] == "tool"]
-    return {int(message["tool_call_id"].rpartition("-")[2]): str(message["content"]) for message in told}
+    """The tool output of each step so far, as the model received it."""
+    outputs = [message for message in request["messages"] if message["role"] == "tool"]
+    return {int(message["tool_call_id"].rpartition("-")[2]): str(message["content"]) for message in outputs}
 
 
 def model() -> ScriptedModel:

@@ -33,10 +33,10 @@ from holodeck.testing.model.scripted_server import ScriptedServer
 RESPONSES = 100
 KILLS = 20
 GATEWAYS = {"sqlite": 1, "postgres": 2}
-READERS = 10  # responses that somebody follows while gateways die
+READERS = 10  # responses whose streams are read while gateways die
 AT_ONCE = 12  # runs that a gateway begins: so that some always wait, and those are killed as well
 LIFE = 2.0  # seconds at most that a gateway answers before it is killed
-EARLY = 0.15  # of the kills come while the gateway is still starting, ...
+EARLY = 0.15  # of the kills happen while the gateway is still starting, ...
 STARTING = 1.5  # ... within as many seconds
 ENDED = ("completed", "failed", "cancelled", "incomplete")
 FINISHED_WITHIN = 150.0  # seconds after the last kill
@@ -70,7 +70,7 @@ class Chaos:
                 group.create_task(self._kill_all())
             finals = {job: await self._wait_ended(response_id) for job, response_id in self.response_ids.items()}
             streams = {job: await self._read_stream(response_id, -1) for job, response_id in self.response_ids.items()}
-            await asyncio.sleep(1.0)  # for jobs that nobody was answered for
+            await asyncio.sleep(1.0)  # for jobs whose request got no answer
         return finals, streams
 
     async def _kill_all(self) -> None:
@@ -96,7 +96,7 @@ class Chaos:
             group.create_task(self._submit(number, group))
 
     async def _submit(self, number: int, group: asyncio.TaskGroup) -> None:
-        """A client that gets no answer does not know, and asks for another job: nobody promised it the first one."""
+        """A client without an answer requests another job: the first one was not acknowledged."""
         for attempt in range(1, 1000):
             job = f"{number}.{attempt}"
             body = {"model": "demo", "input": f"Do job {job}", "background": True}
@@ -111,10 +111,10 @@ class Chaos:
             group.create_task(self._follow(job))
 
     async def _follow(self, job: str) -> None:
-        """A reader that comes back after every crash and asks for what it has not heard."""
-        heard = self.followed_events[job] = []
-        while not heard or heard[-1]["type"].removeprefix("response.") not in ENDED:
-            heard += await self._read_stream(self.response_ids[job], len(heard) - 1)
+        """A reader that reconnects after every crash and requests the events that it has not received."""
+        events = self.followed_events[job] = []
+        while not events or events[-1]["type"].removeprefix("response.") not in ENDED:
+            events += await self._read_stream(self.response_ids[job], len(events) - 1)
 
     async def _read_stream(self, response_id: str, after: int) -> list[Event]:
         """What can be read of a stream in one go."""
@@ -131,7 +131,7 @@ class Chaos:
         return events
 
     async def _wait_ended(self, response_id: str) -> dict[str, Any]:
-        """A response, once it has come to an end; as it is, when that takes too long."""
+        """A response, once it has ended; as it is, when that takes too long."""
         deadline = time.monotonic() + FINISHED_WITHIN
         while True:
             try:
@@ -164,7 +164,7 @@ async def _run_tool_server(journal: Path) -> AsyncIterator[str]:
 
 
 async def run_chaos_on(storage: str, options: argparse.Namespace) -> bool:
-    """Everything on one storage; True if every promise was kept."""
+    """Everything on one storage; True if every check passed."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holodeck-chaos-")))
         url, environ = f"sqlite:///{folder}/chaos.db", {}
@@ -235,8 +235,8 @@ def _explain(verdict: Verdict, gateways: list[GatewayProcess]) -> None:
     if len(verdict.broken) > SHOWN_PROBLEMS:
         print(f"  ... and {len(verdict.broken) - SHOWN_PROBLEMS} more")
     for gateway in gateways:
-        said = [line.rstrip() for line in gateway.log_lines if "Serving" not in line and "No keys" not in line]
-        print("  last words of a gateway:", *said[-SHOWN_PROBLEMS:], sep="\n    ")
+        lines = [line.rstrip() for line in gateway.log_lines if "Serving" not in line and "No keys" not in line]
+        print("  last words of a gateway:", *lines[-SHOWN_PROBLEMS:], sep="\n    ")
 
 
 def main() -> int:
@@ -247,8 +247,8 @@ def main() -> int:
     parser.add_argument("--storage", choices=GATEWAYS, action="append")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
-    kept = [asyncio.run(run_chaos_on(storage, options)) for storage in options.storage or GATEWAYS]
-    return 0 if all(kept) else 1
+    passed = [asyncio.run(run_chaos_on(storage, options)) for storage in options.storage or GATEWAYS]
+    return 0 if all(passed) else 1
 
 
 if __name__ == "__main__":

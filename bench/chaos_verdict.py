@@ -1,4 +1,4 @@
-"""What came of it: the tools' journal, the model's requests and the streams, each held against what was promised."""
+"""Checks the tools' journal, the model's requests and the streams against the guarantees of durable runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Step = tuple[str, int]
 
 @dataclass(kw_only=True)
 class Verdict:
-    """Figures, and every broken promise in words."""
+    """Figures, and a description of every failed check."""
 
     executed: int = 0
     repeated: int = 0
@@ -46,8 +46,8 @@ def judge_run(
     verdict = Verdict()
     lines = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
     verdict.executed = len(lines)
-    told = _results_by_step(requests, verdict)
-    _check_executions(lines, told, verdict)
+    results_by_job = _results_by_step(requests, verdict)
+    _check_executions(lines, results_by_job, verdict)
     for job, final in finals.items():
         if final.get("status") != "completed":
             verdict.broken.append(f"job {job} ended as {final.get('status')}: {final.get('error')}")
@@ -57,24 +57,24 @@ def judge_run(
         ]
         verdict.gaps += len(problems)
         verdict.broken += [f"job {job} ({final.get('id')}): {problem}" for problem in problems]
-    for job in told:
-        if len(told[job]) < STEPS:
-            verdict.broken.append(f"job {job} stopped after {len(told[job])} steps")
+    for job in results_by_job:
+        if len(results_by_job[job]) < STEPS:
+            verdict.broken.append(f"job {job} stopped after {len(results_by_job[job])} steps")
     return verdict
 
 
 def _results_by_step(requests: Iterable[Any], verdict: Verdict) -> dict[str, dict[int, str]]:
-    """What the model was told of every step of every job. It may not be told one thing now and another later."""
-    told: dict[str, dict[int, str]] = defaultdict(dict)
-    asked: Counter[tuple[str, int]] = Counter()
+    """The tool output of every step of every job. All requests to the model must have the same output for a step."""
+    results_by_job: dict[str, dict[int, str]] = defaultdict(dict)
+    turns: Counter[tuple[str, int]] = Counter()
     for request in requests:
         job, results = job_of(request), results_of(request)
-        asked[job, len(results)] += 1
+        turns[job, len(results)] += 1
         for step, text in results.items():
-            if told[job].setdefault(step, text) != text:
-                verdict.broken.append(f"step {step} of job {job} was '{told[job][step]}' and is now '{text}'")
-    verdict.repeated_requests = sum(asked.values()) - len(asked)
-    return told
+            if results_by_job[job].setdefault(step, text) != text:
+                verdict.broken.append(f"step {step} of job {job} was '{results_by_job[job][step]}' and is now '{text}'")
+    verdict.repeated_requests = sum(turns.values()) - len(turns)
+    return results_by_job
 
 
 def _check_executions(
@@ -86,8 +86,10 @@ def _check_executions(
     for job, results in results_by_job.items():
         for step, text in results.items():
             _check_step(job, step, text, keys.pop((job, step), []), verdict)
-    for (job, step), left in keys.items():  # the model was not told of it, so it must be the last one of a job
-        verdict.broken.append(f"step {step} of job {job} was executed {len(left)} times, and the model does not know")
+    for (job, step), keys_of_step in keys.items():  # the model has no output of it, so it must be the last one of a job
+        verdict.broken.append(
+            f"step {step} of job {job} was executed {len(keys_of_step)} times, and the model does not know"
+        )
 
 
 def _check_step(job: str, step: int, text: str, keys: list[str | None], verdict: Verdict) -> None:
@@ -124,17 +126,17 @@ def _stream_problems(final: Mapping[str, Any], events: Sequence[Event]) -> list[
         key=lambda pair: pair[0],
     )
     if [item for _, item in done] != final.get("output"):
-        places = [place for place, _ in done]
-        problems.append(f"the items done in the stream are at {places}; the response has {len(final['output'])}")
+        indexes = [index for index, _ in done]
+        problems.append(f"the items done in the stream are at {indexes}; the response has {len(final['output'])}")
     return problems
 
 
 def _followed_problems(events: Sequence[Event], followed: Sequence[Event] | None) -> list[str]:
-    """What a reader heard who came back after every crash must be the very same."""
+    """The events of a reader that reconnected after every crash must equal those read afterwards."""
     if followed is None or list(followed) == list(events):
         return []
     numbers = [event["sequence_number"] for event in followed]
-    place = next(
+    index = next(
         (at for at, (one, other) in enumerate(zip(followed, events, strict=False)) if one != other), len(followed)
     )
-    return [f"a reader heard the numbers {numbers}, and something else from the event at {place} on"]
+    return [f"a reader heard the numbers {numbers}, and something else from the event at {index} on"]

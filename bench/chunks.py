@@ -1,7 +1,7 @@
 """What a streamed chunk costs: CPU of the reader in each dialect, against a bare loop over the same HTTP client.
 
 A server of its own process sends one chunk at a time, so that the reader wakes up for each, as with a real model.
-The `openai` package is a column only where somebody has installed it.
+The `openai` package is a column only where it is installed.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def model() -> ScriptedModel:
 
 @dataclass(kw_only=True)
 class BenchSetup:
-    """Where gateways keep things, and what stands behind them."""
+    """The storage of the gateways, and the servers behind them."""
 
     folder: Path
     model: str
@@ -92,11 +92,11 @@ async def time_run(session: aiohttp.ClientSession, gateway: GatewayProcess, step
 
 async def run_load(gateways: Sequence[GatewayProcess], runs: int, width: int, steps: int) -> tuple[float, list[float]]:
     """Many runs, some at once, spread over the gateways: the seconds for all, and for each."""
-    left = iter(range(runs))
+    numbers = iter(range(runs))
     took: list[float] = []
 
     async def client(session: aiohttp.ClientSession) -> None:
-        for number in left:
+        for number in numbers:
             took.append((await time_run(session, gateways[number % len(gateways)], steps))[1])
 
     began = time.perf_counter()
@@ -230,16 +230,16 @@ async def _run_parts(options: argparse.Namespace) -> None:
         server = await asyncio.to_thread(stack.enter_context, running_postgres())
         scripted = await stack.enter_async_context(model().serve())
         mcp = await stack.enter_async_context(FaultyMCPServer())
-        place = BenchSetup(folder=folder, model=scripted.url, tools=mcp.url, server=server)
+        setup = BenchSetup(folder=folder, model=scripted.url, tools=mcp.url, server=server)
         for name in options.parts.split(","):
-            await parts[name](place, options)
+            await parts[name](setup, options)
 
 
-def main(*words: str) -> None:
+def main(*arguments: str) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench durability", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--runs", type=int, default=40, help="runs of one kind in a round")
     parser.add_argument("--stored", type=int, default=10_000, help="finished runs in the full store")
     parser.add_argument("--idle", type=float, default=20.0, help="seconds without work")
     parser.add_argument("--parts", default="costs,throughput,starts")
-    asyncio.run(_run_parts(parser.parse_args(words)))
+    asyncio.run(_run_parts(parser.parse_args(arguments)))

@@ -95,8 +95,8 @@ async def measure(found: dict[str, Target], cases: list[Case], rounds: int) -> M
     """Each server in turn, so that a busy moment of the machine hits all of them."""
     measured: Measured = {}
     for case in cases:
-        asked = {name: target for name, target in found.items() if target.can_answer(case.model)}
-        for target in asked.values():
+        targets = {name: target for name, target in found.items() if target.can_answer(case.model)}
+        for target in targets.values():
             await measure_once(target, case, 3, 1)  # what is made on first use is made
         for width, counts in case.counts.items():
             costs = measured[case.name, width] = Costs()
@@ -104,7 +104,7 @@ async def measure(found: dict[str, Target], cases: list[Case], rounds: int) -> M
                 costs.rounds.append(
                     {
                         name: await measure_once(target, case, counts[name == "LiteLLM"], width)
-                        for name, target in asked.items()
+                        for name, target in targets.items()
                     }
                 )
             print(f"... {case.label}, {width} at once", file=sys.stderr)
@@ -159,10 +159,10 @@ def show_latency(measured: Measured, labels: dict[str, str]) -> None:
 
 
 def show_bars(measured: Measured, labels: dict[str, str]) -> None:
-    """Each at its worst width. What the limit would get there says what a bar asks for."""
+    """Each at its worst width. The limit's own figure shows how strict a bar is."""
     rows = []
     for name, label in labels.items():
-        here = [costs for (asked, _), costs in measured.items() if asked == name]
+        here = [costs for (case_name, _), costs in measured.items() if case_name == name]
         if name in BARS and here:
             worst = max(here, key=lambda costs: costs.best("holodeck").cpu)
             ours, limit = worst.best("holodeck").cpu, worst.best("limit").cpu
@@ -184,7 +184,7 @@ def _verdict(is_met: bool) -> str:
     return "met" if is_met else "NOT MET"
 
 
-def _options(words: tuple[str, ...]) -> argparse.Namespace:
+def _options(arguments: tuple[str, ...]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench gateway", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each is measured")
     parser.add_argument("--cases", default=",".join(case.name for case in CASES), help="of: %(default)s")
@@ -192,11 +192,11 @@ def _options(words: tuple[str, ...]) -> argparse.Namespace:
     parser.add_argument("--idle", default=IDLE, help="numbers of idle streams, as in 1000,10000; empty: none")
     for name in ("litellm", "smg"):
         parser.add_argument(f"--without-{name}", action="store_true", help="do not install it, nor measure it")
-    return parser.parse_args(words)
+    return parser.parse_args(arguments)
 
 
-def main(*words: str) -> None:
-    options = _options(words)
+def main(*arguments: str) -> None:
+    options = _options(arguments)
     widths = [int(width) for width in options.at_once.split(",")]
     cases = [
         replace(case, counts={w: case.counts[w] for w in widths if w in case.counts})

@@ -58,7 +58,7 @@ class PassThrough:
             await send({"type": "http.response.body", "body": b""})
 
     async def _add_tool_result(self, request: dict[str, Any]) -> bytes:
-        """Ask the model which tool to call, call it, and put what it said into the conversation."""
+        """Request a tool call from the model, run it, and append its output to the conversation."""
         request["tools"] = self._tools
         async with self._client.post(self._url, data=orjson.dumps(request), headers=_JSON) as answer:
             message = orjson.loads(await answer.read())["choices"][0]["message"]

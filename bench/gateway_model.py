@@ -70,26 +70,26 @@ class Model(asyncio.Protocol):
         elif name == "stream":
             self._transport.write(_CHUNKED)
             for number in range(EVENTS):
-                self._transport.write(_WORDS[number % 2])
+                self._transport.write(_DELTAS[number % 2])
             self._transport.write(_END)
         elif name == "paced":
             self._transport.write(_CHUNKED)
             self._send_paced(EVENTS)
         elif name == "wait":
-            self._transport.write(_CHUNKED + _WORDS[0])
+            self._transport.write(_CHUNKED + _DELTAS[0])
         else:
             self._send_message({"content": WORD}, "stop", streamed=True)
 
     def _answer_with_tool(self, request: dict[str, Any], last: dict[str, Any]) -> None:
-        """Call the tool, then be content with what it said."""
+        """Call the tool, then finish once its output has arrived."""
         streamed = bool(request.get("stream"))
         offered = [tool["function"]["name"] for tool in request.get("tools", ())]
         name = next((name for name in offered if name.endswith(TOOL)), None)
         if name is None:
             self._refuse(f"the tool is not offered, only: {offered}")
         elif last["role"] != "tool":
-            asked = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": _ARGUMENTS}}
-            self._send_message({"tool_calls": [asked]}, "tool_calls", streamed=streamed)
+            call = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": _ARGUMENTS}}
+            self._send_message({"tool_calls": [call]}, "tool_calls", streamed=streamed)
         elif TOOL_TEXT not in str(last["content"]):
             self._refuse(f"the tool was not called: {last}")
         else:
@@ -117,10 +117,10 @@ class Model(asyncio.Protocol):
         body = orjson.dumps(answer)
         self._transport.write(_HEAD % (b"application/json", b"Content-Length: %d" % len(body)) + body)
 
-    def _send_paced(self, left: int) -> None:
-        self._transport.write(_WORDS[left % 2] if left else _END)
-        if left:
-            self._timer = asyncio.get_running_loop().call_later(PACE, self._send_paced, left - 1)
+    def _send_paced(self, remaining: int) -> None:
+        self._transport.write(_DELTAS[remaining % 2] if remaining else _END)
+        if remaining:
+            self._timer = asyncio.get_running_loop().call_later(PACE, self._send_paced, remaining - 1)
 
 
 def _chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def _last_events(finish: str) -> bytes:
 
 
 _ARGUMENTS = orjson.dumps({"text": TOOL_TEXT}).decode()
-_WORDS = [_event(_chunk({"content": word})) for word in (WORD, OTHER_WORD)]
+_DELTAS = [_event(_chunk({"content": word})) for word in (WORD, OTHER_WORD)]
 _END = _last_events("stop")
 
 
@@ -162,7 +162,7 @@ async def main() -> None:
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, over.set)
-    # The stock loop: uvloop would send a whole burst as one piece, and no model does.
+    # The stock loop: uvloop would send a whole burst at once, and no model does.
     server = await loop.create_server(Model, "127.0.0.1", 0, backlog=4096)
     print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
     await over.wait()

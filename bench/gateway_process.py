@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-MAX_LOG_LINES = 200  # lines of a gateway's log that are kept
+MAX_LOG_LINES = 200  # lines of a gateway's log that are stored
 
 
 class GatewayProcess:
@@ -37,7 +37,7 @@ class GatewayProcess:
         return self._process.pid
 
     async def start(self) -> None:
-        """Start it. When it answers is told by `wait_ready`."""
+        """Start it. `wait_ready` returns when it answers."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLODECK_")}
         environ.pop("PYTHONDONTWRITEBYTECODE", None)  # it would have everything compiled again at every start
         environ |= self.environ

@@ -1,4 +1,4 @@
-"""Everything that is asked the same: our gateway, the limit, LiteLLM's proxy and smg, each in a process of its own."""
+"""Servers that get the same requests: our gateway, the limit, LiteLLM's proxy and smg, each in its own process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _START_SECONDS = 120
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A server that answers, and how it is asked."""
+    """A server that is measured, and how requests to it are built."""
 
     name: str
     pid: int
@@ -48,7 +48,7 @@ class Target:
     def plan_requests(self, model: str, *, endpoint: Endpoint = "responses") -> RequestPlan:
         """What to send for each of the models: the same to both gateways. The rest know chat completions only.
 
-        With tools, LiteLLM's `/v1/responses` insists on a model that has it too, so there it is asked the other way.
+        With tools, LiteLLM's `/v1/responses` needs a model that has it too, so that case uses chat completions.
         """
         streamed = model in {"stream", "paced", "wait"}
         marks = EVENTS // 2 if model in {"stream", "paced"} else 1
@@ -69,10 +69,10 @@ class Target:
 
 
 def _two_turns(chat: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a client sends that does the loop itself, without the call between."""
-    said = {"role": "tool", "tool_call_id": "call_1", "content": TOOL_TEXT}
+    """The requests of a client that runs the loop itself, without the call between."""
+    output = {"role": "tool", "tool_call_id": "call_1", "content": TOOL_TEXT}
     tools = [{"type": "function", "function": {"name": TOOL, "parameters": {}}}]
-    return [{**chat, "tools": tools}, {**chat, "tools": tools, "messages": [*chat["messages"], said]}]
+    return [{**chat, "tools": tools}, {**chat, "tools": tools, "messages": [*chat["messages"], output]}]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The load: raw HTTP on kept connections, so that the measuring takes little of the machine that it measures."""
+"""The load: raw HTTP on persistent connections, so that measuring takes little of the CPU that it measures."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class LoadConnection(asyncio.Protocol):
             self._answer.set_exception(ConnectionError(f"closed after {b''.join(self._chunks)[:300]!r}"))
 
     def send(self, request: bytes) -> asyncio.Future[bytes]:
-        """Ask; the whole answer, head and all, comes later."""
+        """Send a request; the future gets the whole answer with its head."""
         self._chunks, self._size, self._expected = [], 0, None
         self._answer = asyncio.get_running_loop().create_future()
         self.transport.write(request)
         return self._answer
 
     async def send_and_wait_for(self, request: bytes, until: bytes) -> None:
-        """Ask, and wait for these words of an answer whose end nobody waits for."""
+        """Send a request, and wait until the answer contains `until`, not for its end."""
         self.transport.write(request)
         while until not in b"".join(self._chunks):
             self._data_arrived.clear()
@@ -123,11 +123,11 @@ class Times:
 
 
 async def run_load(connections: Sequence[LoadConnection], plan: RequestPlan, count: int) -> Times:
-    """Ask so many times, on every connection at once."""
-    left, took = iter(range(count)), list[float]()
+    """Send `count` requests, on every connection at once."""
+    requests, took = iter(range(count)), list[float]()
 
     async def one(line: LoadConnection) -> None:
-        for _ in left:
+        for _ in requests:
             began = time.perf_counter()
             answer = await send_requests(line, plan)
             took.append(time.perf_counter() - began)

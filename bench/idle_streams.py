@@ -1,4 +1,4 @@
-"""Streams that wait: what one costs a gateway while its model says nothing, and whether others are still answered."""
+"""Idle streams: what one costs a gateway while its model sends nothing, and whether others are still answered."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def main(runner: asyncio.Runner, numbers: list[int]) -> None:
 
 
 async def _measure_server(name: str, number: int) -> IdleCost:
-    """Each number has servers of its own: memory that was used once is not given back."""
+    """Each number has servers of its own: memory that was used once is not released."""
     with tempfile.TemporaryDirectory() as folder, run_server(module_command("bench.gateway_model")) as (_, model):
         if name == "holodeck":
             with run_holodeck(Path(folder), model) as target:
@@ -128,12 +128,12 @@ async def _measure_streams(target: Target, number: int) -> IdleCost:
 
 
 async def _open_streams(target: Target, number: int, opened: list[LoadConnection]) -> None:
-    """Until the first word of every stream has come."""
+    """Return when the first delta of every stream has arrived."""
     (request,) = target.plan_requests("wait").requests
-    left = iter(range(number))
+    numbers = iter(range(number))
 
     async def open_some() -> None:
-        for _ in left:
+        for _ in numbers:
             line = await connect(target.url)
             opened.append(line)
             await line.send_and_wait_for(request, WORD.encode())
@@ -155,7 +155,7 @@ async def _time_plain_requests(target: Target) -> float:
 
 
 async def _wait_released(target: Target, files: int) -> bool:
-    """Wait until the streams are gone, as long as some of them go."""
+    """Wait until the streams have ended, as long as their number falls."""
     fewest, changed = count_open_files(target.pid), time.monotonic()
     while fewest > files + SPARE_FILES // 2:
         await asyncio.sleep(LOOK_SECONDS)

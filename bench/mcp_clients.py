@@ -99,13 +99,13 @@ async def _connect_sdk(server: Any) -> AsyncIterator[Client]:
     from mcp import Client as SdkClient
     from mcp_types import TextContent
 
-    # The handshake that ours ends up with, without the question before it, which costs nothing per call.
+    # The handshake that ours ends up with, without the probe before it, which costs nothing per call.
     async with SdkClient(server, mode="legacy") as client:
         is_listed = False
 
         async def call(name: str, arguments: dict[str, Any]) -> int:
             nonlocal is_listed
-            if not is_listed:  # or it would ask for the list with every call
+            if not is_listed:  # or it would request the list with every call
                 await tools()
                 is_listed = True
             result = await client.call_tool(name, arguments)

@@ -1,4 +1,4 @@
-"""What a process and its children use, and a way to start one that says where it serves."""
+"""What a process and its children use, and a way to start one that prints its URL."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def process_tree(pid: int) -> list[int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Seconds of CPU of a process tree, finer than the hundredths that stand in /proc."""
+    """Seconds of CPU of a process tree, finer than the hundredths in /proc."""
     return sum(time.clock_gettime((~one << 3) | _CPU_CLOCK_OF_PROCESS) for one in process_tree(pid))
 
 
 def resident_bytes(pid: int) -> int:
-    """Bytes of memory that a process tree holds. What the kernel keeps for its sockets is not among them."""
+    """Bytes of memory that a process tree holds. Socket buffers of the kernel do not count."""
     size = os.sysconf("SC_PAGE_SIZE")
     return sum(int(Path(f"/proc/{one}/statm").read_text().split()[1]) * size for one in process_tree(pid))
 
@@ -67,7 +67,7 @@ def run_server(
 
 @contextmanager
 def stop_at_end(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Whatever happens, the process is gone afterwards."""
+    """The process has ended afterwards, whatever happens."""
     try:
         yield
     finally:

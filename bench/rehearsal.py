@@ -96,12 +96,12 @@ def measure_requests(title: str, offered: tuple[ToolSpec, ...], cases: list[dict
         answered = asyncio.run(answer_request(case["say"], offered))
         times.append(1000 * (time.process_time() - started))
         calls = [item for item in answered.items if isinstance(item, FunctionCall)]
-        words = "".join(item.text for item in answered.items if isinstance(item, Message))
-        tool = calls[0].name if calls else find_asked_tool(words) or "none"
+        text = "".join(item.text for item in answered.items if isinstance(item, Message))
+        tool = calls[0].name if calls else find_asked_tool(text) or "none"
         arguments = json.loads(calls[0].arguments) if calls else None
         is_right = tool == case["tool"]
         is_exact = is_right and (
-            arguments == case["with"] if "with" in case else all(f"`{name}`" in words for name in case.get("asks", ()))
+            arguments == case["with"] if "with" in case else all(f"`{name}`" in text for name in case.get("asks", ()))
         )
         made_up += len(find_invented(arguments or {}, case["say"]))
         right, exact = right + is_right, exact + is_exact
