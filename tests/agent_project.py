@@ -57,7 +57,7 @@ class AgentProject:
                 await _wait_ended(pid)
 
     async def run_holodeck(self, *args: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Run the command while the servers of this test go on."""
+        """Run the command while the servers of this test keep running."""
         return await asyncio.to_thread(run_holodeck, *args, cwd=self.path, env=self.env, stdin=stdin)
 
 
@@ -84,10 +84,10 @@ async def _wait_ended(pid: int) -> None:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
         return
-    gone, loop = asyncio.Event(), asyncio.get_running_loop()
-    loop.add_reader(handle, gone.set)
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_reader(handle, ended.set)
     try:
-        await gone.wait()
+        await ended.wait()
     finally:
         loop.remove_reader(handle)
         os.close(handle)

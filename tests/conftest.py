@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A run under nohup ignores SIGHUP, one in the background of a script SIGINT, and a process inherits that: those that
-# tests start and signal would not hear it. A handler is not inherited, so with one only this process ignores them.
+# tests start and signal would not receive it. A handler is not inherited, so with one only this process ignores them.
 # A worker cannot know what the run ignores; it ends with the run.
 for _number in (signal.SIGHUP, signal.SIGINT):
     _is_worker = _number is signal.SIGHUP and "PYTEST_XDIST_WORKER" in os.environ
@@ -39,7 +39,7 @@ PROGRAM_MODULES = {
 def pytest_collection() -> Generator[None, object, object]:
     """Import the tests without the garbage collector, and take what is there by then out of every later collection.
 
-    It is some million objects and no garbage, and many tests ask for a collection.
+    It is some million objects and no garbage, and many tests request a collection.
     """
     gc.disable()
     try:

@@ -15,7 +15,7 @@ Tool = Callable[..., ToolReturn | Awaitable[ToolReturn]]
 
 
 class FakeExecutor:
-    """`Shelf(add=lambda a, b: str(a + b))`."""
+    """`FakeExecutor(add=lambda a, b: str(a + b))`."""
 
     def __init__(self, **tools: Tool) -> None:
         self._tools: Mapping[str, Tool] = tools

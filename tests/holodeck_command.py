@@ -1,4 +1,4 @@
-"""The `run_holodeck` command as a person runs it: a process, with the environment that a test gives it."""
+"""Runs the `holodeck` command as a user does: as a process, with the environment of the test."""
 
 from __future__ import annotations
 

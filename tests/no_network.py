@@ -1,6 +1,6 @@
 """Runs a program that cannot open a socket to any network: `python no_network.py program arguments...`.
 
-The kernel refuses `socket(2)` for IPv4 and IPv6, whatever language asks for it: hooks in Python do not see what
+The kernel refuses `socket(2)` for IPv4 and IPv6, in whatever language: hooks in Python do not see what
 libraries in Rust or C do. It takes no rights, and what the program starts is bound by it as well.
 """
 

@@ -47,17 +47,17 @@ class TypingTerminal:
         """The same without the escape sequences."""
         return _ESCAPES.sub("", self.raw).replace("\r", "")
 
-    async def wait_for(self, words: str, *, within: float = TIMEOUT) -> str:
-        """Wait until the words appear after those that were waited for last, and return what was in between."""
+    async def wait_for(self, text: str, *, within: float = TIMEOUT) -> str:
+        """Wait until the text appears after the one that was waited for last, and return what was in between."""
         try:
             async with asyncio.timeout(within):
-                while (found := self.text.find(words, self._position)) < 0:
+                while (found := self.text.find(text, self._position)) < 0:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
-            raise AssertionError(f"{words!r} did not appear in {self.text[self._position :]!r}") from None
+            raise AssertionError(f"{text!r} did not appear in {self.text[self._position :]!r}") from None
         between = self.text[self._position : found]
-        self._position = found + len(words)
+        self._position = found + len(text)
         return between
 
     def type_text(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""`python tests/requirements_report.py` says what may be marked delivered, and which test proves what."""
+"""`python tests/requirements_report.py` prints what may be marked delivered, and which test proves what."""
 
 from __future__ import annotations
 

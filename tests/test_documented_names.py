@@ -1,4 +1,4 @@
-"""Every public name of the requirement documents is where they say, and is what they say."""
+"""Every public name of the requirement documents exists where they say and is what they say."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ NAMES = {
 
 @pytest.mark.proves("D-4", "D-2")
 @pytest.mark.parametrize("module", NAMES)
-def test_a_documented_name_is_where_it_is_said_to_be(module: str) -> None:
+def test_a_documented_name_is_where_the_documents_say(module: str) -> None:
     loaded = importlib.import_module(module)
     assert [name for name in NAMES[module] if not hasattr(loaded, name)] == []
 

@@ -255,8 +255,8 @@ async def test_a_transport_is_a_module_and_two_rows(package: PackageCopy) -> Non
         agent.write_bytes(orjson.dumps({"name": "demo", "tools": [server]}))
         done = await asyncio.to_thread(package.run, "mcp", "call", "sums", "add", "a=2", "b=40")
     assert (done.returncode, done.stdout) == (0, "42\n"), done.stderr
-    gone = await asyncio.to_thread(package.run, "mcp", "call", "sums", "add", "a=2", "b=40")
-    assert (gone.returncode, url in gone.stderr) == (1, True)
+    unreachable = await asyncio.to_thread(package.run, "mcp", "call", "sums", "add", "a=2", "b=40")
+    assert (unreachable.returncode, url in unreachable.stderr) == (1, True)
     agent.write_bytes(orjson.dumps({"name": "demo", "tools": [server | {"url": "http://127.0.0.1:1", "headers": {}}]}))
     refused = package.run("validate")
     assert refused.returncode == 2

@@ -49,7 +49,7 @@ def test_no_function_is_named_by_a_bare_participle() -> None:
     assert not named
 
 
-def test_docstrings_speak_of_components_and_not_of_people() -> None:
+def test_docstrings_describe_components_and_not_people() -> None:
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     texts = {
         f"{path.relative_to(SOURCE)}: {getattr(node, 'name', 'module')}": ast.get_docstring(node) or ""
@@ -72,7 +72,7 @@ def test_modules_and_folders_are_small_enough_to_hold() -> None:
     assert not {str(folder): count for folder, count in folders.items() if count > MAX_MODULES_IN_A_FOLDER}
 
 
-# Each starts one task and ends it in the same scope, or with the object that started it; the reason stands beside it.
+# Each starts one task and ends it in the same scope, or with the object that started it; a comment there says why.
 SCOPED_TASKS = {
     "agent.py",
     "cli/commands/chat.py",

@@ -99,7 +99,7 @@ def warm_address() -> bytes:
         listener.listen(socket.SOMAXCONN)
         process = subprocess.Popen(
             [sys.executable, __file__, str(listener.fileno())],
-            # A module that reads the home when it is imported would otherwise read a person's.
+            # A module that reads the home when it is imported would otherwise read the user's.
             env={**inherited, "HOME": "/nonexistent"},
             stdin=subprocess.PIPE,
             pass_fds=[listener.fileno()],
@@ -185,7 +185,7 @@ def _leave(ended: SystemExit) -> NoReturn:
     """End as the interpreter does, without taking apart what was imported: that takes longer than most commands."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    # What was left open or was never awaited says so.
+    # Unclosed resources and coroutines that were never awaited warn now.
     gc.collect()
     sys.stdout.flush()
     sys.stderr.flush()

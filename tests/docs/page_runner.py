@@ -1,12 +1,12 @@
-"""Runs the blocks of one page in their order, as a reader would who follows it in one terminal.
+"""Runs the blocks of one page in their order, as a reader does in one terminal.
 
 A page has an empty folder, a HOME and ports of its own. Blocks share one shell session: its folder and its variables
 stay from block to block, and files are written to the folder in which the shell is. `bash` blocks run with `set -e`.
-A line that ends in `&` starts a program in the background; the block goes on when the program says where it listens,
+A line that ends in `&` starts a program in the background; the block continues when the program has printed its URL,
 and the program is ended with the page. Ports that the page names (`127.0.0.1:8080`, `port: 8081`) are replaced by free
 ones, and back in what is shown, so that pages run side by side.
 
-An agent or gateway file is also given to `holodeck validate --strict`, with a placeholder for each variable that it
+An agent or gateway file is also checked by `holodeck validate --strict`, with a placeholder for each variable that it
 names, unless the next block runs `holodeck validate` itself.
 """
 
@@ -49,7 +49,7 @@ _COMMAND = """#!/bin/sh
 if [ "$1" = serve ] && [ -z "$HOLODECK_LISTEN__PORT" ] && ! grep -qs 'port:' "$@"; then
   export HOLODECK_LISTEN__PORT={port}
 fi
-exec {words} "$@"
+exec {program} "$@"
 """
 """The `holodeck` of a page. A gateway whose file names no port listens on the one that stands for the default."""
 _FREE_PORTS = range(15000, 32000)
@@ -138,11 +138,11 @@ class _Session:
         (self._scratch.parent / "node_modules").symlink_to(PACKAGES)
         (self._own / "folder").write_text(str(self._scratch))
         (self._own / "variables").write_text("")
-        words = ["python", "-m", "holodeck"]
+        program = ["python", "-m", "holodeck"]
         if self._is_warm:
-            words = ["python", "-I", "-S", str(Path(__file__).parent / "warm_command.py"), warm_address().hex()]
+            program = ["python", "-I", "-S", str(Path(__file__).parent / "warm_command.py"), warm_address().hex()]
         command = self._own / "holodeck"
-        command.write_text(_COMMAND.format(port=self._ports[_DEFAULT_PORT], words=shlex.join(words)))
+        command.write_text(_COMMAND.format(port=self._ports[_DEFAULT_PORT], program=shlex.join(program)))
         command.chmod(0o755)
         return self
 
@@ -221,7 +221,7 @@ class _Session:
         assert done.returncode == 0, f"{path.name} is not valid:\n{done.stdout}{done.stderr}"
 
     def _shell(self, script: str) -> tuple[int, str]:
-        """Run a script where the last one has left the session; return its exit code and what it printed."""
+        """Run a script in the session of the last one; return its exit code and what it printed."""
         folder, variables = shlex.quote(str(self._own / "folder")), shlex.quote(str(self._own / "variables"))
         lines = [
             f'cd "$(cat {folder})"; . {variables}',
@@ -281,13 +281,13 @@ class _Program:
         return f"> {output} 2>&1 &\necho $$ > {pid}; cat {start}; test ! -e {failed}"
 
     def end(self) -> None:
-        """Ask the program to end, with what it has started, and wait until all have.
+        """Signal the program and the processes that it has started to end, and wait until all have.
 
         The script is the leader of their process group. Its pipe ends with the last of them: `npx` ends before the
         server that it has started.
         """
         if not self._pid.exists():
-            # The script did not come to it: the reader still waits for the other end of its pipe.
+            # The script did not reach it: the reader still waits for the other end of its pipe.
             os.close(os.open(self._output, os.O_RDWR))
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._reader.is_alive() and self._pid.exists():

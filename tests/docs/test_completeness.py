@@ -76,7 +76,7 @@ def test_each_route_of_a_gateway_has_an_entry() -> None:
     assert [route for route in list_routes() if f"\n`{route.method} {route.path}`\n" not in page] == []
 
 
-# Where a variable is read whose name stands elsewhere: in a file of the user, or in a table.
+# Where a variable is read whose name is not in the call: it is in a file of the user, or in a table.
 READS_OF_NAMED_VARIABLES = {
     "cli/commands/mcp/target.py": "--env NAME",
     "config/env_loader.py": "${NAME}",
@@ -90,7 +90,7 @@ READS_OF_NAMED_VARIABLES = {
 
 
 def read_names() -> Iterator[tuple[str, str | None]]:
-    """Each read of a variable in the source: its file, and the name, if it stands there."""
+    """Each read of a variable in the source: its file, and the name, if the call has it."""
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:

@@ -18,17 +18,17 @@ LOGS_PAGE = (ROOT / "docs/operate/logs.md").read_text()
 @async_test(60)
 async def test_the_table_of_metrics_has_those_of_a_gateway_and_no_others(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("It is 3."))
-    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
-        await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"})
-        _, text = await stand.send("GET", "/metrics")
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
+        await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"})
+        _, text = await gateway.send("GET", "/metrics")
     served = set(re.findall(r"^# TYPE (\w+) (\w+)$", text.decode(), re.MULTILINE))
     assert set(re.findall(r"^\| `(holodeck_\w+)` \| (\w+) \|", METRICS_PAGE, re.MULTILINE)) == served
 
 
 def test_alerts_ask_for_metrics_of_the_table() -> None:
     table = set(re.findall(r"^\| `(holodeck_\w+)`", METRICS_PAGE, re.MULTILINE))
-    asked = set(re.findall(r"\b(holodeck_\w+?)(?:_bucket|_sum)?\b(?=[\[{) ])", METRICS_PAGE))
-    assert asked <= table
+    queried = set(re.findall(r"\b(holodeck_\w+?)(?:_bucket|_sum)?\b(?=[\[{) ])", METRICS_PAGE))
+    assert queried <= table
 
 
 def test_every_event_of_the_page_about_logs_is_one_that_is_logged() -> None:

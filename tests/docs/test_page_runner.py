@@ -1,4 +1,4 @@
-"""The pages cannot say what does not happen: the runner finds it and names the place."""
+"""The runner finds a block that does not do what its page says, and reports page and line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_reader_can_follow_from_block_to_block(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("page", "expected"),
     [
         ("# Hi\n\n```ruby\nputs 1\n```\n", ("page.md:3", "'ruby'", "neither run nor checked")),
         ("```bash\necho 1\n```\n\n```text\n2\n```\n", ("page.md:5", "-2", "+1")),
@@ -56,9 +56,9 @@ def test_a_reader_can_follow_from_block_to_block(tmp_path: Path) -> None:
         ("```bash\nholodeck serve missing.yaml &\n```\n", ("page.md:1", "missing.yaml")),
     ],
 )
-def test_a_mistake_is_found_with_its_page_and_line(text: str, words: tuple[str, ...], tmp_path: Path) -> None:
-    mistake = _mistake(text, tmp_path)
-    assert [word for word in words if word not in mistake] == [], mistake
+def test_a_mistake_is_found_with_its_page_and_line(page: str, expected: tuple[str, ...], tmp_path: Path) -> None:
+    mistake = _mistake(page, tmp_path)
+    assert [text for text in expected if text not in mistake] == [], mistake
 
 
 def test_a_gateway_in_the_background_answers_at_the_port_of_the_page(tmp_path: Path) -> None:

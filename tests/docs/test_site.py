@@ -1,4 +1,4 @@
-"""The documentation is a site without a broken link that needs nothing from elsewhere."""
+"""The documentation is a site without a broken link that loads nothing from other hosts."""
 
 from __future__ import annotations
 

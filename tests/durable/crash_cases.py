@@ -39,7 +39,7 @@ def tool_answers(messages: Sequence[dict[str, Any]]) -> list[str]:
 
 
 async def wait_ended(served: GatewayProcess, response_id: str) -> dict[str, Any]:
-    """A response, once it has come to an end."""
+    """A response, once it has ended."""
     while True:
         status, found, _ = await served.send("GET", f"/v1/responses/{response_id}")
         assert status == 200, found
@@ -50,7 +50,7 @@ async def wait_ended(served: GatewayProcess, response_id: str) -> dict[str, Any]
 
 async def wait_model_requests(model: ScriptedServer, times: int) -> None:
     """Wait until the model has received this many requests."""
-    while len(model.received) < times:  # noqa: ASYNC110 - it is asked by another process
+    while len(model.received) < times:  # noqa: ASYNC110 - another process sends them
         await asyncio.sleep(POLL)
 
 
@@ -98,7 +98,7 @@ class SurvivedResponse:
         assert self.events[len(self.events_before) :] == self.events_after
         assert self.events[-1]["response"] == self.response
         done = {e["output_index"]: e["item"] for e in self.events if e["type"] == "response.output_item.done"}
-        assert [done[place] for place in sorted(done)] == self.response["output"]
+        assert [done[index] for index in sorted(done)] == self.response["output"]
 
     def check_once(self) -> None:
         """No item was announced or done twice, and every delta belongs to what its item became."""
@@ -131,7 +131,7 @@ class CrashCase:
 
 
 async def run_crash_cases(folder: Path, cases: Sequence[CrashCase], **server: Any) -> dict[str, SurvivedResponse]:
-    """What came of each: its gateway dies, the next one finishes it, and then dies in the middle of the next case."""
+    """The result of each case: its gateway dies, the next one finishes it, then dies in the middle of the next case."""
     by_name = {case.name: case for case in cases}
     model = ScriptedModel(
         lambda received: _case_of(by_name, received.json["messages"]).script(received.json["messages"])
@@ -141,21 +141,23 @@ async def run_crash_cases(folder: Path, cases: Sequence[CrashCase], **server: An
         file = write_gateway_file(
             folder, scripted.url, mcp_servers=[mcp_server_entry(mcp.url, **server)], background={"durable": True}
         )
-        left: CrashCase | None = None
+        crashed: CrashCase | None = None
         for case in (*cases, None):
             environ = {AT: case.point if case is not None else ""}
             async with (
                 asyncio.timeout(CASE_SECONDS),
                 run_gateway_process(file, program=PROGRAM, environ=environ) as served,
             ):
-                if left is not None:
+                if crashed is not None:
                     try:
-                        await _collect_finished(served, left, found[left.name])
+                        await _collect_finished(served, crashed, found[crashed.name])
                     except asyncio.CancelledError:
-                        raise AssertionError(f"{left.name} is not finished: {''.join(served.stderr_lines)}") from None
+                        raise AssertionError(
+                            f"{crashed.name} is not finished: {''.join(served.stderr_lines)}"
+                        ) from None
                 if case is not None:
                     found[case.name] = await _start_and_crash(served, case, folder)
-                left = case
+                crashed = case
         for name, survivor in found.items():
             calls = [one for one in mcp.calls() if name in str(one.params["arguments"])]
             survivor.executed = [one.params["arguments"]["text"].removeprefix(f"{name} ") for one in calls]
@@ -168,8 +170,8 @@ async def run_crash_cases(folder: Path, cases: Sequence[CrashCase], **server: An
 
 
 def _case_of(cases: Mapping[str, CrashCase], messages: Sequence[dict[str, Any]]) -> CrashCase:
-    said = [str(message["content"]) for message in messages if message["role"] == "user"]
-    return next(cases[text] for text in reversed(said) if text in cases)
+    questions = [str(message["content"]) for message in messages if message["role"] == "user"]
+    return next(cases[text] for text in reversed(questions) if text in cases)
 
 
 async def _start_and_crash(served: GatewayProcess, case: CrashCase, folder: Path) -> SurvivedResponse:
@@ -185,7 +187,7 @@ async def _start_and_crash(served: GatewayProcess, case: CrashCase, folder: Path
         survivor.id = latest_response_id(folder)
     else:
         survivor.events_before = await read_stream_until(served, survivor.id)
-    assert await served.wait_exit() == -signal.SIGKILL, f"{case.name} never came to '{case.point}'"
+    assert await served.wait_exit() == -signal.SIGKILL, f"{case.name} never reached '{case.point}'"
     return survivor
 
 

@@ -1,10 +1,10 @@
 """`holodeck serve` that kills itself at one boundary, which `CRASH_AT` names: "turn 2 after", "dispatch 1 before".
 
-Nothing is replaced: every seam does what it does, and is told before it begins, when its work is done and not yet
-kept, and after it was kept. A seam is counted each time that the first background response of this process reaches it,
-so what is left of another can be finished before. The type of an event is a seam as well: it is reached when the stream
-that has it is written, since how much is written at once is a matter of time. Of two, as in "call 1 done and grow 1
-after", it is the one that comes last.
+No behaviour is replaced: every seam is wrapped and reports before it begins, when its work is done and not yet
+stored, and after it was stored. A seam is counted when the first background response of this process reaches it,
+so another, unfinished one can be finished before. The type of an event is a seam as well: it is reached when the stream
+that has it is written, since how much is written at once depends on timing. Of two, as in "call 1 done and grow 1
+after", it is the one that is reached last.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Boundaries:
     def wrap_method(
         self, wrapped_class: type[Any], method: str, seam: str, response: Callable[[Any], str | None]
     ) -> None:
-        """Tell before and after a method of a class. `response` says whose it is, by the first argument."""
+        """Report before and after a method of a class. `response` maps its first argument to the id of the response."""
         inner = getattr(wrapped_class, method)
 
         async def wrapper(this: Any, first: Any, *args: Any, **kwargs: Any) -> Any:
@@ -57,7 +57,7 @@ class Boundaries:
         setattr(wrapped_class, method, wrapper)
 
     def wrap_stream(self, wrapped_class: type[Any]) -> None:
-        """Tell of every piece of the stream that is kept, `grow`, and of each event in it."""
+        """Report every stored part of the stream, as `grow`, and each event in it."""
         inner = wrapped_class.append_events
 
         async def grow(this: Any, response: str, first: int, events: Sequence[bytes], **state: Any) -> Any:
@@ -72,7 +72,7 @@ class Boundaries:
         wrapped_class.append_events = grow
 
     def wrap_steps(self, wrapped_class: type[Any]) -> None:
-        """Tell of every checkpoint: `turn`, `send` and `call`."""
+        """Report every checkpoint: `turn`, `send` and `call`."""
         from dbos import DBOS
 
         inner = wrapped_class.step

@@ -1,4 +1,4 @@
-"""A call that a person must approve is approved or not run, also when gateways die around it."""
+"""A call that needs approval runs only with it, also when gateways die before or after the approval."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def refusal(served: GatewayProcess, input_: Any, **more: Any) -> str:
 
 @pytest.mark.proves("D-32", "D-26")
 @async_test(SECONDS)
-async def test_a_call_whose_server_is_away_after_a_crash_is_still_one_to_approve(tmp_path: Path) -> None:
+async def test_a_call_whose_server_is_unavailable_after_a_crash_still_needs_approval(tmp_path: Path) -> None:
     model = ScriptedModel(call("echo", text="one"), say("Then not."))
     server = FaultyMCPServer()
     async with model.serve() as scripted:
@@ -85,7 +85,7 @@ async def test_an_approval_is_used_by_a_run_that_survives_and_by_no_other(tmp_pa
 
 @pytest.mark.proves("D-32", "D-23", "D-26")
 @async_test(SECONDS)
-async def test_a_turn_that_was_sent_again_is_whole_after_a_crash(tmp_path: Path) -> None:
+async def test_a_resent_turn_is_complete_after_a_crash(tmp_path: Path) -> None:
     model = ScriptedModel([call("echo", text="one"), call("get_time")], say("done"))
     go = {"role": "user", "content": "Go"}
     async with FaultyMCPServer() as mcp, model.serve() as scripted:

@@ -1,4 +1,4 @@
-"""`background.at_once`: how many durable runs a gateway does at once, however they came to it."""
+"""`background.at_once`: how many durable runs a gateway has at once: new, queued and recovered ones."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Crowd:
 
 @pytest.mark.proves("D-32")
 @async_test(SECONDS)
-async def test_new_runs_and_those_that_waited_or_were_recovered_are_as_many_as_the_file_says(tmp_path: Path) -> None:
+async def test_new_queued_and_recovered_runs_together_stay_within_the_configured_number(tmp_path: Path) -> None:
     crowd = _Crowd()
     async with FaultyMCPServer() as mcp, ScriptedModel(crowd).serve() as model:
         background = {"durable": True, "at_once": AT_ONCE}

@@ -40,13 +40,13 @@ async def send(served: GatewayProcess, key: str, method: str, path: str, body: A
 
 
 async def queue(served: GatewayProcess, key: str, text: str = "hi") -> tuple[int, Any, Any]:
-    """Ask for a background response."""
+    """Request a background response."""
     return await send(served, key, "POST", "/v1/responses", {"model": "demo", "input": text, "background": True})
 
 
 async def done(served: GatewayProcess, key: str, response_id: str) -> None:
     """Wait until a response is completed."""
-    while (await send(served, key, "GET", f"/v1/responses/{response_id}"))[1]["status"] != "completed":  # noqa: ASYNC110 - it is elsewhere
+    while (await send(served, key, "GET", f"/v1/responses/{response_id}"))[1]["status"] != "completed":  # noqa: ASYNC110 - another process runs it
         await asyncio.sleep(0.02)
 
 

@@ -51,14 +51,14 @@ def case(point: str) -> CrashCase:
 
 
 async def killed_at(folder: Path, *chains: list[str]) -> dict[str, SurvivedResponse]:
-    """What came of a run for each boundary. Each chain has gateways of its own."""
+    """The result of a run for each boundary. Each chain has gateways of its own."""
     found: dict[str, SurvivedResponse] = {}
     async with asyncio.TaskGroup() as group:
         tasks = []
         for number, points in enumerate(chains):
-            place = folder / str(number)
-            place.mkdir()
-            tasks.append(group.create_task(run_crash_cases(place, [case(point) for point in points])))
+            case_folder = folder / str(number)
+            case_folder.mkdir()
+            tasks.append(group.create_task(run_crash_cases(case_folder, [case(point) for point in points])))
     for task in tasks:
         found |= task.result()
     return found

@@ -1,4 +1,4 @@
-"""Whatever form a background response has, it goes on after a crash as if there had been none."""
+"""Every kind of background response continues after a crash as if there had been none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holodeck.testing.model.script import Turn
 
 SECONDS = 600.0
 PAUSE = 60.0  # longer than any machine takes to write the stream: it is killed within the call
-HALF_SAID = "<half said>"
+PARTIAL_TEXT = "<partial text>"
 LONG = "long line\n" * 4_000
 MCP = {"type": "mcp", "server_label": "tools", "require_approval": "never"}
 ASKING = {"type": "mcp", "server_label": "tools", "require_approval": "always"}
@@ -133,11 +133,11 @@ def referring() -> CrashCase:
 
 def check_referring(survivor: SurvivedResponse) -> None:
     assert survivor.executed == ["one", "one"]
-    assert survivor.model_tool_answers == ["<referring> one"] * 2, "the item that was referred to came along"
+    assert survivor.model_tool_answers == ["<referring> one"] * 2, "the referenced item was sent, too"
 
 
 def mixed() -> CrashCase:
-    """One call of ours and one of the client's in a turn: nothing is run, and both wait for the client."""
+    """One call of the gateway and one of the client in a turn: none is run, and both are pending."""
     script = calls("<mixed>", "one", more=[call("ask_user")])
 
     async def answer(served: GatewayProcess, survivor: SurvivedResponse) -> None:
@@ -159,7 +159,7 @@ def check_mixed(survivor: SurvivedResponse) -> None:
 
 
 def approved() -> CrashCase:
-    """A call that waits for a person."""
+    """A call that waits for an approval."""
 
     async def approve(served: GatewayProcess, survivor: SurvivedResponse) -> None:
         last_item = survivor.response["output"][-1]
@@ -176,7 +176,7 @@ def approved() -> CrashCase:
 
 
 def check_approved(survivor: SurvivedResponse) -> None:
-    assert survivor.executed == ["one"], "only after somebody had approved"
+    assert survivor.executed == ["one"], "only after the approval"
 
 
 def limited() -> CrashCase:
@@ -228,20 +228,20 @@ def check_half_sent(survivor: SurvivedResponse) -> None:
     assert UNKNOWN in survivor.model_tool_answers[0]
 
 
-def half_said() -> CrashCase:
+def partial_text() -> CrashCase:
     """The model was in the middle of a sentence, and begins another one."""
     never, times = asyncio.Event(), count()
 
     def script(messages: list[dict[str, Any]]) -> Turn:
         return say("All of it.") if next(times) else [say("Half of"), wait(never)]
 
-    return CrashCase(name=HALF_SAID, point="response.output_text.delta 1 after", script=script)
+    return CrashCase(name=PARTIAL_TEXT, point="response.output_text.delta 1 after", script=script)
 
 
-def check_half_said(survivor: SurvivedResponse) -> None:
+def check_partial_text(survivor: SurvivedResponse) -> None:
     assert [item["content"][0]["text"] for item in survivor.response["output"]] == ["All of it."]
     deltas = [event["delta"] for event in survivor.events if event["type"] == "response.output_text.delta"]
-    assert "".join(deltas) == "Half ofAll of it.", "what was told is not taken back, and another item begins"
+    assert "".join(deltas) == "Half ofAll of it.", "sent text is not taken back, and another item begins"
 
 
 def repeated() -> CrashCase:
@@ -257,7 +257,7 @@ def check_repeated(survivor: SurvivedResponse) -> None:
 
 FORMS = {
     half_sent: check_half_sent,
-    half_said: check_half_said,
+    partial_text: check_partial_text,
     parallel: check_parallel,
     declared: check_declared,
     declared_again: check_listed,
@@ -294,5 +294,5 @@ async def test_every_form_of_a_response_survives(tmp_path: Path) -> None:
         )
         checks.get(name, check_conversation)(survivor)
         survivor.check_stream()
-        if name != HALF_SAID:
+        if name != PARTIAL_TEXT:
             survivor.check_once()

@@ -1,4 +1,4 @@
-"""A database whose user may not do what a gateway needs, or whose address asks for what its driver does not know."""
+"""A database whose user lacks rights that a gateway needs, or whose URL has options that its driver does not know."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ async def becomes(served: GatewayProcess, status: int) -> None:
         await asyncio.sleep(0.02)
 
 
-async def says(served: GatewayProcess, words: str) -> None:
-    while not any(words in line for line in served.stderr_lines):  # noqa: ASYNC110 - another process writes
+async def says(served: GatewayProcess, text: str) -> None:
+    while not any(text in line for line in served.stderr_lines):  # noqa: ASYNC110 - another process writes
         await asyncio.sleep(0.02)
 
 
 @async_test(SECONDS)
-async def test_a_gateway_that_cannot_keep_background_responses_is_not_ready_and_says_what_to_grant(
+async def test_a_gateway_that_cannot_store_background_responses_is_not_ready_and_says_what_to_grant(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:
     name, config = await asyncio.to_thread(database, postgres)
@@ -55,8 +55,8 @@ async def test_a_gateway_that_cannot_keep_background_responses_is_not_ready_and_
         file = write_gateway_file(tmp_path, scripted.url, **config)
         async with run_gateway_process(file, environ=address(postgres, name)) as served:
             assert (await served.send("GET", "/readyz"))[0] == 503
-            words = "Grant it CREATE on the database, or make the schema 'holodeck_work' for it."
-            await says(served, words)
+            text = "Grant it CREATE on the database, or make the schema 'holodeck_work' for it."
+            await says(served, text)
             await asyncio.to_thread(postgres.administer, f"GRANT CREATE ON DATABASE {name} TO {USER}")
             await becomes(served, 200)
             assert (await served.create_response(background=True))[0] == 200
@@ -78,7 +78,7 @@ async def test_a_schema_that_was_made_for_the_gateway_is_enough_and_no_other_dat
 
 
 @pytest.mark.parametrize(
-    ("query", "words"),
+    ("query", "text"),
     [
         ("channel_binding=require", "does not know a setting that stands behind the '?' in 'storage.url'"),
         ("connect_timeout=5", "does not know a setting that stands behind the '?' in 'storage.url'"),
@@ -88,10 +88,10 @@ async def test_a_schema_that_was_made_for_the_gateway_is_enough_and_no_other_dat
 )
 @async_test(SECONDS)
 async def test_an_address_that_asks_for_too_much_is_explained(
-    tmp_path: Path, postgres: PostgresServer, query: str, words: str
+    tmp_path: Path, postgres: PostgresServer, query: str, text: str
 ) -> None:
     name, config = await asyncio.to_thread(database, postgres)
     file = write_gateway_file(tmp_path, "http://127.0.0.1:9/v1", **config)
     async with run_gateway_process(file, environ=address(postgres, name, f"?{query}")) as served:
         assert (await served.send("GET", "/readyz"))[0] == 503
-        await says(served, words)
+        await says(served, text)

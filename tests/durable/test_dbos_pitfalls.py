@@ -33,7 +33,7 @@ def rows(folder: Path, table: str, columns: Sequence[str]) -> list[tuple[Any, ..
 
 
 def made_by_another_version(folder: Path) -> None:
-    """Let all work have been begun by a HoloDeck whose runs had other steps."""
+    """Mark all stored runs as begun by a HoloDeck version with other steps."""
     with closing(sqlite3.connect(next(folder.glob("*.work")))) as database, database:
         database.execute("UPDATE workflow_status SET application_version = 'holodeck-0'")
 
@@ -75,9 +75,9 @@ async def test_two_processes_on_one_file_leave_each_other_alone_and_can_cancel_f
                 assert events[-1]["response"] == cancelled
             await model.left.wait()
             await mcp.received("notifications/cancelled")
-    said = "".join([*first.stderr_lines, *second.stderr_lines, *third.stderr_lines]).lower()
-    assert "dbos" not in said
-    assert "conductor" not in said
+    output = "".join([*first.stderr_lines, *second.stderr_lines, *third.stderr_lines]).lower()
+    assert "dbos" not in output
+    assert "conductor" not in output
     assert len(mcp.calls()) == 1
 
 
@@ -139,7 +139,7 @@ async def test_a_run_that_no_gateway_can_resume_fails_with_the_reason(tmp_path: 
 
 @pytest.mark.proves("D-28", "D-32")
 @async_test(SECONDS)
-async def test_what_is_old_is_forgotten_by_the_engine_too(tmp_path: Path) -> None:
+async def test_the_engine_deletes_old_runs_too(tmp_path: Path) -> None:
     async with ScriptedModel(lambda _: say("done")).serve() as model:
         file = write_gateway_file(tmp_path, model.url, background={"durable": True})
         async with run_gateway_process(file) as served:

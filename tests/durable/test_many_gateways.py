@@ -35,7 +35,7 @@ DRAIN = 30.0
 
 @dataclass
 class GatewayGroup:
-    """Gateways on one database, and what stands behind them."""
+    """Gateways on one database, and the servers behind them."""
 
     gateways: list[GatewayProcess]
     mcp: FaultyMCPServer
@@ -114,12 +114,12 @@ async def begun(served: GatewayProcess, name: str) -> str:
 
 
 async def check_whole(served: GatewayProcess, response_id: str) -> dict[str, Any]:
-    """A response that has a stream without a gap, which says what it says."""
+    """A response, checked to have a stream without gaps that agrees with it."""
     found, events = await wait_ended(served, response_id), await read_stream(served, response_id)
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     assert events[-1]["response"] == found
     done = {e["output_index"]: e["item"] for e in events if e["type"] == "response.output_item.done"}
-    assert [done[place] for place in sorted(done)] == found["output"]
+    assert [done[index] for index in sorted(done)] == found["output"]
     return found
 
 
@@ -136,10 +136,10 @@ async def test_three_gateways_answer_for_each_other_until_one_is_left(tmp_path: 
         _, polled, _ = await first.send("GET", f"/v1/responses/{watched}")
         assert polled["status"] == "in_progress"
 
-        unwanted, stuck, gone = [await begun(second, name) for name in ("<watched 2>", "<slow>", "<watched 3>")]
+        unwanted, stuck, deleted_id = [await begun(second, name) for name in ("<watched 2>", "<slow>", "<watched 3>")]
         await group.mcp.received("tools/call")
         await read_stream_until(second, unwanted, "response.output_text.delta")
-        await read_stream_until(second, gone, "response.output_text.delta")
+        await read_stream_until(second, deleted_id, "response.output_text.delta")
         group.model.left.clear()
         _, cancelled, _ = await first.send("POST", f"/v1/responses/{unwanted}/cancel")
         assert cancelled["status"] == "cancelled"
@@ -147,7 +147,7 @@ async def test_three_gateways_answer_for_each_other_until_one_is_left(tmp_path: 
         _, cancelled, _ = await first.send("POST", f"/v1/responses/{stuck}/cancel")
         assert cancelled["status"] == "cancelled"
         group.model.left.clear()
-        status, deleted, _ = await first.send("DELETE", f"/v1/responses/{gone}")
+        status, deleted, _ = await first.send("DELETE", f"/v1/responses/{deleted_id}")
         assert (status, deleted["deleted"]) == (200, True)
         await group.model.left.wait()
 
@@ -156,7 +156,7 @@ async def test_three_gateways_answer_for_each_other_until_one_is_left(tmp_path: 
         assert events == await read_stream(second, watched) == await read_stream(third, watched)
         assert events[: len(before)] == before
         assert (await check_whole(first, watched))["output"][0]["content"][0]["text"] == "Hello"
-        assert (await second.send("GET", f"/v1/responses/{gone}"))[0] == 404
+        assert (await second.send("GET", f"/v1/responses/{deleted_id}"))[0] == 404
 
         group.gate.clear()
         killed = await begun(second, "<two killed>")
@@ -177,8 +177,8 @@ async def test_three_gateways_answer_for_each_other_until_one_is_left(tmp_path: 
         assert await third.wait_exit() == 0
         found = await check_whole(first, handed)
         assert found["status"] == "completed"
-        assert UNKNOWN not in group.tool_outputs("<long>")[0], "the call was finished before the gateway left"
-        assert (await first.send("GET", f"/v1/responses/{gone}"))[0] == 404
+        assert UNKNOWN not in group.tool_outputs("<long>")[0], "the call was finished before the gateway ended"
+        assert (await first.send("GET", f"/v1/responses/{deleted_id}"))[0] == 404
 
 
 @pytest.mark.proves("D-32")

@@ -1,4 +1,4 @@
-"""A row of the durable database that says it is a pickle: nothing of it is run, and the run is reported as damaged."""
+"""A row of the durable database marked as a pickle is not loaded, and its run is reported as damaged."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_a_pickle_in_the_work_file_is_not_run_and_its_response_fails(
         async with run_gateway_process(file) as second:
             found = await wait_ended(second, begun["id"])
         assert (found["status"], "damaged" in found["error"]["message"]) == ("failed", True), found["error"]
-        assert len(model.received) == 2, "no model was asked for it"
+        assert len(model.received) == 2, "no request was sent to the model"
         assert len(mcp.calls()) == 1
     assert not trace.exists()
 

@@ -69,7 +69,7 @@ def environ(url: str) -> dict[str, str]:
 
 
 async def until_taken(served: GatewayProcess, body: dict[str, Any]) -> dict[str, Any]:
-    """Ask until storage is as it was: what it refused to put back is put back a moment later."""
+    """Repeat the request until it is accepted: claims that storage refused to release are released a moment later."""
     while True:
         status, answer, _ = await served.send("POST", "/v1/responses", body)
         if status == 200:
@@ -82,7 +82,7 @@ async def until_taken(served: GatewayProcess, body: dict[str, Any]) -> dict[str,
 @pytest.mark.parametrize("what", [each for each in REFUSED if each != "the end"])
 @pytest.mark.parametrize("is_durable", [True, False], ids=["durable", "in the process"])
 @async_test(SECONDS)
-async def test_what_waited_in_a_conversation_waits_again_when_storage_did_not_take_the_response(
+async def test_pending_calls_are_pending_again_when_the_response_could_not_be_stored(
     tmp_path: Path, storage: tuple[str, Administer], what: str, is_durable: bool
 ) -> None:
     url, administer = storage
@@ -93,10 +93,10 @@ async def test_what_waited_in_a_conversation_waits_again_when_storage_did_not_ta
         config: dict[str, Any] = {"mcp_servers": [mcp_server_entry(mcp.url)], "background": {"durable": is_durable}}
         file = write_gateway_file(tmp_path, scripted.url, limits=limits, **config)
         async with run_gateway_process(file, environ=environ(url)) as served:
-            place = {"conversation": (await served.send("POST", "/v1/conversations", {}))[1]["id"], "tools": [ASKING]}
-            _, before, _ = await served.create_response("Go", **place)
+            fields = {"conversation": (await served.send("POST", "/v1/conversations", {}))[1]["id"], "tools": [ASKING]}
+            _, before, _ = await served.create_response("Go", **fields)
             yes = {"type": "mcp_approval_response", "approval_request_id": before["output"][-1]["id"], "approve": True}
-            body = {"model": "demo", "input": [yes], "background": True, **place}
+            body = {"model": "demo", "input": [yes], "background": True, **fields}
             for statement in begin:
                 await asyncio.to_thread(administer, statement)
             status, refused, _ = await served.send("POST", "/v1/responses", body)
@@ -113,7 +113,7 @@ async def test_what_waited_in_a_conversation_waits_again_when_storage_did_not_ta
 
 @pytest.mark.proves("D-26", "D-32")
 @async_test(SECONDS)
-async def test_what_waited_in_a_conversation_waits_again_when_the_response_is_cancelled_before_it_began(
+async def test_pending_calls_are_pending_again_when_the_response_is_cancelled_before_it_began(
     tmp_path: Path, storage: tuple[str, Administer]
 ) -> None:
     gate = asyncio.Event()
@@ -130,12 +130,12 @@ async def test_what_waited_in_a_conversation_waits_again_when_the_response_is_ca
         }
         file = write_gateway_file(tmp_path, scripted.url, **config)
         async with run_gateway_process(file, environ=environ(storage[0])) as served:
-            place = {"conversation": (await served.send("POST", "/v1/conversations", {}))[1]["id"], "tools": [ASKING]}
-            _, before, _ = await served.create_response("Go", **place)
+            fields = {"conversation": (await served.send("POST", "/v1/conversations", {}))[1]["id"], "tools": [ASKING]}
+            _, before, _ = await served.create_response("Go", **fields)
             assert (await served.create_response("Wait", background=True))[0] == 200
             await wait_model_requests(scripted, 2)
             yes = {"type": "mcp_approval_response", "approval_request_id": before["output"][-1]["id"], "approve": True}
-            body = {"model": "demo", "input": [yes], "background": True, **place}
+            body = {"model": "demo", "input": [yes], "background": True, **fields}
             _, queued, _ = await served.send("POST", "/v1/responses", body)
             _, cancelled, _ = await served.send("POST", f"/v1/responses/{queued['id']}/cancel")
             assert cancelled["status"] == "cancelled"
@@ -150,7 +150,7 @@ async def test_what_waited_in_a_conversation_waits_again_when_the_response_is_ca
 @pytest.mark.proves("D-26", "D-31")
 @pytest.mark.parametrize("is_streamed", [True, False])
 @async_test(SECONDS)
-async def test_a_conversation_goes_on_after_a_response_that_could_not_be_stored(
+async def test_a_conversation_can_be_continued_after_a_response_that_could_not_be_stored(
     tmp_path: Path, storage: tuple[str, Administer], is_streamed: bool
 ) -> None:
     url, administer = storage
@@ -159,10 +159,10 @@ async def test_a_conversation_goes_on_after_a_response_that_could_not_be_stored(
     async with FaultyMCPServer() as mcp, model.serve() as scripted:
         file = write_gateway_file(tmp_path, scripted.url, mcp_servers=[mcp_server_entry(mcp.url)])
         async with run_gateway_process(file, environ=environ(url)) as served:
-            place = {"conversation": (await served.send("POST", "/v1/conversations", {}))[1]["id"], "tools": [ASKING]}
-            _, before, _ = await served.create_response("Go", **place)
+            fields = {"conversation": (await served.send("POST", "/v1/conversations", {}))[1]["id"], "tools": [ASKING]}
+            _, before, _ = await served.create_response("Go", **fields)
             yes = {"type": "mcp_approval_response", "approval_request_id": before["output"][-1]["id"], "approve": True}
-            body = {"model": "demo", "input": [yes], **place}
+            body = {"model": "demo", "input": [yes], **fields}
             for statement in begin:
                 await asyncio.to_thread(administer, statement)
             _, answer, _ = await served.send("POST", "/v1/responses", {**body, "stream": is_streamed})

@@ -1,4 +1,4 @@
-"""A durable response whose caller is no longer in the configuration when another gateway goes on with it."""
+"""A durable response whose caller is no longer in the configuration when another gateway takes it over."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ HEADERS = {"traceparent": f"00-{TRACE}-{REQUEST}-01", "tracestate": "vendor=1"}
 
 @pytest.mark.proves("D-32")
 @async_test(SECONDS)
-async def test_what_goes_on_after_a_kill_is_in_the_trace_of_its_request(tmp_path: Path) -> None:
+async def test_a_run_resumed_after_a_kill_is_in_the_trace_of_its_request(tmp_path: Path) -> None:
     never = asyncio.Event()
     model = ScriptedModel(call("echo", text="one"), [wait(never)], call("echo", text="two"), say("done"))
     async with run_collector() as collector, FaultyMCPServer() as mcp, model.serve() as scripted:

@@ -1,4 +1,4 @@
-"""A stopping gateway ends the streams of unfinished background responses so that clients go on at another one."""
+"""A stopping gateway ends the streams of unfinished background responses so that clients resume at another one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECONDS = 90.0
 
 
 async def follow(client: AsyncOpenAI, response_id: str, after: int, events: list[Any], seen: asyncio.Event) -> None:
-    """Read a stream to wherever it ends; `seen` is set with its first words."""
+    """Read a stream to wherever it ends; `seen` is set with its first delta."""
     options: dict[str, Any] = {"starting_after": after} if after >= 0 else {}
     async for event in await client.responses.retrieve(response_id, stream=True, **options):
         events.append(event)
@@ -34,7 +34,7 @@ def client_of(served: GatewayProcess) -> AsyncOpenAI:
 @pytest.mark.proves("D-28", "D-32")
 @pytest.mark.parametrize("where", ["sqlite", "postgres"])
 @async_test(SECONDS)
-async def test_a_stream_that_its_gateway_leaves_is_cut_and_goes_on_at_the_next(
+async def test_the_stream_of_a_stopping_gateway_is_cut_and_continues_at_the_next(
     tmp_path: Path, where: str, request: pytest.FixtureRequest
 ) -> None:
     environ: dict[str, str] = {}
@@ -67,7 +67,7 @@ async def test_a_stream_that_its_gateway_leaves_is_cut_and_goes_on_at_the_next(
 
 @pytest.mark.proves("D-28", "D-32")
 @async_test(SECONDS)
-async def test_a_stream_of_what_another_gateway_makes_is_cut_when_its_own_gateway_leaves(
+async def test_the_stream_of_a_response_run_elsewhere_is_cut_when_its_own_gateway_stops(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:
     environ = {"HOLODECK_STORAGE__URL": await asyncio.to_thread(postgres.new_database)}

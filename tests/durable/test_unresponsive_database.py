@@ -20,7 +20,7 @@ def database(postgres: PostgresServer) -> str:
 
 
 @async_test(90)  # ten seconds for a statement and ten for a connection, then the end
-async def test_a_gateway_whose_database_has_fallen_silent_is_watched_and_ended_all_the_same(
+async def test_a_gateway_whose_database_is_silent_can_still_be_probed_and_stopped(
     tmp_path: Path, postgres: PostgresServer, database: str
 ) -> None:
     async with run_network(postgres.port) as (between, port), ScriptedModel(lambda _: say("hi")).serve() as scripted:
@@ -34,6 +34,6 @@ async def test_a_gateway_whose_database_has_fallen_silent_is_watched_and_ended_a
             request = asyncio.create_task(served.create_response())
             status, text, _ = await served.send("GET", "/metrics")
             assert (status, "holodeck_background_waiting nan" in text) == (200, True)
-            assert (await request)[0] == 503, "it could not be kept"
+            assert (await request)[0] == 503, "it could not be stored"
             served.stop()
             assert await served.wait_exit() == 0
