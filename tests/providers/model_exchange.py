@@ -1,4 +1,4 @@
-"""Ask a model that is behind HTTP, and see both sides: what the server received, and what came out."""
+"""Sends a request to a model behind HTTP, and returns both sides: what the server received, and the events."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run_with_timeout(test: Coroutine[Any, Any, T]) -> T:
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """What came out of one exchange, and what the server got."""
+    """The events of one exchange, and what the server received."""
 
     events: Sequence[ModelEvent]
     received: Sequence[Received]
@@ -90,7 +90,7 @@ class Exchange:
 
 
 def model_request(*items: Item | str, **fields: Any) -> ModelRequest:
-    """A request with these items; a string is something that the user said."""
+    """A request with these items; a string is a user message."""
     return ModelRequest(
         items=tuple(text_message("user", item) if isinstance(item, str) else item for item in items or ("hello",)),
         **fields,

@@ -1,4 +1,4 @@
-"""A server that says exactly the bytes that a test wants, and tests that leave nothing behind on either event loop."""
+"""A server that sends exactly the bytes that a test wants, and a runner that checks for leaks on either event loop."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class Peer:
         assert len(found) <= 1
         return found[0] if found else None
 
-    async def send(self, *pieces: bytes) -> None:
-        for piece in pieces:
-            self.writer.write(piece)
+    async def send(self, *parts: bytes) -> None:
+        for part in parts:
+            self.writer.write(part)
             await self.writer.drain()
 
     async def wait_closed(self) -> None:
@@ -92,7 +92,7 @@ class RawServer:
         try:
             await self._handler(peer)
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the client left
+            pass  # the client disconnected
         finally:
             peer.writer.close()
             with suppress(OSError):
@@ -136,7 +136,7 @@ def open_sockets() -> int:
 def run_on_loop(
     test: Callable[..., Coroutine[Any, Any, None]], make_loop: MakeLoop, *, limit: float = TIMEOUT, **arguments: Any
 ) -> None:
-    """Run on one kind of loop. No task, no socket and no complaint is left."""
+    """Run on one kind of loop, and check that no task, socket or warning remains."""
     complaints: list[dict[str, Any]] = []
 
     async def within() -> None:
@@ -169,7 +169,7 @@ def both_loops(test: AsyncTest) -> Callable[..., None]:
 
 
 def chat_event(text: str, *, is_last: bool = True) -> bytes:
-    """An event of the chat dialect, with all that it says."""
+    """An event of the chat dialect, with all of its fields."""
     choice = {"delta": {"content": text}, "finish_reason": "stop" if is_last else None}
     return b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n"
 
@@ -191,12 +191,12 @@ def http_answer(
     return "".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + content
 
 
-def chunked_body(*pieces: bytes) -> bytes:
-    return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+def chunked_body(*parts: bytes) -> bytes:
+    return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
 
 
 async def ask_text(model: ModelProvider, question_text: str = "hello") -> str:
-    """What the model says to a question."""
+    """The text of the model's answer to a question."""
     events = await collect_events(model, model_request(question_text))
     return "".join(each.text for each in events if isinstance(each, TextDelta))
 

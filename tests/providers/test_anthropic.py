@@ -1,4 +1,4 @@
-"""What a server that speaks Anthropic Messages receives, and what comes out of its answers."""
+"""What a server that speaks Anthropic Messages receives, and what events its answers become."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def body(*items: Item | str, **fields: Any) -> dict[str, Any]:
     return run_exchange(say("ok"), model_request(*items, **fields), dialect="anthropic").body
 
 
-def text(words: str) -> dict[str, str]:
-    return {"type": "text", "text": words}
+def text(content: str) -> dict[str, str]:
+    return {"type": "text", "text": content}
 
 
-def test_a_plain_question_is_nothing_more() -> None:
+def test_a_plain_question_sends_no_optional_fields() -> None:
     outcome = run_exchange(say("ok"), model_request("hello"), dialect="anthropic")
     assert outcome.body == {
         "model": "m",
@@ -44,7 +44,7 @@ def test_a_plain_question_is_nothing_more() -> None:
     assert received.headers["anthropic-version"] == "2023-06-01"
 
 
-def test_instructions_have_one_place_and_settings_are_sent_when_set() -> None:
+def test_instructions_are_sent_once_and_settings_when_set() -> None:
     found = body(
         text_message("developer", "Rhyme."), "a", instructions="Be brief.", temperature=0.0, top_p=0.5, max_tokens=9
     )
@@ -167,7 +167,7 @@ def test_signed_and_hidden_thoughts_go_back_as_they_came() -> None:
     ]
 
 
-def test_thoughts_of_others_stay_here() -> None:
+def test_reasoning_of_other_providers_is_not_sent() -> None:
     foreign = Reasoning(text="No.", opaque={"chat": "reasoning"})
     assert [message["role"] for message in body("a", foreign)["messages"]] == ["user"]
 

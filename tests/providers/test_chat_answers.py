@@ -1,4 +1,4 @@
-"""What comes out of Chat Completions, in every shape that compatible servers send."""
+"""The events that Chat Completions answers become, in every shape that compatible servers send."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def messages(*items: Item | str, **fields: Any) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_plain_question_is_nothing_more() -> None:
+def test_a_plain_question_sends_no_optional_fields() -> None:
     outcome = run_exchange(say("ok"), model_request("hello"))
     assert outcome.body == {
         "model": "m",
@@ -68,7 +68,7 @@ def test_settings_are_sent_when_they_are_set() -> None:
     assert found["messages"][0] == {"role": "system", "content": "Be brief."}
 
 
-def test_developers_speak_as_the_system() -> None:
+def test_developer_messages_are_sent_as_system_messages() -> None:
     assert messages(text_message("developer", "x"), text_message("system", "y"), "z") == [
         {"role": "system", "content": "x"},
         {"role": "system", "content": "y"},
@@ -141,7 +141,7 @@ def test_a_broken_call_goes_back_as_json_that_every_server_can_read() -> None:
     assert json.loads(arguments) == {"invalid_arguments": '{"a": 1,,'}
 
 
-def test_a_turn_without_words_has_null_content() -> None:
+def test_a_turn_without_text_has_null_content() -> None:
     assert messages(*EMPTY_RESULT)[1]["content"] is None
 
 
@@ -200,7 +200,7 @@ def test_allowed_tools_are_the_only_ones_offered(mode: Any, expected: Any) -> No
     assert found.get("tool_choice") == expected
 
 
-def test_no_tools_means_no_word_about_them() -> None:
+def test_a_request_without_tools_has_no_tool_fields() -> None:
     assert not {"tools", "tool_choice", "parallel_tool_calls"} & body("a", parallel_tool_calls=False).keys()
 
 

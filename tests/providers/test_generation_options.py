@@ -1,4 +1,4 @@
-"""Effort, verbosity and penalties reach the model in its own dialect, or are refused; none is left out in silence."""
+"""Effort, verbosity and penalties reach the model in its own dialect, or are refused; none is dropped silently."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from providers.model_exchange import exchange_error, model_request, run_exchange
 from holodeck.testing import say
 from holodeck.testing.model.scripted_server import DialectName
 
-WISHES: dict[str, Any] = {
+OPTIONS: dict[str, Any] = {
     "effort": "low",
     "summary": "auto",
     "verbosity": "high",
@@ -36,8 +36,8 @@ EXPECTED: list[tuple[DialectName, dict[str, Any]]] = [
 
 @pytest.mark.proves("D-25")
 @pytest.mark.parametrize(("dialect", "expected"), EXPECTED, ids=[dialect for dialect, _ in EXPECTED])
-def test_wishes_are_sent_in_the_words_of_the_dialect(dialect: DialectName, expected: dict[str, Any]) -> None:
-    found = run_exchange(say("ok"), model_request("hello", **WISHES), dialect=dialect).body
+def test_options_are_sent_in_the_fields_of_the_dialect(dialect: DialectName, expected: dict[str, Any]) -> None:
+    found = run_exchange(say("ok"), model_request("hello", **OPTIONS), dialect=dialect).body
     assert {name: found.get(name) for name in expected} == expected
 
 
@@ -49,7 +49,7 @@ def test_effort_is_part_of_the_output_configuration_of_anthropic(effort: str | N
 
 
 @pytest.mark.proves("D-25")
-def test_words_to_stop_at_are_sent_where_the_dialect_has_them() -> None:
+def test_stop_sequences_are_sent_where_the_dialect_has_them() -> None:
     chat = run_exchange(say("ok"), model_request("hello", stop=("Observation:",), seed=7)).body
     assert (chat["stop"], chat["seed"]) == (["Observation:"], 7)
     assert run_exchange(say("ok"), model_request("hello", stop=("x",)), dialect="anthropic").body["stop_sequences"] == [
@@ -57,7 +57,7 @@ def test_words_to_stop_at_are_sent_where_the_dialect_has_them() -> None:
     ]
 
 
-NO_WORDS: list[tuple[DialectName, str, Any]] = [
+UNSUPPORTED: list[tuple[DialectName, str, Any]] = [
     ("anthropic", "presence_penalty", 0.5),
     ("anthropic", "frequency_penalty", -0.5),
     ("anthropic", "verbosity", "high"),
@@ -68,8 +68,8 @@ NO_WORDS: list[tuple[DialectName, str, Any]] = [
 
 
 @pytest.mark.proves("D-25")
-@pytest.mark.parametrize(("dialect", "wish", "value"), NO_WORDS)
-def test_what_a_dialect_has_no_word_for_is_refused(dialect: DialectName, wish: str, value: Any) -> None:
-    error = exchange_error(say("ok"), model_request("hello", **{wish: value}), dialect=dialect)
-    assert wish in str(error)
+@pytest.mark.parametrize(("dialect", "option", "value"), UNSUPPORTED)
+def test_an_option_that_a_dialect_lacks_is_refused(dialect: DialectName, option: str, value: Any) -> None:
+    error = exchange_error(say("ok"), model_request("hello", **{option: value}), dialect=dialect)
+    assert option in str(error)
     assert (error.status, error.is_retryable) == (400, False)

@@ -29,13 +29,13 @@ from holodeck.providers.http.endpoint import MODEL_CONNECT_TIMEOUT
 BIG = "x" * 10_000_000
 
 
-async def left(model: ModelProvider, reached: asyncio.Event, asked: str = "hello") -> None:
-    """Ask, and leave when the phase is reached."""
-    asking_ = asyncio.create_task(ask_text(model, asked))
+async def cancel_when(model: ModelProvider, reached: asyncio.Event, question: str = "hello") -> None:
+    """Send a request, and cancel it when the phase is reached."""
+    task = asyncio.create_task(ask_text(model, question))
     await reached.wait()
-    asking_.cancel()
+    task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asking_
+        await task
 
 
 @contextmanager
@@ -65,9 +65,9 @@ class Resolving:
     found: Found | None = None
     looked_up: asyncio.Event
 
-    async def getaddrinfo(self, host: Any, port: Any, **given: Any) -> Found:
+    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Found:
         if host != "model.example":
-            return await super().getaddrinfo(host, port, **given)  # type: ignore[misc, no-any-return]
+            return await super().getaddrinfo(host, port, **options)  # type: ignore[misc, no-any-return]
         self.looked_up.set()
         if self.found is None:
             await asyncio.Event().wait()
@@ -101,27 +101,27 @@ def run_resolving(test: Any, loop: Any, found: Found | None) -> None:
 
 
 @RESOLVING
-def test_leaving_while_the_name_is_looked_up(loop: Any) -> None:
+def test_cancelling_while_the_name_is_looked_up(loop: Any) -> None:
     async def exchange() -> None:
         running: Any = asyncio.get_running_loop()
         async with close_at_end(model_at("http://model.example/v1")) as model:
-            await left(model, running.looked_up)
+            await cancel_when(model, running.looked_up)
 
     run_resolving(exchange, loop, None)
 
 
 @RESOLVING
-def test_leaving_while_the_connection_is_made(loop: Any) -> None:
+def test_cancelling_while_the_connection_is_made(loop: Any) -> None:
     async def exchange() -> None:
         running: Any = asyncio.get_running_loop()
         async with close_at_end(model_at("http://model.example/v1")) as model:
-            asked = asyncio.create_task(ask_text(model))
+            task = asyncio.create_task(ask_text(model))
             await running.looked_up.wait()
             for _ in range(10):
                 await asyncio.sleep(0)
-            asked.cancel()
+            task.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await asked
+                await task
 
     with deaf() as port:
         run_resolving(exchange, loop, [address(port)])
@@ -129,23 +129,23 @@ def test_leaving_while_the_connection_is_made(loop: Any) -> None:
 
 
 @both_loops
-async def test_leaving_in_the_middle_of_the_handshake() -> None:
-    reached, gone = asyncio.Event(), asyncio.Event()
+async def test_cancelling_in_the_middle_of_the_handshake() -> None:
+    reached, disconnected = asyncio.Event(), asyncio.Event()
 
     async def handler(peer: Peer) -> None:
         assert await peer.reader.read(1)
         reached.set()
         await peer.wait_closed()
-        gone.set()
+        disconnected.set()
 
     async with serve_raw(handler) as server, close_at_end(model_at(server.url.replace("http:", "https:"))) as model:
-        await left(model, reached)
-        await gone.wait()
+        await cancel_when(model, reached)
+        await disconnected.wait()
 
 
 @both_loops
-async def test_leaving_while_the_question_is_sent() -> None:
-    reached, goes_on, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+async def test_cancelling_while_the_request_is_sent() -> None:
+    reached, goes_on, disconnected = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def handler(peer: Peer) -> None:
         await peer.read_head()
@@ -154,12 +154,12 @@ async def test_leaving_while_the_question_is_sent() -> None:
         await goes_on.wait()
         peer.writer.transport.resume_reading()  # type: ignore[attr-defined]
         await peer.wait_closed()
-        gone.set()
+        disconnected.set()
 
     async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
-        await left(model, reached, BIG)
+        await cancel_when(model, reached, BIG)
         goes_on.set()
-        await gone.wait()
+        await disconnected.wait()
 
 
 @both_loops
@@ -177,24 +177,24 @@ async def test_leaving_while_the_question_is_sent() -> None:
         b"HTTP/1.1 200 OK\r\n\r\n",
     ],
 )
-async def test_leaving_before_and_in_the_answer(begun: bytes) -> None:
-    reached, gone = asyncio.Event(), asyncio.Event()
+async def test_cancelling_before_and_in_the_answer(begun: bytes) -> None:
+    reached, disconnected = asyncio.Event(), asyncio.Event()
 
     async def handler(peer: Peer) -> None:
         await peer.read_request()
         await peer.send(begun)
         reached.set()
         await peer.wait_closed()
-        gone.set()
+        disconnected.set()
 
     async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
-        await left(model, reached)
-        await gone.wait()
+        await cancel_when(model, reached)
+        await disconnected.wait()
 
 
 @both_loops
-@pytest.mark.parametrize("asked", ["hello", "y" * 1_000_000])
-async def test_leaving_in_any_turn_of_the_loop_leaves_nothing_and_harms_no_other(asked: str) -> None:
+@pytest.mark.parametrize("question", ["hello", "y" * 1_000_000])
+async def test_cancelling_in_any_iteration_of_the_loop_leaks_nothing_and_harms_no_other(question: str) -> None:
     async def handler(peer: Peer) -> None:
         while True:
             body = await peer.read_request()
@@ -202,7 +202,7 @@ async def test_leaving_in_any_turn_of_the_loop_leaves_nothing_and_harms_no_other
 
     async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
         for turns in range(60):
-            task = asyncio.create_task(ask_text(model, asked))
+            task = asyncio.create_task(ask_text(model, question))
             for _ in range(turns):
                 await asyncio.sleep(0)
             task.cancel()
@@ -213,7 +213,7 @@ async def test_leaving_in_any_turn_of_the_loop_leaves_nothing_and_harms_no_other
 
 
 @both_loops
-async def test_leaving_a_hundred_questions_at_once() -> None:
+async def test_cancelling_a_hundred_requests_at_once() -> None:
     waiting = 0
     reached = asyncio.Event()
 
@@ -226,12 +226,12 @@ async def test_leaving_a_hundred_questions_at_once() -> None:
         await peer.wait_closed()
 
     async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
-        asked = [asyncio.create_task(ask_text(model)) for _ in range(100)]
+        tasks = [asyncio.create_task(ask_text(model)) for _ in range(100)]
         await reached.wait()
-        for task in asked:
+        for task in tasks:
             task.cancel()
-        await asyncio.wait(asked)
-        assert all(task.cancelled() for task in asked)
+        await asyncio.wait(tasks)
+        assert all(task.cancelled() for task in tasks)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -239,11 +239,11 @@ def test_an_address_that_does_not_answer_fails_in_time(count: int) -> None:
     async def exchange() -> None:
         running: Any = asyncio.get_running_loop()
         async with close_at_end(model_at("http://model.example/v1")) as model:
-            asked = asyncio.create_task(ask_text(model))
+            task = asyncio.create_task(ask_text(model))
             await running.looked_up.wait()
             running.ahead = MODEL_CONNECT_TIMEOUT + 1
             with pytest.raises(ModelError, match="no connection within 15 s") as found:
-                await asked
+                await task
             assert found.value.is_retryable
 
     with deaf() as port:

@@ -42,7 +42,7 @@ BIG = "x" * 10_000_000
 
 
 async def echo(peer: Peer) -> None:
-    """Answer every question with its own words."""
+    """Answer every request with its own text."""
     while True:
         body = await peer.read_request()
         await peer.send(http_answer(body["messages"][0]["content"]))
@@ -61,7 +61,7 @@ def replying(*replies: bytes) -> Any:
 
 
 @both_loops
-async def test_questions_one_after_the_other_share_a_connection() -> None:
+async def test_requests_one_after_the_other_share_a_connection() -> None:
     async with serve_raw(echo) as server, close_at_end(model_at(server.url)) as model:
         for number in range(5):
             assert await ask_text(model, f"q{number}") == f"q{number}"
@@ -69,7 +69,7 @@ async def test_questions_one_after_the_other_share_a_connection() -> None:
 
 
 @both_loops
-async def test_a_big_question_keeps_its_connection_too() -> None:
+async def test_a_big_request_keeps_its_connection_too() -> None:
     async with serve_raw(echo) as server, close_at_end(model_at(server.url)) as model:
         assert await ask_text(model, "y" * 1_000_000) == "y" * 1_000_000
         assert await ask_text(model) == "hello"
@@ -77,11 +77,11 @@ async def test_a_big_question_keeps_its_connection_too() -> None:
 
 
 @both_loops
-async def test_a_hundred_questions_at_once_get_their_own_answers_and_share_connections_later() -> None:
+async def test_a_hundred_requests_at_once_get_their_own_answers_and_share_connections_later() -> None:
     async with serve_raw(echo) as server, close_at_end(model_at(server.url)) as model:
         for _ in range(2):
-            said_back = await asyncio.gather(*(ask_text(model, f"q{number}") for number in range(100)))
-            assert said_back == [f"q{number}" for number in range(100)]
+            answers = await asyncio.gather(*(ask_text(model, f"q{number}") for number in range(100)))
+            assert answers == [f"q{number}" for number in range(100)]
         assert len(server.peers) <= 100
 
 
@@ -95,17 +95,17 @@ async def test_a_connection_that_the_server_closes_is_not_used_again(ending: str
 
 @both_loops
 async def test_a_connection_that_is_not_used_again_is_closed_although_the_server_only_says_that_it_will() -> None:
-    is_left = asyncio.Event()
+    disconnected = asyncio.Event()
 
     async def handler(peer: Peer) -> None:
         await peer.read_request()
         await peer.send(http_answer("a", "Connection: close"))
         await peer.wait_closed()
-        is_left.set()
+        disconnected.set()
 
     async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
         assert await ask_text(model) == "a"
-        await is_left.wait()
+        await disconnected.wait()
 
 
 @both_loops
@@ -123,7 +123,7 @@ async def test_an_unread_answer_does_not_stop_the_next_one() -> None:
         poster = HTTP1Pool(server.url, connect_timeout=TIMEOUT)
         unread = await poster.send("POST", {}, b"{}")
         await answered.wait()
-        unread.close()  # all of it has come, and the connection is free
+        unread.close()  # all of it has arrived, and the connection is free
         second = await poster.send("POST", {}, b"{}")
         assert await second.read()
         assert len(server.peers) == 1
@@ -143,7 +143,7 @@ async def test_an_old_server_keeps_its_connection_only_if_it_says_so() -> None:
 
 @both_loops
 @pytest.mark.parametrize("surplus", [b"garbage", http_answer("stolen"), b"H", b"\0"])
-async def test_what_comes_behind_an_answer_is_never_the_answer_to_the_next_question(surplus: bytes) -> None:
+async def test_bytes_after_an_answer_are_never_the_answer_to_the_next_request(surplus: bytes) -> None:
     async with (
         serve_raw(replying(http_answer("mine") + surplus)) as server,
         close_at_end(model_at(server.url)) as model,
@@ -153,7 +153,7 @@ async def test_what_comes_behind_an_answer_is_never_the_answer_to_the_next_quest
 
 
 @both_loops
-async def test_bytes_behind_an_answer_are_not_the_next_answer() -> None:
+async def test_bytes_after_an_answer_are_not_the_next_answer() -> None:
     arrived, sent = asyncio.Event(), asyncio.Event()
 
     async def handler(peer: Peer) -> None:
@@ -197,7 +197,7 @@ async def test_a_connection_that_is_closed_instead_of_an_answer_can_be_retried()
     async def handler(peer: Peer) -> None:
         await peer.read_request()
         await peer.send(http_answer("a"))
-        await peer.read_request()  # and leaves without a word
+        await peer.read_request()  # and disconnects without an answer
 
     async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
         assert await ask_text(model) == "a"
@@ -242,20 +242,20 @@ def test_a_connection_that_was_idle_for_long_is_not_used_although_it_is_still_op
 
 def test_an_idle_connection_is_closed_after_a_while() -> None:
     async def exchange() -> None:
-        left = asyncio.Event()
+        disconnected = asyncio.Event()
 
         async def handler(peer: Peer) -> None:
             await peer.read_request()
             await peer.send(http_answer("a"))
             await peer.wait_closed()
-            left.set()
+            disconnected.set()
 
         async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
             await ask_text(model)
             loop = asyncio.get_running_loop()
             assert isinstance(loop, Hurried)
             loop.ahead = HTTP_KEEPALIVE + 1
-            await left.wait()
+            await disconnected.wait()
             await ask_text(model)
             assert len(server.peers) == 2
 
@@ -265,7 +265,7 @@ def test_an_idle_connection_is_closed_after_a_while() -> None:
 
 @both_loops
 @pytest.mark.parametrize("then", ["waits", "ends", "resets"])
-async def test_a_refusal_in_the_middle_of_a_big_question_is_heard(then: str) -> None:
+async def test_a_refusal_in_the_middle_of_a_big_request_is_reported(then: str) -> None:
     async def handler(peer: Peer) -> None:
         await peer.read_head()
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined] # or it reads on by itself
@@ -273,17 +273,17 @@ async def test_a_refusal_in_the_middle_of_a_big_question_is_heard(then: str) -> 
         if then == "ends":
             peer.writer.write_eof()
         if then != "resets":
-            await left.wait()
+            await refused.wait()
 
-    left = asyncio.Event()
+    refused = asyncio.Event()
     async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
         with pytest.raises(ModelError, match=r"413 .*too big"):
             await ask_text(model, BIG)
-        left.set()
+        refused.set()
 
 
 def refuse_and_leave(listening: socket.socket) -> None:
-    """Read the beginning of each question, refuse it, and close the connection with the rest unread."""
+    """Read the beginning of each request, refuse it, and close the connection with the rest unread."""
     with suppress(OSError):
         while True:
             connection, _ = listening.accept()
@@ -293,37 +293,37 @@ def refuse_and_leave(listening: socket.socket) -> None:
 
 
 @both_loops
-async def test_a_refusal_is_heard_although_the_server_leaves_at_once() -> None:
+async def test_a_refusal_is_reported_although_the_server_disconnects_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=refuse_and_leave, args=(listening,))
         thread.start()
-        heard = 0
+        refusals = 0
         try:
             for _ in range(20):
                 async with close_at_end(model_at(f"http://127.0.0.1:{listening.getsockname()[1]}/v1")) as model:
                     with pytest.raises(ModelError) as found:
                         await ask_text(model, BIG[:1_000_000])
-                heard += found.value.status == 413
+                refusals += found.value.status == 413
         finally:
             listening.shutdown(socket.SHUT_RDWR)
             thread.join()
-    assert heard > 15  # a reset may still overtake it between a look and a write
+    assert refusals > 15  # a reset may still overtake it between a look and a write
 
 
 @both_loops
-async def test_a_server_that_ends_in_the_middle_of_a_big_question_is_not_waited_for() -> None:
-    left = asyncio.Event()
+async def test_a_server_that_ends_in_the_middle_of_a_big_request_is_not_waited_for() -> None:
+    failed = asyncio.Event()
 
     async def handler(peer: Peer) -> None:
         await peer.read_head()
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
         peer.writer.write_eof()
-        await left.wait()
+        await failed.wait()
 
     async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
         with pytest.raises(ModelError, match="connection was lost"):
             await ask_text(model, BIG)
-        left.set()
+        failed.set()
 
 
 @both_loops
@@ -341,7 +341,7 @@ async def test_an_early_answer_of_a_server_that_reads_on_does_not_keep_the_conne
 
 
 @both_loops
-async def test_a_big_question_is_sent_to_its_end_although_the_answer_has_begun() -> None:
+async def test_a_big_request_is_sent_to_its_end_although_the_answer_has_begun() -> None:
     async def handler(peer: Peer) -> None:
         while True:
             size = await peer.read_head()
@@ -355,7 +355,7 @@ async def test_a_big_question_is_sent_to_its_end_although_the_answer_has_begun()
 
 
 @both_loops
-async def test_a_server_that_leaves_in_the_middle_of_a_big_question_is_not_waited_for_although_it_has_begun() -> None:
+async def test_a_server_that_disconnects_after_the_start_of_its_answer_is_not_waited_for() -> None:
     async def handler(peer: Peer) -> None:
         await peer.read_head()
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -369,41 +369,41 @@ async def test_a_server_that_leaves_in_the_middle_of_a_big_question_is_not_waite
 
 
 @both_loops
-async def test_a_refusal_in_the_middle_of_a_big_question_is_heard_as_soon_as_it_begins() -> None:
+async def test_a_refusal_in_the_middle_of_a_big_request_is_reported_as_soon_as_it_begins() -> None:
     async def handler(peer: Peer) -> None:
         await peer.read_head()
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await wait_full(peer.writer)
         await peer.send(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 7\r\n\r\n")
-        await is_heard.wait()
+        await is_received.wait()
         await peer.send(b"too big")
         await peer.wait_closed()
 
-    is_heard = asyncio.Event()
+    is_received = asyncio.Event()
     async with serve_raw(handler) as server:
         poster = HTTP1Pool(server.url, connect_timeout=TIMEOUT)
         refusal = await poster.send("POST", {}, BIG.encode())
-        is_heard.set()
+        is_received.set()
         assert (refusal.status, await refusal.read()) == (413, b"too big")
         await poster.close()
 
 
 @both_loops
 @pytest.mark.parametrize("turns", range(12))
-async def test_a_question_that_is_taken_back_when_its_answer_is_there_harms_no_other(turns: int) -> None:
+async def test_a_request_cancelled_when_its_answer_has_arrived_harms_no_other(turns: int) -> None:
     """After one of these iterations of the loop the answer is complete, but its task has not run yet."""
-    is_asked, answered = asyncio.Event(), asyncio.Event()
+    is_requested, answered = asyncio.Event(), asyncio.Event()
 
     async def handler(peer: Peer) -> None:
         while True:
             body = await peer.read_request()
-            is_asked.set()
+            is_requested.set()
             await peer.send(http_answer(body["messages"][0]["content"]))
             answered.set()
 
     async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
         first = asyncio.create_task(ask_text(model, "one"))
-        await is_asked.wait()
+        await is_requested.wait()
         await answered.wait()
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -413,7 +413,7 @@ async def test_a_question_that_is_taken_back_when_its_answer_is_there_harms_no_o
 
 
 @both_loops
-async def test_closing_cuts_off_the_answers_that_are_read_and_the_questions_on_their_way() -> None:
+async def test_closing_cuts_off_answers_being_read_and_requests_being_sent() -> None:
     arrived = [asyncio.Event(), asyncio.Event()]
 
     async def handler(peer: Peer) -> None:

@@ -1,4 +1,4 @@
-"""An answer is the same however HTTP frames and cuts it; what is none is an error that says so, in bounded memory."""
+"""An answer is the same however HTTP frames and splits it; anything else is a clear error, in bounded memory."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ JSON = '{"choices":[{"message": {"content": "héllo"}, "finish_reason": "stop"}]
 MIB = 1024 * 1024
 
 
-def once(*pieces: bytes, is_closed: bool = False) -> Any:
-    """Answer a question with these bytes, and then leave, or wait for the client to leave."""
+def once(*parts: bytes, is_closed: bool = False) -> Any:
+    """Answer a request with these bytes, and then disconnect, or wait for the client to disconnect."""
 
     async def handler(peer: Peer) -> None:
         await peer.read_request()
-        await peer.send(*pieces)
+        await peer.send(*parts)
         if not is_closed:
             await peer.wait_closed()
 
     return handler
 
 
-async def heard(*pieces: bytes, is_closed: bool = False) -> str:
-    """What is heard of these bytes."""
-    async with serve_raw(once(*pieces, is_closed=is_closed)) as server, close_at_end(model_at(server.url)) as model:
+async def read_answer(*parts: bytes, is_closed: bool = False) -> str:
+    """The text that the model reads from these bytes."""
+    async with serve_raw(once(*parts, is_closed=is_closed)) as server, close_at_end(model_at(server.url)) as model:
         return await ask_text(model)
 
 
-async def trouble(*pieces: bytes, is_closed: bool = False) -> ModelError:
+async def trouble(*parts: bytes, is_closed: bool = False) -> ModelError:
     with pytest.raises(ModelError) as found:
-        await heard(*pieces, is_closed=is_closed)
+        await read_answer(*parts, is_closed=is_closed)
     return found.value
 
 
@@ -91,34 +91,34 @@ UNTIL_CLOSED = {
 
 @both_loops
 @pytest.mark.parametrize("form", ANSWERS)
-async def test_every_form_of_an_answer_is_heard(form: str) -> None:
-    assert await heard(ANSWERS[form]) == "héllo"
+async def test_every_form_of_an_answer_is_read(form: str) -> None:
+    assert await read_answer(ANSWERS[form]) == "héllo"
 
 
 @both_loops
 @pytest.mark.parametrize("form", UNTIL_CLOSED)
 async def test_an_answer_may_end_with_its_connection(form: str) -> None:
-    assert await heard(UNTIL_CLOSED[form], is_closed=True) == "héllo"
+    assert await read_answer(UNTIL_CLOSED[form], is_closed=True) == "héllo"
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(sorted(ANSWERS)), st.lists(st.integers(1, 9), max_size=80))
 def test_an_answer_does_not_depend_on_how_its_bytes_are_cut(form: str, sizes: list[int]) -> None:
     async def exchange() -> None:
-        rest, pieces = ANSWERS[form], []
+        rest, parts = ANSWERS[form], []
         for size in sizes:
-            pieces.append(rest[:size])
+            parts.append(rest[:size])
             rest = rest[size:]
-        assert await heard(*(piece for piece in [*pieces, rest] if piece)) == "héllo"
+        assert await read_answer(*(part for part in [*parts, rest] if part)) == "héllo"
 
     run_with_timeout(exchange())
 
 
 @both_loops
-async def test_an_answer_that_comes_byte_by_byte_is_heard() -> None:
+async def test_an_answer_that_arrives_byte_by_byte_is_read() -> None:
     for form in ("in chunks with trailers", "after others"):
         whole = ANSWERS[form]
-        assert await heard(*(whole[at : at + 1] for at in range(len(whole)))) == "héllo"
+        assert await read_answer(*(whole[at : at + 1] for at in range(len(whole)))) == "héllo"
 
 
 @both_loops
@@ -151,20 +151,20 @@ PACKERS: dict[str, Any] = {
 @pytest.mark.parametrize("encoding", PACKERS)
 async def test_a_compressed_answer_is_decoded_although_it_was_not_requested(encoding: str) -> None:
     packed = PACKERS[encoding](answer_body("héllo"))
-    assert await heard(http_answer("", f"Content-Encoding: {encoding}", body=packed)) == "héllo"
+    assert await read_answer(http_answer("", f"Content-Encoding: {encoding}", body=packed)) == "héllo"
     cut = [packed[at : at + 1] for at in range(len(packed))]
     head = CHUNKED.replace(b"\r\n\r\n", f"\r\nContent-Encoding: {encoding}\r\n\r\n".encode())
-    assert await heard(head, *(chunked_body(piece)[:-5] for piece in cut), b"0\r\n\r\n") == "héllo"
+    assert await read_answer(head, *(chunked_body(part)[:-5] for part in cut), b"0\r\n\r\n") == "héllo"
 
 
 @both_loops
-async def test_a_packed_answer_is_heard_to_its_last_byte() -> None:
+async def test_a_compressed_answer_is_read_to_its_last_byte() -> None:
     overhead = len(chat_event("")) + len(DONE)
     for size in (HTTP_READ_CHUNK, 2 * HTTP_READ_CHUNK):
         for around in range(-3, 4):
             text = "x" * (size - overhead + around)
             packed = gzip.compress(answer_body(text))
-            assert await heard(http_answer("", "Content-Encoding: gzip", body=packed)) == text
+            assert await read_answer(http_answer("", "Content-Encoding: gzip", body=packed)) == text
 
 
 @both_loops
@@ -173,13 +173,13 @@ async def test_the_end_of_a_compressed_answer_is_flushed_from_the_decompressor()
     for beyond in range(1, len(end), 7):
         around = b'{"pad":"%b","before":{' + end + b"," + end
         body = around % (b"x" * (HTTP_READ_CHUNK + beyond - len(around) + len(b"%b")))
-        packed = zlib.compress(body, wbits=-zlib.MAX_WBITS)  # its end is a repetition, and nothing comes behind it
+        packed = zlib.compress(body, wbits=-zlib.MAX_WBITS)  # its end is a repetition, and nothing follows it
         head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(packed)}\r\n".encode()
-        assert await heard(head + b"Content-Encoding: deflate\r\n\r\n" + packed) == "hello"
+        assert await read_answer(head + b"Content-Encoding: deflate\r\n\r\n" + packed) == "hello"
 
 
 @both_loops
-async def test_a_packed_refusal_is_understood() -> None:
+async def test_a_compressed_refusal_is_decoded() -> None:
     body = gzip.compress(b'{"error": {"message": "not today"}}')
     error = await trouble(http_answer("", "Content-Encoding: gzip", status="403 Forbidden", body=body))
     assert "403 Forbidden: not today" in str(error)
@@ -187,7 +187,7 @@ async def test_a_packed_refusal_is_understood() -> None:
 
 @both_loops
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])
-async def test_an_unknown_packing_is_named(encoding: str) -> None:
+async def test_an_unknown_content_encoding_is_named(encoding: str) -> None:
     error = await trouble(http_answer("a", f"Content-Encoding: {encoding}"))
     assert f"its answer cannot be read: it came as '{encoding}', which nobody asked for." in str(error)
     refused = await trouble(http_answer("a", f"Content-Encoding: {encoding}", status="401 Unauthorized"))
@@ -195,7 +195,7 @@ async def test_an_unknown_packing_is_named(encoding: str) -> None:
 
 
 @both_loops
-async def test_a_broken_packing_is_named() -> None:
+async def test_a_broken_content_encoding_is_named() -> None:
     error = await trouble(http_answer("", "Content-Encoding: gzip", body=b"this is no gzip"))
     assert "its answer cannot be read: its gzip is broken." in str(error)
 
@@ -284,7 +284,7 @@ async def test_endless_100_continue_responses_are_an_error() -> None:
         CHUNKED + b"zz\r\n",
     ],
 )
-async def test_what_is_no_http_is_an_error_that_says_so(garbage: bytes) -> None:
+async def test_an_answer_that_is_not_http_is_an_error_that_says_so(garbage: bytes) -> None:
     error = await trouble(garbage)
     assert "its answer cannot be read: it is not HTTP (" in str(error)
     assert "Check the endpoint and its port." in str(error)
@@ -292,22 +292,22 @@ async def test_what_is_no_http_is_an_error_that_says_so(garbage: bytes) -> None:
 
 @both_loops
 async def test_a_server_that_does_not_speak_http_is_disconnected_at_once() -> None:
-    is_left = asyncio.Event()
+    disconnected = asyncio.Event()
 
     async def handler(peer: Peer) -> None:
         await peer.read_request()
         await peer.send(b"SSH-2.0-OpenSSH_9.6\r\n")
         await peer.wait_closed()
-        is_left.set()
+        disconnected.set()
 
     async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
         with pytest.raises(ModelError, match="it is not HTTP"):
             await ask_text(model)
-        await is_left.wait()
+        await disconnected.wait()
 
 
 @both_loops
-async def test_what_came_before_the_garbage_is_heard() -> None:
+async def test_events_before_the_garbage_are_returned() -> None:
     handler = once(CHUNKED + chunked_body(chat_event("a", is_last=False))[:-5] + b"zz\r\n")
     async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
         events = model.stream(model_request())
@@ -318,19 +318,19 @@ async def test_what_came_before_the_garbage_is_heard() -> None:
 
 @both_loops
 async def test_an_unread_answer_stays_with_its_server() -> None:
-    """50 MB are offered; only what fits into a few buffers is taken until the reader goes on."""
+    """50 MB are offered; only what fits into a few buffers is read until the reader continues."""
     sent, total = 0, 50 * MIB
-    piece = chat_event("x" * (MIB - len(chat_event("", is_last=False))), is_last=False)
+    part = chat_event("x" * (MIB - len(chat_event("", is_last=False))), is_last=False)
     going = asyncio.Event()
 
     async def handler(peer: Peer) -> None:
         nonlocal sent
         await peer.read_request()
-        await peer.send(STREAM + b"Content-Length: %d\r\n\r\n" % (50 * len(piece) + len(answer_body("end"))))
+        await peer.send(STREAM + b"Content-Length: %d\r\n\r\n" % (50 * len(part) + len(answer_body("end"))))
         peer.writer.transport.set_write_buffer_limits(0)
         for _ in range(50):
-            await peer.send(piece)
-            sent += len(piece)
+            await peer.send(part)
+            sent += len(part)
             going.set()
         await peer.send(answer_body("end"))
         await peer.wait_closed()
@@ -364,18 +364,18 @@ async def test_a_slow_reader_gets_a_big_answer_and_the_connection_is_reused() ->
 
     async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
         for _ in range(2):
-            heard_of = 0
+            length = 0
             async for each in model.stream(model_request()):
                 for _ in range(20):
                     await asyncio.sleep(0)
-                heard_of += len(each.text) if isinstance(each, TextDelta) else 0
-            assert heard_of == 4 * MIB + 1
+                length += len(each.text) if isinstance(each, TextDelta) else 0
+            assert length == 4 * MIB + 1
         assert len(server.peers) == 1
 
 
 @both_loops
 async def test_an_answer_that_is_longer_than_it_says_is_read_as_it_says() -> None:
-    assert await heard(http_answer("a") + answer_body("b")) == "a"
+    assert await read_answer(http_answer("a") + answer_body("b")) == "a"
 
 
 @both_loops
@@ -398,7 +398,7 @@ def test_a_refusal_whose_body_never_comes_is_reported() -> None:
         await peer.send(b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 100\r\n\r\nslow")
         running = asyncio.get_running_loop()
         assert isinstance(running, Hurried)
-        while not gone.is_set():
+        while not is_refused.is_set():
             running.ahead += 1
             await asyncio.sleep(0)
         await peer.wait_closed()
@@ -407,9 +407,9 @@ def test_a_refusal_whose_body_never_comes_is_reported() -> None:
         async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
             with pytest.raises(ModelError, match="429 Too Many Requests: slow"):
                 await ask_text(model)
-            gone.set()
+            is_refused.set()
 
-    gone = asyncio.Event()
+    is_refused = asyncio.Event()
     run_on_loop(exchange, Hurried, limit=1_000_000)
 
 
@@ -435,8 +435,8 @@ async def test_the_headers_of_an_answer_are_not_those_of_the_next_one() -> None:
 
 
 @both_loops
-async def test_an_answer_is_whole_with_its_last_word_although_the_server_does_not_end_it() -> None:
-    assert await heard(CHUNKED, chunked_body(answer_body("hello")).removesuffix(b"0\r\n\r\n")) == "hello"
+async def test_an_answer_is_complete_with_its_last_event_although_the_server_does_not_end_it() -> None:
+    assert await read_answer(CHUNKED, chunked_body(answer_body("hello")).removesuffix(b"0\r\n\r\n")) == "hello"
 
 
 @both_loops

@@ -38,7 +38,7 @@ async def echo(peer: Peer) -> None:
 
 
 @both_loops
-async def test_questions_share_a_connection_behind_tls(authority: Authority) -> None:
+async def test_requests_share_a_connection_over_tls(authority: Authority) -> None:
     tls = authority.server_context("127.0.0.1")
     async with serve_raw(echo, tls=tls) as server, close_at_end(model_at(secure(server.url))) as model:
         for number in range(3):
@@ -50,7 +50,7 @@ async def test_questions_share_a_connection_behind_tls(authority: Authority) -> 
 
 
 @both_loops
-async def test_an_answer_behind_tls_may_end_with_its_connection(authority: Authority) -> None:
+async def test_an_answer_over_tls_may_end_with_its_connection(authority: Authority) -> None:
     async def handler(peer: Peer) -> None:
         await peer.read_request()
         await peer.send(b"HTTP/1.0 200 OK\r\n\r\n", answer_body("a"))
@@ -61,20 +61,20 @@ async def test_an_answer_behind_tls_may_end_with_its_connection(authority: Autho
 
 
 @both_loops
-async def test_a_refusal_behind_tls_in_the_middle_of_a_big_question_is_heard(authority: Authority) -> None:
-    left = asyncio.Event()
+async def test_a_refusal_over_tls_in_the_middle_of_a_big_request_is_reported(authority: Authority) -> None:
+    refused = asyncio.Event()
 
     async def handler(peer: Peer) -> None:
         await peer.read_head()
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await peer.send(http_answer("", status="413 Content Too Large", body=b"too big"))
-        await left.wait()
+        await refused.wait()
 
     tls = authority.server_context("127.0.0.1")
     async with serve_raw(handler, tls=tls) as server, close_at_end(model_at(secure(server.url))) as model:
         with pytest.raises(ModelError, match="413"):
             await ask_text(model, BIG)
-        left.set()
+        refused.set()
 
 
 @both_loops
@@ -82,15 +82,15 @@ async def test_a_refusal_behind_tls_in_the_middle_of_a_big_question_is_heard(aut
     "begun", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n" + chat_event("a", is_last=False)]
 )
 @pytest.mark.parametrize("text", ["hello", BIG])
-async def test_leaving_a_question_behind_tls(authority: Authority, begun: bytes, text: str) -> None:
-    reached, gone = asyncio.Event(), asyncio.Event()
+async def test_cancelling_a_request_over_tls(authority: Authority, begun: bytes, text: str) -> None:
+    reached, disconnected = asyncio.Event(), asyncio.Event()
 
     async def handler(peer: Peer) -> None:
         await peer.read_head()
         await peer.send(begun)
         reached.set()
         await peer.wait_closed()
-        gone.set()
+        disconnected.set()
 
     tls = authority.server_context("127.0.0.1")
     async with serve_raw(handler, tls=tls) as server, close_at_end(model_at(secure(server.url))) as model:
@@ -99,11 +99,11 @@ async def test_leaving_a_question_behind_tls(authority: Authority, begun: bytes,
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()
-        await gone.wait()
+        await disconnected.wait()
 
 
 @both_loops
-async def test_leaving_in_any_turn_of_the_loop_leaves_nothing_behind_tls(authority: Authority) -> None:
+async def test_cancelling_in_any_iteration_of_the_loop_leaks_nothing_over_tls(authority: Authority) -> None:
     tls = authority.server_context("127.0.0.1")
     async with serve_raw(echo, tls=tls) as server:
         for turns in range(60):
@@ -118,7 +118,7 @@ async def test_leaving_in_any_turn_of_the_loop_leaves_nothing_behind_tls(authori
 
 
 @both_loops
-async def test_a_big_answer_behind_tls_waits_for_its_reader(authority: Authority) -> None:
+async def test_a_big_answer_over_tls_waits_for_its_reader(authority: Authority) -> None:
     piece, sent = chat_event("x" * MIB, is_last=False), 0
 
     async def handler(peer: Peer) -> None:
@@ -147,7 +147,7 @@ async def test_a_big_answer_behind_tls_waits_for_its_reader(authority: Authority
 
 
 @both_loops
-async def test_a_closed_model_leaves_nothing_behind_tls(authority: Authority) -> None:
+async def test_a_closed_model_leaks_nothing_over_tls(authority: Authority) -> None:
     arrived = asyncio.Event()
 
     async def handler(peer: Peer) -> None:
@@ -196,7 +196,7 @@ async def test_tls_to_a_server_without_it_is_named(authority: Authority) -> None
 
 
 @both_loops
-async def test_a_server_that_leaves_in_the_handshake_is_named(authority: Authority) -> None:
+async def test_a_server_that_disconnects_in_the_handshake_is_named(authority: Authority) -> None:
     async def handler(peer: Peer) -> None:
         await peer.reader.read(1)
 

@@ -85,7 +85,7 @@ async def test_the_login_in_a_url_is_in_no_error() -> None:
 
 
 @both_loops
-async def test_a_password_that_stands_where_the_port_should_is_in_no_error() -> None:
+async def test_a_password_in_the_position_of_the_port_is_in_no_error() -> None:
     async with close_at_end(ChatCompletions(base_url="http://user:hidden/v1", model="m")) as model:
         with pytest.raises(ModelError, match="its endpoint is not a URL") as found:
             await ask_text(model)
@@ -118,7 +118,7 @@ async def test_a_password_that_stands_where_the_port_should_is_in_no_error() -> 
         "localhost:8000/v1",
     ],
 )
-async def test_what_is_no_url_is_an_error_that_says_so(url: str) -> None:
+async def test_an_invalid_url_is_an_error_that_says_so(url: str) -> None:
     async with close_at_end(ChatCompletions(base_url=url, model="m", api_key=Secret(KEY))) as model:
         with pytest.raises(ModelError, match=r"its endpoint is not a URL\.") as found:
             await ask_text(model)

@@ -1,4 +1,4 @@
-"""The local model without its extra or weights: sentences that say what to install. With them: `make test-local`."""
+"""The local model without its extra or weights: errors that say what to install. With them: `make test-local`."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
 
 async def first_event(model: ModelProvider, request: ModelRequest) -> Any:
-    """The first event of a stream that is then left."""
+    """The first event of a stream that is then abandoned."""
     async with aclosing(model.stream(request)) as events:
         return await anext(events)
 
@@ -58,7 +58,7 @@ def test_a_refusal_says_what_to_do(dialect: Any, code: int, advice: str, is_retr
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("body", "reason"),
     [
         ({"error": "just words"}, "just words"),
         ({"detail": "of FastAPI"}, "of FastAPI"),
@@ -72,8 +72,8 @@ def test_a_refusal_says_what_to_do(dialect: Any, code: int, advice: str, is_retr
         ("\x1b[31mred", "<U+001B>[31mred"),
     ],
 )
-def test_the_reason_is_found_in_any_body(body: Any, words: str) -> None:
-    assert words in str(exchange_error(status(500, body)))
+def test_the_reason_is_found_in_any_body(body: Any, reason: str) -> None:
+    assert reason in str(exchange_error(status(500, body)))
 
 
 def test_long_reasons_are_clipped() -> None:
@@ -116,7 +116,7 @@ def test_the_pause_that_a_provider_asks_for_is_read(headers: dict[str, Any], sec
         assert "Ask again in 7 s." in str(error)
 
 
-def test_a_provider_may_say_whether_asking_again_helps() -> None:
+def test_a_provider_may_say_whether_to_retry() -> None:
     assert not exchange_error(status(500, x_should_retry="false")).is_retryable
     assert exchange_error(status(400, x_should_retry="true")).is_retryable
     assert not exchange_error(status(429, {"error": {"message": "pay", "code": "insufficient_quota"}})).is_retryable
@@ -179,7 +179,7 @@ def test_a_web_page_is_an_error_that_points_at_the_path(dialect: Any) -> None:
     assert "text/html instead of an event stream. Check the path" in str(exchange_error(page(), dialect=dialect))
 
 
-def test_an_answer_in_one_piece_is_understood() -> None:
+def test_an_answer_that_is_not_streamed_is_read() -> None:
     chat = {"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}], "model": "m"}
     responses = {
         "object": "response",
@@ -235,17 +235,17 @@ def test_the_query_of_an_endpoint_is_sent_and_never_shown() -> None:
             with pytest.raises(ModelError) as found:
                 await collect_events(model, model_request())
             assert server.received[0].query == {"key": "hidden"}
-        with pytest.raises(ModelError) as gone:
+        with pytest.raises(ModelError) as unreachable:
             await collect_events(model, model_request())
         await model.close()
-        for error in (found.value, gone.value):
+        for error in (found.value, unreachable.value):
             assert "hidden" not in "".join(traceback.format_exception(error))
 
     run_with_timeout(exchange())
 
 
 @every_dialect
-def test_leaving_early_closes_the_connection_at_once(dialect: Any) -> None:
+def test_abandoning_an_answer_closes_the_connection_at_once(dialect: Any) -> None:
     async def exchange() -> None:
         never = asyncio.Event()
         async with ScriptedModel([say("a"), wait(never), say("b")]).serve(dialect) as server:
@@ -275,7 +275,7 @@ def test_cancelling_closes_the_connection_at_once(dialect: Any) -> None:
 
 
 @every_dialect
-def test_questions_share_one_connection(dialect: Any) -> None:
+def test_requests_share_one_connection(dialect: Any) -> None:
     async def exchange() -> None:
         async with ScriptedModel(*[say("a")] * 3, status(500), say("b")).serve(dialect) as server:
             model = model_at(server.url, dialect)
@@ -290,7 +290,7 @@ def test_questions_share_one_connection(dialect: Any) -> None:
     run_with_timeout(exchange())
 
 
-def test_many_questions_at_once_do_not_mix() -> None:
+def test_concurrent_requests_do_not_mix() -> None:
     async def exchange() -> None:
         def echo(received: Any) -> Any:
             return say(received.json["messages"][0]["content"])

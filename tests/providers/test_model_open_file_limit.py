@@ -1,4 +1,4 @@
-"""A process that can open no more connections says so, and does not take the model for broken."""
+"""A process that can open no more connections reports that, and does not count it as a failure of the model."""
 
 from __future__ import annotations
 

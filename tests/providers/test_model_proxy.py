@@ -68,7 +68,7 @@ async def _carried(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 @both_loops
 @pytest.mark.parametrize("form", ["http://user:pw@127.0.0.1:PORT", "127.0.0.1:PORT"])
-async def test_a_question_goes_through_the_proxy(env: pytest.MonkeyPatch, form: str) -> None:
+async def test_a_request_goes_through_the_proxy(env: pytest.MonkeyPatch, form: str) -> None:
     async with serve_raw(hello) as proxy, close_at_end(model_at(PLAIN)) as model:
         env.setenv("HTTP_PROXY".lower(), form.replace("PORT", str(proxy.port)))
         assert [await ask_text(model), await ask_text(model)] == ["hello", "hello"]
@@ -80,7 +80,7 @@ async def test_a_question_goes_through_the_proxy(env: pytest.MonkeyPatch, form: 
 
 
 @both_loops
-async def test_a_question_behind_tls_goes_through_a_tunnel(env: pytest.MonkeyPatch, authority: Authority) -> None:
+async def test_a_request_over_tls_goes_through_a_tunnel(env: pytest.MonkeyPatch, authority: Authority) -> None:
     tls = authority.server_context("model.example")
     async with serve_raw(hello, tls=tls) as server, serve_raw(Tunnel(server.port)) as proxy:
         env.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
@@ -204,11 +204,11 @@ async def at_once(seconds: float) -> None:
 async def test_a_proxy_that_wants_a_login_is_named_and_gets_one_request(env: pytest.MonkeyPatch, url: str) -> None:
     async with serve_raw(Refusing("407 Proxy Authentication Required")) as proxy:
         env.setenv("ALL_PROXY", f"http://user:hidden@127.0.0.1:{proxy.port}")
-        said = (
+        reason = (
             rf"its proxy at 127\.0\.0\.1:{proxy.port} refused \(407 Proxy Authentication Required\), it wants the login"
         )
         async with close_at_end(Retrying(model_at(url), sleep=at_once)) as model:
-            with pytest.raises(ModelError, match=said) as found:
+            with pytest.raises(ModelError, match=reason) as found:
                 await ask_text(model)
         assert (found.value.is_retryable, len(proxy.peers)) == (False, 1)
         assert "Check HTTPS_PROXY" in str(found.value)
@@ -240,7 +240,7 @@ async def test_a_request_is_repeated_when_the_proxy_does_not_reach_the_model(env
 
 
 @both_loops
-async def test_a_proxy_that_leaves_in_the_middle_is_an_error_that_can_be_retried(env: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_that_disconnects_in_the_middle_is_an_error_that_can_be_retried(env: pytest.MonkeyPatch) -> None:
     async def leaving(peer: Peer) -> None:
         await peer.read_request()
         if len(proxy.peers) == 1:
@@ -259,7 +259,7 @@ async def test_a_proxy_that_leaves_in_the_middle_is_an_error_that_can_be_retried
 
 
 @both_loops
-async def test_the_pause_that_a_model_wishes_is_heard_through_the_proxy(env: pytest.MonkeyPatch) -> None:
+async def test_the_pause_that_a_model_requests_is_read_through_the_proxy(env: pytest.MonkeyPatch) -> None:
     async def busy(peer: Peer) -> None:
         await peer.read_request()
         await peer.send(http_answer("", "Retry-After: 7", status="429 Too Many Requests", body=b"slow"))
@@ -293,11 +293,11 @@ def answer_each(listening: socket.socket) -> None:
     with suppress(OSError):
         while True:
             connection, _ = listening.accept()
-            with connection, connection.makefile("rb") as asked:
+            with connection, connection.makefile("rb") as stream:
                 size = 0
-                while (line := asked.readline().lower()) != b"\r\n":
+                while (line := stream.readline().lower()) != b"\r\n":
                     size = int(line.partition(b":")[2]) if line.startswith(b"content-length:") else size
-                asked.read(size)
+                stream.read(size)
                 connection.sendall(http_answer("hello", "Connection: close"))
 
 
@@ -314,19 +314,19 @@ def test_a_model_behind_a_proxy_is_used_in_one_loop_after_the_other(env: pytest.
         finally:
             listening.shutdown(socket.SHUT_RDWR)
             proxy.join()
-    gc.collect()  # what was left open would complain now
+    gc.collect()  # unclosed resources would warn now
 
 
 @both_loops
-async def test_leaving_a_question_closes_the_way_through_the_proxy(env: pytest.MonkeyPatch) -> None:
-    reached, gone = asyncio.Event(), asyncio.Event()
+async def test_cancelling_a_request_closes_the_tunnel_of_the_proxy(env: pytest.MonkeyPatch) -> None:
+    reached, disconnected = asyncio.Event(), asyncio.Event()
 
     async def handler(peer: Peer) -> None:
         await peer.read_request()
         await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n", chat_event("a", is_last=False))
         reached.set()
         await peer.wait_closed()
-        gone.set()
+        disconnected.set()
 
     async with serve_raw(handler) as proxy:
         env.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.port}")
@@ -335,7 +335,7 @@ async def test_leaving_a_question_closes_the_way_through_the_proxy(env: pytest.M
             await reached.wait()
             task.cancel()
             await asyncio.wait([task])
-            await gone.wait()
+            await disconnected.wait()
 
 
 @both_loops
@@ -364,7 +364,7 @@ async def test_a_login_in_the_url_gives_way_to_the_key(env: pytest.MonkeyPatch) 
 
 @both_loops
 @pytest.mark.parametrize("url", ["not a url", "", "http://", "http://host:99999/v1", "http://[::1/v1", "ftp://host/v1"])
-async def test_what_is_no_url_is_an_error_behind_a_proxy_too(env: pytest.MonkeyPatch, url: str) -> None:
+async def test_an_invalid_url_is_an_error_behind_a_proxy_too(env: pytest.MonkeyPatch, url: str) -> None:
     env.setenv("ALL_PROXY", "http://127.0.0.1:1")
     async with close_at_end(model_at(url)) as model:
         with pytest.raises(ModelError, match="its endpoint is not a URL"):

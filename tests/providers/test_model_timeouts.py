@@ -47,7 +47,7 @@ def test_a_cancellation_at_the_moment_of_a_timeout_is_still_a_cancellation() -> 
         await stall.reached.wait()
         loop = asyncio.get_running_loop()
         loop.call_at(loop.time() + 2, asking.cancel)
-        later(3)  # both have come, the time-out first
+        later(3)  # both have happened, the timeout first
         with pytest.raises(asyncio.CancelledError):
             await asking
         await model.close()
@@ -108,16 +108,16 @@ def test_a_reader_may_take_longer_than_any_model() -> None:
 
 @both_loops
 async def test_closing_a_model_closes_its_connections_whatever_is_around_it() -> None:
-    is_left = asyncio.Event()
+    disconnected = asyncio.Event()
 
     async def handler(peer: Peer) -> None:
         await peer.read_request()
         await peer.send(http_answer("hello"))
         await peer.wait_closed()
-        is_left.set()
+        disconnected.set()
 
     async with serve_raw(handler) as server:
         model = build_model_provider(LLM(provider="openai", name="m", endpoint=server.url), {})
         assert await ask_text(model) == "hello"
         await model.close()
-        await is_left.wait()
+        await disconnected.wait()

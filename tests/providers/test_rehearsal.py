@@ -1,4 +1,4 @@
-"""The rehearsal model: the right tool, arguments that the request says and no others, and honest words."""
+"""The rehearsal model: the right tool, arguments from the request and no others, and texts that say what was done."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _calls(answered: ModelAnswer) -> list[tuple[str, dict[str, Any]]]:
     return [(item.name, json.loads(item.arguments)) for item in answered.items if isinstance(item, FunctionCall)]
 
 
-def _words(answered: ModelAnswer) -> str:
+def _text(answered: ModelAnswer) -> str:
     return "".join(item.text for item in answered.items if isinstance(item, Message))
 
 
@@ -69,10 +69,10 @@ def _result(answered: ModelAnswer, text: str, *, is_error: bool = False) -> list
 
 def _chosen(case: dict[str, Any]) -> str:
     answered = _answer(case["say"])
-    calls, words = _calls(answered), _words(answered)
+    calls, text = _calls(answered), _text(answered)
     if calls:
         return calls[0][0]
-    return words.split("`")[1] if "I would call `" in words else "none"
+    return text.split("`")[1] if "I would call `" in text else "none"
 
 
 def test_it_chooses_the_right_tool_of_51_for_nine_requests_of_ten() -> None:
@@ -90,8 +90,8 @@ def test_the_shortlist_of_three_has_the_right_tool_nine_times_of_ten() -> None:
 def test_it_asks_for_what_the_request_does_not_say(case: dict[str, Any]) -> None:
     answered = _answer(case["say"])
     assert not _calls(answered)
-    assert _words(answered).startswith(f"[rehearsal] I would call `{case['tool']}`")
-    assert all(f"`{name}`" in _words(answered) for name in case["asks"])
+    assert _text(answered).startswith(f"[rehearsal] I would call `{case['tool']}`")
+    assert all(f"`{name}`" in _text(answered) for name in case["asks"])
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_tools_of_other_kinds_are_called_with_what_the_request_says(case: dict[s
         assert _calls(answered) == [(case["tool"], case["with"])]
     else:
         assert not _calls(answered)
-        assert all(f"`{name}`" in _words(answered) for name in case.get("asks", ()))
+        assert all(f"`{name}`" in _text(answered) for name in case.get("asks", ()))
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
@@ -124,35 +124,35 @@ def test_a_tool_that_is_only_named_is_never_called_with_something_made_up(tool: 
     assert all(arguments == {} for _, arguments in _calls(answered))
 
 
-def test_a_result_is_reported_in_its_own_words() -> None:
+def test_a_result_is_reported_with_its_own_text() -> None:
     first_answer = _answer("What is 17 plus 25?")
     final = _answer("What is 17 plus 25?", *_result(first_answer, "The sum of 17 and 25 is 42."))
-    assert _words(final) == "[rehearsal] `get-sum` answered: The sum of 17 and 25 is 42."
+    assert _text(final) == "[rehearsal] `get-sum` answered: The sum of 17 and 25 is 42."
     assert final.finish == "stop"
 
 
 def test_a_long_result_is_cut_and_says_by_how_much() -> None:
     first_answer = _answer("Read the file /data/notes.txt")
-    words = _words(_answer("Read the file /data/notes.txt", *_result(first_answer, "word " * 5000)))
-    assert len(words) < 2000
-    assert "more characters)" in words
+    text = _text(_answer("Read the file /data/notes.txt", *_result(first_answer, "word " * 5000)))
+    assert len(text) < 2000
+    assert "more characters)" in text
 
 
 def test_a_picture_is_reported_as_one() -> None:
     call = FunctionCall(call_id="c", name="get-tiny-image", arguments="{}")
     output = FunctionCallOutput(call_id="c", content=(ImageContent(data="AAAA", mime_type="image/png"),))
-    assert "(an image, image/png)" in _words(_answer("Show me the tiny image", call, output))
+    assert "(an image, image/png)" in _text(_answer("Show me the tiny image", call, output))
 
 
 def test_an_error_is_shown_as_one_and_the_call_is_not_repeated() -> None:
     first_answer = _answer("Read the file /data/gone.txt, then list /data")
     final = _answer("Read the file /data/gone.txt, then list /data", *_result(first_answer, "ENOENT", is_error=True))
     assert not _calls(final)
-    assert "`read_text_file` failed: ENOENT" in _words(final)
+    assert "`read_text_file` failed: ENOENT" in _text(final)
 
 
 @pytest.mark.parametrize("request_", ["Sum a=2 b=3", "Sum b=3, a=2"])
-def test_a_value_that_the_request_gives_a_name_goes_there(request_: str) -> None:
+def test_a_value_that_the_request_names_goes_to_that_parameter(request_: str) -> None:
     assert _calls(_answer(request_)) == [("get-sum", {"a": 2, "b": 3})]
 
 
@@ -162,12 +162,12 @@ def test_two_requests_in_one_question_are_two_calls_one_after_the_other() -> Non
     assert _calls(first) == [("get-sum", {"a": 2, "b": 3})]
     second = _answer(request, *_result(first, "5"))
     assert _calls(second) == [("get_current_time", {"timezone": "Asia/Tokyo"})]
-    final = _words(_answer(request, *_result(first, "5"), *_result(second, "12:00")))
+    final = _text(_answer(request, *_result(first, "5"), *_result(second, "12:00")))
     assert "5" in final
     assert "12:00" in final
 
 
-def test_it_means_what_the_first_half_named() -> None:
+def test_the_second_half_refers_to_what_the_first_half_named() -> None:
     request = "Create the folder /data/new and then list it"
     first = _answer(request)
     assert _calls(first) == [("create_directory", {"path": "/data/new"})]
@@ -199,10 +199,10 @@ def test_the_answer_to_its_question_completes_the_call() -> None:
 
 
 def test_without_a_fitting_tool_it_says_what_it_has() -> None:
-    words = _words(_answer("What is the capital of France?", tools=TOOLS[:3]))
-    assert words.startswith("[rehearsal]")
-    assert all(f"`{tool.name}`" in words for tool in TOOLS[:3])
-    assert "no tools" in _words(_answer("Hello", tools=()))
+    text = _text(_answer("What is the capital of France?", tools=TOOLS[:3]))
+    assert text.startswith("[rehearsal]")
+    assert all(f"`{tool.name}`" in text for tool in TOOLS[:3])
+    assert "no tools" in _text(_answer("Hello", tools=()))
 
 
 def test_a_question_never_changes_anything() -> None:
@@ -218,7 +218,7 @@ def test_tool_choice_is_respected_in_every_form() -> None:
     request = "What time is it in Tokyo?"
     none = _answer(request, tool_choice=ToolChoice(mode="none"))
     assert not _calls(none)
-    assert "`get_current_time`" in _words(none)
+    assert "`get_current_time`" in _text(none)
     named = _answer('Tokyo says "hi"', tool_choice=ToolChoice(name="echo"))
     assert _calls(named) == [("echo", {"message": "hi"})]
     allowed = _answer(request, tool_choice=ToolChoice(allowed=("echo", "get-sum")))
@@ -232,8 +232,8 @@ def test_deltas_are_small_and_add_up_to_the_answer() -> None:
     deltas = [event.text for event in events if isinstance(event, TextDelta)]
     assert len(deltas) > 3
     assert isinstance(events[-1], ModelAnswer)
-    assert "".join(deltas) == _words(events[-1])
-    assert events[-1].usage.output_tokens == len(_words(events[-1]).split(" "))
+    assert "".join(deltas) == _text(events[-1])
+    assert events[-1].usage.output_tokens == len(_text(events[-1]).split(" "))
     assert events[-1].usage.input_tokens == 1
     assert events[-1].model == "rehearsal"
 
@@ -252,29 +252,29 @@ def test_fields_behind_references_are_found() -> None:
     assert _calls(_answer("What is the weather in Lisbon?", tools=(weather,))) == [
         ("weather", {"place": {"city": "Lisbon"}})
     ]
-    assert "`place.city`" in _words(_answer("How is the weather?", tools=(weather,)))
+    assert "`place.city`" in _text(_answer("How is the weather?", tools=(weather,)))
 
 
 def test_an_answer_that_must_fit_a_schema_does_or_says_that_it_cannot() -> None:
     first_answer = _answer("What is 17 plus 25?")
     done = ("What is 17 plus 25?", *_result(first_answer, "The sum is 42."))
     one_text = {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}
-    fitted = json.loads(_words(_answer(*done, response_format=one_text)))
+    fitted = json.loads(_text(_answer(*done, response_format=one_text)))
     assert fitted == {"answer": "[rehearsal] `get-sum` answered: The sum is 42."}
     number = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
-    assert json.loads(_words(_answer(*done, response_format=number))) == {"sum": 42}
+    assert json.loads(_text(_answer(*done, response_format=number))) == {"sum": 42}
     both = {
         "type": "object",
         "properties": {"at": {"format": "date"}, "x": {"type": "object"}},
         "required": ["at", "x"],
     }
-    assert "does not fit the format" in _words(_answer(*done, response_format=both))
+    assert "does not fit the format" in _text(_answer(*done, response_format=both))
 
 
 def test_max_tokens_cuts_the_answer_and_says_so() -> None:
     answered = _answer("Hello!", max_tokens=5)
     assert answered.finish == "length"
-    assert len(_words(answered).split()) == 5
+    assert len(_text(answered).split()) == 5
 
 
 @pytest.mark.parametrize(

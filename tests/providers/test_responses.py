@@ -1,4 +1,4 @@
-"""What a server that speaks the Responses API receives, and what comes out of its answers."""
+"""What a server that speaks the Responses API receives, and what events its answers become."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def body(*items: Item | str, **fields: Any) -> dict[str, Any]:
     return run_exchange(say("ok"), model_request(*items, **fields), dialect="responses").body
 
 
-def test_a_plain_question_is_nothing_more() -> None:
+def test_a_plain_question_sends_no_optional_fields() -> None:
     outcome = run_exchange(say("ok"), model_request("hello"), dialect="responses")
     assert outcome.body == {
         "model": "m",
@@ -78,7 +78,7 @@ def test_pictures_of_tools_are_in_their_results() -> None:
     ]
 
 
-def test_empty_results_and_broken_calls_are_said_as_they_are() -> None:
+def test_empty_results_and_broken_calls_are_sent_as_they_are() -> None:
     assert body(*EMPTY_RESULT)["input"][2]["output"] == "(The tool gave no output.)"
     assert body(*BROKEN_CALL)["input"][1]["arguments"] == '{"a": 1,,'
 
@@ -139,13 +139,13 @@ def test_encrypted_thoughts_go_back_as_they_came() -> None:
     assert sent[2]["type"] == "function_call"
 
 
-def test_thoughts_of_others_and_thoughts_that_cannot_be_read_again_stay_here() -> None:
+def test_reasoning_of_other_providers_or_without_encryption_is_not_sent() -> None:
     bare = Reasoning(summary="Hm.", opaque={"responses": {"type": "reasoning", "id": "rs_9", "summary": []}})
     foreign = Reasoning(text="No.", opaque={"anthropic": {"type": "thinking"}})
     assert [entry["type"] for entry in body("a", bare, foreign)["input"]] == ["message"]
 
 
-def test_a_model_without_encrypted_reasoning_is_never_asked_for_it_twice() -> None:
+def test_encrypted_reasoning_is_requested_only_once_from_a_model_without_it() -> None:
     async def exchange() -> None:
         refusal = status(400, {"error": {"message": "Encrypted content is not supported with this model."}})
         async with ScriptedModel(refusal, say("one"), say("two")).serve("responses") as server:

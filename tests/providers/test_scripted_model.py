@@ -1,4 +1,4 @@
-"""The scripted model does what its script says, and remembers every request."""
+"""The scripted model follows its script, and records every request."""
 
 from __future__ import annotations
 

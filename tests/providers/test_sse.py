@@ -29,11 +29,11 @@ class Read(NamedTuple):
     retry: float | None
 
 
-def read_in_pieces(stream: bytes, sizes: list[int], decoder: SSEDecoder) -> Read:
+def read_in_parts(stream: bytes, sizes: list[int], decoder: SSEDecoder) -> Read:
     events: list[SSEEvent] = []
     for size in [*sizes, len(stream) + 1]:
-        piece, stream = stream[:size], stream[size:]
-        events += decoder.feed(piece) if piece else []
+        part, stream = stream[:size], stream[size:]
+        events += decoder.feed(part) if part else []
     return Read(events, decoder.last_id, decoder.retry)
 
 
@@ -74,7 +74,7 @@ def test_events_do_not_depend_on_how_the_bytes_are_cut(
     for lines in events:
         stream += noise + b"".join(b"data: " + line.encode() + newline for line in lines) + newline
     decoder = SSEDecoder()
-    found = read_in_pieces(stream, sizes, decoder).events + decoder.flush()
+    found = read_in_parts(stream, sizes, decoder).events + decoder.flush()
     name = b"x" if has_noise else b""
     assert found == [(name, "\n".join(lines).encode()) for lines in events]
 
@@ -89,9 +89,9 @@ def test_names_ids_pauses_and_limits_do_not_depend_on_how_the_bytes_are_cut(
     expected = read_by_the_standard(stream)
     if expected is None:
         with pytest.raises(EventTooLargeError):
-            read_in_pieces(stream, sizes, SSEDecoder(limit=LIMIT))
+            read_in_parts(stream, sizes, SSEDecoder(limit=LIMIT))
     else:
-        assert read_in_pieces(stream, sizes, SSEDecoder(limit=LIMIT)) == expected
+        assert read_in_parts(stream, sizes, SSEDecoder(limit=LIMIT)) == expected
 
 
 def test_a_stream_is_resumed_after_the_last_whole_event() -> None:

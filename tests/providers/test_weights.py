@@ -1,4 +1,4 @@
-"""Weights come whole or not at all, and every way in which they do not come is a sentence."""
+"""Weights are downloaded completely or not at all, and every failure is explained."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def _weights(content: bytes = CONTENT) -> Weights:
 
 
 def test_a_pull_fetches_checks_and_reports_how_far_it_is(tmp_path: Path) -> None:
-    heard: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     with serve_files(FileServer(content=CONTENT)) as server:
         path = pull(
-            _weights(), folder=tmp_path, url=server.url, on_progress=lambda done, size: heard.append((done, size))
+            _weights(), folder=tmp_path, url=server.url, on_progress=lambda done, size: progress.append((done, size))
         )
         again = pull(_weights(), folder=tmp_path, url=server.url)
     assert path == again == tmp_path / "tiny.gguf"
     assert path.read_bytes() == CONTENT
     assert [each.name for each in tmp_path.iterdir()] == ["tiny.gguf"]
-    assert heard[-1] == (len(CONTENT), len(CONTENT))
+    assert progress[-1] == (len(CONTENT), len(CONTENT))
     assert server.ranges == [None]
 
 
-def test_a_broken_download_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_a_broken_download_resumes_where_it_stopped(tmp_path: Path) -> None:
     with serve_files(FileServer(content=CONTENT, breaks=[1_200_000, 700_000])) as server:
         assert pull(_weights(), folder=tmp_path, url=server.url).read_bytes() == CONTENT
     assert server.ranges == [None, "bytes=1200000-", "bytes=1900000-"]
@@ -62,7 +62,7 @@ def test_loopback_addresses_bypass_the_proxy(tmp_path: Path, monkeypatch: pytest
         assert pull(_weights(), folder=tmp_path, url=server.url).read_bytes() == CONTENT
 
 
-def test_a_later_pull_goes_on_where_an_earlier_one_gave_up(tmp_path: Path) -> None:
+def test_a_later_pull_resumes_where_an_earlier_one_gave_up(tmp_path: Path) -> None:
     with serve_files(FileServer(content=CONTENT, breaks=[1_000_000, 0, 0, 0, 0])) as server:
         with pytest.raises(ModelError, match=r"stopped at 1 of 3 MB .* Run it again to go on from there"):
             pull(_weights(), folder=tmp_path, url=server.url)
@@ -77,14 +77,14 @@ def test_a_server_that_knows_no_ranges_sends_it_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [CONTENT[:-1] + b"?", CONTENT + b"more"], ids=["other", "longer"])
-def test_something_else_is_thrown_away(tmp_path: Path, content: bytes) -> None:
+def test_a_download_with_another_hash_is_deleted(tmp_path: Path, content: bytes) -> None:
     with serve_files(FileServer(content=content)) as server, pytest.raises(ModelError, match="thrown away"):
         pull(_weights(), folder=tmp_path, url=server.url)
     assert not is_pulled(_weights(), tmp_path)
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) == 0
 
 
-def test_a_refusal_and_a_dead_server_are_sentences(tmp_path: Path) -> None:
+def test_a_refusal_and_a_dead_server_are_explained(tmp_path: Path) -> None:
     refused = pytest.raises(ModelError, match=r"127\.0\.0\.1 answered 404 for tiny\.gguf")
     with serve_files(FileServer(content=CONTENT, status=404)) as server, refused:
         pull(_weights(), folder=tmp_path, url=server.url)
@@ -100,8 +100,8 @@ def test_a_model_that_cannot_fit_is_refused_before_the_download(tmp_path: Path) 
         pull(huge, folder=tmp_path)
 
 
-def test_a_disk_that_fills_up_is_a_sentence(tmp_path: Path) -> None:
-    """A process that may write no more than a megabyte stands for the full disk."""
+def test_a_full_disk_is_explained(tmp_path: Path) -> None:
+    """A process that may write no more than a megabyte simulates the full disk."""
     code = (
         "import signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "from pathlib import Path\nfrom test_weights import _weights, pull\n"

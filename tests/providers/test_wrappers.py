@@ -41,7 +41,7 @@ class Clock:
         return self.now
 
 
-def words(events: list[ModelEvent]) -> str:
+def joined_text(events: list[ModelEvent]) -> str:
     assert isinstance(events[-1], ModelAnswer)
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
@@ -58,7 +58,7 @@ def retried(*turns: Turn, chance: float = 0.0) -> tuple[ScriptedModel, Retrying,
 
 def test_a_request_to_a_busy_model_is_repeated_after_growing_pauses() -> None:
     model, retrying, pauses = retried(fail(BUSY), fail(BUSY), fail(BUSY), say("at last"), chance=1.0)
-    assert words(run_with_timeout(collect_events(retrying, model_request()))) == "at last"
+    assert joined_text(run_with_timeout(collect_events(retrying, model_request()))) == "at last"
     assert pauses.seconds == [0.5, 1.0, 2.0]
     assert len(model.requests) == 4
     assert retrying.name == model.name
@@ -122,12 +122,12 @@ def test_events_that_came_together_with_an_error_are_returned_before_it(dialect:
     run_with_timeout(exchange())
 
 
-def test_what_comes_behind_the_last_word_does_no_harm() -> None:
+def test_events_after_the_last_one_are_ignored() -> None:
     async def exchange() -> None:
         last = b'data: {"choices": [{"delta": {"content": "a"}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
         async with ScriptedModel(raw(last + b"data: {nonsense\n\n")).serve(writing="whole") as server:
             model = model_at(server.url)
-            assert words(await collect_events(model, model_request())) == "a"
+            assert joined_text(await collect_events(model, model_request())) == "a"
             await model.close()
 
     run_with_timeout(exchange())
@@ -137,7 +137,7 @@ def test_a_connection_that_is_lost_before_the_answer_is_made_again() -> None:
     async def exchange() -> None:
         async with ScriptedModel(cut(), status(503), say("ok")).serve() as server:
             model = Retrying(model_at(server.url), sleep=Pauses())
-            assert words(await collect_events(model, model_request())) == "ok"
+            assert joined_text(await collect_events(model, model_request())) == "ok"
             await model.close()
             assert len({received.body for received in server.received}) == 1
             assert len(server.received) == 3
@@ -152,7 +152,7 @@ def test_the_pause_that_the_provider_requests_is_respected_up_to_a_limit() -> No
         ).serve() as server:
             pauses = Pauses()
             model = Retrying(model_at(server.url), sleep=pauses)
-            assert words(await collect_events(model, model_request())) == "ok"
+            assert joined_text(await collect_events(model, model_request())) == "ok"
             with pytest.raises(ModelError, match="Ask again in 61 s"):
                 await collect_events(model, model_request())
             await model.close()
@@ -191,7 +191,7 @@ def test_each_request_has_its_own_timeout_on_whatever_loop_it_runs() -> None:
     model = Timeouts(scripted, first=0.05, idle=5)
 
     async def answer() -> str:
-        return words(await collect_events(model, model_request()))
+        return joined_text(await collect_events(model, model_request()))
 
     async def first_loop() -> None:
         assert await answer() == "one"
@@ -244,7 +244,7 @@ async def error_of(model: ModelProvider) -> ModelError:
     return found.value
 
 
-def test_a_failing_provider_is_left_alone_then_tried_once() -> None:
+def test_a_failing_provider_gets_no_requests_for_a_while_then_one_probe() -> None:
     async def exchange() -> None:
         model, breaker, clock = broken(*[fail(BUSY)] * 4, say("back"), say("again"))
         for _ in range(3):
@@ -253,19 +253,19 @@ def test_a_failing_provider_is_left_alone_then_tried_once() -> None:
         error = await error_of(breaker)
         assert str(error) == ("Model 'scripted' failed 3 times in a row and is left alone: it is tried again in 20 s.")
         assert error.retry_after == 20
-        assert len(model.requests) == 3, "nobody was asked"
+        assert len(model.requests) == 3, "no request was sent"
         clock.now = 31
         assert str(await error_of(breaker)) == "busy"
         assert "tried again in 30 s" in str(await error_of(breaker))
         clock.now = 62
-        assert words(await collect_events(breaker, model_request())) == "back"
+        assert joined_text(await collect_events(breaker, model_request())) == "back"
         assert not breaker.is_open
-        assert words(await collect_events(breaker, model_request())) == "again"
+        assert joined_text(await collect_events(breaker, model_request())) == "again"
 
     run_with_timeout(exchange())
 
 
-def test_only_one_caller_tries_and_a_caller_that_leaves_decides_nothing() -> None:
+def test_only_one_caller_probes_and_a_cancelled_probe_decides_nothing() -> None:
     async def exchange() -> None:
         stall = wait(asyncio.Event())
         _, breaker, clock = broken(*[fail(BUSY)] * 3, [stall, say("never")], say("back"))
@@ -280,7 +280,7 @@ def test_only_one_caller_tries_and_a_caller_that_leaves_decides_nothing() -> Non
         probe.cancel()
         with pytest.raises(asyncio.CancelledError):
             await probe
-        assert words(await collect_events(breaker, model_request())) == "back"
+        assert joined_text(await collect_events(breaker, model_request())) == "back"
 
     run_with_timeout(exchange())
 
@@ -301,18 +301,18 @@ def test_a_request_from_before_the_breaker_opened_neither_closes_it_nor_allows_a
         await asyncio.wait({early})
         assert isinstance(early.exception(), ModelError) is (late != say("late"))
         assert "by another caller" in str(await error_of(breaker))
-        assert len(model.requests) == 5, "one tries, and nobody else"
+        assert len(model.requests) == 5, "only one request is the probe"
         clock.now = 40
         trying.until.set()
         await asyncio.wait({probe})
-        assert "in 30 s" in str(await error_of(breaker)), "the pause begins with the failure of who tried"
+        assert "in 30 s" in str(await error_of(breaker)), "the pause begins with the failure of the probe"
         clock.now = 71
-        assert words(await collect_events(breaker, model_request())) == "back"
+        assert joined_text(await collect_events(breaker, model_request())) == "back"
 
     run_with_timeout(exchange())
 
 
-def test_those_that_fail_late_do_not_make_the_pause_longer() -> None:
+def test_requests_that_fail_late_do_not_make_the_pause_longer() -> None:
     async def exchange() -> None:
         slow = wait(asyncio.Event())
         _, breaker, clock = broken([slow, fail(BUSY)], *[fail(BUSY)] * 3, say("back"))
@@ -325,7 +325,7 @@ def test_those_that_fail_late_do_not_make_the_pause_longer() -> None:
         await asyncio.wait({early})
         assert str(early.exception()) == "busy"
         clock.now = 31
-        assert words(await collect_events(breaker, model_request())) == "back"
+        assert joined_text(await collect_events(breaker, model_request())) == "back"
 
     run_with_timeout(exchange())
 
@@ -339,14 +339,14 @@ def test_requests_are_accepted_as_soon_as_the_probe_succeeds() -> None:
         clock.now = 31
         probe = asyncio.create_task(collect_events(breaker, model_request()))
         await rest.reached.wait()
-        assert words(await collect_events(breaker, model_request())) == "meanwhile"
+        assert joined_text(await collect_events(breaker, model_request())) == "meanwhile"
         rest.until.set()
-        assert words(await probe) == "a long answer"
+        assert joined_text(await probe) == "a long answer"
 
     run_with_timeout(exchange())
 
 
-def test_refusals_and_successes_keep_it_closed() -> None:
+def test_refusals_and_successes_keep_the_breaker_closed() -> None:
     async def exchange() -> None:
         turns: list[Turn] = [fail(BUSY), fail(BUSY), fail(WRONG), fail(BUSY), fail(BUSY), say("ok"), fail(BUSY)]
         _, breaker, _ = broken(*turns)
@@ -360,7 +360,7 @@ def test_refusals_and_successes_keep_it_closed() -> None:
     run_with_timeout(exchange())
 
 
-def test_a_provider_that_answers_some_of_many_requests_is_not_left_alone() -> None:
+def test_a_provider_that_answers_some_of_many_requests_keeps_the_breaker_closed() -> None:
     async def exchange() -> None:
         slow = wait(asyncio.Event())
         model, breaker, _ = broken(
@@ -375,12 +375,12 @@ def test_a_provider_that_answers_some_of_many_requests_is_not_left_alone() -> No
         slow.until.set()
         await asyncio.wait(tasks)
         assert not breaker.is_open
-        assert words(await collect_events(breaker, model_request())) == "next"
+        assert joined_text(await collect_events(breaker, model_request())) == "next"
 
     run_with_timeout(exchange())
 
 
-def test_a_provider_that_refuses_for_too_many_requests_is_not_left_alone() -> None:
+def test_a_provider_that_refuses_for_too_many_requests_keeps_the_breaker_closed() -> None:
     async def exchange() -> None:
         refusal = ModelError("slow down", status=429, is_retryable=True)
         _, breaker, clock = broken(*[fail(BUSY)] * 3, *[fail(refusal)] * 5, say("ok"))
@@ -389,12 +389,12 @@ def test_a_provider_that_refuses_for_too_many_requests_is_not_left_alone() -> No
         clock.now = 31
         for _ in range(5):
             assert str(await error_of(breaker)) == "slow down"
-        assert words(await collect_events(breaker, model_request())) == "ok"
+        assert joined_text(await collect_events(breaker, model_request())) == "ok"
 
     run_with_timeout(exchange())
 
 
-def test_leaving_a_wrapped_model_closes_its_connection() -> None:
+def test_abandoning_a_wrapped_model_closes_its_connection() -> None:
     async def exchange() -> None:
         stall = wait(asyncio.Event())
         async with ScriptedModel([say("a"), stall]).serve("responses") as server:
