@@ -26,7 +26,7 @@ class TokenRequest:
 
     @property
     def basic(self) -> tuple[str, str] | None:
-        """Client id and secret of the Authorization header, decoded as RFC 6749 says."""
+        """Client id and secret of the Authorization header, decoded as RFC 6749 requires."""
         kind, _, value = self.headers.get("Authorization", "").partition(" ")
         if kind != "Basic":
             return None

@@ -12,7 +12,7 @@ from tools.mcp.resource_server import ResourceServer
 
 
 def _verify_proof(proof: str) -> tuple[str, dict[str, Any]]:
-    """The key of a proof, and what it says, once its signature is checked."""
+    """The key of a proof and its claims, once its signature is checked."""
     header = jwt.get_unverified_header(proof)
     claims: dict[str, Any] = jwt.decode(proof, jwt.PyJWK.from_dict(header["jwk"]).key, ["ES256"])
     assert "d" not in header["jwk"], "only the public part is sent"

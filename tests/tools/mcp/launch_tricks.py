@@ -1,6 +1,6 @@
 """Ways to make npx, uvx or docker run other code than the server that a tool names.
 
-Each is a command line, the place of the first argument at fault, and how the refusal names it. Those of npx were tried
+Each is a command line, the index of the first argument at fault, and how the refusal names it. Those of npx were tried
 against npx 11 and those of uvx against uv 0.13: what a flag swallows here is what they really do.
 """
 

@@ -1,4 +1,4 @@
-"""A misbehaving server behind the public plugin, over any transport; afterwards nothing of it may be left running."""
+"""A misbehaving server behind the public plugin, over any transport; afterwards none of its processes and tasks may run."""
 
 from __future__ import annotations
 
@@ -91,9 +91,9 @@ async def open_misbehaving(
     is_alone: bool = True,
     **plan: Any,
 ) -> AsyncIterator[PluginUnderTest]:
-    """The plugin of a server with this fault; `plan` says when it strikes, `fields` more about the tool.
+    """The plugin of a server with this fault; `plan` defines when it occurs, `fields` are more fields of the tool.
 
-    Afterwards none of its processes is left, and no task either, which only one that `is_alone` can tell.
+    Checks afterwards that its processes have ended and, if it `is_alone` in the loop, that no task remains.
     """
     folder = folder / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -141,7 +141,7 @@ async def wait_all_gone(pids: Sequence[int]) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """False also for a zombie: it has ended, and only its number is left until its parent looks."""
+    """False also for a zombie: it has ended, and only its process id remains until its parent reaps it."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -150,22 +150,22 @@ def is_alive(pid: int) -> bool:
 
 
 async def wait_no_tasks_but(known: set[asyncio.Task[Any]]) -> None:
-    """Wait until no task is left that was not there before."""
+    """Wait until every task that is not in `known` has ended."""
     try:
         async with asyncio.timeout(GONE_WITHIN):
-            while left := asyncio.all_tasks() - known - {asyncio.current_task()}:  # noqa: ASYNC110 - nor a loop for a task
+            while tasks := asyncio.all_tasks() - known - {asyncio.current_task()}:  # noqa: ASYNC110 - nor a loop for a task
                 await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
-        raise AssertionError(f"still running: {left}") from None
+        raise AssertionError(f"still running: {tasks}") from None
 
 
-def require_failure(result: MCPToolResult, *says: str, server: str = "shaky") -> MCPError:
+def require_failure(result: MCPToolResult, *causes: str, server: str = "shaky") -> MCPError:
     """The error of a call that must have failed; it names the server, the phase and each of these causes."""
     assert not result.success, result.text
     assert result.error is not None
     text = str(result.error)
     assert text.startswith(f"Server '{server}' ({result.error.phase}): "), text
     assert result.error.server == server
-    for said in says:
-        assert said in text, text
+    for cause in causes:
+        assert cause in text, text
     return result.error

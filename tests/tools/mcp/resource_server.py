@@ -1,4 +1,4 @@
-"""An MCP endpoint as far as auth can see it, and a client that asks as a transport does."""
+"""An MCP endpoint as far as auth can see it, and a client that sends requests as a transport does."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def sdk_server() -> MCPServer:
 
     @server.tool()
     async def grow(ctx: Context[Any]) -> str:
-        """Get one tool more, and say so."""
+        """Add one tool, and send a change notification."""
         server.add_tool(lambda: "new", name="grown.tool", description="It was not there before.")
         await ctx.notify_tools_changed()
         return "grown"

@@ -1,4 +1,4 @@
-"""Auth seen from a plugin: calls run side by side, a refused token costs one renewal, an error keeps its secrets."""
+"""Auth seen from a plugin: calls run side by side, a refused token costs one renewal, and errors show no secrets."""
 
 from __future__ import annotations
 

@@ -297,12 +297,12 @@ async def _elsewhere(server: AuthServer, request: web.Request, form: dict[str, s
 
 
 async def _quoting(server: AuthServer, request: web.Request, form: dict[str, str]) -> web.StreamResponse:
-    said = f"no such client: {request.headers.get('Authorization')} {form} {SECRET}\x1b[2J"
-    return web.json_response({"error": "invalid_client", "error_description": said}, status=401)
+    description = f"no such client: {request.headers.get('Authorization')} {form} {SECRET}\x1b[2J"
+    return web.json_response({"error": "invalid_client", "error_description": description}, status=401)
 
 
 @pytest.mark.parametrize(
-    ("reply", "said"),
+    ("reply", "reason"),
     [
         (_garbage, "not a JSON object"),
         (_no_token, "without a usable 'access_token'"),
@@ -316,14 +316,14 @@ async def _quoting(server: AuthServer, request: web.Request, form: dict[str, str
 )
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
 @async_test
-async def test_an_error_says_what_the_endpoint_did_and_never_the_secret(reply: Any, said: str, method: str) -> None:
+async def test_an_error_says_what_the_endpoint_did_and_never_the_secret(reply: Any, reason: str, method: str) -> None:
     async with run_auth_server(reply=reply) as server:
         auth = provider(server, auth_method=method)
-        with pytest.raises(MCPConnectionError, match=said) as caught:
+        with pytest.raises(MCPConnectionError, match=reason) as caught:
             await auth.headers()
         text = f"{caught.value} {caught.value.details} {caught.value!r} {auth!r}"
         assert "Server 'tickets' (authorize)" in text
-        assert server.url in text or said == "more than"
+        assert server.url in text or reason == "more than"
         assert "/token" not in text
         assert SECRET not in text
         assert "s3cr3t" not in text
@@ -417,7 +417,7 @@ async def test_a_hostile_server_that_names_another_authorization_server_gets_not
 
 @pytest.mark.proves("D-30")
 @pytest.mark.parametrize(
-    ("auth", "said"),
+    ("auth", "reason"),
     [
         ({"client_secret": SECRET}, "need a pinned 'token_url' or 'issuer'"),
         ({"token_url": "https://as.example/token"}, "'private_key_file' or an 'assertion_file'"),
@@ -430,10 +430,10 @@ async def test_a_hostile_server_that_names_another_authorization_server_gets_not
         ({"issuer": "https://as.example", "auth_method": "private_key_jwt"}, "needs a 'private_key_file'"),
     ],
 )
-def test_a_definition_that_cannot_work_or_would_leak_is_refused(auth: dict[str, Any], said: str) -> None:
+def test_a_definition_that_cannot_work_or_would_leak_is_refused(auth: dict[str, Any], reason: str) -> None:
     with pytest.raises(MCPConfigError) as caught:
         build_auth_provider(tool(auth))
-    assert said in str(caught.value)
+    assert reason in str(caught.value)
     assert SECRET not in str(caught.value)
 
 

@@ -1,4 +1,4 @@
-"""A person's login: once, by browser, with PKCE; then silent renewals, also after a restart and beside others."""
+"""The login of a user: once, by browser, with PKCE; then silent renewals, also after a restart and beside others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server's process has what programs need here and what its tool says, and none of our keys."""
+"""The environment of a server has what programs need and what its tool configures, and none of our keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No fault of the misbehaving server is left untested, and nearly every one ends in words about its cause."""
+"""Every fault of the misbehaving server is tested, and nearly every one ends in an error that names its cause."""
 
 from __future__ import annotations
 

@@ -129,7 +129,9 @@ async def test_a_server_that_went_away_between_calls_is_reached_again_when_it_is
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("D-15", "D-17")
 @async_test
-async def test_every_call_in_flight_learns_of_a_kill_at_once(tmp_path: Path, over: TransportVariant, era: Era) -> None:
+async def test_every_call_in_flight_fails_at_once_when_the_server_is_killed(
+    tmp_path: Path, over: TransportVariant, era: Era
+) -> None:
     async with open_misbehaving("normal", over, tmp_path, era=era) as subject:
         await subject.check_works()
         calls = [asyncio.create_task(subject.plugin.call("slow", {"seconds": 60, "steps": 1})) for _ in range(8)]
@@ -146,7 +148,7 @@ async def test_every_call_in_flight_learns_of_a_kill_at_once(tmp_path: Path, ove
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("D-15")
 @async_test
-async def test_over_http_only_the_call_whose_connection_broke_is_touched(
+async def test_over_http_only_the_call_whose_connection_broke_fails(
     tmp_path: Path, over: TransportVariant, era: Era
 ) -> None:
     async with open_misbehaving("dies-mid-call", over, tmp_path, era=era, on="tools/call:add") as subject:

@@ -93,7 +93,7 @@ async def test_an_answer_that_comes_too_late_is_not_taken_for_another(tmp_path: 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("D-15", "000:EDGE-2")
 @async_test
-async def test_progress_is_heard_and_extends_the_time_of_a_call(
+async def test_progress_is_reported_and_extends_the_time_of_a_hanging_call(
     tmp_path: Path, over: TransportVariant, era: Era
 ) -> None:
     async with open_misbehaving("normal", over, tmp_path, era=era) as subject:

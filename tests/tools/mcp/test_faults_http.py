@@ -1,4 +1,4 @@
-"""Every wrong answer of HTTP: the error tells status, words and what to do; one call's fault is never another's."""
+"""Every wrong answer of HTTP: the error has status, text and what to do; a fault of one call affects no other."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BODIES = {
 @pytest.mark.parametrize("mode", STATUSES)
 @pytest.mark.proves("000:FR-022", "000:US5-3", "D-15", "000:SC-003")
 @async_test
-async def test_a_refused_call_tells_its_status_and_touches_no_other(
+async def test_a_refused_call_reports_its_status_and_affects_no_other(
     tmp_path: Path, mode: str, over: TransportVariant, era: Era
 ) -> None:
     status, phase, says = STATUSES[mode]
@@ -67,7 +67,7 @@ async def test_a_refused_call_tells_its_status_and_touches_no_other(
 @pytest.mark.parametrize("mode", STATUSES)
 @pytest.mark.proves("000:FR-021", "000:EDGE-6", "002:STATE-3")
 @async_test
-async def test_a_refused_connection_tells_its_status_and_the_next_try_works(
+async def test_a_refused_connection_reports_its_status_and_the_next_try_works(
     tmp_path: Path, mode: str, era: Era
 ) -> None:
     status, _, says = STATUSES[mode]
@@ -85,7 +85,7 @@ async def test_a_refused_connection_tells_its_status_and_the_next_try_works(
 @pytest.mark.parametrize("mode", BODIES)
 @pytest.mark.proves("004:EDGE-3", "000:FR-022", "D-15")
 @async_test
-async def test_a_body_that_is_no_answer_is_shown_and_touches_no_other_call(tmp_path: Path, mode: str, era: Era) -> None:
+async def test_a_body_that_is_no_answer_is_shown_and_affects_no_other_call(tmp_path: Path, mode: str, era: Era) -> None:
     async with open_misbehaving(mode, "http", tmp_path, era=era, on="tools/call:add") as subject:
         assert subject.server is not None
         other = asyncio.create_task(subject.plugin.call("slow", SLOW))
@@ -132,7 +132,7 @@ async def test_a_redirect_within_the_origin_is_followed(tmp_path: Path, over: Tr
 @pytest.mark.parametrize("over", [*HTTP, "sse", "websocket"])
 @pytest.mark.proves("000:US6-2", "004:US3-1", "004:FR-012", "004:SC-003")
 @async_test
-async def test_the_headers_of_the_file_open_the_door(tmp_path: Path, over: TransportVariant, era: Era) -> None:
+async def test_the_headers_of_the_file_are_sent_to_the_server(tmp_path: Path, over: TransportVariant, era: Era) -> None:
     headers = {"Authorization": Secret("Bearer open-sesame")}
     async with open_misbehaving("requires-token", over, tmp_path, era=era, fields={"headers": headers}) as subject:
         await subject.check_works()

@@ -71,7 +71,7 @@ asyncio.run(main())
 
 
 def test_no_process_that_we_start_can_read_our_environment(tmp_path: Path) -> None:
-    """Neither in ours, which only root may read from then on, nor in that of the shell which watches over them."""
+    """Neither that of this process, which only root may read from then on, nor that of the shell that watches them."""
     path = stand_in(tmp_path / "bin", FaultyMCPServer.command("normal"))
     env = {**os.environ, **path, "OPENAI_API_KEY": "a-key-of-ours"}
     done = subprocess.run([sys.executable, "-c", INSPECTED], env=env, capture_output=True, text=True, check=True)

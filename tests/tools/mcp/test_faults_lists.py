@@ -132,6 +132,6 @@ async def test_a_flood_of_change_notices_is_a_few_fetches(tmp_path: Path, over: 
         fetches = await subject.wait_received("tools/list", loop_began + 1)
         assert fetches
         await subject.check_works()
-        # 10,000 notices came within a second or two; each pause of a tenth gathers those of its time.
+        # 10,000 notifications arrived within a second or two; each pause of a tenth gathers those of its time.
         assert subject.count("tools/list") <= 2 + 3 / LIST_CHANGE_PAUSE
         assert subject.plugin.state == "connected"

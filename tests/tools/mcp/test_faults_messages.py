@@ -1,4 +1,4 @@
-"""A message that is wrong on the wire fails the one call that it answers, with the raw text; all others go on."""
+"""A message that is wrong on the wire fails the one call that it answers, with the raw text; all others continue."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_over_http_an_answer_with_a_wrong_id_fails_its_own_call(
 @pytest.mark.parametrize("over", DUPLEX)
 @pytest.mark.parametrize("mode", ["garbage", "answers-twice", "batch", "unasked"])
 @async_test
-async def test_what_can_be_understood_in_spite_of_it_is_understood(
+async def test_a_message_with_a_harmless_mistake_is_read(
     tmp_path: Path, mode: str, over: TransportVariant, era: Era
 ) -> None:
     async with open_misbehaving(mode, over, tmp_path, era=era) as subject:

@@ -1,4 +1,4 @@
-"""A server that asks us: the defaults are to show only the roots, to refuse the model, to decline for the person."""
+"""Requests of a server to the client: by default roots are answered, sampling is refused, elicitation is declined."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def four(params: Mapping[str, Any]) -> Mapping[str, Any]:
 @pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
 @pytest.mark.proves("000:EDGE-9", "D-20")
 @async_test
-async def test_by_default_we_neither_promise_nor_give_what_needs_consent(
+async def test_by_default_features_that_need_consent_are_neither_declared_nor_granted(
     tmp_path: Path, over: TransportVariant, era: Era
 ) -> None:
     callbacks = Callbacks(sampling=four)  # the tool does not allow it, so it is as if it were not there
@@ -89,13 +89,13 @@ async def test_each_level_of_a_log_message_has_its_level_here(
 @pytest.mark.proves("000:FR-028")
 @pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
 @async_test
-async def test_the_message_handler_hears_notices_and_failures(tmp_path: Path, over: TransportVariant) -> None:
-    heard: list[Mapping[str, Any] | Exception] = []
-    callbacks = Callbacks(on_message=heard.append)
+async def test_the_message_handler_receives_notifications_and_failures(tmp_path: Path, over: TransportVariant) -> None:
+    messages: list[Mapping[str, Any] | Exception] = []
+    callbacks = Callbacks(on_message=messages.append)
     async with open_misbehaving("dies-mid-call", over, tmp_path, on="tools/call:add", callbacks=callbacks) as subject:
         await subject.plugin.call_tool("log", level="error", text="x")
-        assert any(isinstance(each, dict) and each["method"] == "notifications/message" for each in heard)
+        assert any(isinstance(each, dict) and each["method"] == "notifications/message" for each in messages)
         await subject.plugin.call_tool("add", a=1, b=2)
         await subject.check_works()
         if over in ("stdio", "sse", "websocket"):  # over HTTP no connection was lost, only a call
-            assert any(isinstance(each, Exception) and "shaky" in str(each) for each in heard)
+            assert any(isinstance(each, Exception) and "shaky" in str(each) for each in messages)

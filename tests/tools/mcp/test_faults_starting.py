@@ -1,4 +1,4 @@
-"""A server that does not start: the call says which it was and how it ended, and the next call tries again."""
+"""A server that does not start: the error of the call names it and how it ended, and the next call tries again."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ async def test_a_server_that_never_answers_fails_in_time(tmp_path: Path, over: T
 
 
 @async_test
-async def test_a_start_that_fails_after_the_offer_went_on_without_it_is_reported_when_it_fails(tmp_path: Path) -> None:
+async def test_a_start_that_fails_after_the_tools_were_listed_without_it_is_reported_when_it_fails(
+    tmp_path: Path,
+) -> None:
     async with open_misbehaving("hangs-at-start", "stdio", tmp_path, fields={"startup_timeout": 0.8}) as subject:
         executor = MCPExecutor([subject.plugin], discovery_timeout=0.01)
         assert await executor.specs() == ()
@@ -185,7 +187,7 @@ async def test_callers_that_come_together_share_one_start_and_one_list(tmp_path:
 
 @pytest.mark.proves("D-13")
 @async_test(30)
-async def test_a_crash_loop_is_left_alone_for_a_while_and_then_tried_again(tmp_path: Path) -> None:
+async def test_a_server_in_a_crash_loop_gets_a_pause_before_the_next_start(tmp_path: Path) -> None:
     limits = StartLimits(starts=3, window=60, pause=0.5)
     async with open_misbehaving("dies-at-start-silently", "stdio", tmp_path, limits=limits) as subject:
         for pause in (0.0, FIRST_BACKOFF, 2 * FIRST_BACKOFF):  # each try waits longer than the one before

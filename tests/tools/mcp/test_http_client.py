@@ -120,7 +120,7 @@ async def test_cookies_go_back_to_the_server_until_they_expire() -> None:
 @pytest.mark.parametrize(
     ("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress), ("identity", bytes)]
 )
-async def test_a_packed_answer_is_understood(encoding: str, pack: Pack, kind: str) -> None:
+async def test_a_compressed_answer_is_decoded(encoding: str, pack: Pack, kind: str) -> None:
     raw = RawMCPServer(f"Content-Encoding: {encoding}", pack=pack, kind=kind)
     async with serve_raw(raw) as server, open_plugin(server.url) as plugin:
         assert [await say(plugin), await say(plugin)] == ["hello", "hello"]

@@ -107,7 +107,7 @@ class TestPlan:
         assert own.container == "mine"
         assert plan_launch(of_line("npx -y pkg"), container="holodeck-it-1").container is None
 
-    def test_another_docker_command_is_left_alone(self) -> None:
+    def test_another_docker_command_is_not_changed(self) -> None:
         line = "docker exec -i box server"
         launch = plan_launch(of_line(line, "KEY", allow_unsafe_args=True), container="holodeck-it-1")
         assert (describe_launch(launch), launch.container) == (line, None)
@@ -173,7 +173,7 @@ def test_a_folder_of_the_container_is_judged_from_where_docker_starts() -> None:
     assert keys(find_refusals(a_tool("docker", args, cwd="/home/u"))) == [("args", 1)]
 
 
-def test_everything_that_is_wrong_is_said_at_once() -> None:
+def test_every_mistake_is_reported_at_once() -> None:
     tool = of_line("docker -H x run --privileged -v /:/h --cap-add ALL image --privileged", "LD_PRELOAD KEY PATH")
     places = [("args", 0), ("args", 3), ("args", 4), ("args", 6), ("env", "LD_PRELOAD"), ("env", "PATH")]
     assert keys(find_refusals(tool)) == places
@@ -261,7 +261,7 @@ def test_no_value_is_shown_because_it_may_have_come_out_of_a_variable(command: s
 
 
 COMMANDS = st.sampled_from(["npx", "uvx", "docker"])
-PIECES = st.sampled_from(
+FRAGMENTS = st.sampled_from(
     [
         "\x00",
         ",",
@@ -309,7 +309,7 @@ PIECES = st.sampled_from(
         "é",
     ]
 )
-ARGS = st.lists(st.text(max_size=12) | st.lists(PIECES, max_size=3).map("".join), max_size=8)
+ARGS = st.lists(st.text(max_size=12) | st.lists(FRAGMENTS, max_size=3).map("".join), max_size=8)
 NAMES = st.lists(st.text(max_size=8) | st.sampled_from(["PATH", "LD_", "npm_config_x", "UV_", "DOCKER_"]), max_size=4)
 
 
@@ -332,9 +332,9 @@ def test_any_arguments_are_judged_and_planned_without_a_fault(
 
 
 def points_inside(tool: MCPTool, key: tuple[str | int, ...]) -> bool:
-    place: Any = tool.model_dump()
+    value: Any = tool.model_dump()
     for step in key:
-        place = place[step]
+        value = value[step]
     return True
 
 

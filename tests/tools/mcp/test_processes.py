@@ -40,8 +40,8 @@ def is_running(pid: int) -> bool:
     return state != "Z"
 
 
-async def all_gone(pids: list[int]) -> None:
-    """Wait for the end of each process, as the kernel tells it."""
+async def wait_processes_ended(pids: list[int]) -> None:
+    """Wait for the end of each process, on its process descriptor."""
     loop = asyncio.get_running_loop()
     for pid in pids:
         try:
@@ -65,7 +65,7 @@ async def test_closing_leaves_no_process(mode: str, tmp_path: Path) -> None:
         assert (await server.call_tool("echo", text="x")).success
         pids = read_pids(tmp_path / "pids")
         assert all(is_running(pid) for pid in pids)
-    await all_gone(pids)
+    await wait_processes_ended(pids)
 
 
 @pytest.mark.parametrize("mode", ["wrapper", "ignores-term", "child-holds-pipe"])
@@ -86,7 +86,7 @@ async def test_no_process_is_left_when_we_are_killed(mode: str, tmp_path: Path) 
     assert all(is_running(pid) for pid in pids)
     owner.send_signal(signal.SIGKILL)
     await owner.wait()
-    await all_gone(pids)
+    await wait_processes_ended(pids)
 
 
 @async_test(60)
@@ -97,4 +97,4 @@ async def test_a_cancelled_start_leaves_no_process(tmp_path: Path) -> None:
     start.cancel()
     await asyncio.wait({start})
     await server.close()
-    await all_gone(read_pids(tmp_path / "pids"))
+    await wait_processes_ended(read_pids(tmp_path / "pids"))

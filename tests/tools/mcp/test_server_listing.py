@@ -1,4 +1,4 @@
-"""What a server offers and says, in every generation of the protocol: all of its pages, its changes, its log."""
+"""Tools, change notifications and log messages of a server, in every generation of the protocol."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_every_tool_on_every_page_is_there(era: ServerEra) -> None:
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 @pytest.mark.proves("001:DEC-2", "D-3", "000:FR-002")
 @async_test
-async def test_servers_of_every_older_version_are_spoken_to(version: str) -> None:
+async def test_servers_of_every_older_version_are_used(version: str) -> None:
     changed = asyncio.Event()
     callbacks = Callbacks(on_tools_changed=changed.set)
     async with (
@@ -66,7 +66,7 @@ async def test_servers_of_every_older_version_are_spoken_to(version: str) -> Non
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("D-3", "D-13")
 @async_test
-async def test_the_era_of_a_server_is_remembered_when_it_was_away(era: ServerEra) -> None:
+async def test_the_era_of_a_server_is_remembered_when_it_was_unavailable(era: ServerEra) -> None:
     lost = asyncio.Event()
     callbacks = Callbacks(on_message=lambda message: lost.set() if isinstance(message, Exception) else None)
     async with FaultyMCPServer(era=era, transport="websocket") as remote:
@@ -111,8 +111,10 @@ async def test_each_level_of_a_server_is_a_level_of_python(
     caplog.set_level(logging.DEBUG, logger="holodeck.mcp.server.remote")
     async with FaultyMCPServer(era=era) as remote, create_mcp_plugin(remote_tool(remote.url)) as server:
         assert (await server.call_tool("log", level=word, text="what happened")).success
-    said = [(record.levelno, record.getMessage()) for record in caplog.records if record.name.endswith("server.remote")]
-    assert said == [(level, "faulty: what happened")]
+    logged = [
+        (record.levelno, record.getMessage()) for record in caplog.records if record.name.endswith("server.remote")
+    ]
+    assert logged == [(level, "faulty: what happened")]
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -136,12 +138,12 @@ async def test_a_server_is_set_to_the_log_level_that_is_shown(
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("000:FR-028")
 @async_test
-async def test_a_listener_hears_notices_and_failures(era: ServerEra) -> None:
-    heard: list[Mapping[str, Any] | Exception] = []
+async def test_a_listener_receives_notifications_and_failures(era: ServerEra) -> None:
+    messages: list[Mapping[str, Any] | Exception] = []
     failed = asyncio.Event()
 
     def listen(message: Mapping[str, Any] | Exception) -> None:
-        heard.append(message)
+        messages.append(message)
         if isinstance(message, Exception):
             failed.set()
 
@@ -152,7 +154,7 @@ async def test_a_listener_hears_notices_and_failures(era: ServerEra) -> None:
             assert (await server.call_tool("log", level="warning", text="careful")).success
             await remote.go_down()
             await failed.wait()
-    notices = [message for message in heard if isinstance(message, Mapping)]
+    notices = [message for message in messages if isinstance(message, Mapping)]
     assert "careful" in [notice["params"].get("data") for notice in notices if "params" in notice]
-    (failure,) = [message for message in heard if isinstance(message, Exception)]
+    (failure,) = [message for message in messages if isinstance(message, Exception)]
     assert isinstance(failure, MCPConnectionError)

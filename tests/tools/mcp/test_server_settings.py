@@ -1,4 +1,4 @@
-"""What the definition of a server says happens: names, permissions, encoding, secrets, sessions, containers."""
+"""The settings of a server take effect: names, permissions, encoding, secrets, sessions, containers."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def test_cancelling_the_caller_closes_the_stream_of_a_modern_server() -> N
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @async_test
-async def test_cancelling_the_caller_tells_a_server_on_a_pipe(era: Any, tmp_path: Path) -> None:
+async def test_cancelling_the_caller_notifies_a_stdio_server(era: Any, tmp_path: Path) -> None:
     async with create_mcp_plugin(faulty_tool(tmp_path, era=era)) as server:
         call = asyncio.create_task(server.call_tool("slow", seconds=30))
         await Journal(tmp_path / "journal").received("tools/call")
@@ -139,7 +139,7 @@ async def test_cancelling_the_caller_tells_a_server_on_a_pipe(era: Any, tmp_path
 
 
 @async_test
-async def test_changes_are_heard_again_after_a_modern_server_was_away() -> None:
+async def test_changes_are_noticed_again_after_a_modern_server_was_unavailable() -> None:
     changed = asyncio.Event()
     callbacks = Callbacks(on_tools_changed=changed.set)
     async with (

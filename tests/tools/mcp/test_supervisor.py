@@ -43,7 +43,7 @@ def faulty_tool(folder: Path, mode: str = "normal", **options: Any) -> MCPTool:
 
 def hearing_of(lost: asyncio.Event) -> Callbacks:
     """Callbacks that set the event when the connection is lost."""
-    return Callbacks(on_message=lambda heard: lost.set() if isinstance(heard, Exception) else None)
+    return Callbacks(on_message=lambda message: lost.set() if isinstance(message, Exception) else None)
 
 
 def starts(folder: Path) -> int:
@@ -78,7 +78,7 @@ async def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 @async_test
-async def test_a_server_that_dies_at_start_says_its_last_words(tmp_path: Path) -> None:
+async def test_the_error_of_a_server_that_dies_at_start_has_its_stderr(tmp_path: Path) -> None:
     async with create_mcp_plugin(faulty_tool(tmp_path, "dies-at-start")) as server:
         result = await server.call_tool("echo", text="x")
         assert "API_KEY is not set" in str(result.error)
@@ -88,7 +88,7 @@ async def test_a_server_that_dies_at_start_says_its_last_words(tmp_path: Path) -
 
 
 @async_test(30)
-async def test_a_crash_loop_is_left_alone_and_tried_again_later(tmp_path: Path) -> None:
+async def test_a_server_in_a_crash_loop_is_not_started_for_a_while_and_then_tried_again(tmp_path: Path) -> None:
     limits = StartLimits(starts=2, window=60, pause=0.3)
     async with create_mcp_plugin(faulty_tool(tmp_path, "dies-after-init", era="modern"), limits=limits) as server:
         for _ in range(2):
@@ -168,7 +168,7 @@ async def test_a_server_that_was_down_works_when_it_comes_up(era: Any) -> None:
 
 
 @async_test
-async def test_a_refused_request_tells_its_status_and_when_to_come_back() -> None:
+async def test_a_refused_request_reports_its_status_and_when_to_retry() -> None:
     async with (
         FaultyMCPServer("http-429", era="modern", on="tools/call", times=1) as faulty_server,
         create_mcp_plugin(remote_tool(faulty_server.url)) as server,

@@ -1,4 +1,4 @@
-"""Every transport does the same: it finds, calls, reports progress, tells of changes, and leaves nothing behind."""
+"""Every transport lists and calls tools, reports progress and changes, and leaves no process or task."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ async def test_progress_is_reported_and_extends_the_time_of_a_call(transport: st
     async with reachable(transport, tmp_path) as tool, create_mcp_plugin(tool) as server:
         await server.connect()
         seen: list[float] = []
-        heard = lambda done, total, text: seen.append(done)  # noqa: E731
-        result = await server.call("wait", {"steps": 6, "step": 0.4}, on_progress=heard, timeout=2)
+        report = lambda done, total, text: seen.append(done)  # noqa: E731
+        result = await server.call("wait", {"steps": 6, "step": 0.4}, on_progress=report, timeout=2)
         assert result.success, result.error
         assert seen == [1, 2, 3, 4, 5, 6]
 
