@@ -32,7 +32,7 @@ USED = "approval_request_used"
 GO = {"role": "user", "content": "Go"}
 
 
-def yes(response: dict[str, Any], **more: Any) -> dict[str, Any]:
+def approval_of(response: dict[str, Any], **more: Any) -> dict[str, Any]:
     request_id = response["output"][-1]["id"]
     return {"type": "mcp_approval_response", "approval_request_id": request_id, "approve": True, **more}
 
@@ -41,7 +41,7 @@ def body(items: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     return {"model": MODEL, "input": items, "tools": [DECLARED], **more}
 
 
-async def refused(gateway: RunningGateway, request: dict[str, Any]) -> dict[str, Any]:
+async def send_refused(gateway: RunningGateway, request: dict[str, Any]) -> dict[str, Any]:
     """The error of a request that is refused, in a way that no SDK repeats by itself."""
     code, answer = await gateway.send("POST", "/v1/responses", request)
     assert code == 400, answer
@@ -74,18 +74,18 @@ async def test_an_approval_that_is_sent_twice_runs_its_call_once(tmp_path: Path,
     model = ScriptedModel(call("add", a=1, b=2), say("3."), say("Bye."), say("Never mind."))
     async with FaultyMCPServer() as server, gateways(tmp_path, url, model, server) as (one, two):
         first = await create_response(one, [GO], DECLARED, store=store)
-        items = [yes(first)] if store else [GO, *first["output"], yes(first)]
+        items = [approval_of(first)] if store else [GO, *first["output"], approval_of(first)]
         approved = body(items, store=store, **({"previous_response_id": first["id"]} if store else {}))
         second = await create_response(
             one, items, DECLARED, **{key: approved[key] for key in approved if key != "input"}
         )
         for gateway in (one, two):
-            error = await refused(gateway, approved)
+            error = await send_refused(gateway, approved)
             assert error["code"] == USED
             assert second["id"] in error["message"], "it names the response that ran the call"
         assert error["param"] == f"input[{len(items) - 1}].approval_request_id"
-        no = {**approved, "input": [*items[:-1], yes(first, approve=False)]}
-        assert (await refused(two, no))["code"] == USED, "the call was run, so it can no longer be refused"
+        no = {**approved, "input": [*items[:-1], approval_of(first, approve=False)]}
+        assert (await send_refused(two, no))["code"] == USED, "the call was run, so it can no longer be refused"
         assert len(server.calls("add")) == 1
         if store:
             await create_response(two, "Go on", DECLARED, previous_response_id=first["id"])
@@ -104,7 +104,7 @@ async def test_of_concurrent_approvals_one_is_used(tmp_path: Path, url: str, str
     model = ScriptedModel(call("add", a=1, b=2), [wait(go), say("3.")])
     async with FaultyMCPServer() as server, gateways(tmp_path, url, model, server) as both:
         first = await create_response(both[0], [GO], DECLARED)
-        approved = body([yes(first)], previous_response_id=first["id"], stream=stream)
+        approved = body([approval_of(first)], previous_response_id=first["id"], stream=stream)
         sent = [asyncio.create_task(both[n % 2].send("POST", "/v1/responses", approved)) for n in range(8)]
         for done in asyncio.as_completed(sent):
             code, answer = await done
@@ -123,12 +123,12 @@ async def test_an_approval_in_a_conversation_is_not_used_again_outside_of_it(tmp
     async with FaultyMCPServer() as server, gateways(tmp_path, url, model, server) as (one, two):
         here = await create_conversation(one)
         first = await create_response(one, [GO], DECLARED, **here)
-        await create_response(one, [yes(first)], DECLARED, **here)
-        error = await refused(two, body([yes(first)], previous_response_id=first["id"]))
+        await create_response(one, [approval_of(first)], DECLARED, **here)
+        error = await send_refused(two, body([approval_of(first)], previous_response_id=first["id"]))
         assert error["code"] == USED
         third = await create_response(one, "Again", DECLARED, **here)
-        await create_response(two, [yes(third)], DECLARED, previous_response_id=third["id"])
-        assert (await refused(one, body([yes(third)], **here)))["code"] == USED
+        await create_response(two, [approval_of(third)], DECLARED, previous_response_id=third["id"])
+        assert (await send_refused(one, body([approval_of(third)], **here)))["code"] == USED
         await create_response(one, "Well?", DECLARED, **here)
         assert [one.params["arguments"]["a"] for one in server.calls("add")] == [1, 3]
 
@@ -141,17 +141,17 @@ async def test_an_approval_can_be_used_again_when_its_call_did_not_begin(tmp_pat
     async with server, gateways(tmp_path, url, model, server) as (one, two):
         first = await create_response(one, [GO], DECLARED)
         before = {"previous_response_id": first["id"]}
-        wrong = body([yes(first)], **before, tool_choice={"type": "function", "name": "nothing"})
-        assert (await refused(one, wrong))["param"] == "tool_choice"
+        wrong = body([approval_of(first)], **before, tool_choice={"type": "function", "name": "nothing"})
+        assert (await send_refused(one, wrong))["param"] == "tool_choice"
         port = int(server.url.split(":")[2].split("/")[0])
         await server.__aexit__(None, None, None)
-        second = await create_response(one, [yes(first)], DECLARED, **before)
+        second = await create_response(one, [approval_of(first)], DECLARED, **before)
         assert (second["output"][0]["type"], second["output"][0]["status"]) == ("mcp_call", "failed")
         async with FaultyMCPServer(port=port) as back:
-            third = await create_response(two, [yes(first)], DECLARED, **before)
+            third = await create_response(two, [approval_of(first)], DECLARED, **before)
             assert output_types(third) == ["mcp_call", "message"]
             assert len(back.calls("add")) == 1
-            assert (await refused(one, body([yes(first)], **before)))["code"] == USED
+            assert (await send_refused(one, body([approval_of(first)], **before)))["code"] == USED
 
 
 @pytest.mark.proves("D-16", "D-31")
@@ -160,10 +160,10 @@ async def test_an_approval_stays_used_when_the_model_fails_after_its_call(tmp_pa
     model = ScriptedModel(call("add", a=1, b=2), status(400), say("3."))
     async with FaultyMCPServer() as server, gateways(tmp_path, url, model, server) as (one, _):
         first = await create_response(one, [GO], DECLARED)
-        approved = body([yes(first)], previous_response_id=first["id"])
+        approved = body([approval_of(first)], previous_response_id=first["id"])
         code, failed = await one.send("POST", "/v1/responses", approved)
         assert code >= 400
-        error = await refused(one, approved)
+        error = await send_refused(one, approved)
         assert error["code"] == USED
         await create_response(one, "So?", DECLARED, previous_response_id=failed["error"]["response_id"])
         assert last_model_messages(one) == ["Go", ["add"], ("add", "3"), "So?"]
@@ -241,7 +241,7 @@ async def test_an_approval_can_be_used_again_when_its_client_disconnected_before
             tmp_path, ScriptedModel(call("add", a=1, b=2)), mcp={"sums": server}, storage=storage
         ) as one:
             first = await create_response(one, [GO], DECLARED)
-        approved = body([yes(first)], previous_response_id=first["id"], stream=door == "stream")
+        approved = body([approval_of(first)], previous_response_id=first["id"], stream=door == "stream")
         server.mode = Fault.HANGS_AT_START
         known = len(server.requests)
         async with run_gateway(tmp_path, mcp={"sums": server}, storage=storage) as two:
@@ -255,6 +255,6 @@ async def test_an_approval_can_be_used_again_when_its_client_disconnected_before
                 await leaving
         server.mode = Fault.NORMAL
         async with run_gateway(tmp_path, ScriptedModel(say("3.")), mcp={"sums": server}, storage=storage) as three:
-            answer = await create_response(three, [yes(first)], DECLARED, previous_response_id=first["id"])
+            answer = await create_response(three, [approval_of(first)], DECLARED, previous_response_id=first["id"])
             assert output_types(answer) == ["mcp_call", "message"]
         assert len(server.calls("add")) == 1

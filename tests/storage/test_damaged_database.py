@@ -41,7 +41,7 @@ RESPONSES = [response(number) for number in range(60)]
 
 
 @contextmanager
-def file_of(path: Path) -> Iterator[bytearray]:
+def edit_file(path: Path) -> Iterator[bytearray]:
     """The bytes of a closed database file; changes to them are written back."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -75,12 +75,12 @@ async def test_what_is_read_from_a_damaged_file_is_right_or_an_error_and_the_sto
     for each in RESPONSES:
         await store.save(each)
     await store.close()
-    with file_of(whole) as data:
+    with edit_file(whole) as data:
         pages = len(data) // PAGE
     failures = 0
     for _ in range(TRIES):
         shutil.copy(whole, path)
-        with file_of(path) as data:
+        with edit_file(path) as data:
             at = PAGE * made.randrange(1, pages) + size * made.randrange(PAGE // size)
             data[at : at + size] = bytes(size) if is_lost else made.randbytes(size)
         store = SQLiteStore(path)
@@ -113,7 +113,7 @@ async def test_a_row_that_a_damaged_index_does_not_find_is_not_reported_as_missi
         conversations = [(await gateway.send("POST", "/v1/conversations", {}))[1]["id"] for _ in range(3)]
     paths = [f"/v1/responses/{each}" for each in stored] + [f"/v1/conversations/{each}" for each in conversations]
     (page,) = pages_of(path, index)
-    with file_of(path) as data:  # no cell is in it any more, which is what an empty table looks like
+    with edit_file(path) as data:  # no cell is in it any more, which is what an empty table looks like
         data[page * PAGE + 3 : page * PAGE + 5] = bytes(2)
     async with run_gateway(tmp_path, ScriptedModel(), storage=storage) as gateway:
         answers = [await gateway.send("GET", each) for each in paths]

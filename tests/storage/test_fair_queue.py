@@ -25,7 +25,7 @@ def queued(response_id: str, owner: str = "alice") -> StoredResponse:
     return StoredResponse(id=response_id, owner=owner, created_at=1.0, status="queued")
 
 
-async def opened(stack: AsyncExitStack, folder: Path, url: str, count: int) -> list[ResponseStore]:
+async def open_stores(stack: AsyncExitStack, folder: Path, url: str, count: int) -> list[ResponseStore]:
     stores = [open_store(url, folder=folder) for _ in range(count)]
     for store in stores:
         stack.push_async_callback(store.close)
@@ -36,7 +36,7 @@ async def opened(stack: AsyncExitStack, folder: Path, url: str, count: int) -> l
 @async_test(SECONDS)
 async def test_concurrent_responses_on_several_gateways_stay_within_the_quota(tmp_path: Path, url: str) -> None:
     async with AsyncExitStack() as stack:
-        stores = await opened(stack, tmp_path, url, 3)
+        stores = await open_stores(stack, tmp_path, url, 3)
         asking = [
             store.insert_within_quota(queued(f"{owner} {index} {number}", owner), quota=MOST, is_durable=True)
             for number in range(6)
@@ -51,7 +51,7 @@ async def test_concurrent_responses_on_several_gateways_stay_within_the_quota(tm
 @async_test(SECONDS)
 async def test_only_unfinished_responses_count_against_the_quota_and_each_counts_once(tmp_path: Path, url: str) -> None:
     async with AsyncExitStack() as stack:
-        (store,) = await opened(stack, tmp_path, url, 1)
+        (store,) = await open_stores(stack, tmp_path, url, 1)
         for number in range(MOST + 2):
             await store.save(replace(queued(f"done {number}"), status="completed"))
         assert await store.insert_within_quota(queued("a"), quota=1, is_durable=True) == 1
@@ -67,7 +67,7 @@ async def test_only_unfinished_responses_count_against_the_quota_and_each_counts
 @async_test(SECONDS)
 async def test_queue_positions_are_fair_between_callers(tmp_path: Path, url: str) -> None:
     async with AsyncExitStack() as stack:
-        (store,) = await opened(stack, tmp_path, url, 1)
+        (store,) = await open_stores(stack, tmp_path, url, 1)
 
         async def turn(response_id: str, owner: str, *, is_durable: bool = True) -> int | None:
             return await store.insert_within_quota(queued(response_id, owner), quota=MOST + 1, is_durable=is_durable)
@@ -92,7 +92,7 @@ async def test_a_caller_waiting_for_the_quota_lock_does_not_use_up_the_connectio
 ) -> None:
     url = await asyncio.to_thread(postgres.new_database)
     async with AsyncExitStack() as stack:
-        (store,) = await opened(stack, tmp_path, url, 1)
+        (store,) = await open_stores(stack, tmp_path, url, 1)
         other = await asyncpg.connect(url)
         stack.push_async_callback(other.close)
         # Another gateway is in the middle of it.

@@ -51,7 +51,7 @@ asyncio.run(main())
 
 
 @contextmanager
-def running(code: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def run_process(code: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Another live process, and the number that it prints."""
     command = [sys.executable, "-c", code, *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -62,7 +62,7 @@ def running(code: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str],
             process.kill()
 
 
-def ended(process: subprocess.Popen[str], how: str) -> None:
+def end_process(process: subprocess.Popen[str], how: str) -> None:
     if how == "killed":
         os.kill(process.pid, signal.SIGKILL)
     else:
@@ -72,7 +72,7 @@ def ended(process: subprocess.Popen[str], how: str) -> None:
 
 
 @asynccontextmanager
-async def opened(folder: Path, url: str) -> AsyncIterator[ResponseStore]:
+async def use_store(folder: Path, url: str) -> AsyncIterator[ResponseStore]:
     store = open_store(url, folder=folder)
     try:
         yield store
@@ -84,12 +84,12 @@ async def opened(folder: Path, url: str) -> AsyncIterator[ResponseStore]:
 def test_a_process_is_alive_until_it_ends(tmp_path: Path, how: str) -> None:
     presence = FileLiveness(tmp_path / "alive")
     assert not presence.is_alive(presence.number), "not before it begins"
-    with running(STAYING, str(tmp_path / "alive")) as (process, number):
+    with run_process(STAYING, str(tmp_path / "alive")) as (process, number):
         assert presence.is_alive(number)
         presence.start()
         presence.start()
         assert presence.is_alive(presence.number)
-        ended(process, how)
+        end_process(process, how)
         assert not presence.is_alive(number)
     presence.stop()
     presence.stop()
@@ -97,14 +97,14 @@ def test_a_process_is_alive_until_it_ends(tmp_path: Path, how: str) -> None:
 
 
 def test_files_of_dead_processes_are_removed_and_those_of_living_ones_stay(tmp_path: Path) -> None:
-    with running(STAYING, str(tmp_path)) as (living, alive), running(STAYING, str(tmp_path)) as (dying, dead):
-        ended(dying, "killed")
+    with run_process(STAYING, str(tmp_path)) as (living, alive), run_process(STAYING, str(tmp_path)) as (dying, dead):
+        end_process(dying, "killed")
         assert (tmp_path / str(dead)).exists()
         presence = FileLiveness(tmp_path)
         presence.start()
         assert {file.name for file in tmp_path.iterdir()} == {"door", str(alive), str(presence.number)}
         assert presence.is_alive(alive)
-        ended(living, "closed")
+        end_process(living, "closed")
         presence.stop()
     assert [file.name for file in tmp_path.iterdir()] == ["door"]
 
@@ -122,8 +122,8 @@ def test_processes_that_register_at_once_all_stay_registered(tmp_path: Path) -> 
 
 def test_concurrent_liveness_checks_do_not_mistake_each_other_for_the_process(tmp_path: Path) -> None:
     presence = FileLiveness(tmp_path)
-    with running(STAYING, str(tmp_path)) as (process, number):
-        ended(process, "killed")
+    with run_process(STAYING, str(tmp_path)) as (process, number):
+        end_process(process, "killed")
     with ThreadPoolExecutor(8) as pool:
         assert not any(pool.map(presence.is_alive, [number] * 20_000))
 
@@ -134,11 +134,11 @@ def test_concurrent_liveness_checks_do_not_mistake_each_other_for_the_process(tm
 async def test_the_run_of_a_gateway_that_died_is_an_orphan_with_all_that_it_wrote(
     tmp_path: Path, url: str, how: str
 ) -> None:
-    async with opened(tmp_path, url) as store:
-        with running(KEEPING, url, str(tmp_path)) as (process, number):
+    async with use_store(tmp_path, url) as store:
+        with run_process(KEEPING, url, str(tmp_path)) as (process, number):
             assert await store.find_orphans() == {}
             assert await store.read_orphans() == []
-            await asyncio.to_thread(ended, process, how)
+            await asyncio.to_thread(end_process, process, how)
         while not (lost := await store.find_orphans()):  # noqa: ASYNC110 - PostgreSQL soon sees its end
             await asyncio.sleep(0.02)
         assert lost == {"r": number}
@@ -151,14 +151,14 @@ async def test_the_run_of_a_gateway_that_died_is_an_orphan_with_all_that_it_wrot
 @async_test(SECONDS)
 async def test_a_file_is_the_same_file_by_whatever_path(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").symlink_to(tmp_path)
-    with running(KEEPING, "sqlite:///kept.db", str(tmp_path)):
-        async with opened(tmp_path / "elsewhere", "sqlite:///kept.db") as store:
+    with run_process(KEEPING, "sqlite:///kept.db", str(tmp_path)):
+        async with use_store(tmp_path / "elsewhere", "sqlite:///kept.db") as store:
             assert await store.find_orphans() == {}
 
 
 @async_test(SECONDS)
 async def test_a_folder_where_no_process_can_register_is_reported_as_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "kept.db.alive").write_text("a file where a folder should be")
-    async with opened(tmp_path, "sqlite:///kept.db") as store:
+    async with use_store(tmp_path, "sqlite:///kept.db") as store:
         with pytest.raises(StorageError, match="cannot be used"):
             await store.assign_gateway("r")

@@ -52,7 +52,7 @@ DONE = StoredResponse(
 LOST = StoredResponse(id="lost", owner="alice", created_at=2.5, status="in_progress")
 
 
-async def made_by_the_second_step(folder: Path, url: str) -> None:
+async def create_old_database(folder: Path, url: str) -> None:
     if url.startswith("sqlite"):
         connection = sqlite3.connect(folder / "kept.db")
         connection.executescript(OLD)
@@ -74,7 +74,7 @@ async def made_by_the_second_step(folder: Path, url: str) -> None:
 @pytest.mark.proves("D-28")
 @async_test(30)
 async def test_a_database_of_an_older_version_is_read_and_extended(tmp_path: Path, url: str) -> None:
-    await made_by_the_second_step(tmp_path, url)
+    await create_old_database(tmp_path, url)
     stores = [open_store(url, folder=tmp_path) for _ in range(3)]
     try:
         await asyncio.gather(*(store.check_health() for store in stores))  # several bring it up to date at once

@@ -35,7 +35,7 @@ def fragile(postgres: PostgresServer) -> Iterator[PostgresServer]:
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[ResponseStore]:
+async def use_store(url: str) -> AsyncIterator[ResponseStore]:
     store = open_store(url, folder=Path())
     try:
         yield store
@@ -54,7 +54,7 @@ def database(fragile: PostgresServer) -> str:
 async def test_a_restarted_server_is_used_again_without_intervention(
     fragile: PostgresServer, database: str, how: signal.Signals
 ) -> None:
-    async with opened(database) as store:
+    async with use_store(database) as store:
         await asyncio.gather(*(store.save(replace(RECORD, id=f"before{n}")) for n in range(20)))
         await asyncio.to_thread(fragile.stop, how)
         with pytest.raises(StorageError, match="cannot be reached"):
@@ -75,7 +75,7 @@ WHEN = ("before", "during")
 async def test_everything_acknowledged_survives_a_killed_server_process(fragile: PostgresServer, database: str) -> None:
     acknowledged: list[str] = []
     enough, is_killed = asyncio.Event(), asyncio.Event()
-    async with opened(database) as store:
+    async with use_store(database) as store:
 
         async def write(name: int) -> None:
             number = 0
@@ -111,7 +111,7 @@ async def test_a_stream_grows_without_a_gap_over_the_restart_of_its_server(
     fragile: PostgresServer, database: str, how: signal.Signals
 ) -> None:
     enough, is_back = asyncio.Event(), asyncio.Event()
-    async with opened(database) as store:
+    async with use_store(database) as store:
         await store.save(replace(RECORD, status="in_progress"))
 
         async def grow() -> int:
@@ -144,7 +144,7 @@ async def test_a_connection_that_the_server_closed_between_two_statements_is_rep
 ) -> None:
     async with (
         run_network(fragile.port) as (between, port),
-        opened(database.replace(f":{fragile.port}/", f":{port}/")) as store,
+        use_store(database.replace(f":{fragile.port}/", f":{port}/")) as store,
     ):
         await store.save(RECORD)
         between.hide_ends()
@@ -159,7 +159,7 @@ async def test_a_connection_that_the_server_closed_between_two_statements_is_rep
 @pytest.mark.proves("D-32")
 @async_test(SECONDS)
 async def test_two_gateways_create_the_tables_at_once_and_see_what_the_other_stores(database: str) -> None:
-    async with opened(database) as one, opened(database) as two:
+    async with use_store(database) as one, use_store(database) as two:
         await asyncio.gather(one.check_health(), two.check_health())
         await one.save(RECORD)
         assert await two.get("r", "alice") == RECORD
@@ -181,8 +181,8 @@ async def test_a_run_is_an_orphan_when_its_gateway_ends_not_when_another_starts(
     fragile: PostgresServer, database: str
 ) -> None:
     running = replace(RECORD, status="in_progress")
-    async with opened(database) as other:
-        async with opened(database) as store:
+    async with use_store(database) as other:
+        async with use_store(database) as store:
             await store.save(running)
             assert await other.read_orphans() == [], "another gateway runs it"
             await asyncio.to_thread(fragile.stop)
@@ -197,24 +197,24 @@ async def test_a_run_is_an_orphan_when_its_gateway_ends_not_when_another_starts(
 async def test_a_gateway_whose_connections_went_silent_is_never_taken_for_dead(
     fragile: PostgresServer, database: str
 ) -> None:
-    async with run_network(fragile.port) as (between, port), opened(database) as other:
+    async with run_network(fragile.port) as (between, port), use_store(database) as other:
         far = database.replace(f":{fragile.port}/", f":{port}/")
-        async with opened(far) as store:
+        async with use_store(far) as store:
             await store.save(replace(RECORD, status="in_progress"))
             between.go_silent()
             await between.connection_made.wait()  # it gets no answer, and connects again
-            while await locks(fragile, database) < 3:  # the other gateway's, the old one and the new one
+            while await count_locks(fragile, database) < 3:  # the other gateway's, the old one and the new one
                 assert await other.find_orphans() == {}
                 await asyncio.sleep(0.02)
             between.close_silent_links()
-            while await locks(fragile, database) > 2:  # until the server has noticed
+            while await count_locks(fragile, database) > 2:  # until the server has noticed
                 assert await other.find_orphans() == {}
                 await asyncio.sleep(0.02)
             assert await other.find_orphans() == {}
         assert list(await other.find_orphans()) == ["r"]
 
 
-async def locks(server: PostgresServer, database: str) -> int:
+async def count_locks(server: PostgresServer, database: str) -> int:
     sql = "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"
     rows = await asyncio.to_thread(server.administer, sql, database.rpartition("/")[2])
     return int(str(rows[0][0]))
@@ -224,7 +224,7 @@ async def locks(server: PostgresServer, database: str) -> int:
 @async_test(SECONDS)
 async def test_connections_request_short_tcp_keepalives_from_the_server(fragile: PostgresServer, database: str) -> None:
     async with run_network(fragile.port) as (between, port):
-        async with opened(database.replace(f":{fragile.port}/", f":{port}/")) as store:
+        async with use_store(database.replace(f":{fragile.port}/", f":{port}/")) as store:
             await store.save(RECORD)
         assert len(between.sent_bytes) == 2, "the connection that is present, and the one that works"
         for startup in between.sent_bytes:
@@ -234,7 +234,7 @@ async def test_connections_request_short_tcp_keepalives_from_the_server(fragile:
 
 @async_test(SECONDS)
 async def test_ids_and_texts_of_any_kind_are_found_or_missing_but_never_an_error(database: str) -> None:
-    async with opened(database) as store:
+    async with use_store(database) as store:
         for odd in ("a\0b", "', DROP TABLE responses; --", "ü" * 300):
             assert await store.get(odd, "alice") is None
             assert await store.list_items("c", "alice", after=odd) is None
@@ -252,11 +252,11 @@ async def test_storage_errors_do_not_show_the_password(fragile: PostgresServer, 
         fragile.url("postgres", password="other-sesame"): "refuses the user or the password",
     }
     for url, reason in wrong.items():
-        async with opened(url) as store:
+        async with use_store(url) as store:
             with pytest.raises(StorageError, match=reason) as caught:
                 await store.save(RECORD)
             assert "sesame" not in str(caught.value)
-    async with opened(database) as store:
+    async with use_store(database) as store:
         conversation = Conversation(id="c", owner="alice", created_at=1.0)
         await store.create_conversation(conversation, [])
         with pytest.raises(StorageError, match="there already"):
@@ -272,7 +272,7 @@ def test_a_database_of_a_newer_version_is_refused_with_the_reason(fragile: Postg
     fragile.administer(f"INSERT INTO holodeck_schema VALUES ({len(MIGRATIONS) + 1})", name)
 
     async def use() -> None:
-        async with opened(database) as store:
+        async with use_store(database) as store:
             await store.save(RECORD)
 
     with pytest.raises(StorageError, match="newer HoloDeck"):

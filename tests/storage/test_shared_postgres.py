@@ -19,14 +19,14 @@ def request_body(text: str, **more: object) -> dict[str, object]:
     return {"model": MODEL, "input": text, **more}
 
 
-async def shared(folder: Path, postgres: PostgresServer) -> dict[str, str]:
+async def write_storage_config(folder: Path, postgres: PostgresServer) -> dict[str, str]:
     """The part of a gateway file that names a new database, by a mounted secret."""
     file = folder / "database-url"
     file.write_text(await asyncio.to_thread(postgres.new_database))
     return {"url_file": str(file)}
 
 
-async def until_ready(gateway: RunningGateway, status: int) -> None:
+async def wait_readiness(gateway: RunningGateway, status: int) -> None:
     while (await gateway.send("GET", "/readyz"))[0] != status:  # noqa: ASYNC110 - the database starts and stops
         await asyncio.sleep(0.02)
 
@@ -34,7 +34,7 @@ async def until_ready(gateway: RunningGateway, status: int) -> None:
 @pytest.mark.proves("D-32", "D-28")
 @async_test(SECONDS)
 async def test_a_response_of_one_gateway_is_continued_by_another(tmp_path: Path, postgres: PostgresServer) -> None:
-    storage = await shared(tmp_path, postgres)
+    storage = await write_storage_config(tmp_path, postgres)
     never = asyncio.Event()
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
@@ -56,18 +56,18 @@ async def test_a_response_of_one_gateway_is_continued_by_another(tmp_path: Path,
 @pytest.mark.proves("D-32")
 @async_test(SECONDS)
 async def test_a_gateway_outlives_the_restart_of_its_database(tmp_path: Path, postgres: PostgresServer) -> None:
-    storage = await shared(tmp_path, postgres)
+    storage = await write_storage_config(tmp_path, postgres)
     async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), storage=storage) as gateway:
         _, before = await gateway.send("POST", "/v1/responses", request_body("Hello"))
         await asyncio.to_thread(postgres.stop)
         try:
-            await until_ready(gateway, 503)
+            await wait_readiness(gateway, 503)
             assert (await gateway.send("GET", "/healthz"))[0] == 200
             waiting = asyncio.create_task(gateway.send("POST", "/v1/responses", request_body("Hello")))
         finally:
             await asyncio.to_thread(postgres.start)
         assert (await waiting)[0] == 200, "a short absence is waited for"
-        await until_ready(gateway, 200)
+        await wait_readiness(gateway, 200)
         assert (await gateway.send("GET", f"/v1/responses/{before['id']}"))[1] == before
 
 
@@ -75,7 +75,7 @@ async def test_a_gateway_outlives_the_restart_of_its_database(tmp_path: Path, po
 async def test_a_gateway_starts_without_its_database_and_uses_it_when_it_is_there(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:
-    storage = await shared(tmp_path, postgres)
+    storage = await write_storage_config(tmp_path, postgres)
     await asyncio.to_thread(postgres.stop)
     try:
         async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), storage=storage) as gateway:

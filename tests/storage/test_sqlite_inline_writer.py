@@ -33,7 +33,7 @@ MOST_JOURNAL_BYTES = 8 * 1024 * 1024
 
 
 @asynccontextmanager
-async def opened(path: Path, durability: Durability = "fast") -> AsyncIterator[SQLiteStore]:
+async def use_store(path: Path, durability: Durability = "fast") -> AsyncIterator[SQLiteStore]:
     store = SQLiteStore(path, durability=durability)
     try:
         await store.save(RECORD)  # with it, everything is open
@@ -54,7 +54,7 @@ def is_written_on_the_spot(store: SQLiteStore, record: StoredResponse) -> bool:
 
 @async_test
 async def test_a_single_response_is_written_before_another_task_runs(tmp_path: Path) -> None:
-    async with opened(tmp_path / "kept.db") as store:
+    async with use_store(tmp_path / "kept.db") as store:
         assert is_written_on_the_spot(store, replace(RECORD, id="second"))
         assert await store.get("second", "alice") == replace(RECORD, id="second")
 
@@ -62,7 +62,7 @@ async def test_a_single_response_is_written_before_another_task_runs(tmp_path: P
 @async_test
 async def test_a_large_response_is_written_by_the_worker_thread(tmp_path: Path) -> None:
     large = replace(RECORD, id="large", events=b"x" * (INLINE_WRITE_BYTES + 1))
-    async with opened(tmp_path / "kept.db") as store:
+    async with use_store(tmp_path / "kept.db") as store:
         assert not is_written_on_the_spot(store, large)
         await store.save(large, is_alone=True)
         assert await store.get("large", "alice") == large
@@ -70,13 +70,13 @@ async def test_a_large_response_is_written_by_the_worker_thread(tmp_path: Path) 
 
 @async_test
 async def test_with_safe_durability_responses_are_written_by_the_worker_thread(tmp_path: Path) -> None:
-    async with opened(tmp_path / "kept.db", "safe") as store:
+    async with use_store(tmp_path / "kept.db", "safe") as store:
         assert not is_written_on_the_spot(store, replace(RECORD, id="second"))
 
 
 @async_test
 async def test_a_newer_state_replaces_the_stored_one(tmp_path: Path) -> None:
-    async with opened(tmp_path / "kept.db") as store:
+    async with use_store(tmp_path / "kept.db") as store:
         await store.save(replace(RECORD, status="failed"), is_alone=True)
         stored = await store.get("first", "alice")
         assert stored is not None
@@ -85,7 +85,7 @@ async def test_a_newer_state_replaces_the_stored_one(tmp_path: Path) -> None:
 
 @async_test
 async def test_another_writer_of_the_file_is_waited_for_without_holding_up_the_gateway(tmp_path: Path) -> None:
-    async with opened(tmp_path / "kept.db") as store:
+    async with use_store(tmp_path / "kept.db") as store:
         assert await store.get("first", "alice") is not None  # the reader has the file open, too
         with closing(sqlite3.connect(tmp_path / "kept.db", isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -105,22 +105,22 @@ def test_after_a_slow_write_the_worker_thread_writes_for_a_while() -> None:
         now += took
         return now
 
-    at_hand, adding = InlineWriter(clock=clock), "INSERT INTO kept VALUES (?)"
+    writer, statement = InlineWriter(clock=clock), "INSERT INTO kept VALUES (?)"
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.execute("CREATE TABLE kept (id)")
-        at_hand.attach(connection)
-        assert at_hand.insert(adding, ["quick"])
+        writer.attach(connection)
+        assert writer.insert(statement, ["quick"])
         took = INLINE_WRITE_SECONDS * 2
-        assert at_hand.insert(adding, ["slow"]), "it was written all the same"
-        assert not at_hand.insert(adding, ["soon after"])
+        assert writer.insert(statement, ["slow"]), "it was written all the same"
+        assert not writer.insert(statement, ["soon after"])
         now += INLINE_WRITE_PAUSE
-        assert at_hand.insert(adding, ["later"])
+        assert writer.insert(statement, ["later"])
         assert [row[0] for row in connection.execute("SELECT id FROM kept")] == ["quick", "slow", "later"]
 
 
 @async_test(60)
 async def test_the_journal_does_not_grow_for_ever(tmp_path: Path) -> None:
-    async with opened(tmp_path / "kept.db") as store:
+    async with use_store(tmp_path / "kept.db") as store:
         for number in range(20 * INLINE_WRITES_IN_A_ROW):
             await store.save(replace(RECORD, id=f"r{number}", resource=b"x" * 2_000), is_alone=True)
         assert (tmp_path / "kept.db-wal").stat().st_size < MOST_JOURNAL_BYTES
@@ -161,7 +161,7 @@ def test_everything_that_was_acknowledged_survives_a_kill(tmp_path: Path) -> Non
 
 
 async def _missing(path: Path, names: list[str]) -> list[str]:
-    async with opened(path) as store:
+    async with use_store(path) as store:
         return [name for name in names if await store.get(name, "a") is None]
 
 

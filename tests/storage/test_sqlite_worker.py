@@ -28,7 +28,7 @@ def connect() -> sqlite3.Connection:
 
 
 @asynccontextmanager
-async def working() -> AsyncIterator[Worker]:
+async def run_worker() -> AsyncIterator[Worker]:
     worker = Worker(connect, is_writer=True, name="test")
     try:
         yield worker
@@ -36,7 +36,7 @@ async def working() -> AsyncIterator[Worker]:
         await worker.close()
 
 
-def adding(*words: str) -> Callable[[sqlite3.Connection], int]:
+def insert_words(*words: str) -> Callable[[sqlite3.Connection], int]:
     def add(db: sqlite3.Connection) -> int:
         for word in words:
             db.execute("INSERT INTO words VALUES (?)", (word,))
@@ -54,16 +54,16 @@ async def read_words(worker: Worker) -> list[str]:
 @pytest.mark.parametrize("others", [0, 3])
 @async_test
 async def test_a_job_that_fails_half_way_is_undone_and_no_other_with_it(others: int) -> None:
-    async with working() as worker:
-        good = [adding(f"good {number}") for number in range(others)]
-        jobs = [*good, adding("half", "half"), adding("last")] if others else [adding("half", "half")]
+    async with run_worker() as worker:
+        good = [insert_words(f"good {number}") for number in range(others)]
+        jobs = [*good, insert_words("half", "half"), insert_words("last")] if others else [insert_words("half", "half")]
         found = await asyncio.gather(*(worker.run(job) for job in jobs), return_exceptions=True)
         assert [isinstance(each, StorageError) for each in found].count(True) == 1
         assert await read_words(worker) == [
             *(f"good {number}" for number in range(others)),
             *(["last"] if others else []),
         ]
-        assert await worker.run(adding("next")) == 1
+        assert await worker.run(insert_words("next")) == 1
 
 
 @pytest.mark.parametrize("mistake", [OverflowError, StopIteration])
@@ -73,11 +73,11 @@ async def test_a_mistake_in_a_job_reaches_its_caller_and_the_next_jobs_are_done(
     mistake: type[Exception], others: int
 ) -> None:
     def fail(db: sqlite3.Connection) -> None:
-        adding("half")(db)
+        insert_words("half")(db)
         raise mistake
 
-    async with working() as worker:
-        jobs: list[Any] = [fail, *(adding(f"good {number}") for number in range(others))]
+    async with run_worker() as worker:
+        jobs: list[Any] = [fail, *(insert_words(f"good {number}") for number in range(others))]
         found, *done = await asyncio.gather(*(worker.run(job) for job in jobs), return_exceptions=True)
         assert mistake in (type(found), type(getattr(found, "__cause__", None)))
         assert done == [1] * others
@@ -87,40 +87,43 @@ async def test_a_mistake_in_a_job_reaches_its_caller_and_the_next_jobs_are_done(
 @pytest.mark.proves("D-31")
 @async_test
 async def test_when_the_disk_is_full_what_was_acknowledged_is_there_and_nothing_else_and_the_next_is_tried() -> None:
-    async with working() as worker:
-        assert await worker.run(adding("before")) == 1
+    async with run_worker() as worker:
+        assert await worker.run(insert_words("before")) == 1
         words = ["one", "x" * 1_000_000, "two"]
-        found = await asyncio.gather(*(worker.run(adding(word)) for word in words), return_exceptions=True)
+        found = await asyncio.gather(*(worker.run(insert_words(word)) for word in words), return_exceptions=True)
         assert FULL in str(found[1])
         acknowledged = [word for word, each in zip(words, found, strict=True) if each == 1]
         assert await read_words(worker) == sorted(["before", *acknowledged])
-        assert await worker.run(adding("after")) == 1
+        assert await worker.run(insert_words("after")) == 1
 
 
 @pytest.mark.proves("D-28")
 @pytest.mark.parametrize("others", [0, 1])
 @async_test
 async def test_what_the_database_refuses_at_the_very_end_is_undone_and_the_next_is_tried(others: int) -> None:
-    async with working() as worker:
-        jobs = [lambda db: db.execute("INSERT INTO meanings VALUES ('none')").rowcount, *[adding("other")] * others]
+    async with run_worker() as worker:
+        jobs = [
+            lambda db: db.execute("INSERT INTO meanings VALUES ('none')").rowcount,
+            *[insert_words("other")] * others,
+        ]
         found = await asyncio.gather(*(worker.run(job) for job in jobs), return_exceptions=True)
         assert all(isinstance(each, StorageError) for each in found)
-        assert await worker.run(adding("next")) == 1
+        assert await worker.run(insert_words("next")) == 1
         assert await read_words(worker) == ["next"]
 
 
 @async_test
 async def test_jobs_submitted_before_closing_are_done_before_it_closes() -> None:
     worker = Worker(connect, is_writer=True, name="test")
-    await worker.run(adding("first"))
-    done, _ = await asyncio.gather(worker.run(adding("last")), worker.close())
+    await worker.run(insert_words("first"))
+    done, _ = await asyncio.gather(worker.run(insert_words("last")), worker.close())
     assert done == 1
 
 
 @async_test
 async def test_a_caller_that_leaves_harms_no_other() -> None:
-    async with working() as worker:
-        jobs: list[Any] = [adding("left"), adding("half", "half"), adding("stays")]
+    async with run_worker() as worker:
+        jobs: list[Any] = [insert_words("left"), insert_words("half", "half"), insert_words("stays")]
         leaving, failing, staying = [asyncio.create_task(worker.run(job)) for job in jobs]
         await asyncio.sleep(0)  # they are submitted
         leaving.cancel()
@@ -132,7 +135,7 @@ async def test_a_caller_that_leaves_harms_no_other() -> None:
 def test_a_loop_that_ended_before_its_job_was_done_keeps_no_other_loop_waiting() -> None:
     worker = Worker(connect, is_writer=True, name="test")
     ended = asyncio.new_event_loop()
-    asking = ended.create_task(worker.run(adding("left")))
+    job = ended.create_task(worker.run(insert_words("left")))
     ended.call_soon(ended.stop)
     ended.run_forever()
     ended.close()
@@ -140,13 +143,13 @@ def test_a_loop_that_ended_before_its_job_was_done_keeps_no_other_loop_waiting()
     async def ask() -> None:
         async with asyncio.timeout(20):
             for word in ("one", "two"):
-                assert await worker.run(adding(word)) == 1
+                assert await worker.run(insert_words(word)) == 1
             assert {"one", "two"} <= set(await read_words(worker))
             await worker.close()
 
     asyncio.run(ask())
-    assert not asking.done()
-    asking._log_destroy_pending = False  # type: ignore[attr-defined] # it went with its loop
+    assert not job.done()
+    job._log_destroy_pending = False  # type: ignore[attr-defined] # it went with its loop
 
 
 @pytest.mark.proves("D-31")
@@ -157,6 +160,6 @@ async def test_a_storage_error_does_not_show_the_path_of_the_database() -> None:
 
     worker = Worker(refuse, is_writer=True, name="test")
     with pytest.raises(StorageError, match="may not write there") as found:
-        await worker.run(adding("word"))
+        await worker.run(insert_words("word"))
     assert "operator" not in str(found.value)
     await worker.close()

@@ -37,7 +37,7 @@ RECORD = StoredResponse(
 
 
 @asynccontextmanager
-async def opened(folder: Path, url: str = "sqlite:///kept.db") -> AsyncIterator[ResponseStore]:
+async def use_store(folder: Path, url: str = "sqlite:///kept.db") -> AsyncIterator[ResponseStore]:
     store = open_store(url, folder=folder)
     try:
         yield store
@@ -48,19 +48,19 @@ async def opened(folder: Path, url: str = "sqlite:///kept.db") -> AsyncIterator[
 @pytest.mark.proves("D-28")
 @async_test(30)
 async def test_a_response_comes_back_as_it_was_also_after_a_restart(tmp_path: Path, url: str) -> None:
-    async with opened(tmp_path, url) as store:
+    async with use_store(tmp_path, url) as store:
         await store.save(RECORD)
         assert await store.get("resp_1", "alice") == RECORD
         newer = replace(RECORD, status="failed", resource=b"{}")
         await store.save(newer)
-    async with opened(tmp_path, url) as store:
+    async with use_store(tmp_path, url) as store:
         assert await store.get("resp_1", "alice") == newer
 
 
 @pytest.mark.proves("D-28")
 @async_test(30)
 async def test_a_response_that_the_database_cannot_store_fails_alone(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
+    async with use_store(tmp_path) as store:
         await store.save(RECORD)
         for _ in range(2):
             with pytest.raises(OverflowError):
@@ -74,7 +74,7 @@ async def test_a_response_that_the_database_cannot_store_fails_alone(tmp_path: P
 @pytest.mark.proves("D-29")
 @async_test(30)
 async def test_a_response_is_found_by_its_content_and_only_by_its_owner(tmp_path: Path, url: str) -> None:
-    async with opened(tmp_path, url) as store:
+    async with use_store(tmp_path, url) as store:
         await store.save(replace(RECORD, id="resp_2", resource=b'{"id":"msg_7"}', created_at=2000.0))
         await store.save(
             replace(RECORD, id="resp_3", input_items=b'[{"id":"msg_8"},{"id":"\\"odd"}]', created_at=1500.0)
@@ -97,7 +97,7 @@ async def test_a_response_is_found_by_its_content_and_only_by_its_owner(tmp_path
 async def test_another_owner_sees_nothing_and_changes_nothing(tmp_path: Path, url: str) -> None:
     conversation = Conversation(id="conv_1", owner="alice", created_at=1.0)
     item = ConversationItem(id="msg_1", data=b"{}")
-    async with opened(tmp_path, url) as store:
+    async with use_store(tmp_path, url) as store:
         await store.save(RECORD)
         await store.create_conversation(conversation, [item])
         assert await store.get("resp_1", "bob") is None
@@ -120,7 +120,7 @@ async def test_another_owner_sees_nothing_and_changes_nothing(tmp_path: Path, ur
 
 @async_test(30)
 async def test_a_context_is_the_whole_chain_oldest_first(tmp_path: Path, url: str) -> None:
-    async with opened(tmp_path, url) as store:
+    async with use_store(tmp_path, url) as store:
         previous = None
         for number in range(5):
             record = replace(RECORD, id=f"resp_{number}", previous_id=previous, items=f"[{number}]".encode())
@@ -137,7 +137,7 @@ async def test_a_context_is_the_whole_chain_oldest_first(tmp_path: Path, url: st
 
 @async_test(30)
 async def test_conversation_items_keep_their_order_and_are_paged(tmp_path: Path, url: str) -> None:
-    async with opened(tmp_path, url) as store:
+    async with use_store(tmp_path, url) as store:
         await store.create_conversation(Conversation(id="c", owner="alice", created_at=1.0), [])
         batches = [[ConversationItem(id=f"i{b}_{n}", data=b"{}") for n in range(3)] for b in range(20)]
         await asyncio.gather(*(store.add_items("c", "alice", batch) for batch in batches))
@@ -166,12 +166,12 @@ async def test_conversation_items_keep_their_order_and_are_paged(tmp_path: Path,
 
 @async_test(30)
 async def test_old_responses_are_deleted_and_unfinished_ones_are_found(tmp_path: Path, url: str) -> None:
-    async with opened(tmp_path, url) as store:
+    async with use_store(tmp_path, url) as store:
         for number in range(10):
             status = "in_progress" if number == 9 else "completed"
             await store.save(replace(RECORD, id=f"r{number}", created_at=float(number), status=status))
         await store.create_conversation(Conversation(id="old", owner="a", created_at=0.0), [])
-    async with opened(tmp_path, url) as store:
+    async with use_store(tmp_path, url) as store:
         assert [record.id for record in await store.read_orphans()] == ["r9"]
         assert await store.delete_older_than(5.0) == 6
         assert await store.get("r4", "alice") is None
@@ -180,7 +180,7 @@ async def test_old_responses_are_deleted_and_unfinished_ones_are_found(tmp_path:
 
 @async_test(30)
 async def test_of_many_saves_at_once_a_bad_one_fails_alone(tmp_path: Path, url: str) -> None:
-    async with opened(tmp_path, url) as store:
+    async with use_store(tmp_path, url) as store:
         await store.create_conversation(Conversation(id="c", owner="a", created_at=1.0), [])
         saves = [store.save(replace(RECORD, id=f"r{n}")) for n in range(200)]
         bad = store.create_conversation(Conversation(id="c", owner="a", created_at=1.0), [])
@@ -194,7 +194,7 @@ async def test_a_database_of_a_newer_version_is_refused_with_the_reason(tmp_path
     connection = sqlite3.connect(tmp_path / "kept.db")
     connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
     connection.close()
-    async with opened(tmp_path) as store:
+    async with use_store(tmp_path) as store:
         with pytest.raises(StorageError, match="newer HoloDeck"):
             await store.save(RECORD)
 
@@ -203,7 +203,7 @@ async def test_a_database_of_a_newer_version_is_refused_with_the_reason(tmp_path
 @async_test
 async def test_a_file_that_cannot_be_used_is_explained(tmp_path: Path, content: bytes, reason: str) -> None:
     (tmp_path / "kept.db").write_bytes(content)
-    async with opened(tmp_path) as store:
+    async with use_store(tmp_path) as store:
         with pytest.raises(StorageError, match=reason):
             await store.save(RECORD)
 

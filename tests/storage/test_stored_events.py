@@ -21,7 +21,7 @@ SECONDS = 90.0
 
 
 @asynccontextmanager
-async def opened(folder: Path, url: str, count: int = 1) -> AsyncIterator[list[ResponseStore]]:
+async def use_stores(folder: Path, url: str, count: int = 1) -> AsyncIterator[list[ResponseStore]]:
     """Several gateways on one database."""
     async with AsyncExitStack() as stack:
         stores = [open_store(url, folder=folder) for _ in range(count)]
@@ -56,7 +56,7 @@ async def chunks(folder: Path, url: str) -> list[tuple[object, ...]]:
 async def test_a_stream_grows_in_chunks_and_is_read_from_any_number_by_another_gateway(
     tmp_path: Path, url: str
 ) -> None:
-    async with opened(tmp_path, url, 2) as (store, other):
+    async with use_stores(tmp_path, url, 2) as (store, other):
         await store.save(RUNNING)
         assert await other.read_events("r", "alice") == []
         assert await store.append_events("r", 0, [b"0", b"1", b"2"], resource=b'{"at":3}')
@@ -73,7 +73,7 @@ async def test_a_stream_grows_in_chunks_and_is_read_from_any_number_by_another_g
 @pytest.mark.proves("D-28")
 @async_test(SECONDS)
 async def test_a_second_writer_is_refused_and_changes_nothing(tmp_path: Path, url: str) -> None:
-    async with opened(tmp_path, url, 2) as (store, other):
+    async with use_stores(tmp_path, url, 2) as (store, other):
         assert not await store.append_events("r", 0, [b"0"]), "there is no such response"
         await store.save(RUNNING)
         assert await store.append_events("r", 0, [b"0", b"1"])
@@ -89,7 +89,7 @@ async def test_a_second_writer_is_refused_and_changes_nothing(tmp_path: Path, ur
 @pytest.mark.proves("D-28")
 @async_test(SECONDS)
 async def test_of_concurrent_writers_one_wins_each_sequence_number(tmp_path: Path, url: str) -> None:
-    async with opened(tmp_path, url, 3) as stores:
+    async with use_stores(tmp_path, url, 3) as stores:
         await stores[0].save(RUNNING)
         for number in range(10):
             tries = [
@@ -104,7 +104,7 @@ async def test_of_concurrent_writers_one_wins_each_sequence_number(tmp_path: Pat
 @pytest.mark.proves("D-28")
 @async_test(SECONDS)
 async def test_events_may_be_appended_again_after_a_lost_answer(tmp_path: Path, url: str) -> None:
-    async with opened(tmp_path, url) as (store,):
+    async with use_stores(tmp_path, url) as (store,):
         await store.save(RUNNING)
         assert await store.append_events("r", 0, [b"0", b"1"], resource=b"{}")
         assert await store.append_events("r", 0, [b"0", b"1"], resource=b"{}")
@@ -118,7 +118,7 @@ async def test_events_may_be_appended_again_after_a_lost_answer(tmp_path: Path, 
 @pytest.mark.parametrize("status", ["completed", "failed", "incomplete", "cancelled"])
 @async_test(SECONDS)
 async def test_a_finished_response_has_no_chunks_and_grows_no_more(tmp_path: Path, url: str, status: str) -> None:
-    async with opened(tmp_path, url, 2) as (store, other):
+    async with use_stores(tmp_path, url, 2) as (store, other):
         await store.save(RUNNING)
         await store.append_events("r", 0, [b"0"])
         done = replace(RUNNING, status=status, events=b"0\n1")
@@ -134,7 +134,7 @@ async def test_a_finished_response_has_no_chunks_and_grows_no_more(tmp_path: Pat
 @pytest.mark.proves("D-28")
 @async_test(SECONDS)
 async def test_finishing_and_deleting_win_over_growing(tmp_path: Path, url: str) -> None:
-    async with opened(tmp_path, url, 2) as (store, other):
+    async with use_stores(tmp_path, url, 2) as (store, other):
         for number in range(20):
             running = replace(RUNNING, id=f"r{number}")
             await store.save(running)
@@ -145,7 +145,7 @@ async def test_finishing_and_deleting_win_over_growing(tmp_path: Path, url: str)
 
 @async_test(SECONDS)
 async def test_deleting_takes_the_chunks_along_and_only_for_the_owner(tmp_path: Path, url: str) -> None:
-    async with opened(tmp_path, url) as (store,):
+    async with use_stores(tmp_path, url) as (store,):
         await store.save(RUNNING)
         await store.append_events("r", 0, [b"0"])
         assert not await store.delete("r", "bob")
@@ -156,7 +156,7 @@ async def test_deleting_takes_the_chunks_along_and_only_for_the_owner(tmp_path: 
 
 @async_test(SECONDS)
 async def test_an_unfinished_response_is_not_deleted_however_old(tmp_path: Path, url: str) -> None:
-    async with opened(tmp_path, url) as (store,):
+    async with use_stores(tmp_path, url) as (store,):
         for status in ("queued", "in_progress", "completed"):
             await store.save(replace(RUNNING, id=status, status=status))
         await store.append_events("queued", 0, [b"0"])
@@ -170,7 +170,7 @@ async def test_an_unfinished_response_is_not_deleted_however_old(tmp_path: Path,
 
 @async_test(SECONDS)
 async def test_chunks_without_a_response_are_deleted(tmp_path: Path, url: str) -> None:
-    async with opened(tmp_path, url) as (store,):
+    async with use_stores(tmp_path, url) as (store,):
         await store.save(RUNNING)
         await store.append_events("r", 0, [b"0"])
         await directly(tmp_path, url, "INSERT INTO response_events VALUES ('nothing', 0, 1, '0')")
@@ -181,7 +181,7 @@ async def test_chunks_without_a_response_are_deleted(tmp_path: Path, url: str) -
 @pytest.mark.proves("D-28", "D-32")
 @async_test(SECONDS)
 async def test_a_cancel_request_is_seen_only_by_the_gateway_that_runs_the_response(tmp_path: Path, url: str) -> None:
-    async with opened(tmp_path, url, 2) as (store, other):
+    async with use_stores(tmp_path, url, 2) as (store, other):
         await store.save(RUNNING)
         await store.save(replace(RUNNING, id="untouched"))
         await store.save(replace(RUNNING, id="done", status="completed"))
@@ -204,8 +204,8 @@ async def test_a_cancel_request_is_seen_only_by_the_gateway_that_runs_the_respon
 @pytest.mark.proves("D-28", "D-32")
 @async_test(SECONDS)
 async def test_an_orphan_names_its_dead_gateway_and_can_be_taken_over(tmp_path: Path, url: str) -> None:
-    async with opened(tmp_path, url) as (other,):
-        async with opened(tmp_path, url) as (store,):
+    async with use_stores(tmp_path, url) as (other,):
+        async with use_stores(tmp_path, url) as (store,):
             lost = store.gateway_id
             assert lost != other.gateway_id
             await store.save(RUNNING)
@@ -220,7 +220,7 @@ async def test_an_orphan_names_its_dead_gateway_and_can_be_taken_over(tmp_path: 
         await other.assign_gateway("r")
         await other.assign_gateway("done")
         assert await other.find_orphans() == {}
-    async with opened(tmp_path, url) as (another,):
+    async with use_stores(tmp_path, url) as (another,):
         assert await another.find_orphans() == {"r": other.gateway_id, "passed on": other.gateway_id}
         assert await another.append_events("r", 0, [b"0"]), "growing is keeping, too"
         assert await another.find_orphans() == {"passed on": other.gateway_id}
@@ -228,7 +228,7 @@ async def test_an_orphan_names_its_dead_gateway_and_can_be_taken_over(tmp_path: 
 
 def test_an_in_memory_store_has_no_orphans_and_writes_no_file(tmp_path: Path) -> None:
     async def use() -> None:
-        async with opened(tmp_path, "sqlite://:memory:") as (store,):
+        async with use_stores(tmp_path, "sqlite://:memory:") as (store,):
             await store.save(RUNNING)
             assert await store.append_events("r", 0, [b"0"])
             assert await store.find_orphans() == {}
@@ -244,7 +244,7 @@ def test_an_in_memory_store_has_no_orphans_and_writes_no_file(tmp_path: Path) ->
 @async_test(SECONDS)
 async def test_only_the_gateway_that_runs_a_response_can_finish_it(tmp_path: Path, url: str) -> None:
     done = replace(RUNNING, status="completed", resource=b'{"at":1}', events=b"0")
-    async with opened(tmp_path, url, 2) as (store, other):
+    async with use_stores(tmp_path, url, 2) as (store, other):
         await store.save(RUNNING)
         await store.append_events("r", 0, [b"0"])
         assert not await other.finish(done), "it is not that one's"
