@@ -61,7 +61,7 @@ def count_stored(folder: Path) -> int:
 
 @pytest.mark.proves("D-29", "D-32")
 @async_test(SECONDS)
-async def test_a_caller_has_only_so_many_background_responses_and_none_more_after_a_restart(tmp_path: Path) -> None:
+async def test_the_quota_of_background_responses_of_a_caller_also_holds_after_a_restart(tmp_path: Path) -> None:
     gate = asyncio.Event()
     async with waiting_model(gate).serve() as model:
         background = {"durable": True, "at_once": 1}

@@ -50,7 +50,7 @@ def case(point: str) -> CrashCase:
     return CrashCase(name=name, point=point, script=script)
 
 
-async def killed_at(folder: Path, *chains: list[str]) -> dict[str, SurvivedResponse]:
+async def run_killed_at(folder: Path, *chains: list[str]) -> dict[str, SurvivedResponse]:
     """The result of a run for each boundary. Each chain has gateways of its own."""
     found: dict[str, SurvivedResponse] = {}
     async with asyncio.TaskGroup() as group:
@@ -67,7 +67,7 @@ async def killed_at(folder: Path, *chains: list[str]) -> dict[str, SurvivedRespo
 @pytest.mark.proves("D-32", "D-28", "D-16")
 @async_test(SECONDS)
 async def test_a_run_survives_a_kill_at_every_boundary(tmp_path: Path) -> None:
-    found = await killed_at(tmp_path, [*QUIET, *NOT_BEGUN], [*LATER, *BEGUN])
+    found = await run_killed_at(tmp_path, [*QUIET, *NOT_BEGUN], [*LATER, *BEGUN])
     assert len(found) == len([*QUIET, *LATER, *NOT_BEGUN, *BEGUN])
     for name, survivor in found.items():
         point = name.strip("<>")

@@ -36,12 +36,12 @@ def address(postgres: PostgresServer, name: str, query: str = "") -> dict[str, s
     return {"DATABASE_URL": f"postgresql://{USER}:of%2520the%2Fsea@127.0.0.1:{postgres.port}/{name}{query}"}
 
 
-async def becomes(served: GatewayProcess, status: int) -> None:
+async def wait_readiness(served: GatewayProcess, status: int) -> None:
     while (await served.send("GET", "/readyz"))[0] != status:  # noqa: ASYNC110 - a database changes
         await asyncio.sleep(0.02)
 
 
-async def says(served: GatewayProcess, text: str) -> None:
+async def wait_logged(served: GatewayProcess, text: str) -> None:
     while not any(text in line for line in served.stderr_lines):  # noqa: ASYNC110 - another process writes
         await asyncio.sleep(0.02)
 
@@ -56,9 +56,9 @@ async def test_a_gateway_that_cannot_store_background_responses_is_not_ready_and
         async with run_gateway_process(file, environ=address(postgres, name)) as served:
             assert (await served.send("GET", "/readyz"))[0] == 503
             text = "Grant it CREATE on the database, or make the schema 'holodeck_work' for it."
-            await says(served, text)
+            await wait_logged(served, text)
             await asyncio.to_thread(postgres.administer, f"GRANT CREATE ON DATABASE {name} TO {USER}")
-            await becomes(served, 200)
+            await wait_readiness(served, 200)
             assert (await served.create_response(background=True))[0] == 200
 
 
@@ -72,7 +72,7 @@ async def test_a_schema_that_was_made_for_the_gateway_is_enough_and_no_other_dat
     async with ScriptedModel(say("Hi.")).serve() as scripted:
         file = write_gateway_file(tmp_path, scripted.url, **config)
         async with run_gateway_process(file, environ=address(postgres, name)) as served:
-            await becomes(served, 200)
+            await wait_readiness(served, 200)
             assert (await served.create_response(background=True))[0] == 200
     assert not [line for line in served.stderr_lines if "durable.engine" in line], "nothing is wrong"
 
@@ -87,11 +87,11 @@ async def test_a_schema_that_was_made_for_the_gateway_is_enough_and_no_other_dat
     ],
 )
 @async_test(SECONDS)
-async def test_an_address_that_asks_for_too_much_is_explained(
+async def test_a_url_with_an_unsupported_option_is_explained(
     tmp_path: Path, postgres: PostgresServer, query: str, text: str
 ) -> None:
     name, config = await asyncio.to_thread(database, postgres)
     file = write_gateway_file(tmp_path, "http://127.0.0.1:9/v1", **config)
     async with run_gateway_process(file, environ=address(postgres, name, f"?{query}")) as served:
         assert (await served.send("GET", "/readyz"))[0] == 503
-        await says(served, text)
+        await wait_logged(served, text)

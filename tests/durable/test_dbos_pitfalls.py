@@ -32,7 +32,7 @@ def rows(folder: Path, table: str, columns: Sequence[str]) -> list[tuple[Any, ..
         return database.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
 
 
-def made_by_another_version(folder: Path) -> None:
+def mark_as_other_version(folder: Path) -> None:
     """Mark all stored runs as begun by a HoloDeck version with other steps."""
     with closing(sqlite3.connect(next(folder.glob("*.work")))) as database, database:
         database.execute("UPDATE workflow_status SET application_version = 'holodeck-0'")
@@ -40,7 +40,9 @@ def made_by_another_version(folder: Path) -> None:
 
 @pytest.mark.proves("D-32")
 @async_test(SECONDS)
-async def test_two_processes_on_one_file_leave_each_other_alone_and_can_cancel_for_each_other(tmp_path: Path) -> None:
+async def test_two_processes_on_one_file_run_their_own_work_and_can_cancel_each_others_responses(
+    tmp_path: Path,
+) -> None:
     never = asyncio.Event()
 
     def script(received: Any) -> Turn:
@@ -124,7 +126,7 @@ async def test_a_run_that_no_gateway_can_resume_fails_with_the_reason(tmp_path: 
             seen_events = await read_stream_until(served, made[0], "response.output_text.delta")
             served.stop(signal.SIGKILL)
             await served.wait_exit()
-        made_by_another_version(tmp_path)
+        mark_as_other_version(tmp_path)
         async with run_gateway_process(file) as served:
             for response_id in made:
                 found = await wait_ended(served, response_id)

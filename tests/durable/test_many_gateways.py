@@ -106,7 +106,7 @@ async def gateways(folder: Path, url: str, count: int, **config: Any) -> AsyncIt
         yield GatewayGroup(gateways=list(await asyncio.gather(*serving)), mcp=mcp, model=model, gate=gate)
 
 
-async def begun(served: GatewayProcess, name: str) -> str:
+async def start_response(served: GatewayProcess, name: str) -> str:
     """The id of a background response."""
     status, made, _ = await served.create_response(name, background=True)
     assert status == 200, made
@@ -125,18 +125,22 @@ async def check_whole(served: GatewayProcess, response_id: str) -> dict[str, Any
 
 @pytest.mark.proves("D-32", "D-28", "D-16")
 @async_test(SECONDS)
-async def test_three_gateways_answer_for_each_other_until_one_is_left(tmp_path: Path, postgres: PostgresServer) -> None:
+async def test_three_gateways_serve_each_others_responses_until_one_remains(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
     url = await asyncio.to_thread(postgres.new_database)
     async with gateways(tmp_path, url, 3) as group:
         first, second, third = group.gateways
 
-        watched = await begun(second, "<watched>")
+        watched = await start_response(second, "<watched>")
         live = asyncio.create_task(read_stream(first, watched))
         before = await read_stream_until(first, watched, "response.output_text.delta")
         _, polled, _ = await first.send("GET", f"/v1/responses/{watched}")
         assert polled["status"] == "in_progress"
 
-        unwanted, stuck, deleted_id = [await begun(second, name) for name in ("<watched 2>", "<slow>", "<watched 3>")]
+        unwanted, stuck, deleted_id = [
+            await start_response(second, name) for name in ("<watched 2>", "<slow>", "<watched 3>")
+        ]
         await group.mcp.received("tools/call")
         await read_stream_until(second, unwanted, "response.output_text.delta")
         await read_stream_until(second, deleted_id, "response.output_text.delta")
@@ -159,7 +163,7 @@ async def test_three_gateways_answer_for_each_other_until_one_is_left(tmp_path: 
         assert (await second.send("GET", f"/v1/responses/{deleted_id}"))[0] == 404
 
         group.gate.clear()
-        killed = await begun(second, "<two killed>")
+        killed = await start_response(second, "<two killed>")
         seen = await read_stream_until(first, killed, "response.output_text.delta")
         following = asyncio.create_task(read_stream(third, killed))
         second.stop(signal.SIGKILL)
@@ -171,7 +175,7 @@ async def test_three_gateways_answer_for_each_other_until_one_is_left(tmp_path: 
         assert events[-1]["response"] == found
 
         calls = len(group.mcp.calls())
-        handed = await begun(third, "<long>")
+        handed = await start_response(third, "<long>")
         await group.mcp.received("tools/call", count=calls + 1)
         third.stop(signal.SIGTERM)
         assert await third.wait_exit() == 0
@@ -189,11 +193,11 @@ async def test_a_database_that_restarts_under_two_gateways_loses_nothing(
     url = await asyncio.to_thread(postgres.new_database)
     async with gateways(tmp_path, url, 2) as group:
         names = [f"<two {number}>" for number in range(4)]
-        made = [await begun(group.gateways[number % 2], name) for number, name in enumerate(names)]
+        made = [await start_response(group.gateways[number % 2], name) for number, name in enumerate(names)]
         for response_id in made:
             await read_stream_until(group.gateways[0], response_id, "response.output_text.delta")
         calls = len(group.mcp.calls())
-        acting = await begun(group.gateways[0], "<long>")
+        acting = await start_response(group.gateways[0], "<long>")
         await group.mcp.received("tools/call", count=calls + 1)
         await asyncio.to_thread(postgres.stop)
         await asyncio.to_thread(postgres.start)
@@ -214,7 +218,7 @@ async def test_a_queued_response_is_run_by_whichever_gateway_has_a_free_slot(
     url = await asyncio.to_thread(postgres.new_database)
     async with gateways(tmp_path, url, 2, background={"durable": True, "at_once": 1}) as group:
         busy, idle = group.gateways
-        made = [await begun(busy, f"<watched {number}>") for number in range(5)]
+        made = [await start_response(busy, f"<watched {number}>") for number in range(5)]
         while "holodeck_background_running 1" not in (await idle.send("GET", "/metrics"))[1]:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         await wait_model_requests(group.model, 2)

@@ -88,7 +88,7 @@ async def test_a_pickle_in_the_work_file_is_not_run_and_its_response_fails(
 @pytest.mark.proves("D-32")
 @pytest.mark.parametrize(("table", "column"), ENDED_ROWS)
 @async_test(SECONDS)
-async def test_a_pickle_in_the_runs_of_a_person_is_not_run_and_the_others_are_listed(
+async def test_a_pickle_in_the_runs_of_a_user_is_not_run_and_the_others_are_listed(
     tmp_path: Path, table: str, column: str
 ) -> None:
     project, trace = AgentProject(tmp_path), tmp_path / "run"

@@ -68,7 +68,7 @@ def environ(url: str) -> dict[str, str]:
     return {"HOLODECK_STORAGE__URL": url}
 
 
-async def until_taken(served: GatewayProcess, body: dict[str, Any]) -> dict[str, Any]:
+async def send_until_accepted(served: GatewayProcess, body: dict[str, Any]) -> dict[str, Any]:
     """Repeat the request until it is accepted: claims that storage refused to release are released a moment later."""
     while True:
         status, answer, _ = await served.send("POST", "/v1/responses", body)
@@ -103,7 +103,7 @@ async def test_pending_calls_are_pending_again_when_the_response_could_not_be_st
             assert (status, refused["error"]["code"]) == (503, "storage_error")
             for statement in end:
                 await asyncio.to_thread(administer, statement)
-            queued = await until_taken(served, body)
+            queued = await send_until_accepted(served, body)
             assert (await wait_ended(served, queued["id"]))["status"] == "completed"
             assert len(mcp.calls("add")) == 1
             assert tool_answers(scripted.received[-1].json["messages"]) == ["3"]
