@@ -53,7 +53,7 @@ def test_instructions_are_sent_once_and_settings_when_set() -> None:
     assert found["messages"] == [{"role": "user", "content": [text("a")]}]
 
 
-def test_a_person_may_send_pictures_and_files() -> None:
+def test_user_messages_may_have_images_and_files() -> None:
     pdf = {"type": "base64", "media_type": "application/pdf", "data": "cGRm"}
     assert body(PICTURES)["messages"][0]["content"] == [
         text("What is this?"),
@@ -63,7 +63,7 @@ def test_a_person_may_send_pictures_and_files() -> None:
     ]
 
 
-def test_results_carry_pictures_and_say_that_they_failed() -> None:
+def test_outputs_have_images_and_an_error_mark() -> None:
     assert body(*CALLS, "And now?")["messages"] == [
         {"role": "user", "content": [text("Add and look.")]},
         {
@@ -136,7 +136,7 @@ def test_calls_one_at_a_time_strict_tools_and_a_schema_of_the_answer() -> None:
 
 
 @pytest.mark.parametrize("writing", ["events", "bytes", "whole"])
-def test_text_calls_and_thoughts_come_out_in_order(writing: Any) -> None:
+def test_text_calls_and_reasoning_are_returned_in_order(writing: Any) -> None:
     turn = [
         think("Hm.", signature="sig"),
         say("Yes: ü"),
@@ -157,7 +157,7 @@ def test_text_calls_and_thoughts_come_out_in_order(writing: Any) -> None:
     assert outcome.answer.model == "answering"
 
 
-def test_signed_and_hidden_thoughts_go_back_as_they_came() -> None:
+def test_signed_and_redacted_reasoning_is_resent_unchanged() -> None:
     turn = [think("Hm.", signature="sig"), think("", data="hidden"), call("add", a=1)]
     answered = run_exchange(turn, dialect="anthropic", chunk=2).answer
     sent = body("hello", *answered.items)["messages"][1]["content"]
@@ -173,7 +173,7 @@ def test_reasoning_of_other_providers_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize("reason", ["stop", "length", "content_filter"])
-def test_every_finish_is_one_of_ours(reason: Any) -> None:
+def test_every_finish_reason_is_mapped(reason: Any) -> None:
     assert run_exchange([say("a"), finish(reason)], dialect="anthropic").answer.finish == reason
 
 

@@ -37,7 +37,7 @@ def test_text_arrives_in_order_however_the_bytes_are_cut(writing: Any, newline: 
     assert outcome.answer.model == "answering"
 
 
-def test_several_calls_come_whole_in_their_order() -> None:
+def test_several_calls_are_returned_complete_and_in_order() -> None:
     outcome = run_exchange([say("Let me see."), call("add", a=1, b=2), call("now"), call("sub", a=[1])], chunk=2)
     assert outcome.calls == [
         FunctionCall(call_id="call_1", name="add", arguments='{"a":1,"b":2}'),
@@ -47,7 +47,7 @@ def test_several_calls_come_whole_in_their_order() -> None:
     assert outcome.answer.finish == "tool_calls"
 
 
-def test_fragments_of_interleaved_calls_find_their_call() -> None:
+def test_fragments_of_interleaved_calls_are_joined_per_call() -> None:
     outcome = run_exchange(
         raw(
             calls(tool(0, "", name="a", call_id="x"), tool(1, "", name="b", call_id="y")),
@@ -72,7 +72,7 @@ def test_arguments_that_came_as_an_object_become_text() -> None:
     assert outcome.calls[0].arguments == '{"a":1}'
 
 
-def test_broken_arguments_come_through_as_they_were_written() -> None:
+def test_broken_arguments_are_returned_unchanged() -> None:
     assert run_exchange(call_raw("add", '{"a": 1,,')).calls[0].arguments == '{"a": 1,,'
 
 
@@ -155,7 +155,7 @@ def test_a_refusal_is_what_the_model_said() -> None:
         ("function_call", "tool_calls"),
     ],
 )
-def test_every_finish_is_one_of_ours(reason: str, expected: str) -> None:
+def test_every_finish_reason_is_mapped(reason: str, expected: str) -> None:
     assert run_exchange(raw(chunk(content="a"), chunk(reason), DONE)).answer.finish == expected
 
 

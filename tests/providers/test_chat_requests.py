@@ -76,7 +76,7 @@ def test_developer_messages_are_sent_as_system_messages() -> None:
     ]
 
 
-def test_a_person_may_send_pictures_and_files() -> None:
+def test_user_messages_may_have_images_and_files() -> None:
     assert messages(PICTURES)[0]["content"] == [
         {"type": "text", "text": "What is this?"},
         {"type": "image_url", "image_url": {"url": PNG_URL, "detail": "low"}},
@@ -85,7 +85,7 @@ def test_a_person_may_send_pictures_and_files() -> None:
     ]
 
 
-def test_a_person_may_send_a_sound() -> None:
+def test_user_messages_may_have_audio() -> None:
     sound = Message(role="user", content=(TextContent(text="Hear:"), SOUND))
     assert messages(sound)[0]["content"][1] == {
         "type": "input_audio",
@@ -93,7 +93,7 @@ def test_a_person_may_send_a_sound() -> None:
     }
 
 
-def test_pictures_of_tools_follow_their_results() -> None:
+def test_images_of_tools_follow_their_outputs() -> None:
     assert messages(*CALLS) == [
         {"role": "user", "content": "Add and look."},
         {
@@ -121,7 +121,7 @@ def test_pictures_of_tools_follow_their_results() -> None:
     ]
 
 
-def test_what_cannot_be_shown_is_described() -> None:
+def test_content_that_cannot_be_sent_is_described() -> None:
     result = FunctionCallOutput(call_id="c1", content=(LINK, BYTES, PICTURE_BYTES))
     found = messages("go", FunctionCall(call_id="c1", name="add", arguments="{}"), result)
     assert found[2]["content"] == (
@@ -145,7 +145,7 @@ def test_a_turn_without_text_has_null_content() -> None:
     assert messages(*EMPTY_RESULT)[1]["content"] is None
 
 
-def test_thoughts_go_back_under_their_name_until_the_next_question() -> None:
+def test_reasoning_is_resent_in_its_field_until_the_next_question() -> None:
     thought = Reasoning(text="Hm.", opaque={"chat": "reasoning_content"})
     foreign = Reasoning(text="No.", opaque={"anthropic": {}})
     call = FunctionCall(call_id="c1", name="add", arguments="{}")
@@ -155,7 +155,7 @@ def test_thoughts_go_back_under_their_name_until_the_next_question() -> None:
     assert all("reasoning_content" not in message for message in later)
 
 
-def test_what_a_server_attached_to_a_call_goes_back_with_it() -> None:
+def test_extra_fields_of_a_call_are_resent_with_it() -> None:
     extra = {"google": {"thought_signature": "xyz"}}
     call = {"index": 0, "id": "c1", "function": {"name": "add", "arguments": "{}"}, "extra_content": extra}
     other = {"index": 1, "id": "c2", "function": {"name": "add", "arguments": "{}"}}
@@ -166,7 +166,7 @@ def test_what_a_server_attached_to_a_call_goes_back_with_it() -> None:
     assert [call.get("extra_content") for call in calls] == [extra, None]
 
 
-def test_a_big_picture_is_sent_whole() -> None:
+def test_a_big_image_is_sent_completely() -> None:
     url = "data:image/png;base64," + "A" * 3_000_000
     sent = messages(Message(role="user", content=(ImageLink(url=url),)))
     assert sent[0]["content"][0]["image_url"]["url"] == url

@@ -55,7 +55,7 @@ def test_the_key_of_the_file_comes_first() -> None:
 
 
 @pytest.mark.parametrize("provider", ["openai_compatible", "ollama"])
-def test_servers_of_ones_own_get_no_key_of_others(provider: str) -> None:
+def test_a_custom_endpoint_gets_no_key_of_another_provider(provider: str) -> None:
     assert "authorization" not in received_by("chat", ENVIRON, provider=provider).headers
 
 

@@ -39,7 +39,7 @@ async def cancel_when(model: ModelProvider, reached: asyncio.Event, question: st
 
 
 @contextmanager
-def deaf() -> Iterator[int]:
+def listen_without_accepting() -> Iterator[int]:
     """A port where connections are neither taken nor refused: its queue is full."""
     with ExitStack() as stack:
         server = stack.enter_context(socket.socket())
@@ -123,7 +123,7 @@ def test_cancelling_while_the_connection_is_made(loop: Any) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await task
 
-    with deaf() as port:
+    with listen_without_accepting() as port:
         run_resolving(exchange, loop, [address(port)])
         run_resolving(exchange, loop, [address(port), address(port)])
 
@@ -246,7 +246,7 @@ def test_an_address_that_does_not_answer_fails_in_time(count: int) -> None:
                 await task
             assert found.value.is_retryable
 
-    with deaf() as port:
+    with listen_without_accepting() as port:
         run_resolving(exchange, ResolvingLoop, [address(port)] * count)
 
 
@@ -259,7 +259,7 @@ def test_the_second_address_of_a_name_is_tried_when_the_first_is_silent_or_refus
 
     async def exchange() -> None:
         running: Any = asyncio.get_running_loop()
-        with deaf() as silent, socket.socket() as closed:
+        with listen_without_accepting() as silent, socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))  # and does not listen
             async with serve_raw(handler) as server, close_at_end(model_at("http://model.example/v1")) as model:
                 for first in (silent, closed.getsockname()[1]):

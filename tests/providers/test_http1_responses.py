@@ -57,7 +57,7 @@ async def read_answer(*parts: bytes, is_closed: bool = False) -> str:
         return await ask_text(model)
 
 
-async def trouble(*parts: bytes, is_closed: bool = False) -> ModelError:
+async def read_error(*parts: bytes, is_closed: bool = False) -> ModelError:
     with pytest.raises(ModelError) as found:
         await read_answer(*parts, is_closed=is_closed)
     return found.value
@@ -126,14 +126,14 @@ async def test_an_answer_that_arrives_byte_by_byte_is_read() -> None:
 async def test_an_answer_that_is_cut_off_is_an_error_that_can_be_retried(form: str) -> None:
     whole = ANSWERS[form]
     for at in range(1, len(whole) - len(DONE) - 20, 7):
-        error = await trouble(whole[:at], is_closed=True)
+        error = await read_error(whole[:at], is_closed=True)
         assert "before the answer was complete" in str(error)
         assert error.is_retryable
 
 
 @both_loops
 async def test_an_answer_without_a_body_is_a_refusal() -> None:
-    error = await trouble(b"HTTP/1.1 204 No Content\r\n\r\n")
+    error = await read_error(b"HTTP/1.1 204 No Content\r\n\r\n")
     assert "204 No Content" in str(error)
 
 
@@ -181,22 +181,22 @@ async def test_the_end_of_a_compressed_answer_is_flushed_from_the_decompressor()
 @both_loops
 async def test_a_compressed_refusal_is_decoded() -> None:
     body = gzip.compress(b'{"error": {"message": "not today"}}')
-    error = await trouble(http_answer("", "Content-Encoding: gzip", status="403 Forbidden", body=body))
+    error = await read_error(http_answer("", "Content-Encoding: gzip", status="403 Forbidden", body=body))
     assert "403 Forbidden: not today" in str(error)
 
 
 @both_loops
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])
 async def test_an_unknown_content_encoding_is_named(encoding: str) -> None:
-    error = await trouble(http_answer("a", f"Content-Encoding: {encoding}"))
+    error = await read_error(http_answer("a", f"Content-Encoding: {encoding}"))
     assert f"its answer cannot be read: it came as '{encoding}', which nobody asked for." in str(error)
-    refused = await trouble(http_answer("a", f"Content-Encoding: {encoding}", status="401 Unauthorized"))
+    refused = await read_error(http_answer("a", f"Content-Encoding: {encoding}", status="401 Unauthorized"))
     assert "401 Unauthorized. Check the key" in str(refused)
 
 
 @both_loops
 async def test_a_broken_content_encoding_is_named() -> None:
-    error = await trouble(http_answer("", "Content-Encoding: gzip", body=b"this is no gzip"))
+    error = await read_error(http_answer("", "Content-Encoding: gzip", body=b"this is no gzip"))
     assert "its answer cannot be read: its gzip is broken." in str(error)
 
 
@@ -218,7 +218,7 @@ def test_a_small_answer_that_unpacks_to_hundreds_of_megabytes_takes_little_memor
 
         counting = asyncio.create_task(count())
         tracemalloc.start()
-        error = await trouble(whole)
+        error = await read_error(whole)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         counting.cancel()
@@ -285,7 +285,7 @@ async def test_endless_100_continue_responses_are_an_error() -> None:
     ],
 )
 async def test_an_answer_that_is_not_http_is_an_error_that_says_so(garbage: bytes) -> None:
-    error = await trouble(garbage)
+    error = await read_error(garbage)
     assert "its answer cannot be read: it is not HTTP (" in str(error)
     assert "Check the endpoint and its port." in str(error)
 
@@ -381,7 +381,7 @@ async def test_an_answer_that_is_longer_than_it_says_is_read_as_it_says() -> Non
 @both_loops
 async def test_a_refusal_with_a_cut_body_is_reported() -> None:
     head = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nContent-Length: 100\r\n\r\nslow"
-    error = await trouble(head, is_closed=True)
+    error = await read_error(head, is_closed=True)
     assert (error.status, error.retry_after) == (429, 7.0)
     assert "slow" in str(error)
 
@@ -441,7 +441,7 @@ async def test_an_answer_is_complete_with_its_last_event_although_the_server_doe
 
 @both_loops
 async def test_repeated_headers_are_one() -> None:
-    error = await trouble(
+    error = await read_error(
         http_answer("", "x-should-retry: true", "X-Other: 1", "X-OTHER: 2", status="400 Bad", body=b"{}")
     )
     assert error.is_retryable

@@ -138,7 +138,7 @@ def test_a_long_result_is_cut_and_says_by_how_much() -> None:
     assert "more characters)" in text
 
 
-def test_a_picture_is_reported_as_one() -> None:
+def test_an_image_is_reported_as_one() -> None:
     call = FunctionCall(call_id="c", name="get-tiny-image", arguments="{}")
     output = FunctionCallOutput(call_id="c", content=(ImageContent(data="AAAA", mime_type="image/png"),))
     assert "(an image, image/png)" in _text(_answer("Show me the tiny image", call, output))

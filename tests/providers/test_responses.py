@@ -51,7 +51,7 @@ def test_settings_are_sent_when_they_are_set() -> None:
     assert found["instructions"] == "Be brief."
 
 
-def test_a_person_may_send_pictures_and_files() -> None:
+def test_user_messages_may_have_images_and_files() -> None:
     assert body(PICTURES)["input"][0]["content"] == [
         {"type": "input_text", "text": "What is this?"},
         {"type": "input_image", "image_url": PNG_URL, "detail": "low"},
@@ -60,7 +60,7 @@ def test_a_person_may_send_pictures_and_files() -> None:
     ]
 
 
-def test_pictures_of_tools_are_in_their_results() -> None:
+def test_images_of_tools_are_in_their_outputs() -> None:
     assert body(*CALLS)["input"][1:] == [
         {"type": "message", "role": "assistant", "content": "I will."},
         {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a":1}'},
@@ -111,7 +111,7 @@ def test_strict_tools_and_a_schema_of_the_answer() -> None:
 
 
 @pytest.mark.parametrize("writing", ["events", "bytes", "whole"])
-def test_text_calls_and_thoughts_come_out_in_order(writing: Any) -> None:
+def test_text_calls_and_reasoning_are_returned_in_order(writing: Any) -> None:
     turn = [think("Hm.", encrypted_content="xyz"), say("Yes: ü"), call("add", a=1), call("now"), spend(9, 5, cached=3)]
     outcome = run_exchange(turn, dialect="responses", writing=writing, newline="\r\n", chunk=2)
     assert (outcome.thoughts, outcome.message) == ("Hm.", "Yes: ü")
@@ -126,7 +126,7 @@ def test_text_calls_and_thoughts_come_out_in_order(writing: Any) -> None:
     assert outcome.answer.model == "answering"
 
 
-def test_encrypted_thoughts_go_back_as_they_came() -> None:
+def test_encrypted_reasoning_is_resent_unchanged() -> None:
     answered = run_exchange([think("Hm.", encrypted_content="xyz"), call("add", a=1)], dialect="responses").answer
     sent = body("hello", *answered.items)["input"]
     assert sent[1] == {
@@ -164,7 +164,7 @@ def test_the_limit_is_a_finish() -> None:
     assert run_exchange(say("a"), dialect="responses").answer.finish == "stop"
 
 
-def test_broken_arguments_come_through_as_they_were_written() -> None:
+def test_broken_arguments_are_returned_unchanged() -> None:
     assert run_exchange(call_raw("add", "{bro"), dialect="responses").calls[0].arguments == "{bro"
 
 
@@ -222,7 +222,7 @@ def test_a_failed_response_is_an_error() -> None:
     assert found.is_retryable
 
 
-def test_what_the_model_said_goes_back_without_ids() -> None:
+def test_output_of_the_model_is_resent_without_ids() -> None:
     answered = run_exchange(say("Yes."), dialect="responses").answer
     assert answered.items[0].id
     assert "id" not in body("a", *answered.items, text_message("user", "b"))["input"][1]

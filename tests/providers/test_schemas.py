@@ -351,5 +351,5 @@ def test_arguments_for_the_adapted_schema_fit_the_original_when_restored(
     ),
     dialect=st.sampled_from(DIALECTS),
 )
-def test_nonsense_becomes_a_plain_object_too(schema: Any, dialect: SchemaRulesName) -> None:
+def test_an_invalid_schema_becomes_a_plain_object_too(schema: Any, dialect: SchemaRulesName) -> None:
     _is_plain_object(_adapted(schema, dialect).spec.parameters)

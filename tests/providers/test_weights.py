@@ -151,7 +151,7 @@ def test_a_file_is_brought_in_and_checked(tmp_path: Path) -> None:
         import_weights(_weights(), source, folder=tmp_path / "other")
 
 
-def test_weights_that_are_not_here_name_the_command(tmp_path: Path) -> None:
+def test_missing_weights_are_reported_with_the_command_that_gets_them(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="holodeck model pull qwen"):
         require_model_file(None, tmp_path)
     with pytest.raises(ModelError, match="There are: qwen"):

@@ -64,7 +64,7 @@ def test_a_request_to_a_busy_model_is_repeated_after_growing_pauses() -> None:
     assert retrying.name == model.name
 
 
-def test_chance_shortens_the_pauses() -> None:
+def test_jitter_shortens_the_pauses() -> None:
     _, retrying, pauses = retried(fail(BUSY), fail(BUSY), say("ok"), chance=0.0)
     run_with_timeout(collect_events(retrying, model_request()))
     assert pauses.seconds == [0.25, 0.5]

@@ -1,4 +1,4 @@
-"""A misbehaving server behind the public plugin, over any transport; afterwards none of its processes and tasks may run."""
+"""A misbehaving server behind the public plugin, over any transport; its processes and tasks must end with it."""
 
 from __future__ import annotations
 

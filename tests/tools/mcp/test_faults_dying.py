@@ -165,7 +165,7 @@ async def test_over_http_only_the_call_whose_connection_broke_fails(
 @pytest.mark.proves("D-17", "000:FR-024")
 @pytest.mark.parametrize("mode", ["wrapper", "leaves-child", "child-holds-pipe"])
 @async_test
-async def test_what_a_server_started_ends_with_it(tmp_path: Path, mode: str) -> None:
+async def test_child_processes_of_a_server_end_with_it(tmp_path: Path, mode: str) -> None:
     async with open_misbehaving(mode, "stdio", tmp_path) as subject:
         await subject.check_works()
         pids = subject.pids()

@@ -59,7 +59,7 @@ async def test_by_default_features_that_need_consent_are_neither_declared_nor_gr
 @pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
 @pytest.mark.proves("000:EDGE-9", "D-11", "D-20")
 @async_test
-async def test_what_is_allowed_is_answered(tmp_path: Path, over: TransportVariant, era: Era) -> None:
+async def test_requests_of_allowed_features_are_answered(tmp_path: Path, over: TransportVariant, era: Era) -> None:
     fields = {"sampling": "allow", "roots": ["."], "config": {"allowed_directories": ["/data"]}}
     callbacks = Callbacks(sampling=four, elicitation=yes)
     async with open_misbehaving("normal", over, tmp_path, era=era, callbacks=callbacks, fields=fields) as subject:

@@ -120,7 +120,7 @@ class TestPlan:
     @pytest.mark.parametrize(
         "fields", [{"transport": "http", "url": "https://example.com"}, {"enabled": False, "transport": "stdio"}]
     )
-    def test_what_no_command_starts_has_no_plan(self, fields: dict[str, Any]) -> None:
+    def test_a_server_without_a_command_has_no_launch_plan(self, fields: dict[str, Any]) -> None:
         tool = MCPTool.model_validate({"name": "it", "server": "x", **fields})
         with pytest.raises(MCPConfigError, match="'command' is required"):
             plan_launch(tool)
@@ -133,7 +133,7 @@ def test_a_common_server_starts_as_its_readme_says(line: str, variables: str) ->
 
 
 @pytest.mark.parametrize(("line", "variables"), NEEDS_THE_OPT_IN)
-def test_a_server_that_needs_more_is_refused_until_a_person_allows_it(line: str, variables: str) -> None:
+def test_a_server_that_needs_more_is_refused_until_the_user_allows_it(line: str, variables: str) -> None:
     found = find_refusals(of_line(line, variables))
     assert found
     assert all(OPT_IN in refusal.fix for refusal in found)
@@ -179,7 +179,7 @@ def test_every_mistake_is_reported_at_once() -> None:
     assert keys(find_refusals(tool)) == places
 
 
-def test_what_comes_after_the_server_is_its_own() -> None:
+def test_arguments_after_the_server_are_not_judged() -> None:
     for line in (
         "npx -y pkg -c x --call=x --script-shell y -v /:/h",
         "npx -p pkg -- pkg --package ./x",

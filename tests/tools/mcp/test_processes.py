@@ -70,7 +70,7 @@ async def test_closing_leaves_no_process(mode: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["wrapper", "ignores-term", "child-holds-pipe"])
 @async_test(90)
-async def test_no_process_is_left_when_we_are_killed(mode: str, tmp_path: Path) -> None:
+async def test_no_process_remains_when_the_client_is_killed(mode: str, tmp_path: Path) -> None:
     owner = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
