@@ -43,6 +43,7 @@ _DEFAULT_PORT = "8080"
 _LISTENS = re.compile(r"(?i)\b(?:serving|listening|running)\b.*")
 _BACKGROUND = re.compile(r"(?m)(?<!&)&[ \t]*(?:#.*)?$")
 _VARIABLE = re.compile(r"(?<!\$)\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}")
+_ANYTHING = re.compile(r"\.\.\.( ms\b| s\b)?")
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07)")
 _AGENT_KEYS = {"instructions", "tools", "model", "test_cases", "response_format", "max_turns"}
 _COMMAND = """#!/bin/sh
@@ -97,7 +98,13 @@ def _clean(text: str) -> list[str]:
 def _pattern(line: str) -> str:
     if line.strip() == "...":
         return r"(?:.*\n)*?"
-    return ".*?".join(re.escape(part) for part in line.split("...")) + "\n"
+    # The unit of a time depends on how long it was: `... s` fits `951 ms` as well.
+    parts = _ANYTHING.split(line)
+    texts, units = parts[::2], parts[1::2]
+    gaps = [".*? (?:ms|s|min)" if unit else ".*?" for unit in units]
+    pattern = "".join(re.escape(text) + gap for text, gap in zip(texts, [*gaps, ""], strict=True))
+    # The width of a column depends on what is in it.
+    return re.sub(r"(?:\\ ){2,}", r"\\ +", pattern) + "\n"
 
 
 class _Session:

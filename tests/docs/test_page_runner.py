@@ -72,4 +72,7 @@ def test_a_block_with_a_reason_is_not_run(tmp_path: Path) -> None:
 def test_three_dots_stand_for_anything() -> None:
     assert explain_difference("a ... c\n...\nz", "a b c\n1\n2\nz") == ""
     assert explain_difference("...\nz", "z") == ""
+    assert explain_difference("took ... s", "took 951 ms") == ""
+    assert "-took" in explain_difference("took ... s", "took ages")
+    assert explain_difference("files  up", "files   up") == ""
     assert "-y" in explain_difference("a...\ny", "a b\nz")
