@@ -6,7 +6,7 @@ the model received for the question: a result that was lost on the way is missin
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -35,19 +35,6 @@ EXPECTED = {
     for way in ("", ", streamed")
 }
 QUESTIONS = tuple(_RESULTS)
-
-
-@asynccontextmanager
-async def run_scripted_gateway(folder: Path, **config: Any) -> AsyncIterator[str]:
-    """The base URL of `holodeck serve` with default settings, but for what `config` adds to its file."""
-    async with (
-        FaultyMCPServer() as server,
-        ScriptedModel(_answer, chunk=3).serve() as model,
-        run_gateway_process(
-            write_gateway_file(folder, model.url, **gateway_config(model.url, {"sums": server}), **config)
-        ) as served,
-    ):
-        yield f"{served.url}/v1"
 
 
 def _answer(received: Received) -> Turn:
@@ -89,3 +76,16 @@ def _text(message: dict[str, Any]) -> str:
     if text.startswith('"'):
         text = str(orjson.loads(text))
     return "noon in Rome" if text.endswith("noon in Rome") else text
+
+
+@asynccontextmanager
+async def run_scripted_gateway(folder: Path, answer: Callable[[Received], Turn] = _answer) -> AsyncIterator[str]:
+    """Run `holodeck serve` with default settings, and yield its base URL. `answer` gives the turns of the model."""
+    async with (
+        FaultyMCPServer() as server,
+        ScriptedModel(answer, chunk=3).serve() as model,
+        run_gateway_process(
+            write_gateway_file(folder, model.url, **gateway_config(model.url, {"sums": server}))
+        ) as served,
+    ):
+        yield f"{served.url}/v1"

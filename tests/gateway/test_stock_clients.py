@@ -7,18 +7,16 @@ import json
 import shutil
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from async_tests import async_test
+from clients.scripted_conversation import run_scripted_gateway
 from gateway.client_environments import CLIENTS, node_folder, python_with
-from gateway.gateway_process import run_gateway_process, write_gateway_file
-from gateway.running_gateway import MODEL, gateway_config
+from gateway.running_gateway import MODEL
 
-from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
+from holodeck.testing import call, say
 from holodeck.testing.model.script import Turn
 from holodeck.testing.model.scripted_server import Received
 
@@ -63,18 +61,6 @@ def _answer(received: Received) -> Turn:
     return say(f"I was told {len(messages)}.")
 
 
-@asynccontextmanager
-async def _gateway(folder: Path, **config: Any) -> AsyncIterator[str]:
-    async with (
-        FaultyMCPServer() as server,
-        ScriptedModel(_answer, chunk=3).serve() as model,
-        run_gateway_process(
-            write_gateway_file(folder, model.url, **gateway_config(model.url, {"sums": server}), **config)
-        ) as served,
-    ):
-        yield f"{served.url}/v1"
-
-
 async def _run(*command: Path | str) -> dict[str, Any]:
     process = await asyncio.create_subprocess_exec(*[str(part) for part in command], stdout=PIPE, stderr=PIPE)
     try:
@@ -95,7 +81,7 @@ def test_every_version_of_the_python_package_works_unchanged(tmp_path: Path, loc
 
     @async_test(300)
     async def use() -> None:
-        async with _gateway(tmp_path) as url:
+        async with run_scripted_gateway(tmp_path, _answer) as url:
             seen = await _run(python, CLIENTS / "exercise.py", url, MODEL)
         assert seen.pop("version").startswith({"openai-1": "1.", "openai-2": "2."}.get(lock, "3."))
         if lock != "openai-1":  # the first that has it is the second
@@ -112,7 +98,7 @@ def test_the_npm_package_works_unchanged(tmp_path: Path) -> None:
 
     @async_test(300)
     async def use() -> None:
-        async with _gateway(tmp_path) as url:
+        async with run_scripted_gateway(tmp_path, _answer) as url:
             seen = await _run(node, folder / "exercise.mjs", url, MODEL)
         assert seen.pop("refused") == [400, "input[0].type"]
         assert seen == EXPECTED
@@ -127,7 +113,7 @@ def test_agents_of_openai_s_own_package_use_their_functions_and_the_gateway_s_to
     @async_test(300)
     async def use() -> None:
         # This package takes every function_call for one of its own, so it is shown the gateway's in OpenAI's form.
-        async with _gateway(tmp_path) as url:
+        async with run_scripted_gateway(tmp_path, _answer) as url:
             seen = await _run(python, CLIENTS / "agents_exercise.py", url, MODEL)
         time = "It is noon in Rome."
         assert seen == {
