@@ -38,15 +38,16 @@ class ChatCompletions:
         """Run one request. A client that disconnects ends the run."""
         chat = read_chat_request(request.json())
         live = await self._build_run(chat, request.caller)
+        self._runs.register(live)
         if chat.response.stream:
             live.toolbox.update_missing()
             return StreamedReply(
-                chunks=_encode_chat_sse(self._runs.stream(live)),
+                chunks=_encode_chat_sse(live.stream()),
                 headers=missing_servers_header(live.toolbox.missing),
                 on_close=live.close,
             )
         async with live:
-            await self._runs.run_to_end(live)
+            await live.run_to_end()
         completion = live.writer.build_completion()
         if live.result is not None and live.result.status in ("failed", "cancelled"):
             return reply_for_failed_run(live.result, completion)

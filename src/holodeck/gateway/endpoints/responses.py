@@ -77,8 +77,9 @@ class Responses:
         live = await self._builder.build(response_request, caller, client_kind=client_kind)
         if response_request.stream:
             return await self._stream_run(live)
+        self._runs.register(live)
         async with live:
-            await self._runs.run_to_end(live)
+            await live.run_to_end()
         if live.failure is not None:
             raise live.failure
         return _reply_of_run(live)
@@ -144,8 +145,9 @@ class Responses:
             await owner.enter_async_context(live)
             # As far as it is known: the headers are sent before the servers are asked for their tools.
             live.toolbox.update_missing()
+            self._runs.register(live)
             return StreamedReply(
-                chunks=_encode_response_sse(self._runs.stream(live)),
+                chunks=_encode_response_sse(live.stream()),
                 headers=missing_servers_header(live.toolbox.missing),
                 on_close=owner.pop_all().aclose,
             )

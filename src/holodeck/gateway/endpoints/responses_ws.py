@@ -143,7 +143,8 @@ class ResponseSockets:
                     sealed = await self._continuations.open_sealed(body, find, caller, reservation.acquire)
                     request = replace(read_socket_message(body, sealed=sealed, find_item=find), stream=True)
                     live = await self._builder.build(request, caller, socket_history, client_kind=client_kind)
-                    async with live, aclosing(self._runs.stream(live, has_request_log=False)) as batches:
+                    self._runs.register(live, has_request_log=False)
+                    async with live, aclosing(live.stream()) as batches:
                         async for batch in batches:
                             for payload in batch:
                                 await _send_event(send, payload, stream_id)

@@ -1,8 +1,8 @@
 """Registry of the runs of one gateway that have not finished.
 
-A run is registered by the method that runs it: `stream` and `run_to_end` for a request that waits, `start_background`
-and `run_until_stored` for a background response. Registered runs are found by id, so that other requests can follow or
-cancel them. At the end of a run its toolbox is closed and its tokens are added to the caller's account.
+A request that waits for its run registers it (`register`), and then runs it itself; `start_background` and
+`run_until_stored` do both for a background response. Registered runs are found by id, so that other requests can follow
+or cancel them. At the end of a run its toolbox is closed and its tokens are added to the caller's account.
 
 `drain` ends them in order when the gateway stops: durable runs are handed over to other gateways, the others may finish
 until the deadline, and the rest is cancelled. `close` also ends background runs that still wait for storage.
@@ -11,8 +11,6 @@ until the deadline, and the rest is cancelled. `close` also ends background runs
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any
 
 from holodeck.gateway.limits import CallerLimits
@@ -61,35 +59,21 @@ class ActiveRuns:
         if run_id in self._live:
             self._live[run_id].cancel()
 
-    async def stream(self, live: LiveRun[Any], *, has_request_log: bool = True) -> AsyncGenerator[list[bytes], None]:
-        """Run to the end, yielding batches of wire events. Closing the iterator cancels the run.
+    def register(self, live: LiveRun[Any], *, has_request_log: bool = True) -> None:
+        """Register a run for the time from its start to its end, which it reports itself.
 
         `has_request_log`: the outcome is added to the log line of the current request, instead of a line of its own.
         """
-        self._register(live, has_request_log=has_request_log)
-        try:
-            async with aclosing(live.stream()) as batches:
-                async for batch in batches:
-                    yield batch
-        finally:
-            self._unregister(live)
-
-    async def run_to_end(self, live: LiveRun[Any], *, has_request_log: bool = True) -> None:
-        """Run to the end without its events. If it could not be stored, `live.failure` says why."""
-        self._register(live, has_request_log=has_request_log)
-        try:
-            await live.run_to_end()
-        finally:
-            self._unregister(live)
-
-    def _register(self, live: LiveRun[Any], *, has_request_log: bool) -> None:
-        self._live[live.id] = live
         log.add_fields(response=live.id)
+        live.on_start, live.on_end = self._add, self._remove
         live.on_event = build_run_observer(
             live.id, live.caller_id, live.model, live.toolbox, self._metrics, has_request_log=has_request_log
         )
 
-    def _unregister(self, live: LiveRun[Any]) -> None:
+    def _add(self, live: LiveRun[Any]) -> None:
+        self._live[live.id] = live
+
+    def _remove(self, live: LiveRun[Any]) -> None:
         self._live.pop(live.id, None)
         live.toolbox.close()
         if live.result is not None:
@@ -112,7 +96,8 @@ class ActiveRuns:
         try:
             async with live:
                 with log.scope(**live.log_context | {"response": live.id}):
-                    await self.run_to_end(live, has_request_log=False)
+                    self.register(live, has_request_log=False)
+                    await live.run_to_end()
                 while live.state is RunState.FAILED_TO_STORE:
                     await asyncio.sleep(STORE_RETRY_PAUSE)
                     await live.retry_store()

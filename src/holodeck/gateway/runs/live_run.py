@@ -126,8 +126,11 @@ class LiveRun(Generic[W]):
         self.started = asyncio.Event()
         """Set when a durable run starts."""
         self.finished = asyncio.Event()
-        self.on_event: Callable[[Event], None] = _ignore_event
+        self.on_start: Callable[[LiveRun[W]], None] = _ignore
+        self.on_event: Callable[[Event], None] = _ignore
         """Called with the engine events of the run, but not with the many `TextAdded` of a stream."""
+        self.on_end: Callable[[LiveRun[W]], None] = _ignore
+        """Called once if the run was started: when it has finished, or another process has it."""
         self.log_context = log.current_fields()
         """The log fields of its request, which may have ended before the run starts."""
         self._request = request
@@ -239,6 +242,7 @@ class LiveRun(Generic[W]):
     async def _run_in_current_task(self) -> None:
         """Run in the current task, which is cheaper than a task of its own with a reader."""
         self._enter(RunState.RUNNING)
+        self.on_start(self)
         events = _CallbackEventLog(self._feed_event)
         self._task = task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine runs in one
@@ -262,6 +266,7 @@ class LiveRun(Generic[W]):
         finally:
             self._task = None
             self.finished.set()
+            self.on_end(self)
 
     def _feed_event(self, event: Event) -> None:
         self.on_event(event)
@@ -276,6 +281,7 @@ class LiveRun(Generic[W]):
     async def stream(self) -> AsyncGenerator[list[bytes], None]:
         """Run to the end, yielding wire events. Closing it cancels the run, which is stored as far as it came."""
         self._enter(RunState.RUNNING)
+        self.on_start(self)
         events = EventLog()
         running = run(self._request, self._model, self.toolbox, events, self._steps)
         # Owned by this generator, which cancels and awaits it in its `finally`.
@@ -312,6 +318,7 @@ class LiveRun(Generic[W]):
                 if self._is_given_up and self.state is RunState.RUNNING:
                     self._enter(RunState.HANDED_OVER)
                 self.finished.set()
+                self.on_end(self)
                 self._wake_readers()
 
     def cancel(self) -> None:
@@ -441,5 +448,5 @@ class _CallbackEventLog(EventLog):
         return super().append(event)
 
 
-def _ignore_event(event: Event) -> None:
-    """Default for `LiveRun.on_event`."""
+def _ignore(_: object) -> None:
+    """Default for the callbacks of a `LiveRun`."""
