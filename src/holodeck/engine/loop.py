@@ -2,8 +2,8 @@
 
 `run` executes one `RunRequest`. It appends `RunStarted` to the event log, then the events of every turn and call in
 the order in which they happen, and `RunFinished` last, however the run ends: completed, incomplete at a limit, waiting
-for the client or for an approval, failed or cancelled. Turns and calls are carried out by a `Steps` object, so that a
-durable run can be continued by another process.
+for the client or for an approval, failed or cancelled. Turns and calls of a durable run are carried out by a `Steps`
+object, so that another process can continue the run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 
 from holodeck.engine import tracing
 from holodeck.engine.event_log import EventLog
-from holodeck.engine.steps import AppendEvent, DirectSteps, ModelTurn, Steps
+from holodeck.engine.steps import AppendEvent, ModelTurn, Steps
 from holodeck.engine.tool_calls import ToolCallRunner
 from holodeck.engine.turn import answer_size, stream_turn
 from holodeck.lib import log as holodeck_log
@@ -76,14 +76,14 @@ async def run(
     A `HoloDeckError` becomes a result with the status `failed`. Any other exception is a bug: it becomes such a result
     in the log, and is raised again. A cancelled run has its `RunFinished`, too.
     """
-    return await _Run(request, model, toolbox, log, steps or DirectSteps()).execute()
+    return await _Run(request, model, toolbox, log, steps).execute()
 
 
 class _Run:
     """State of one run: the items, usage and counts so far. Executed once."""
 
     def __init__(
-        self, request: RunRequest, model: ModelProvider, toolbox: Toolbox, log: EventLog, steps: Steps
+        self, request: RunRequest, model: ModelProvider, toolbox: Toolbox, log: EventLog, steps: Steps | None
     ) -> None:
         self._request = request
         self._model = model
@@ -135,7 +135,10 @@ class _Run:
             ask = await self._build_model_request()
             self._turns += 1
             limit = min(request.max_answer_bytes, request.max_response_bytes - self._answer_bytes)
-            turn = await self._steps.run_turn(self._turns, self._log, partial(self._ask_model, ask, limit))
+            if self._steps is None:
+                turn = await self._ask_model(ask, limit, self._log.append)
+            else:
+                turn = await self._steps.run_turn(self._turns, self._log, partial(self._ask_model, ask, limit))
             calls = self._add_answer(turn.answer)
             if not calls:
                 return self._build_answered_result(turn.answer.finish, limit)

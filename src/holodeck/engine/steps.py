@@ -1,7 +1,7 @@
-"""Steps of a run: the model turns and tool calls that the loop delegates, so that they can be checkpointed.
+"""Steps of a durable run: the model turns and tool calls that the loop delegates, so that they can be checkpointed.
 
-The loop decides which step comes next; a `Steps` object carries it out. `DirectSteps` runs every step at once.
-`engine.checkpointed_steps.CheckpointedSteps` also stores each result, so that another process can continue the run.
+The loop decides which step comes next. Without a `Steps` object it runs the step itself; with one, that carries it out.
+`engine.checkpointed_steps.CheckpointedSteps` stores each result, so that another process can continue the run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ModelTurn:
 
 
 class PreparedCall(Protocol):
-    """One tool call that is ready to run. `Steps.run_call` asks for a refusal first, then executes."""
+    """One tool call that is ready to run: first it is asked for a refusal, then executed."""
 
     @property
     def call(self) -> FunctionCall: ...
@@ -52,7 +52,7 @@ class PreparedCall(Protocol):
 
 
 class Steps(Protocol):
-    """Carries out the steps of one run."""
+    """Carries out the steps of one durable run."""
 
     async def run_turn(
         self, number: int, log: EventLog, ask_model: Callable[[AppendEvent], Awaitable[ModelTurn]]
@@ -66,16 +66,3 @@ class Steps(Protocol):
     async def run_call(self, prepared: PreparedCall) -> ToolResult:
         """Run the call, or return a failure that has its refusal."""
         ...
-
-
-class DirectSteps:
-    """Runs every step at once and stores nothing."""
-
-    async def run_turn(
-        self, number: int, log: EventLog, ask_model: Callable[[AppendEvent], Awaitable[ModelTurn]]
-    ) -> ModelTurn:
-        return await ask_model(log.append)
-
-    async def run_call(self, prepared: PreparedCall) -> ToolResult:
-        refusal = await prepared.find_refusal()
-        return await prepared.execute() if refusal is None else ToolResult.failure(prepared.call.call_id, refusal)

@@ -1,6 +1,6 @@
 """Tool calls of one turn: checked, run concurrently, and answered in the order in which the model made them.
 
-`ToolCallRunner` wraps each call in a `_PreparedToolCall` and hands it to the `Steps` of the run. A problem with one
+`ToolCallRunner` prepares each call and runs it, or has the `Steps` of a durable run do that. A problem with one
 call (bad arguments, unknown tool, no permission, failed execution) is the result of that call, as text that the model
 can act on; it never ends the run.
 """
@@ -30,7 +30,13 @@ class ToolCallRunner:
     """Runs the calls of a turn and appends their events to the log of the run."""
 
     def __init__(
-        self, toolbox: Toolbox, log: EventLog, steps: Steps, *, allowed: Collection[str] | None, is_parallel: bool
+        self,
+        toolbox: Toolbox,
+        log: EventLog,
+        steps: Steps | None,
+        *,
+        allowed: Collection[str] | None,
+        is_parallel: bool,
     ) -> None:
         """`allowed`: names of the tools that may run, None for all. `is_parallel`: False runs one call at a time."""
         self._toolbox = toolbox
@@ -68,7 +74,8 @@ class ToolCallRunner:
             is_within_limit=is_within_limit,
         )
         self._log.append(ToolStarted(call_id=call.call_id, name=call.name, arguments=prepared.arguments))
-        result = self._toolbox.shorten_result(call.name, await self._steps.run_call(prepared))
+        result = await (prepared.run() if self._steps is None else self._steps.run_call(prepared))
+        result = self._toolbox.shorten_result(call.name, result)
         output = FunctionCallOutput(
             call_id=call.call_id, content=result.content, is_error=result.is_error, id=output_id(call) or new_id("out")
         )
@@ -94,6 +101,11 @@ class _PreparedToolCall:
         self._is_allowed = is_allowed
         self._is_within_limit = is_within_limit
         self._is_approved = False
+
+    async def run(self) -> ToolResult:
+        """Execute the call, or return a failure that has its refusal."""
+        refusal = await self.find_refusal()
+        return await self.execute() if refusal is None else ToolResult.failure(self.call.call_id, refusal)
 
     async def find_refusal(self) -> str | None:
         return self._trace_refusal(self._parse_error or await self._check_call())
