@@ -2,7 +2,8 @@
 
 The pool opens as many connections as requests run at once, and reuses idle ones for `HTTP_KEEPALIVE` seconds. It owns
 its connections: `close` aborts all of them, and running responses with them. It may be used from several event loops,
-one after another: connections of an earlier loop are dropped. It follows no redirect and stores no cookie.
+one after another: connections of an earlier loop are dropped. It follows redirects within the origin, and stores
+cookies, only where that is asked for.
 
 A pool for an untrusted URL has an `IPPolicy`, which judges each address when its socket is created.
 """
@@ -14,16 +15,19 @@ import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
+from typing import Protocol
 from urllib.parse import SplitResult, quote, urlsplit
 
 from aiohappyeyeballs import start_connection
 
 from holodeck.lib.limits import HTTP_KEEPALIVE
+from holodeck.lib.net.cookies import CookieJar
 from holodeck.lib.net.http1 import HTTP1Connection, HTTP1Response, ResponseLostError
 from holodeck.lib.net.http1_proxy import Proxy, ProxyError, TunnelProtocol
 from holodeck.lib.net.ip_policy import IPPolicy
 from holodeck.lib.net.proxies import encode_basic_auth
 from holodeck.lib.net.tls import tls_context
+from holodeck.lib.net.urls import REDIRECTS, redirect_target
 
 # Seconds before the next address of a host is tried in parallel with one that does not answer (Happy Eyeballs).
 SECOND_ADDRESS_DELAY = 0.25
@@ -33,12 +37,12 @@ _PORTS = {"http": 80, "https": 443}
 _PROXY_LOGIN_WANTED = HTTPStatus.PROXY_AUTHENTICATION_REQUIRED.value
 
 
-class InvalidURLError(ValueError):
+class InvalidURLError(OSError):
     """The URL cannot be dialled."""
 
 
-class InvalidHeaderError(ValueError):
-    """A header contains a line break, a NUL or half of a character."""
+class InvalidHeaderError(OSError):
+    """A header contains a line break, a NUL or half of a character. Nothing was sent."""
 
 
 class ConnectFailedError(OSError):
@@ -52,6 +56,13 @@ class ConnectFailedError(OSError):
         self.reason = reason
 
 
+class SendReport(Protocol):
+    """Where `HTTP1Pool.send` reports how far a request has come."""
+
+    may_have_been_sent: bool
+    """Set once any byte may have left."""
+
+
 class HTTP1Pool:
     """Connections to the server of one URL; see the module for their lifecycle."""
 
@@ -63,12 +74,18 @@ class HTTP1Pool:
         headers: Mapping[str, str] | None = None,
         proxy: str | None = None,
         ip_policy: IPPolicy | None = None,
+        max_redirects: int = 0,
+        stores_cookies: bool = False,
     ) -> None:
         """`headers`: sent with every request. `ip_policy`: judges the addresses that are dialled; None allows all.
 
-        Raises `InvalidURLError`, `InvalidHeaderError`, and `ConnectFailedError` for a proxy that is none.
+        `max_redirects`: those within the origin that one request follows; others are returned. Raises
+        `InvalidURLError`, `InvalidHeaderError`, and `ConnectFailedError` for a proxy that is none.
         """
         self._connect_timeout = connect_timeout
+        self._max_redirects = max_redirects
+        self._stores_cookies = stores_cookies
+        self._cookies: CookieJar | None = None
         self._socket_factory = None if ip_policy is None else ip_policy.create_socket
         self._idle: list[HTTP1Connection] = []
         self._all: set[HTTP1Connection] = set()
@@ -108,15 +125,22 @@ class HTTP1Pool:
         self._login = f"Authorization: {login}\r\n" if login else ""
 
     async def send(
-        self, method: str, headers: Mapping[str, str], body: bytes | None = None, *, url: str | None = None
+        self,
+        method: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        url: str | None = None,
+        report: SendReport | None = None,
+        redirects: int = 0,
     ) -> HTTP1Response:
         """Send a request and return its response once the headers have arrived.
 
         `url`: another one of the same origin, which the caller has checked. Credentials in the URL of the pool are used
-        if `headers` has no `Authorization`. Raises `InvalidHeaderError`, `ConnectFailedError`, or `ResponseLostError`
-        if the connection ends before the headers are complete.
+        if `headers` has no `Authorization`. `redirects`: those that led here. Raises `InvalidHeaderError`,
+        `ConnectFailedError`, or `ResponseLostError` if the connection ends before the headers are complete.
         """
-        lines = encode_headers(headers)
+        lines = encode_headers(headers if self._cookies is None else self._with_cookies(self._cookies, url, headers))
         if self._login and "Authorization" not in headers:
             lines += self._login
         target = (
@@ -125,12 +149,26 @@ class HTTP1Pool:
         length = "" if body is None else f"Content-Length: {len(body)}\r\n"
         head = f"{method} {target} HTTP/1.1\r\n{self._constant_lines}{lines}{length}\r\n".encode()
         connection = self._pop_idle() or await self._dial()
+        if report is not None:
+            report.may_have_been_sent = True
         response = await connection.send(head, body or b"")
         # Only a proxy answers with this status.
         if response.status == _PROXY_LOGIN_WANTED and self._proxy is not None:
             response.close()
             raise ConnectFailedError(ProxyError(self._proxy.authority, status=response.status, phrase=response.phrase))
+        if self._stores_cookies and "set-cookie" in response.headers:
+            self._cookies = self._cookies or CookieJar()
+            self._cookies.store(response.headers["set-cookie"])
+        if response.status in REDIRECTS and redirects < self._max_redirects:
+            follow = redirect_target(response.status, response.headers.get("location"), url or self._url)
+            if follow is not None:
+                response.close()
+                return await self.send(method, headers, body, url=follow, report=report, redirects=redirects + 1)
         return response
+
+    def _with_cookies(self, cookies: CookieJar, url: str | None, headers: Mapping[str, str]) -> Mapping[str, str]:
+        cookie = cookies.header_for(urlsplit(url or self._url).path or "/", is_secure=self._is_secure)
+        return {**headers, "Cookie": cookie} if cookie else headers
 
     async def close(self) -> None:
         """Abort all connections; responses that are still read fail with `ResponseLostError`."""

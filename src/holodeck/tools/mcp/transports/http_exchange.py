@@ -1,27 +1,27 @@
-"""HTTP client for one MCP server: headers, credentials, cookies, redirects within the origin, and errors as MCPError.
+"""HTTP client for one MCP server: its headers and credentials, and errors as MCPError.
 
-Shared by the streamable HTTP and SSE transports. It owns an `HTTP1Pool`, which it creates on the first request and
-which `close` closes.
+Shared by the streamable HTTP and SSE transports. It owns an `HTTP1Pool`, which `open` creates and `close` closes, and
+which follows redirects within the origin and stores cookies.
 """
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urljoin, urlsplit
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urljoin
 
 from holodeck.lib.call_errors import OUTCOME_UNKNOWN
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES
-from holodeck.lib.net.cookies import CookieJar
 from holodeck.lib.net.http1 import BodyCutError, HTTP1Response
 from holodeck.lib.net.http1_pool import ConnectFailedError, HTTP1Pool, InvalidHeaderError, InvalidURLError
 from holodeck.lib.net.http1_proxy import ProxyError
 from holodeck.lib.net.ip_policy import RefusedAddressError
 from holodeck.lib.net.proxies import find_proxy
 from holodeck.lib.net.tls import unreachable_reason
-from holodeck.lib.net.urls import REDIRECTS, redirect_target, shown_origin
+from holodeck.lib.net.urls import REDIRECTS, shown_origin
 from holodeck.lib.system.fd_shortage import is_file_shortage
 from holodeck.tools.mcp.protocol.jsonrpc import Message, decode
 from holodeck.tools.mcp.protocol.versions import mapping
@@ -53,8 +53,28 @@ _ADVICE = {
 }
 
 
+class SendRequest(Protocol):
+    """Sends a request and returns the response, whatever its status. The caller reads or closes it.
+
+    Raises MCPError, and OSError for a failure below HTTP, which `connection_error` explains.
+    """
+
+    def __call__(
+        self,
+        method: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        url: str | None = None,
+        report: Delivery | None = None,
+    ) -> Awaitable[HTTP1Response]: ...
+
+
 class ServerHTTPClient:
-    """Sends HTTP requests to one server."""
+    """Sends HTTP requests to one server, from `open` to `close`."""
+
+    send: SendRequest
+    """The `send` of the pool; with an auth provider, one that adds its credentials."""
 
     def __init__(self, setup: TransportSetup) -> None:
         self.url = setup.tool.url or ""
@@ -64,28 +84,18 @@ class ServerHTTPClient:
         self._ip_policy = setup.ip_policy
         self._connect_timeout = setup.tool.timeout
         self._pool: HTTP1Pool | None = None
-        self._cookies: CookieJar | None = None
+
+    def open(self) -> None:
+        """Create the pool. Nothing is dialled. Raises MCPError for a URL or a header that cannot be used."""
+        try:
+            pool = self._pool = self._create_pool()
+        except OSError as error:
+            raise self.connection_error(error, "connect") from error
+        self.send = pool.send if self._auth is None else partial(self._send_with_credentials, pool, self._auth)
 
     async def close(self) -> None:
         if self._pool is not None:
             await self._pool.close()
-
-    def send(
-        self,
-        method: str,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes | None = None,
-        delivery: Delivery | None = None,
-    ) -> Awaitable[HTTP1Response]:
-        """Send a request and return the response, whatever its status. The caller reads or closes it.
-
-        After 401 or 403 the auth provider may renew the credentials, and the request is sent again. Raises MCPError,
-        and OSError for a failure below HTTP, which `connection_error` explains.
-        """
-        send = self._send_within_origin if self._auth is None else self._send_with_credentials
-        return send(method, url, headers, body, delivery or Delivery())
 
     async def read_failure(self, response: HTTP1Response, phase: str) -> MCPError:
         """Build the error for a response with status 400 or more, or with a redirect to another origin."""
@@ -121,13 +131,19 @@ class ServerHTTPClient:
         return message if isinstance(mapping(message).get("error"), dict) else None
 
     def connection_error(self, error: OSError, phase: str, delivery: Delivery | None = None) -> MCPConnectionError:
-        """Build the error for a failure below HTTP: no connection, TLS, a proxy, or a connection that broke."""
-        if isinstance(error, ConnectFailedError):
-            return self._connect_error(error.reason)
-        if isinstance(error, BodyCutError):
-            text = "the answer was cut off before its end."
-        else:
-            text = f"the connection broke before the answer was complete ({error or type(error).__name__})."
+        """Build the error for a failure below HTTP: no connection, TLS, a proxy, a connection that broke."""
+        match error:
+            case ConnectFailedError():
+                return self._connect_error(error.reason)
+            case InvalidURLError():
+                return self.errors.connection("connect", "its 'url' is not a URL that can be dialled.")
+            case InvalidHeaderError():
+                text = "a header has a line break or another character that no header can have, and was not sent."
+                return self.errors.connection("connect", f"{text} Check 'headers' and 'auth'.")
+            case BodyCutError():
+                text = "the answer was cut off before its end."
+            case _:
+                text = f"the connection broke before the answer was complete ({error or type(error).__name__})."
         if phase == "call" and (delivery is None or delivery.may_have_been_sent):
             return self.errors.connection(phase, f"{text} {OUTCOME_UNKNOWN}", outcome="unknown")
         return self.errors.connection(phase, text)
@@ -166,67 +182,40 @@ class ServerHTTPClient:
         constant = merge_headers(_CLIENT_HEADERS, self._configured_headers() if self._auth is None else {})
         # With an IP policy no proxy is used: it would dial addresses that the policy does not see.
         proxy = find_proxy(self.url) if self._ip_policy is None else None
-        self._pool = HTTP1Pool(
+        return HTTP1Pool(
             self.url,
             connect_timeout=self._connect_timeout,
             headers=constant,
             proxy=proxy,
             ip_policy=self._ip_policy,
+            max_redirects=MAX_REDIRECTS,
+            stores_cookies=all(name.lower() != "cookie" for name in self._headers),
         )
-        return self._pool
 
     async def _send_with_credentials(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, delivery: Delivery
+        self,
+        pool: HTTP1Pool,
+        auth: MCPAuthProvider,
+        method: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        url: str | None = None,
+        report: Delivery | None = None,
     ) -> HTTP1Response:
-        assert self._auth is not None  # noqa: S101 - `send` chooses
+        """Send a request with credentials. After 401 or 403 they may be renewed, and the request is sent again."""
+        url = url or self.url
         rounds = 0
         while True:
-            proof = await self._auth.headers(method, url)
+            proof = await auth.headers(method, url)
             self.errors.learn_token(proof)
             sent = merge_headers(self._configured_headers(), headers, proof)
-            response = await self._send_within_origin(method, url, sent, body, delivery)
+            response = await pool.send(method, sent, body, url=url, report=report)
             if response.status not in (_UNAUTHORIZED, _FORBIDDEN) or rounds == _MAX_AUTH_ROUNDS:
                 return response
             rounds += 1
-            if not await self._renew_credentials(self._auth, method, url, response, sent=proof, attempt=rounds):
+            if not await self._renew_credentials(auth, method, url, response, sent=proof, attempt=rounds):
                 return response
-
-    async def _send_within_origin(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, delivery: Delivery
-    ) -> HTTP1Response:
-        try:
-            pool = self._pool or self._create_pool()
-            for _ in range(MAX_REDIRECTS + 1):
-                sent = headers if self._cookies is None else self._with_cookies(self._cookies, url, headers)
-                delivery.may_have_been_sent = True
-                response = await pool.send(method, sent, body, url=url)
-                if "set-cookie" in response.headers:
-                    self._cookies = self._cookies or CookieJar()
-                    self._cookies.store(response.headers["set-cookie"])
-                if response.status not in REDIRECTS:
-                    return response
-                target = redirect_target(response.status, response.headers.get("location"), url)
-                if target is None:
-                    return response
-                response.close()
-                url = target
-        except ConnectFailedError:
-            delivery.may_have_been_sent = False
-            raise
-        except InvalidURLError as error:
-            delivery.may_have_been_sent = False
-            raise self.errors.connection("connect", "its 'url' is not a URL that can be dialled.") from error
-        except InvalidHeaderError as error:
-            delivery.may_have_been_sent = False
-            text = "a header has a line break or another character that no header can have, and was not sent."
-            raise self.errors.connection("connect", f"{text} Check 'headers' and 'auth'.") from error
-        return response
-
-    def _with_cookies(self, jar: CookieJar, url: str, headers: Mapping[str, str]) -> Mapping[str, str]:
-        parts = urlsplit(url)
-        cookie = jar.header_for(parts.path or "/", is_secure=parts.scheme == "https")
-        has_own = any(name.lower() == "cookie" for name in self._headers)
-        return {**headers, "Cookie": cookie} if cookie and not has_own else headers
 
     async def _renew_credentials(
         self,

@@ -44,7 +44,8 @@ class SSETransport(DuplexTransport):
 
     async def open(self) -> None:
         try:
-            response = await self._http.send("GET", self._http.url, headers={"Accept": "text/event-stream"})
+            self._http.open()
+            response = await self._http.send("GET", {"Accept": "text/event-stream"})
         except OSError as error:
             raise self._http.connection_error(error, "connect") from error
         if response.status >= _FIRST_ERROR_STATUS:
@@ -88,7 +89,7 @@ class SSETransport(DuplexTransport):
             headers["MCP-Protocol-Version"] = self._version
         try:
             response = await self._http.send(
-                "POST", self._endpoint.result(), headers=headers, body=encode(message), delivery=delivery
+                "POST", headers, encode(message), url=self._endpoint.result(), report=delivery
             )
             try:
                 if response.status >= _FIRST_ERROR_STATUS:

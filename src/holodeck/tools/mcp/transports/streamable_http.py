@@ -129,7 +129,7 @@ class ResponseStreams:
             headers = {**self.headers(), **_ACCEPT_EVENTS, **({"Last-Event-ID": last_id} if last_id else {})}
             retry: float | None = None
             try:
-                response = await self.http.send("GET", self.http.url, headers=headers)
+                response = await self.http.send("GET", headers)
                 with closing(response):
                     if response.status < FIRST_ERROR_STATUS and response.content_type == _ACCEPT_EVENTS["Accept"]:
                         failures = 0
@@ -193,7 +193,7 @@ class ResponseStreams:
 
     async def _resume(self, last_id: str, phase: str) -> HTTP1Response:
         headers = {**self.headers(), **_ACCEPT_EVENTS, "Last-Event-ID": last_id}
-        response = await self.http.send("GET", self.http.url, headers=headers)
+        response = await self.http.send("GET", headers)
         if response.status >= FIRST_ERROR_STATUS:
             try:
                 raise await self.http.read_failure(response, phase)
@@ -241,7 +241,7 @@ class StreamableHTTPTransport:
         self._tasks = TaskSet()
 
     async def open(self) -> None:
-        return
+        self._http.open()
 
     def set_protocol_version(self, version: str, *, is_modern: bool) -> None:
         self._version, self._is_modern = version, is_modern
@@ -328,7 +328,7 @@ class StreamableHTTPTransport:
         headers = self._legacy_headers or self._build_headers(message)
         if delivery.headers:
             headers = {**headers, **delivery.headers}
-        return self._http.send("POST", self._http.url, headers=headers, body=encode(message), delivery=delivery)
+        return self._http.send("POST", headers, encode(message), report=delivery)
 
     async def _read_answer(
         self, response: HTTP1Response, message: Message, phase: str, reserved: Reservation
@@ -373,7 +373,7 @@ class StreamableHTTPTransport:
     async def _end_session(self) -> None:
         try:
             async with asyncio.timeout(NOTICE_TIMEOUT):
-                response = await self._http.send("DELETE", self._http.url, headers=self._build_headers())
+                response = await self._http.send("DELETE", self._build_headers())
                 response.close()
         except OSError as error:
             raise self._http.connection_error(error, "close") from error
