@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import MCPError
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool
-from holodeck.tools.mcp.client import MCPClient
-from holodeck.tools.mcp.connection.call_limit import CallLimit
+from holodeck.tools.mcp.client import CallLimit, MCPClient
 from holodeck.tools.mcp.connection.supervisor import StartLimits
-from holodeck.tools.mcp.content import MCPToolResult
 from holodeck.tools.mcp.protocol.server_requests import Callbacks
 from holodeck.tools.mcp.transports.base import TransportSetup
 
@@ -77,10 +75,6 @@ class MCPPlugin(MCPClient):
     async def disconnect(self) -> None:
         """End the connection, and the process of the server if there is one. Bounded; may be called twice."""
         await self.close()
-
-    async def call_tool(self, name: str, /, **arguments: Any) -> MCPToolResult:
-        """Call a tool. A failure is a result with `success=False`; only cancellation is raised."""
-        return await self.call(name, arguments)
 
     async def __aenter__(self) -> Self:
         return self

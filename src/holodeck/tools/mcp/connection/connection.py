@@ -73,11 +73,6 @@ class Connection:
         self.session = build_session(self.spawn_task, lambda message: on_notification(self, message))
         self._owner_task = self._own_tasks.start(self._run(), name=f"mcp:{errors.server}")
 
-    @property
-    def is_live(self) -> bool:
-        """True while a request may be sent."""
-        return self.state is ConnectionState.CONNECTED and not self.session.transport.failure.done()
-
     async def wait_started(self) -> MCPError | None:
         """Wait for the end of the start. Returns its error, or None when the connection is usable."""
         return await asyncio.shield(self._started)

@@ -129,7 +129,9 @@ class Supervisor:
     def live_connection(self) -> Connection | None:
         """The connection, if it is usable now."""
         connection = self._connection
-        return connection if connection is not None and connection.is_live else None
+        if connection is None or connection.state is not ConnectionState.CONNECTED:
+            return None
+        return None if connection.session.transport.failure.done() else connection
 
     @property
     def state(self) -> ConnectionState:

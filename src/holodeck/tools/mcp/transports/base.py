@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -31,28 +32,20 @@ OnMessage = Callable[[Message], None]
 """Called with each notification and request of the server. Must not block."""
 
 
+@dataclass(slots=True, eq=False)
 class Delivery:
     """The delivery of one request: options of the transport on its way out, and what is known about its arrival."""
 
-    __slots__ = ("headers", "is_open_ended", "may_have_been_sent", "request_id", "reserved")
-
-    def __init__(
-        self,
-        headers: Mapping[str, str] | None = None,
-        *,
-        is_open_ended: bool = False,
-        reserved: Reservation | None = None,
-    ) -> None:
-        self.headers = headers
-        """Additional HTTP headers; other transports ignore them."""
-        self.reserved = reserved
-        """Reserves the bytes of the answer; released by its owner. None: released when the request returns."""
-        self.is_open_ended = is_open_ended
-        """True for a request that is answered only when a stream ends."""
-        self.request_id: RequestId | None = None
-        """The JSON-RPC id with which it was last sent; the log of the server has the same id."""
-        self.may_have_been_sent = False
-        """True once any byte may have reached the server: the call must then not be repeated silently."""
+    headers: Mapping[str, str] | None = None
+    """Additional HTTP headers; other transports ignore them."""
+    reserved: Reservation | None = None
+    """Reserves the bytes of the answer; released by its owner. None: released when the request returns."""
+    is_open_ended: bool = False
+    """True for a request that is answered only when a stream ends."""
+    request_id: RequestId | None = None
+    """The JSON-RPC id with which it was last sent; the log of the server has the same id."""
+    may_have_been_sent: bool = False
+    """True once any byte may have reached the server: the call must then not be repeated silently."""
 
 
 @record
