@@ -74,7 +74,8 @@ class SecretText:
         self._max_values = max_values
         self._values: OrderedDict[str, None] = OrderedDict()
         self._longest_first: tuple[str, ...] = ()
-        self._needles: tuple[bytes, ...] = ()
+        self.needles: tuple[bytes, ...] = ()
+        """Bytes of which one is in every message that has a secret. Empty: there is no secret to look for."""
         self.add(*values)
 
     def add(self, *values: str) -> None:
@@ -87,7 +88,7 @@ class SecretText:
             self._values.popitem(last=False)
         forms = {form for value in self._values for form in _encoded_forms(value)}
         self._longest_first = tuple(sorted(forms, key=len, reverse=True))
-        self._needles = tuple({_needle_of(value) for value in self._values})
+        self.needles = tuple({_needle_of(value) for value in self._values})
 
     def mask(self, text: str) -> str:
         """Return the text with every secret replaced by `***`."""
@@ -98,7 +99,7 @@ class SecretText:
 
     def may_be_in(self, raw: bytes | bytearray) -> bool:
         """Return whether a secret may be in these bytes; False is certain. Costs one scan for each secret."""
-        return any(needle in raw for needle in self._needles)
+        return any(needle in raw for needle in self.needles)
 
     def mask_message(self, message: Any) -> Any:
         """Mask a decoded JSON value of any depth in place, names of members included, and return it."""

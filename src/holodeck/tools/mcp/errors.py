@@ -124,7 +124,7 @@ class ErrorFactory:
     def mask_message(self, message: Any, raw: bytes | bytearray) -> Any:
         """Return a message of the server with secrets masked. `raw`: the bytes that it was parsed from."""
         for secrets in self._message_secrets:
-            if secrets.may_be_in(raw):
+            if secrets.needles and secrets.may_be_in(raw):
                 message = secrets.mask_message(message)
         return message
 
