@@ -22,7 +22,7 @@ _PROVIDERS = {"azure_openai": "azure.ai.openai"}
 
 def start_run_span(request: RunRequest, model: str) -> AbstractContextManager[tracing.Span]:
     """Start the span of a whole run."""
-    if not tracing.is_enabled():
+    if not tracing.tracers:
         return tracing.NOOP_SPAN
     attributes: tracing.Attributes = {
         "gen_ai.operation.name": "invoke_agent",
@@ -36,7 +36,7 @@ def start_run_span(request: RunRequest, model: str) -> AbstractContextManager[tr
 
 def record_run_end(span: tracing.Span, result: RunResult) -> None:
     """Record the result of a run on its span."""
-    if not tracing.is_enabled():
+    if not tracing.tracers:
         return
     span.set(
         {
@@ -54,7 +54,7 @@ def record_run_end(span: tracing.Span, result: RunResult) -> None:
 
 def start_turn_span(provider: str, model: str, request: ModelRequest) -> AbstractContextManager[tracing.Span]:
     """Start the span of one model turn."""
-    if not tracing.is_enabled():
+    if not tracing.tracers:
         return tracing.NOOP_SPAN
     attributes: tracing.Attributes = {
         "gen_ai.operation.name": "chat",
@@ -72,7 +72,7 @@ def start_turn_span(provider: str, model: str, request: ModelRequest) -> Abstrac
 
 def record_answer(span: tracing.Span, answer: ModelAnswer) -> None:
     """Record the answer of a turn on its span."""
-    if tracing.is_enabled():
+    if tracing.tracers:
         finish = "tool_call" if answer.finish == "tool_calls" else answer.finish
         span.set(
             {
@@ -88,7 +88,7 @@ def start_call_span(call: FunctionCall, *, is_known: bool) -> AbstractContextMan
 
     A name that is not `is_known` was invented by the model and could be content, so the span does not have it.
     """
-    if not tracing.is_enabled():
+    if not tracing.tracers:
         return tracing.NOOP_SPAN
     attributes: tracing.Attributes = {
         "gen_ai.operation.name": "execute_tool",

@@ -75,34 +75,30 @@ class _NoopSpan:
 
 
 NOOP_SPAN: Final = _NoopSpan()
-_tracers: list[Tracer] = []
-
-
-def is_enabled() -> bool:
-    """Return whether there is a tracer. Check it before collecting attributes on a busy path."""
-    return bool(_tracers)
+tracers: Final[list[Tracer]] = []
+"""Changed by `add_tracer` and `remove_tracer`. Busy paths collect attributes only if it is not empty."""
 
 
 def span(
     name: str, attributes: Attributes, *, kind: Kind = "internal", parent: Mapping[str, str] | None = None
 ) -> AbstractContextManager[Span]:
     """Open a span for a `with` block. `parent`: headers of a request that may continue a client's trace."""
-    if not _tracers:
+    if not tracers:
         return NOOP_SPAN
-    return _tracers[-1].span(name, attributes, kind=kind, parent=parent)
+    return tracers[-1].span(name, attributes, kind=kind, parent=parent)
 
 
 def carrier() -> Mapping[str, str]:
     """Return the carrier of the current span: the `parent` of a span in another process."""
-    return _tracers[-1].carrier() if _tracers else {}
+    return tracers[-1].carrier() if tracers else {}
 
 
 def add_tracer(tracer: Tracer) -> None:
     """Send spans to this tracer until `remove_tracer`."""
-    _tracers.append(tracer)
+    tracers.append(tracer)
 
 
 def remove_tracer(tracer: Tracer) -> None:
     """Send no more spans to this tracer. Idempotent."""
-    if tracer in _tracers:
-        _tracers.remove(tracer)
+    if tracer in tracers:
+        tracers.remove(tracer)

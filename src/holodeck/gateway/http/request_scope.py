@@ -70,7 +70,7 @@ class RequestScope:
         write_log = log.debug if path in _PROBE_PATHS and status == _OK else log.info
         write_log("gateway.request", method=method, path=path, status=status, seconds=round(seconds, 4))
         try:
-            if tracing.is_enabled():
+            if tracing.tracers:
                 _describe_span(self._span, self, method)
             self._span_context.__exit__(kind, error, traceback)
         finally:
@@ -85,7 +85,7 @@ def request_id_of(headers: Mapping[str, str]) -> str:
 
 def open_socket_span(headers: Mapping[str, str], path: str, request_id: str) -> AbstractContextManager[tracing.Span]:
     """Open the trace span of a WebSocket, from its handshake to its end."""
-    if not tracing.is_enabled():
+    if not tracing.tracers:
         return tracing.NOOP_SPAN
     attributes = {"http.request.method": "GET", "http.route": path, "holodeck.request.id": request_id}
     return tracing.span(f"GET {path}", attributes, kind="server", parent=headers)
@@ -94,7 +94,7 @@ def open_socket_span(headers: Mapping[str, str], path: str, request_id: str) -> 
 def _open_request_span(
     scope: Mapping[str, Any], headers: Mapping[str, str], request_scope: RequestScope
 ) -> AbstractContextManager[tracing.Span]:
-    if not tracing.is_enabled() or scope["path"] in _PROBE_PATHS:
+    if not tracing.tracers or scope["path"] in _PROBE_PATHS:
         return tracing.NOOP_SPAN
     attributes = {
         "http.request.method": scope["method"],

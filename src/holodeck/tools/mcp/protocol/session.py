@@ -154,7 +154,7 @@ class Session:
         `tracestate` travel in `_meta`, in both eras of the protocol.
         """
         delivery = delivery or Delivery()
-        if not tracing.is_enabled():
+        if not tracing.tracers:
             return await self._request_until_complete(method, params, seconds, delivery, on_progress, meta)
         with self._trace(method, params, delivery) as span:
             meta = {**(meta or {}), **span.carrier()}
