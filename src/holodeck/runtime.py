@@ -169,23 +169,30 @@ def read_servers(
     return load_agent_servers(text, environ=environ, home=home, checks=_TOOL_CHECKS)
 
 
-def open_server(loaded: LoadedTool, *, callbacks: Callbacks | None = None, tells_causes: bool = True) -> MCPPlugin:
+def open_server(
+    loaded: LoadedTool, *, callbacks: Callbacks | None = None, tells_causes: bool = True, is_locked: bool = True
+) -> MCPPlugin:
     """Build the plugin for an operator's server, with the stored login of that server, if any. Nothing is started.
 
-    Raises `ConfigError` for a tool that is not an MCP server.
+    `is_locked`: tools that differ from `holodeck.lock` are withheld, if there is one beside the file of the server.
+    Raises `ConfigError` for a tool that is not an MCP server, and for a damaged lock.
     """
     from holodeck.tools.mcp.factory import create_mcp_plugin
+    from holodeck.tools.mcp.lock.lock_file import read_server_lock
 
     tool = loaded.tool
     if not isinstance(tool, MCPTool):
         raise ConfigError(f"'{tool.name}' is not an MCP server")
-    folder = Path(loaded.file).absolute().parent
+    file = Path(loaded.file).absolute()
+    folder, lock = file.parent, read_server_lock(file, tool.name) if is_locked else None
     if not tool.url:
-        return create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks, may_expose_causes=tells_causes)
+        return create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks, lock=lock, may_expose_causes=tells_causes)
     from holodeck.tools.mcp.auth.factory import build_auth_provider
 
     auth = build_auth_provider(tool, base_dir=folder, use_logins=True)
-    return create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks, auth=auth, may_expose_causes=tells_causes)
+    return create_mcp_plugin(
+        tool, base_dir=folder, callbacks=callbacks, auth=auth, lock=lock, may_expose_causes=tells_causes
+    )
 
 
 def open_model(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:

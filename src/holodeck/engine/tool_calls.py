@@ -15,7 +15,7 @@ from typing import Any
 from holodeck.engine import tracing
 from holodeck.engine.event_log import EventLog
 from holodeck.engine.steps import Steps
-from holodeck.lib.call_errors import NOT_APPROVED
+from holodeck.lib.call_errors import NOT_APPROVED, TOOL_CHANGED
 from holodeck.lib.ids import new_id
 from holodeck.models.events import ItemFinished, ToolFinished, ToolProgressed, ToolStarted
 from holodeck.models.items import FunctionCall, FunctionCallOutput, output_id
@@ -131,6 +131,8 @@ class _PreparedToolCall:
             return _OVER_CALL_LIMIT
         if self._toolbox.find_spec(name) is None:
             return _unknown_tool_message(name, self._toolbox.names)
+        if self._toolbox.acknowledge_change(name):
+            return TOOL_CHANGED.format(tool=name)
         if not self._is_allowed:
             return f"The tool '{name}' is not allowed in this run."
         try:
@@ -145,6 +147,7 @@ class _PreparedToolCall:
             name=self.call.name,
             arguments=self.arguments,
             key=self.call.id,
+            spec=self._toolbox.find_spec(self.call.name),
             is_approved=self._is_approved,
             on_progress=self._append_progress,
         )

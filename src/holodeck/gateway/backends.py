@@ -15,6 +15,7 @@ from holodeck.runtime import build_agent, open_model
 from holodeck.tools.executor import ToolExecutor
 from holodeck.tools.mcp.executor import MCPExecutor
 from holodeck.tools.mcp.factory import create_mcp_plugin
+from holodeck.tools.mcp.lock.lock_file import LockFile, read_lock
 from holodeck.tools.mcp.plugin import MCPPlugin
 
 
@@ -41,8 +42,14 @@ def build_backends(loaded: LoadedGateway, *, environ: Mapping[str, str]) -> dict
     """Build the backends by their public names. Plain models share the gateway's MCP servers; agents have their own."""
     folder, created = loaded.path.parent, int(time.time())
     tools = [item.tool for item in loaded.servers if isinstance(item.tool, MCPTool) and item.tool.enabled]
+    lock = read_lock(folder) or LockFile()
     timeout = loaded.gateway.limits.discovery_seconds
-    servers = [create_mcp_plugin(tool, base_dir=folder, may_expose_causes=False) for tool in tools]
+    servers = [
+        create_mcp_plugin(
+            tool, base_dir=folder, lock=lock.find_server(loaded.path.name, tool.name), may_expose_causes=False
+        )
+        for tool in tools
+    ]
     shared = MCPExecutor(servers, discovery_timeout=timeout, can_revive=True)
     backends: dict[str, Backend] = {}
     for name, served in loaded.models.items():

@@ -22,6 +22,16 @@ CLAIMED_ELSEWHERE = (
 )
 UNANSWERED = "The client went on without an answer to this call."
 
+TOOL_CHANGED = (
+    "The tool '{tool}' was not run: its server has changed its definition since it was offered. "
+    "Read its description and parameters as they are offered now before you call it again."
+)
+
+CHANGED_SINCE_APPROVAL = (
+    "The tool '{tool}' was not run: its server has changed its definition since the person approved the call. "
+    "Call it again, if it is still right as it is offered now: the person is then asked again."
+)
+
 NOT_APPROVED = "The person did not approve this call; it was not run."
 UNDECIDED = "The person went on without approving this call; it was not run."
 APPROVED_WITHOUT_RESULT = "This call was approved, and came to no result."

@@ -1,9 +1,12 @@
-"""Escapes untrusted text for display: no control sequences, no invisible or reordering characters."""
+"""Escapes untrusted text for people and models: no control sequences, no invisible or reordering characters."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from typing import Any
+
+import orjson
 
 _ALLOWED_CONTROLS = frozenset("\n\t")
 # Unicode categories: controls, bidi and zero-width marks, private use, surrogates, line and paragraph separators.
@@ -15,16 +18,34 @@ _BLANK = re.compile(
     "\U00016fe4\U0001d159\U000e0000-\U000e0fff]"
 )
 _EMOJI_STYLE = "\ufe0f"
+# Most texts have no other characters.
+_PLAIN = re.compile(r"[\n\t -~]*")
 
 
 def escape_unprintable(text: str) -> str:
     """Replace each character that could move, hide or reorder others by its code, such as `<U+202E>`."""
-    if text.isascii() and text.isprintable():
+    if _PLAIN.fullmatch(text):
         return text
     before = ("", *text)
     return "".join(
         char if _is_harmless(char, last) else f"<U+{ord(char):04X}>" for char, last in zip(text, before, strict=False)
     )
+
+
+def escape_json(value: Any) -> Any:
+    """Return a JSON value with all texts and keys escaped: the same object if there is nothing to escape."""
+    encoded = orjson.dumps(value)
+    if encoded.isascii() and b"\\u" not in encoded and b"\x7f" not in encoded:
+        return value
+    return _escape_texts(value)
+
+
+def _escape_texts(value: Any) -> Any:
+    if isinstance(value, str):
+        return escape_unprintable(value)
+    if isinstance(value, dict):
+        return {escape_unprintable(key): _escape_texts(each) for key, each in value.items()}
+    return [_escape_texts(each) for each in value] if isinstance(value, list) else value
 
 
 def one_line(text: str, limit: int) -> str:

@@ -33,10 +33,16 @@ class ToolCall:
     arguments: Mapping[str, Any]
     key: str = ""
     """Idempotency key: equal for every attempt at this call, so that a server can recognise a repetition."""
+    spec: ToolSpec | None = None
+    """The tool as it was offered to the model. None: unknown."""
     is_approved: bool = False
     """True when a person has approved this call."""
     on_progress: Callable[[str], None] | None = None
     """Called with one line of text for each progress report of the tool."""
+
+
+CHANGED = "changed"
+"""Key in the metadata of a result: the call was not run, because the tool has changed since it was offered."""
 
 
 @record

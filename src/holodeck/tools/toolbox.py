@@ -15,7 +15,7 @@ from holodeck.models.events import MissingServer
 from holodeck.models.items import FunctionCall
 from holodeck.models.model_io import ToolSpec
 from holodeck.tools.arguments import ArgumentChecker
-from holodeck.tools.executor import ToolCall, ToolExecutor, ToolResult
+from holodeck.tools.executor import CHANGED, ToolCall, ToolExecutor, ToolResult
 from holodeck.tools.result_reader import ResultReader
 
 _NAME_REASSIGNED = (
@@ -57,6 +57,10 @@ class Toolbox:
         self._offered: tuple[ToolSpec, ...] = tuple(client_functions)
         self._targets: dict[str, object] = {}
         """By name, the target of the tool when the name was first offered."""
+        self._latest_specs: dict[str, ToolSpec] = {}
+        """By name, the tool as it was offered last in this run, also while it is not offered."""
+        self._changed: set[str] = set()
+        """Names of tools that the model saw with another description or other parameters in this run."""
         self.missing: dict[str, MissingServer] = {}
         """By name, the servers that were unavailable at any time during the run."""
 
@@ -82,6 +86,11 @@ class Toolbox:
                 if self._targets.setdefault(spec.name, target) != target:
                     log.warning("tools.name_moved", tool=spec.name)
                     continue
+                latest = self._latest_specs.setdefault(spec.name, spec)
+                if latest is not spec and latest != spec:
+                    log.warning("tools.changed", tool=spec.name)
+                    self._latest_specs[spec.name] = spec
+                    self._changed.add(spec.name)
                 specs[spec.name] = spec
                 routes[spec.name] = executor
         self._offers, self._specs, self._routes = offers, specs, routes
@@ -115,6 +124,13 @@ class Toolbox:
     def names(self) -> Collection[str]:
         return self._specs.keys()
 
+    def acknowledge_change(self, name: str) -> bool:
+        """Whether the definition of a tool has changed during the run. True once for each change."""
+        if name not in self._changed:
+            return False
+        self._changed.discard(name)
+        return True
+
     def may_repeat(self, name: str) -> bool:
         """True for a tool that may be run twice without harm."""
         may_repeat = getattr(self._find_executor(name), "may_repeat", None)
@@ -135,7 +151,11 @@ class Toolbox:
         """Execute a call with the executor of its tool. Every failure is a result; only cancellation is raised."""
         executor = self._find_executor(call.name)
         if executor is not None:
-            return await executor.execute(call)
+            result = await executor.execute(call)
+            if CHANGED in result.metadata:
+                # The model is told by this result, so that the next offer is not a change any more.
+                self._latest_specs.pop(call.name, None)
+            return result
         if call.name in self._targets:
             return ToolResult.failure(call.call_id, _NAME_REASSIGNED.format(name=call.name))
         return ToolResult.failure(call.call_id, f"There is no tool '{call.name}'.")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
 from decimal import Decimal
 from typing import Any
 
@@ -25,7 +26,7 @@ from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Messag
 # A message of one of these roles after an undecided call means that the conversation moved on without it. The assistant
 # counts too: a model that continued without a call does not wait for its output.
 _SPEAKER_ROLES = ("user", "assistant")
-_DIGEST_BYTES = 16
+DIGEST_BYTES = 16
 
 
 @record
@@ -37,6 +38,8 @@ class ApprovalDecisions:
     """The ids of those calls in `run` that a person approved."""
     refused: tuple[FunctionCallOutput, ...] = ()
     """The error outputs of the calls that do not run."""
+    definitions: Mapping[str, bytes] = field(default_factory=dict)
+    """By call id, the digest of the tool as it was when approval was requested. An approval is for no other."""
 
 
 _NO_DECISIONS = ApprovalDecisions()
@@ -50,7 +53,7 @@ def call_digest(target: tuple[str, str], call: FunctionCall) -> bytes:
         canonical = repr((target, _canonicalize(json.loads(call.arguments, parse_float=Decimal))))
     except (ValueError, RecursionError):
         canonical = repr((target, call.arguments))
-    return hashlib.blake2b(canonical.encode(), digest_size=_DIGEST_BYTES).digest()
+    return hashlib.blake2b(canonical.encode(), digest_size=DIGEST_BYTES).digest()
 
 
 def _canonicalize(value: Any) -> Any:

@@ -51,6 +51,8 @@ class PendingCalls:
     """All calls of the turn that paused, in its order, the client's own among them."""
     client_digests: Mapping[str, bytes] = field(default_factory=dict)
     """Digests, by approval request id, of the approval requests in the client's input. Never stored."""
+    definitions: Mapping[str, bytes] = field(default_factory=dict)
+    """By call id, the digest of the tool as it is described now. Stored with the digest of the call."""
 
     @property
     def unseen_calls(self) -> tuple[FunctionCall, ...]:
@@ -139,7 +141,11 @@ class CallClaims:
         requested = [
             call for call in pending.calls if call.call_id in pending.needs_approval and call.call_id in pending.targets
         ]
-        digests = {approval_id(call): call_digest(pending.targets[call.call_id], call) for call in requested}
+        digests = {
+            approval_id(call): call_digest(pending.targets[call.call_id], call)
+            + pending.definitions.get(call.call_id, b"")
+            for call in requested
+        }
         keys: list[str] = []
         if is_findable:
             own = [call for call in pending.paused_calls if call not in pending.calls]

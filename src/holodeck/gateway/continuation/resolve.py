@@ -18,6 +18,7 @@ import orjson
 
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.continuation.approvals import (
+    DIGEST_BYTES,
     ApprovalDecisions,
     decide_calls,
     error_output,
@@ -107,6 +108,7 @@ class Continuation:
             "items": [encode_item(item) for item in self.context],
             "run": [encode_item(call) for call in self.decisions.run],
             "approved": sorted(self.decisions.approved),
+            "definitions": {call_id: digest.hex() for call_id, digest in self.decisions.definitions.items()},
             "refused": [encode_item(output) for output in self.decisions.refused],
             "in_place": [encode_item(output) for output in self.inline_outputs],
             "listed": sorted(self.listed_servers),
@@ -126,6 +128,7 @@ class Continuation:
             run=_decode_calls(data["run"]),
             approved=frozenset(data["approved"]),
             refused=_decode_outputs(data["refused"]),
+            definitions={call_id: bytes.fromhex(each) for call_id, each in data.get("definitions", {}).items()},
         )
         return cls(
             context=tuple(decode_item(entry) for entry in data["items"]),
@@ -224,11 +227,19 @@ class ContinuationResolver:
 
         def is_genuine(request_id: str) -> bool:
             digest = pending.client_digests.get(request_id)
-            return digest is None or (request_id in stored and stored[request_id].digest == digest)
+            return digest is None or (
+                request_id in stored and (stored[request_id].digest or b"")[:DIGEST_BYTES] == digest
+            )
 
         decisions = decide_calls(
             pending.calls, pending.needs_approval, answers, claimed_by=claimed_by, is_genuine=is_genuine
         )
+        digests = {
+            call.call_id: stored[approval_id(call)].digest for call in decisions.run if approval_id(call) in stored
+        }
+        definitions = {call_id: digest[DIGEST_BYTES:] for call_id, digest in digests.items() if digest}
+        # Calls that were stored by an earlier version have no digest of their tools.
+        decisions = replace(decisions, definitions={call_id: each for call_id, each in definitions.items() if each})
         if calls_with_unknown_outcome:
             decisions = _move_unknown_to_run(decisions, pending.calls, calls_with_unknown_outcome)
         outcomes = [

@@ -138,4 +138,7 @@ def _server_resource_of(offer: ServerTools) -> dict[str, Any]:
         "last_error": str(offer.failure) if offer.failure is not None else None,
         "next_try_at": int(offer.next_try) if offer.next_try is not None else None,
         "warnings": list(server.unmatched_patterns),
+        "withheld": [
+            {"tool": drift.tool, "kind": drift.kind, "reason": drift.reason} for drift in server.withheld_tools
+        ],
     }

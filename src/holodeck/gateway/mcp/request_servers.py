@@ -18,13 +18,15 @@ from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration
 from holodeck.gateway.wire.response.call_items import DeclaredTool, ServerListing
-from holodeck.lib.call_errors import PROCESS_ENDED
+from holodeck.lib import log
+from holodeck.lib.call_errors import CHANGED_SINCE_APPROVAL, PROCESS_ENDED
 from holodeck.lib.errors import MCPError
 from holodeck.models.events import MissingServer
 from holodeck.models.items import FunctionCall
 from holodeck.models.model_io import ToolSpec
 from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
 from holodeck.tools.mcp.executor import MCPExecutor, ToolRoute
+from holodeck.tools.mcp.lock.drift import digest_tool
 from holodeck.tools.mcp.names import full_name
 from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.results import NEVER_SENT
@@ -62,6 +64,7 @@ class RequestServers:
         self._routes: Mapping[str, ToolRoute] = {}
         self._targets: dict[str, tuple[str, str]] = {}
         """The targets of pending calls, by the ids of the calls."""
+        self._changed_since_approval: set[str] = set()
         self._declared = {declaration.server_label: declaration for declaration in declarations}
         self._request_declared = [each for each in declarations if each.server_url is not None or each.has_credentials]
         self._request_declared_labels = {each.server_label for each in self._request_declared}
@@ -118,6 +121,9 @@ class RequestServers:
             route = self._route_to(self._targets[call.call_id])
         if route is None or not self._is_route_visible(route):
             return ToolResult.failure(call.call_id, f"There is no tool '{call.name}'.")
+        if call.call_id in self._changed_since_approval:
+            log.warning("mcp.changed_since_approval", server=route.server.name, tool=route.tool.name)
+            return ToolResult.failure(call.call_id, CHANGED_SINCE_APPROVAL.format(tool=route.tool.name))
         is_approved, configured = call.call_id in self._approved, self._configured.server_tools.get(route.server.name)
         if not is_approved and self._is_blocked(route):
             labels = {"server": route.server.name, "tool": route.tool.name}
@@ -189,6 +195,11 @@ class RequestServers:
         routes = ((call.call_id, self.find_declared_tool(call.name)) for call in calls)
         return {call_id: (route.server_label, route.tool) for call_id, route in routes if route is not None}
 
+    def call_definitions(self, calls: Iterable[FunctionCall]) -> dict[str, bytes]:
+        """Digests of the tools of calls as they are described now, by the ids of the calls."""
+        routes = ((call.call_id, self._routes.get(call.name)) for call in calls)
+        return {call_id: digest_tool(route.tool) for call_id, route in routes if route is not None}
+
     def calls_with_caller_credentials(self, calls: Iterable[FunctionCall]) -> frozenset[str]:
         """The ids of calls to servers for which the request has credentials of its caller."""
         labels = {each.server_label for each in self._request_declared if each.has_credentials}
@@ -206,14 +217,20 @@ class RequestServers:
                 )
                 refuse(message, "tools" if declaration is None else declaration.param, "missing_credentials")
 
-    def bind_call(self, call: FunctionCall, target: tuple[str, str] | None) -> FunctionCall:
+    def bind_call(
+        self, call: FunctionCall, target: tuple[str, str] | None, definition: bytes | None = None
+    ) -> FunctionCall:
         """Bind a pending call to its target. Returns the call under the name that the tool has now.
 
         A call was approved for one server and one tool, and runs at no other. `target` None: it is no MCP call.
+        `definition`: the digest of the tool when approval was requested. The call is not run if the tool has changed.
         """
         if target is None:
             return call
         label, tool = self._targets[call.call_id] = target
+        route = self._route_to(target)
+        if definition is not None and route is not None and digest_tool(route.tool) != definition:
+            self._changed_since_approval.add(call.call_id)
         name = next(iter(self.tool_names(label, tool)), None)
         if name is None:
             name = full_name(label, tool)

@@ -165,6 +165,7 @@ SERVER: dict[str, Any] = {
     "last_error": None,
     "next_try_at": None,
     "warnings": [],
+    "withheld": [],
 }
 SERVERS = {"object": "list", "data": [SERVER]}
 SERVER_TOOLS = {

@@ -271,6 +271,7 @@ def _resource_schemas() -> dict[str, Schema]:
         "last_error": _NULLABLE_TEXT,
         "next_try_at": nullable(_TIME),
         "warnings": array(string()),
+        "withheld": array(record_of({"tool": string(), "kind": choice(("changed", "new")), "reason": string()})),
     }
     return {
         "DeletedResponse": record_of({"id": string(), "object": constant("response"), "deleted": boolean()}),

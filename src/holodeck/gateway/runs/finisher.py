@@ -194,6 +194,7 @@ def _collect_pending_calls(
         needs_approval=live.result.held,
         listed_servers=continuation.listed_servers | listed,
         targets=servers.call_targets(pending),
+        definitions=servers.call_definitions(pending),
         calls_with_caller_credentials=servers.calls_with_caller_credentials(pending),
         paused_calls=tuple(call for call in calls if call.call_id not in answered),
     )

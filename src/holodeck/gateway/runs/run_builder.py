@@ -151,7 +151,8 @@ async def _bind_pending_calls(servers: RequestServers, continuation: Continuatio
         targets[call.call_id] for call in calls if call.call_id in continuation.calls_with_caller_credentials
     )
     await servers.specs()
-    return tuple(servers.bind_call(call, targets.get(call.call_id)) for call in calls)
+    definitions = continuation.decisions.definitions
+    return tuple(servers.bind_call(call, targets.get(call.call_id), definitions.get(call.call_id)) for call in calls)
 
 
 async def _check_tool_choice(choice: ToolChoice, toolbox: Toolbox) -> None:

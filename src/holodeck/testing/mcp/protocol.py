@@ -46,6 +46,8 @@ class ServerSession:
     """Milliseconds for which a modern client may cache a list."""
     added_tools: list[str] = field(default_factory=list)
     """Names of tools added while the server runs; sessions may share the list."""
+    redefined_tools: dict[str, Message] = field(default_factory=dict)
+    """By name, fields of a tool's entry that replace the normal ones; sessions may share the mapping."""
     is_initialized: bool = False
     client_capabilities: Message = field(default_factory=dict)
     schema_url: str = REMOTE_SCHEMA_URL
@@ -142,7 +144,10 @@ class ServerSession:
         return [Notify(ack), Listen(request, frozenset(_TOPICS[topic] for topic in granted))]
 
     def _list_tools(self, request: int | str, params: Message) -> list[Action]:
-        own = list_tool_entries(self.era, self.added_tools)
+        own = [
+            {**entry, **self.redefined_tools.get(str(entry["name"]), {})}
+            for entry in list_tool_entries(self.era, self.added_tools)
+        ]
         pages: Page | None = LISTS.get(self._list_fault) if self._list_fault else None
         if self._list_fault is Fault.REMOTE_REF:
             pages = remote_schema_list(self.schema_url)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from holodeck.testing.mcp.actions import Push
 from holodeck.testing.mcp.commands import CommandOptions, Transport, faulty_command
@@ -198,6 +198,10 @@ class FaultyMCPServer:
         self._state.added_tools.append(f"grown_{len(self._state.added_tools) + 1}")
         await self.push("notifications/tools/list_changed")
         return self._state.added_tools[-1]
+
+    def redefine(self, tool: str, **entry: Any) -> None:
+        """Change fields of a tool's entry in all lists from now on, without a notification: `description`, ..."""
+        self._state.redefined_tools[tool] = entry
 
     async def listening(self, streams: int = 1, *, within: float = WAIT_SECONDS) -> None:
         """Wait until this many streams listen to pushed notifications. Raises `TimeoutError` after `within` seconds."""

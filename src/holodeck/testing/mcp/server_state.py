@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holodeck.testing.mcp.action_runner import ActionRunner
-from holodeck.testing.mcp.actions import Action
+from holodeck.testing.mcp.actions import Action, Message
 from holodeck.testing.mcp.faults import Era, FaultSchedule
 from holodeck.testing.mcp.journal import ReceivedLog
 from holodeck.testing.mcp.protocol import ServerSession
@@ -32,6 +32,7 @@ class ServerState:
     received_log: ReceivedLog = field(default_factory=ReceivedLog)
     action_runner: ActionRunner = field(default_factory=ActionRunner)
     added_tools: list[str] = field(default_factory=list)
+    redefined_tools: dict[str, Message] = field(default_factory=dict)
     sessions: dict[str, ServerSession] = field(default_factory=dict)
     resumable: dict[str, Sequence[Action]] = field(default_factory=dict)
     """Unsent actions of a stream that ended early, by the last event id of the stream."""
@@ -46,6 +47,7 @@ class ServerState:
             version=self.version,
             ttl_ms=self.ttl_ms,
             added_tools=self.added_tools,
+            redefined_tools=self.redefined_tools,
             schema_url=self.schema_url,
         )
 

@@ -16,13 +16,15 @@ from typing import Any
 
 from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget, Reservation
-from holodeck.lib.call_errors import OUTCOME_UNKNOWN
+from holodeck.lib.call_errors import OUTCOME_UNKNOWN, TOOL_CHANGED
 from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError, MCPToolNotFoundError
+from holodeck.tools.executor import CHANGED
 from holodeck.tools.mcp.connection.connection import Connection, ConnectionState
 from holodeck.tools.mcp.connection.supervisor import StartLimits, Supervisor
 from holodeck.tools.mcp.content import MCPToolResult, PromptResult, prompt_of
 from holodeck.tools.mcp.discovery import MCPPromptInfo, MCPToolInfo, list_prompts, list_tools
 from holodeck.tools.mcp.errors import ErrorFactory
+from holodeck.tools.mcp.lock.drift import ServerLock, ToolDrift
 from holodeck.tools.mcp.names import normalize_tool_name
 from holodeck.tools.mcp.output_validation import OutputChecker
 from holodeck.tools.mcp.protocol.jsonrpc import HEADER_MISMATCH, Message
@@ -116,8 +118,12 @@ class MCPClient:
         callbacks: Callbacks | None = None,
         limits: StartLimits | None = None,
         call_limit: CallLimit | None = None,
+        lock: ServerLock | None = None,
     ) -> None:
-        """`setup`: the definition, and what its transports are built from. `call_limit`: shared with other clients."""
+        """`setup`: the definition, and what its transports are built from. `call_limit`: shared with other clients.
+
+        `lock`: the accepted tools; others are withheld. None: all tools are accepted.
+        """
         self.config = tool = setup.tool
         self._setup = setup
         self._errors = setup.errors
@@ -125,7 +131,7 @@ class MCPClient:
         self.call_limit = call_limit or CallLimit(tool.max_concurrent_calls)
         self._result_builder = ResultBuilder(tool, self._errors, OutputChecker())
         self._tools: CachedList[MCPToolInfo] = CachedList(
-            tool.name, lambda session: list_tools(session, tool), lambda info: (info.name, info.model_name)
+            tool.name, lambda session: list_tools(session, tool, lock), lambda info: (info.name, info.model_name)
         )
         self._prompts: CachedList[MCPPromptInfo] = CachedList(
             tool.name,
@@ -177,6 +183,11 @@ class MCPClient:
     def unmatched_patterns(self) -> Sequence[str]:
         """A sentence for each pattern of the definition that matches no tool of the latest list."""
         return self._tools.listing.unmatched
+
+    @property
+    def withheld_tools(self) -> Sequence[ToolDrift]:
+        """The tools of the latest list that are not offered, because they differ from the lock."""
+        return self._tools.listing.withheld
 
     @property
     def budget(self) -> ByteBudget:
@@ -258,19 +269,21 @@ class MCPClient:
         timeout: float | None = None,  # noqa: ASYNC109 - the deadline of the call, which progress extends
         key: str = "",
         caller_id: str = "",
+        expected: MCPToolInfo | None = None,
     ) -> MCPToolResult:
         """Call a tool by the server's or the model's name of it. A failure is a result; only cancellation is raised.
 
         `timeout`: seconds, including the wait for the call limit; by default `request_timeout`. `key` is equal for
         every attempt at one call, and is sent to the server for tools that may be repeated. `caller_id`: where calls
-        must wait, callers take turns.
+        must wait, callers take turns. `expected`: the tool as the caller knows it; if its definition has changed since,
+        the call fails and is not sent.
         """
         record = CallRecord(name, key, Reservation(self.budget))
         seconds = timeout or self.config.request_timeout
         try:
             remaining = await self.call_limit.acquire(seconds, self._errors, caller_id)
             try:
-                info, answer = await self._request_answer(record, arguments, on_progress, remaining)
+                info, answer = await self._request_answer(record, arguments, on_progress, remaining, expected)
             finally:
                 self.call_limit.release()
             return await self._result_builder.build(info, answer, record)
@@ -291,13 +304,22 @@ class MCPClient:
         )
 
     async def _request_answer(
-        self, record: CallRecord, arguments: Mapping[str, Any], on_progress: OnProgress | None, seconds: float
+        self,
+        record: CallRecord,
+        arguments: Mapping[str, Any],
+        on_progress: OnProgress | None,
+        seconds: float,
+        expected: MCPToolInfo | None,
     ) -> tuple[MCPToolInfo, Message]:
         is_last = False
         while True:
             connection = self._supervisor.live_connection or await self._supervisor.get_connection()
             session = connection.session
             info = self._tools.find(session, record.tool) or await self._require_tool(connection, record.tool)
+            if expected is not None and info is not expected and info != expected:
+                raise self._errors.build(
+                    MCPError, "call", TOOL_CHANGED.format(tool=info.name), tool=info.name, **{CHANGED: True}
+                )
             delivery = record.delivery = Delivery(
                 build_argument_headers(info.argument_headers, arguments) if info.argument_headers else None,
                 reserved=record.reserved,

@@ -1,5 +1,6 @@
 """Fetches the tools and prompts of a server: all pages, within limits on their number, size and time.
 
+Invisible characters in what a server says about a tool are replaced by their codes, so that they reach no model.
 An unusable entry is rejected by name with a reason, and does not affect the others. Everything that is wrong with a
 list is returned as a warning, so that the caller logs it once and not for each fetch.
 """
@@ -12,10 +13,12 @@ from dataclasses import field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from holodeck.lib import log
+from holodeck.lib.escape import escape_json, escape_unprintable
 from holodeck.lib.json.schema import SchemaBudget, SchemaError, check_schema_size
 from holodeck.lib.limits import MIB
 from holodeck.lib.record import record
 from holodeck.models.tool import MCPTool
+from holodeck.tools.mcp.lock.drift import ServerLock, ToolDrift
 from holodeck.tools.mcp.names import model_names, normalize_tool_name
 from holodeck.tools.mcp.protocol.jsonrpc import Message
 from holodeck.tools.mcp.protocol.session import Session
@@ -85,6 +88,8 @@ class FetchedList(Generic[T]):
     """By name, why an entry was rejected."""
     unmatched: tuple[str, ...] = ()
     """A sentence for each pattern of the definition that matches no entry of the list."""
+    withheld: tuple[ToolDrift, ...] = ()
+    """The entries that are not offered, because they differ from the lock of the server."""
     warnings: tuple[ListWarning, ...] = ()
     """All problems of the list, including rejected entries and unmatched patterns."""
     ttl: float | None = None
@@ -101,8 +106,11 @@ class UnusableEntryError(ValueError):
     """An entry of a list that cannot be offered."""
 
 
-async def list_tools(session: Session, tool: MCPTool) -> FetchedList[MCPToolInfo]:
-    """Fetch the tools of the server that the definition allows. Raises MCPError."""
+async def list_tools(session: Session, tool: MCPTool, lock: ServerLock | None = None) -> FetchedList[MCPToolInfo]:
+    """Fetch the tools of the server that the definition allows, without those that differ from the lock.
+
+    Raises MCPError.
+    """
     is_modern = session.terms is not None and session.terms.era is ProtocolEra.MODERN
     budget = SchemaBudget(max_bytes=MAX_LISTED_SCHEMA_BYTES, max_nodes=MAX_LISTED_SCHEMA_NODES)
     listing = await _fetch_listing(session, tool, "tools", lambda entry: _parse_tool(entry, is_modern, budget))
@@ -115,10 +123,23 @@ async def list_tools(session: Session, tool: MCPTool) -> FetchedList[MCPToolInfo
     rejected = [MCPToolInfo(name=name, model_name=normalize_tool_name(name)) for name in listing.rejected]
     unmatched = tuple(unmatched_patterns(tool, (*items, *rejected)))
     warnings = (_build_warning("mcp.unmatched_pattern", notice=sentence) for sentence in unmatched)
-    return replace(
+    listing = replace(
         listing,
         items=tuple(info for info in items if is_allowed(tool, info)),
         unmatched=unmatched,
+        warnings=(*listing.warnings, *warnings),
+    )
+    return listing if lock is None else _withhold_drifted(listing, lock)
+
+
+def _withhold_drifted(listing: FetchedList[MCPToolInfo], lock: ServerLock) -> FetchedList[MCPToolInfo]:
+    accepted, withheld = lock.split_tools(listing.items)
+    warnings = (_build_warning("mcp.withheld", tool=drift.tool, reason=drift.reason) for drift in withheld)
+    return replace(
+        listing,
+        items=accepted,
+        rejected={**listing.rejected, **{drift.tool: drift.summary for drift in withheld}},
+        withheld=withheld,
         warnings=(*listing.warnings, *warnings),
     )
 
@@ -221,9 +242,9 @@ def _parse_tool(entry: Mapping[str, Any], is_modern: bool, budget: SchemaBudget)
         model_name=normalize_tool_name(name),
         title=_text_or_none(entry.get("title")),
         description=_text_or_none(entry.get("description")),
-        input_schema=schema,
-        output_schema=output if isinstance(output, dict) else None,
-        annotations=mapping(entry.get("annotations")),
+        input_schema=escape_json(schema),
+        output_schema=escape_json(output) if isinstance(output, dict) else None,
+        annotations=escape_json(mapping(entry.get("annotations"))),
         argument_headers=find_argument_headers(schema) if is_modern else {},
     )
 
@@ -234,7 +255,7 @@ def _parse_prompt(entry: Mapping[str, Any]) -> MCPPromptInfo:
         name=_require_name(entry),
         title=_text_or_none(entry.get("title")),
         description=_text_or_none(entry.get("description")),
-        arguments=tuple(mapping(item) for item in arguments) if isinstance(arguments, list) else (),
+        arguments=tuple(escape_json(mapping(item)) for item in arguments) if isinstance(arguments, list) else (),
     )
 
 
@@ -251,4 +272,4 @@ def _parse_ttl(value: object) -> float:
 
 
 def _text_or_none(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    return escape_unprintable(value.replace("\r\n", "\n")) if isinstance(value, str) else None

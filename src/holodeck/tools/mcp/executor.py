@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from typing import Any
 
 from holodeck.lib import log
-from holodeck.lib.call_errors import NOT_APPROVED
+from holodeck.lib.call_errors import NOT_APPROVED, TOOL_CHANGED
 from holodeck.lib.errors import MCPError, MCPProtocolError
 from holodeck.lib.record import record
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.events import MissingServer
 from holodeck.models.model_io import ToolSpec
-from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
+from holodeck.tools.executor import CHANGED, ToolCall, ToolKind, ToolResult
 from holodeck.tools.mcp.content import MCPToolResult
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.names import assign_names
@@ -39,6 +39,8 @@ class ToolRoute:
 
     server: MCPPlugin
     tool: MCPToolInfo
+    spec: ToolSpec
+    """The tool as it is offered to models."""
 
     @property
     def target(self) -> tuple[str, str]:
@@ -133,13 +135,14 @@ class MCPExecutor:
         if found != self._latest_lists:
             names = assign_names([(offer.server.name, _model_names(listed)) for offer, _, listed in found])
             self._log_full_names(names)
-            self._routes = {
-                names[offer.server.name, info.name]: ToolRoute(server=offer.server, tool=info)
+            routes = [
+                ToolRoute(server=offer.server, tool=info, spec=_build_spec(names[offer.server.name, info.name], info))
                 for offer, tools, _ in found
                 for info in tools
-            }
+            ]
+            self._routes = {route.spec.name: route for route in routes}
             self._latest_lists = found
-            self._specs = tuple(_build_spec(name, route) for name, route in self._routes.items())
+            self._specs = tuple(route.spec for route in self._routes.values())
         return self._specs
 
     def can_execute(self, name: str) -> bool:
@@ -187,6 +190,8 @@ class MCPExecutor:
         """
         server, tool = route.server, route.tool
         about = {"server": server.name, "tool": tool.name}
+        if call.spec is not None and call.spec is not route.spec and call.spec != route.spec:
+            return ToolResult.failure(call.call_id, TOOL_CHANGED.format(tool=tool.name), **about, **{CHANGED: True})
         if not is_approved and needs_approval(server.config, tool):
             if self._approve is None:
                 subject = f"The tool '{tool.name}' of server '{server.name}'"
@@ -201,6 +206,7 @@ class MCPExecutor:
             on_progress=(lambda *report: progress(_describe_progress(report))) if progress is not None else None,
             key=call.key,
             caller_id=caller_id,
+            expected=tool,
         )
         if not result.success:
             log.warning("mcp.call_failed", call=call.call_id, **about, **_failure_metadata(result))
@@ -255,8 +261,7 @@ def _model_names(listed: Sequence[MCPToolInfo] | None) -> dict[str, str] | None:
     return None if listed is None else {info.name: info.model_name for info in listed}
 
 
-def _build_spec(name: str, route: ToolRoute) -> ToolSpec:
-    info = route.tool
+def _build_spec(name: str, info: MCPToolInfo) -> ToolSpec:
     return ToolSpec(name=name, description=info.description or info.title or "", parameters=info.input_schema)
 
 
@@ -265,7 +270,10 @@ def _failure_metadata(result: MCPToolResult) -> dict[str, Any]:
     if result.success:
         return {}
     kind = "tool" if result.is_error else "protocol" if isinstance(result.error, MCPProtocolError) else "http"
-    code = None if result.error is None else result.error.details.get("code")
+    details = {} if result.error is None else result.error.details
+    if CHANGED in details:
+        return {CHANGED: True}
+    code = details.get("code")
     return {"error_kind": kind, "error_code": code} if isinstance(code, int) else {"error_kind": kind}
 
 

@@ -16,6 +16,7 @@ from holodeck.models.tool import MCPTool, TransportType
 from holodeck.tools.mcp.client import CallLimit
 from holodeck.tools.mcp.connection.supervisor import StartLimits
 from holodeck.tools.mcp.errors import ErrorFactory
+from holodeck.tools.mcp.lock.drift import ServerLock
 from holodeck.tools.mcp.plugin import (
     MCPPlugin,
     MCPSsePlugin,
@@ -58,6 +59,7 @@ def create_mcp_plugin(
     untrusted: UntrustedServer | None = None,
     call_limit: CallLimit | None = None,
     budget: ByteBudget | None = None,
+    lock: ServerLock | None = None,
     may_expose_causes: bool = True,
 ) -> MCPPlugin:
     """Build the plugin of a server. Raises `MCPConfigError` for a definition that could run other code.
@@ -65,6 +67,7 @@ def create_mcp_plugin(
     - `base_dir`: relative paths of the tool start from it; by default the current folder.
     - `call_limit`: shared with other plugins of the same server.
     - `budget`: for the bytes of answers in memory, shared with other servers.
+    - `lock`: the accepted tools of the server; others are withheld. None: all are accepted.
     - `may_expose_causes`: results of failed calls contain the cause, because their readers operate the server. The
       callers of a gateway do not.
     """
@@ -90,11 +93,14 @@ def create_mcp_plugin(
             untrusted=UntrustedServer(secrets=secrets),
             call_limit=call_limit,
             budget=budget,
+            lock=lock,
             may_expose_causes=may_expose_causes,
         )
 
     plugin_class = _PLUGIN_CLASSES.get(tool.transport, MCPPlugin)
-    return plugin_class(setup, callbacks=callbacks, limits=limits, call_limit=call_limit, build_similar=build_similar)
+    return plugin_class(
+        setup, callbacks=callbacks, limits=limits, call_limit=call_limit, lock=lock, build_similar=build_similar
+    )
 
 
 def _refuse_unsafe(tool: MCPTool) -> None:

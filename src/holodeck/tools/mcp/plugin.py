@@ -12,6 +12,7 @@ from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.client import CallLimit, MCPClient
 from holodeck.tools.mcp.connection.supervisor import StartLimits
+from holodeck.tools.mcp.lock.drift import ServerLock
 from holodeck.tools.mcp.protocol.server_requests import Callbacks
 from holodeck.tools.mcp.transports.base import TransportSetup
 
@@ -44,9 +45,10 @@ class MCPPlugin(MCPClient):
         callbacks: Callbacks | None = None,
         limits: StartLimits | None = None,
         call_limit: CallLimit | None = None,
+        lock: ServerLock | None = None,
         build_similar: BuildSimilar | None = None,
     ) -> None:
-        super().__init__(setup, callbacks=callbacks, limits=limits, call_limit=call_limit)
+        super().__init__(setup, callbacks=callbacks, limits=limits, call_limit=call_limit, lock=lock)
         self._build_similar = build_similar
 
     @property

@@ -58,11 +58,13 @@ def run_with_logging(work: Coroutine[Any, Any, T], *, verbose: bool) -> T:
 
 
 @asynccontextmanager
-async def open_plugin(loaded: LoadedTool, callbacks: Callbacks | None = None) -> AsyncIterator[MCPPlugin]:
-    """Yield the plugin of a server, and close it at the end of the block."""
+async def open_plugin(
+    loaded: LoadedTool, callbacks: Callbacks | None = None, *, is_locked: bool = True
+) -> AsyncIterator[MCPPlugin]:
+    """Yield the plugin of a server, and close it at the end of the block. `is_locked`: see `open_server`."""
     from holodeck.runtime import open_server
 
-    plugin = open_server(loaded, callbacks=callbacks)
+    plugin = open_server(loaded, callbacks=callbacks, is_locked=is_locked)
     try:
         yield plugin
     finally:
@@ -75,10 +77,12 @@ async def query_all(
     *,
     on_result: Callable[[ServerResult[T]], None],
     verb: str,
+    is_locked: bool = True,
 ) -> list[ServerResult[T]]:
     """Query all servers concurrently and return the results in their order.
 
     `on_result` is called for each as soon as it is known. `verb` names the activity in the progress line.
+    `is_locked`: see `open_server`.
     """
     unfinished = {item.tool.name for item in servers}
     async with Progress() as progress, asyncio.TaskGroup() as group:
@@ -87,7 +91,7 @@ async def query_all(
             progress.phase = f"{verb} {', '.join(sorted(unfinished))}"
 
         async def query_one(item: LoadedTool) -> ServerResult[T]:
-            result = await _query_server(item, query)
+            result = await _query_server(item, query, is_locked=is_locked)
             unfinished.discard(item.tool.name)
             update_progress()
             progress.clear()
@@ -115,13 +119,15 @@ def reason_text(error: HoloDeckError) -> str:
     return text.removeprefix(prefix)
 
 
-async def _query_server(item: LoadedTool, query: Callable[[MCPPlugin], Awaitable[T]]) -> ServerResult[T]:
+async def _query_server(
+    item: LoadedTool, query: Callable[[MCPPlugin], Awaitable[T]], *, is_locked: bool
+) -> ServerResult[T]:
     name = item.tool.name
     if isinstance(item.tool, MCPTool) and not item.tool.enabled:
         return ServerResult(name=name, loaded=item, is_enabled=False)
     began = time.monotonic()
     try:
-        async with open_plugin(item) as plugin:
+        async with open_plugin(item, is_locked=is_locked) as plugin:
             answer = await query(plugin)
             seconds = time.monotonic() - began
         return ServerResult(name=name, loaded=item, answer=answer, seconds=seconds)

@@ -1,0 +1,272 @@
+"""`holodeck mcp lock`: writes `holodeck.lock`, compares servers with it, and accepts what has changed.
+
+The first lock accepts all tools of the servers of a file. Later only `--accept` and `--ignore` change it, after the
+differences are shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holodeck.cli.commands.mcp.connect import ServerResult, query_all, reason_text, run_with_logging, with_timeout
+from holodeck.cli.commands.mcp.target import Target, start_timeout_option, target_options
+from holodeck.lib.errors import ConfigError, Problem
+from holodeck.lib.escape import escape_unprintable
+from holodeck.lib.record import record
+from holodeck.tools.mcp.lock.drift import FIELDS, LockedTool, ServerLock, ToolDrift, lock_tool
+from holodeck.tools.mcp.lock.lock_file import LOCK_FILE, LockFile, read_lock, write_lock
+
+if TYPE_CHECKING:
+    from holodeck.tools.mcp.plugin import MCPPlugin
+
+DRIFT_EXIT_CODE = 3
+_EVERYTHING = "*"
+_EPILOG = """\b
+Examples:
+  holodeck mcp lock                          write holodeck.lock; later: show what differs from it
+  holodeck mcp lock --check                  for CI: exit code 3 when a tool differs
+  holodeck mcp lock --accept files           accept all changes of the server 'files'
+  holodeck mcp lock --accept files.read      accept one tool
+  holodeck mcp lock --ignore clock.now:description
+
+\b
+Exit codes: 0 all tools are as locked, 1 a server failed, 2 wrong configuration or usage, 3 a tool differs."""
+
+Servers = Mapping[str, ServerLock]
+Rule = tuple[str, str, str]
+"""Server, tool and field that may change."""
+
+
+@record
+class _Comparison:
+    """The servers of one file beside their lock."""
+
+    file: Path
+    locked: Servers | None
+    """None: there is no lock yet."""
+    current: Servers
+    """The servers that answered, as they are now."""
+    errors: Mapping[str, str]
+    """By name, why a server did not answer."""
+    names: frozenset[str]
+    """All servers that the file defines."""
+
+    def find_drift(self, locked: Servers | None) -> dict[str, tuple[ToolDrift, ...]]:
+        """The drift of each server that answered, and of servers that are not in the file any more."""
+        known = locked or {}
+        drift = {name: known.get(name, ServerLock()).compare(server) for name, server in self.current.items()}
+        drift |= {name: server.compare(ServerLock()) for name, server in known.items() if name not in self.names}
+        return {name: found for name, found in drift.items() if found}
+
+
+@click.command("lock", epilog=_EPILOG)
+@click.option("--check", is_flag=True, help="Change nothing; exit code 3 when a tool differs or there is no lock.")
+@click.option(
+    "--accept",
+    is_flag=False,
+    flag_value=_EVERYTHING,
+    metavar="[SERVER[.TOOL]]",
+    help="Show what differs, and accept it: everything, one server, or one tool.",
+)
+@click.option(
+    "--ignore",
+    "ignored",
+    multiple=True,
+    metavar="SERVER.TOOL:FIELD",
+    help=f"Let a field of a tool change from now on: {', '.join(FIELDS)} (repeatable).",
+)
+@start_timeout_option
+@target_options
+def command(target: Target, check: bool, accept: str | None, ignored: tuple[str, ...], timeout: float | None) -> int:
+    """Lock the tools of all servers: write holodeck.lock beside the file, or compare with the one that is there.
+
+    While there is a lock, a tool that is new or has changed is withheld from models, and all others work.
+    """
+    if target.file is None:
+        raise _usage_error("a lock belongs to a file", "Name it with -f instead of --url or --command.")
+    if check and (accept is not None or ignored):
+        raise _usage_error("--check changes nothing", "Leave out --accept and --ignore, or --check.")
+    rules = [_parse_rule(text) for text in ignored]
+    loaded = target.load_servers()
+    if loaded.refused:
+        raise ConfigError.of([problem for problems in loaded.refused.values() for problem in problems])
+    # Servers of the user's own settings belong to no project.
+    servers = [with_timeout(item, timeout) for item in loaded.tools if not item.file.startswith("~")]
+    work = query_all(servers, _read_server, on_result=lambda _: None, verb="asking", is_locked=False)
+    results = run_with_logging(work, verbose=target.verbose)
+    compared = [
+        _compare(file, [result for result in results if result.loaded.file == file])
+        for file in dict.fromkeys(item.file for item in servers)
+    ]
+    _check_selection(accept, rules, compared)
+    updated = [None if check else _update_lock(each, accept, rules) for each in compared]
+    if target.as_json:
+        data = [_comparison_data(each, after) for each, after in zip(compared, updated, strict=True)]
+        click.echo(json.dumps({"files": data}, indent=2))
+    else:
+        for each, after in zip(compared, updated, strict=True):
+            _print_comparison(each, after)
+    return _exit_code_of(compared, updated)
+
+
+async def _read_server(plugin: MCPPlugin) -> ServerLock:
+    tools = await plugin.list_tools()
+    info = plugin.server_info
+    version = " ".join(info[key] for key in ("name", "version") if isinstance(info.get(key), str))
+    return ServerLock(tools={tool.name: lock_tool(tool) for tool in tools}, version=version)
+
+
+def _compare(file: str, results: Sequence[ServerResult[ServerLock]]) -> _Comparison:
+    path = Path(file).absolute()
+    lock = read_lock(path.parent)
+    return _Comparison(
+        file=path,
+        locked=None if lock is None else lock.files.get(path.name),
+        current={result.name: result.answer for result in results if result.answer is not None},
+        errors={result.name: reason_text(result.error) for result in results if result.error is not None},
+        names=frozenset(result.name for result in results),
+    )
+
+
+def _update_lock(each: _Comparison, accept: str | None, rules: Sequence[Rule]) -> Servers | None:
+    """Write what is accepted, and return the servers as they are locked now. None: nothing was changed."""
+    if each.locked is None:
+        accept = _EVERYTHING
+    after = dict(each.locked or {})
+    for name, current in each.current.items():
+        if accept in (_EVERYTHING, name):
+            after[name] = _accept_server(after.get(name, ServerLock()), current)
+        elif accept is not None and accept.startswith(f"{name}."):
+            after[name] = _accept_tool(after.get(name, ServerLock()), current, accept.removeprefix(f"{name}."))
+    if accept == _EVERYTHING:
+        after = {name: server for name, server in after.items() if name in each.names}
+    for server, tool, field in rules:
+        if server in after and tool in after[server].tools:
+            after[server] = _ignore_field(after[server], tool, field)
+    if after == each.locked:
+        return None
+    folder = each.file.parent
+    lock = read_lock(folder) or LockFile()
+    write_lock(folder, lock.replace_servers(each.file.name, after))
+    return after
+
+
+def _accept_server(locked: ServerLock, current: ServerLock) -> ServerLock:
+    tools = {name: _keep_rules(locked.tools.get(name), tool) for name, tool in current.tools.items()}
+    return replace(current, tools=tools)
+
+
+def _accept_tool(locked: ServerLock, current: ServerLock, name: str) -> ServerLock:
+    tools = {other: tool for other, tool in locked.tools.items() if other != name}
+    if name in current.tools:
+        tools[name] = _keep_rules(locked.tools.get(name), current.tools[name])
+    return replace(current, tools=tools)
+
+
+def _keep_rules(locked: LockedTool | None, current: LockedTool) -> LockedTool:
+    return current if locked is None else _without_fields(current, locked.ignored)
+
+
+def _ignore_field(server: ServerLock, tool: str, field: str) -> ServerLock:
+    locked = server.tools[tool]
+    return replace(server, tools={**server.tools, tool: _without_fields(locked, locked.ignored | {field})})
+
+
+def _without_fields(tool: LockedTool, ignored: frozenset[str]) -> LockedTool:
+    values = {key: value for key, value in tool.values.items() if key not in ignored}
+    return replace(tool, values=values, ignored=ignored)
+
+
+def _exit_code_of(compared: Sequence[_Comparison], updated: Sequence[Servers | None]) -> int:
+    if any(each.errors for each in compared):
+        return 1
+    pairs = zip(compared, updated, strict=True)
+    states = [(each, each.locked if after is None else after) for each, after in pairs]
+    return DRIFT_EXIT_CODE if any(locked is None or each.find_drift(locked) for each, locked in states) else 0
+
+
+def _print_comparison(each: _Comparison, after: Servers | None) -> None:
+    drift = {} if each.locked is None else each.find_drift(each.locked)
+    for server, tools in drift.items():
+        for tool in tools:
+            _print_drift(server, tool)
+    for server, error in each.errors.items():
+        click.echo(f"{escape_unprintable(server)}: {escape_unprintable(error)}", err=True)
+    if after is not None:
+        total = sum(len(server.tools) for server in after.values())
+        click.echo(f"Wrote {LOCK_FILE}: {_count(len(after), 'server')}, {_count(total, 'tool')} of {each.file.name}.")
+        remaining = sum(map(len, each.find_drift(after).values()))
+        if remaining:
+            click.echo(f"Still withheld: {_count(remaining, 'tool')}.")
+    elif each.locked is None:
+        click.echo(f"There is no {LOCK_FILE} for {each.file.name}. 'holodeck mcp lock' writes it.")
+    elif drift:
+        click.echo("Models do not get these tools. 'holodeck mcp lock --accept' accepts them as they are now.")
+    elif not each.errors:
+        click.echo(f"All tools of {each.file.name} are as {LOCK_FILE} has them.")
+
+
+def _print_drift(server: str, drift: ToolDrift) -> None:
+    label = {"new": "is new", "missing": "is gone", "changed": "has changed"}[drift.kind]
+    click.secho(escape_unprintable(f"{server}.{drift.tool} {label}"), bold=True)
+    for change in drift.changes:
+        click.echo(f"  {change.field}")
+        for mark, text, colour in (("-", change.locked, "red"), ("+", change.current, "green")):
+            for line in escape_unprintable(text).splitlines():
+                click.secho(f"    {mark} {line}", fg=colour)
+
+
+def _comparison_data(each: _Comparison, after: Servers | None) -> dict[str, Any]:
+    drift = {} if each.locked is None else each.find_drift(each.locked)
+    servers = [
+        {"name": name, "drift": [asdict(tool) for tool in drift.get(name, ())]}
+        | ({"error": {"message": each.errors[name]}} if name in each.errors else {})
+        for name in sorted({*each.names, *drift})
+    ]
+    return {
+        "file": str(each.file),
+        "is_locked": each.locked is not None or after is not None,
+        "is_written": after is not None,
+        "servers": servers,
+    }
+
+
+def _parse_rule(text: str) -> Rule:
+    target, _, field = text.rpartition(":")
+    server, _, tool = target.partition(".")
+    if not server or not tool or field not in FIELDS:
+        fix = f"Write SERVER.TOOL:FIELD with one of {', '.join(FIELDS)}."
+        raise _usage_error(f"--ignore '{text}' names no field of a tool", fix)
+    return server, tool, field
+
+
+def _check_selection(accept: str | None, rules: Sequence[Rule], compared: Sequence[_Comparison]) -> None:
+    """Raise `ConfigError` for a server or a tool that no file has."""
+    known = {name for each in compared for name in {*each.names, *(each.locked or ())}}
+    tools = {
+        f"{server}.{tool}"
+        for each in compared
+        for servers in (each.current, each.locked or {})
+        for server, lock in servers.items()
+        for tool in lock.tools
+    }
+    wanted = [f"{server}.{tool}" for server, tool, _ in rules]
+    if accept not in (None, _EVERYTHING) and accept not in known:
+        wanted.append(str(accept))
+    for name in wanted:
+        if name not in tools:
+            raise _usage_error(f"there is no '{name}'", f"Servers: {', '.join(sorted(known)) or 'none'}.")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _usage_error(message: str, fix: str) -> ConfigError:
+    return ConfigError.of([Problem(message=message, fix=fix)])
