@@ -59,7 +59,9 @@ def build_responses_body(request: ModelRequest, *, model: str, wants_encrypted: 
     """Build the body for `/responses`. Raises `ModelError` for options that the API does not have."""
     if request.stop or request.seed is not None:
         option = "stop" if request.stop else "seed"
-        raise ModelError(f"The Responses API has no '{option}'. Leave it out.", status=400)
+        raise ModelError(
+            f"The Responses API has no '{option}'. Leave it out.", status=400, code="unsupported_parameter"
+        )
     body: dict[str, Any] = {
         "model": model,
         "input": [entry for item in request.items for entry in _encode_item(item)],
