@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,14 @@ import orjson
 from gateway.documented_gateway import check_traffic, fail_with
 from gateway.wire.open_responses_contract import contract_problems, event_contract_problems
 from openai import AsyncOpenAI
+from providers.model_exchange import model_at
 
 from holodeck.gateway.auth.callers import hash_key
 from holodeck.gateway.backends import build_backends
 from holodeck.gateway.service import Service
 from holodeck.runtime import read_gateway
 from holodeck.testing import FaultyMCPServer, ScriptedModel
-from holodeck.testing.model.scripted_server import ScriptedServer
+from holodeck.testing.model.scripted_server import DialectName, ScriptedServer
 
 MODEL = "demo"
 ANY_KEY = "hd-anybody"
@@ -112,15 +113,22 @@ async def run_gateway(
     keys: Sequence[str] = (),
     admins: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
+    dialect: DialectName = "chat",
     **config: Any,
 ) -> AsyncIterator[RunningGateway]:
-    """Serve a scripted model as `demo`, with these MCP servers by name. `config` is more of the gateway file."""
+    """Serve a scripted model as `demo`, with these MCP servers by name. `config` is more of the gateway file.
+
+    `dialect`: the API of the model. That of Responses is OpenAI's own, so no file can name another address for it.
+    """
     # The model ends last: a connection that the gateway is opening while the server ends would never be closed.
-    async with (model or ScriptedModel()).serve() as scripted, AsyncExitStack() as clients:
+    async with (model or ScriptedModel()).serve(dialect) as scripted, AsyncExitStack() as clients:
         file = folder / "gateway.yaml"
         file.write_bytes(orjson.dumps(gateway_config(scripted.url, mcp or {}, keys, admins) | config))
         loaded = read_gateway(file, environ=environ or {}, home=folder)
-        service = Service(loaded, build_backends(loaded, environ=environ or {}))
+        backends = build_backends(loaded, environ=environ or {})
+        if dialect != "chat":
+            backends[MODEL] = replace(backends[MODEL], provider=model_at(scripted.url, dialect))
+        service = Service(loaded, backends)
         problems = check_traffic(service.app)
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         running = asyncio.create_task(service.run(ready.set_result))

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, cast
 
+from holodeck.gateway.wire.chat.field_table import CHAT_FIELDS
 from holodeck.gateway.wire.request.body import SERVICE_TIERS, ResponseRequest
 from holodeck.gateway.wire.request.content_parts import AUDIO_TYPES, read_image_url
+from holodeck.gateway.wire.request.field_rows import refusal_reasons
 from holodeck.gateway.wire.request.json_fields import (
     NO_PROMPT_CACHE,
     NOT_SUPPORTED,
@@ -54,6 +56,7 @@ from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, Im
 MAX_STOP_WORDS = 16
 # The largest signed integer of 64 bits.
 MAX_SEED = 2**63 - 1
+_UNSUPPORTED_FIELDS = refusal_reasons(CHAT_FIELDS)
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _USER_PART_TYPES = ("text", "image_url", "input_audio", "file")
 REASONING_FIELD = "reasoning_content"
@@ -137,13 +140,8 @@ def _refuse_unsupported_fields(fields: JSONFields) -> None:
             refuse_unsupported(key, NOT_SUPPORTED)
     if fields.pop("modalities") not in (None, ["text"]):
         refuse_unsupported("modalities", "This gateway answers in text.")
-    fields.refuse_present("Use 'tools'.", "functions")
-    fields.refuse_present("Use 'tool_choice'.", "function_call")
-    fields.refuse_present(
-        NOT_SUPPORTED,
-        *("audio", "moderation", "prediction", "prompt_cache_options", "prompt_cache_retention"),
-        "web_search_options",
-    )
+    for key, reason in _UNSUPPORTED_FIELDS.items():
+        fields.refuse_present(reason, key)
 
 
 def _read_generation_options(fields: JSONFields) -> GenerationOptions:

@@ -9,14 +9,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import field, replace
 
+from holodeck.gateway.wire.request.field_rows import refusal_reasons
+from holodeck.gateway.wire.request.field_table import RESPONSE_FIELDS
 from holodeck.gateway.wire.request.input import read_input
-from holodeck.gateway.wire.request.json_fields import (
-    NO_PROMPT_CACHE,
-    NOT_SUPPORTED,
-    JSONFields,
-    refuse,
-    refuse_unsupported,
-)
+from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_unsupported
 from holodeck.gateway.wire.request.options import (
     GenerationOptions,
     read_generation_options,
@@ -32,10 +28,7 @@ from holodeck.models.items import Item
 from holodeck.models.model_io import ModelRequest, ToolChoice
 
 SERVICE_TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "ultrafast", "batch")
-_UNSUPPORTED_FIELDS = {
-    **dict.fromkeys(("prompt", "moderation", "image", "access_programs", "context_management"), NOT_SUPPORTED),
-    **dict.fromkeys(("prompt_cache_options", "prompt_cache_retention"), NO_PROMPT_CACHE),
-}
+_UNSUPPORTED_FIELDS = refusal_reasons(RESPONSE_FIELDS)
 _SOCKET_FIELDS = ("type", "generate", "stream", "stream_options", "background", "stream_id")
 # The same pattern as in OpenAI's packages.
 STREAM_ID = re.compile(r"[A-Za-z0-9_.-]{1,256}")

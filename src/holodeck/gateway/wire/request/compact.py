@@ -8,8 +8,10 @@ from typing import Any
 from holodeck.gateway.sealing import Seal
 from holodeck.gateway.wire.compaction_item import build_compaction_item
 from holodeck.gateway.wire.request.body import SERVICE_TIERS
+from holodeck.gateway.wire.request.field_rows import refusal_reasons
+from holodeck.gateway.wire.request.field_table import COMPACT_FIELDS
 from holodeck.gateway.wire.request.input import read_input
-from holodeck.gateway.wire.request.json_fields import NO_PROMPT_CACHE, NOT_SUPPORTED, JSONFields
+from holodeck.gateway.wire.request.json_fields import JSONFields
 from holodeck.gateway.wire.request.parsed_input import FindItem, Input, ToolNameOf, find_nothing, plain_tool_name
 from holodeck.gateway.wire.request.sealed_input import SealedInput
 from holodeck.gateway.wire.response.resource import usage_to_json
@@ -17,6 +19,8 @@ from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MAX_IDENTIFIER_CHARS, MAX_INPUT_TEXT_CHARS
 from holodeck.lib.record import record
 from holodeck.models.items import Item, Usage
+
+_UNSUPPORTED_FIELDS = refusal_reasons(COMPACT_FIELDS)
 
 
 @record
@@ -44,8 +48,8 @@ def read_compact_request(
         fields.refuse_missing("input")
     # Accepted without effect: there is no prompt cache that it could name.
     fields.get_text("prompt_cache_key", max_length=MAX_IDENTIFIER_CHARS)
-    fields.refuse_present(NO_PROMPT_CACHE, "prompt_cache_retention", "prompt_cache_options")
-    fields.refuse_present(NOT_SUPPORTED, "image")
+    for key, reason in _UNSUPPORTED_FIELDS.items():
+        fields.refuse_present(reason, key)
     # Accepted without effect: no model is asked.
     fields.get_choice("service_tier", SERVICE_TIERS)
     instructions = fields.get_text("instructions", max_length=MAX_INPUT_TEXT_CHARS)

@@ -7,6 +7,7 @@ import mimetypes
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, cast
 
+from holodeck.gateway.wire.request.field_table import NO_FILES
 from holodeck.gateway.wire.request.json_fields import (
     NO_PROMPT_CACHE,
     JSONFields,
@@ -22,7 +23,6 @@ from holodeck.models.items import FileData, ImageLink, Part
 WirePart = dict[str, Any]
 AUDIO_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 """MIME types by the audio formats of the API."""
-_NO_FILES = "This gateway stores no files: send the content itself, or its URL."
 _DETAILS = ("auto", "low", "high")
 IMAGE_DETAILS = (*_DETAILS, "original")
 
@@ -111,7 +111,7 @@ def _read_refusal(fields: JSONFields) -> Part:
 
 
 def _read_image(fields: JSONFields) -> Part:
-    fields.refuse_present(_NO_FILES, "file_id")
+    fields.refuse_present(NO_FILES, "file_id")
     fields.refuse_present(NO_PROMPT_CACHE, "prompt_cache_breakpoint")
     url = read_image_url(fields, "image_url")
     detail = fields.get_choice("detail", IMAGE_DETAILS) or "auto"
@@ -119,7 +119,7 @@ def _read_image(fields: JSONFields) -> Part:
 
 
 def _read_file(fields: JSONFields) -> Part:
-    fields.refuse_present(_NO_FILES, "file_id")
+    fields.refuse_present(NO_FILES, "file_id")
     fields.refuse_present(NO_PROMPT_CACHE, "prompt_cache_breakpoint")
     if fields.get_choice("detail", _DETAILS) not in (None, "auto"):
         refuse_unsupported(fields.path_of("detail"), "A file is handed on as it is.")
