@@ -59,6 +59,7 @@ _RULES = """\
 _SEE_ALSO = """\
 ## See also
 
+- [Request fields](request-fields.md): what becomes of each field
 - [Objects of the HTTP API](http-objects.md)
 - [Events](events.md)
 - [Errors](errors.md)"""

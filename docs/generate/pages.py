@@ -13,6 +13,7 @@ from generate import (
     file_page,
     http_api_page,
     python_page,
+    request_fields_page,
 )
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -27,5 +28,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/http-api.md": http_api_page.build_page,
     "reference/http-objects.md": http_api_page.build_objects_page,
     "reference/python.md": python_page.build_page,
+    "reference/request-fields.md": request_fields_page.build_page,
 }
 """Maps a page, as a path in `docs/`, to the function that returns its text."""
