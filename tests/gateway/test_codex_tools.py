@@ -197,5 +197,5 @@ async def test_an_unknown_tool_is_refused_with_a_fix(tmp_path: Path, kind: str, 
         status, refused = await gateway.send("POST", "/v1/responses", body([GO], tools=[*TOOLS, {"type": kind}]))
         assert (status, refused["error"]["param"]) == (400, "tools[3].type")
         message = refused["error"]["message"]
-        assert f"'{kind}'. Supported values are: 'function', 'custom', 'namespace' and 'mcp'." in message
+        assert f"'{kind}'. Supported values are: 'function', 'custom', 'namespace', 'mcp', 'shell'" in message
         assert advice in message

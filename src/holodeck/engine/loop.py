@@ -182,7 +182,7 @@ class _Run:
 
     def _is_own_call(self, call: FunctionCall) -> bool:
         """True unless the client runs the call. One that is not allowed is refused here, not by the client."""
-        return not self._toolbox.is_client_function(call.name) or not self._call_runner.is_allowed(call.name)
+        return not self._toolbox.is_client_call(call) or not self._call_runner.is_allowed(call.name)
 
     async def _pause(self, own: list[FunctionCall], needs_approval: frozenset[str]) -> RunResult:
         """End the run before its calls: the client must run some calls of the turn, or a person approve some."""

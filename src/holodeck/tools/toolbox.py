@@ -39,14 +39,17 @@ class Toolbox:
         client_functions: Sequence[ToolSpec] = (),
         reader: ResultReader | None = None,
         needs_approval: Callable[[FunctionCall], bool] | None = None,
+        is_valid_call: Callable[[FunctionCall], bool] | None = None,
     ) -> None:
         """`checker` is shared with other runs and closed by its owner.
 
         `needs_approval` selects the calls that wait for a person's approval: a turn with such a call ends the run
-        before any call of that turn is executed.
+        before any call of that turn is executed. `is_valid_call` is False for a call of a client function that the
+        client could not read: its arguments are checked here, and the model gets an error.
         """
         self._checker = checker
         self._needs_approval = needs_approval
+        self._is_valid_call = is_valid_call
         self._reader = reader
         self._executors: tuple[ToolExecutor, ...] = (*executors, reader) if reader is not None else tuple(executors)
         self._client_functions: Mapping[str, ToolSpec] = {spec.name: spec for spec in client_functions}
@@ -113,6 +116,10 @@ class Toolbox:
         """True for a function that the client executes itself."""
         return name in self._client_functions
 
+    def is_client_call(self, call: FunctionCall) -> bool:
+        """True for a call that the client executes itself."""
+        return call.name in self._client_functions and (self._is_valid_call is None or self._is_valid_call(call))
+
     def needs_approval(self, call: FunctionCall) -> bool:
         """True for a call that needs a person's approval before it is executed."""
         return self._needs_approval is not None and self._needs_approval(call)
@@ -167,7 +174,9 @@ class Toolbox:
         return self._reader.shorten_result(result)
 
     def _find_executor(self, name: str) -> ToolExecutor | None:
-        """Return None also for a name whose target is not the one that was first offered."""
+        """Return None for a function of the client, and for a name whose target is not the one first offered."""
+        if name in self._client_functions:
+            return None
         executor = self._routes.get(name) or next((each for each in self._executors if each.can_execute(name)), None)
         if executor is None or self._targets.get(name, target := _target_of(executor, name)) != target:
             return None

@@ -140,7 +140,7 @@ def test_a_response_that_ended_early_can_be_continued() -> None:
     theirs = FunctionCall(call_id="b", name="ask_client", arguments="{}", id="fc_b")
     waiting = FunctionCall(call_id="c", name="sub", arguments="{}", id="fc_c")
     context = with_missing_outputs(
-        (ours, theirs, waiting), pending=[waiting], is_client_function=lambda name: name == "ask_client"
+        (ours, theirs, waiting), pending=[waiting], is_client_call=lambda call: call.name == "ask_client"
     )
     assert [item.type for item in context] == [
         "function_call",

@@ -21,7 +21,7 @@ def with_missing_outputs(
     *,
     resumed_calls: Sequence[FunctionCall] = (),
     pending: Collection[FunctionCall],
-    is_client_function: Callable[[str], bool],
+    is_client_call: Callable[[FunctionCall], bool],
     is_cut: bool = False,
 ) -> tuple[Item, ...]:
     """The items of a run, with an error output for each of the gateway's own calls that has none.
@@ -36,7 +36,7 @@ def with_missing_outputs(
     answered |= {call.call_id for call in pending}
     for item in items:
         settled.append(item)
-        if not isinstance(item, FunctionCall) or item.call_id in answered or is_client_function(item.name):
+        if not isinstance(item, FunctionCall) or item.call_id in answered or is_client_call(item):
             continue
         settled.append(error_output(item, text))
     return tuple(settled)

@@ -5,6 +5,13 @@ Limits and choices are those of the readers in `wire/request`, so that both alwa
 
 from __future__ import annotations
 
+from holodeck.gateway.openapi.action_schemas import (
+    ACTION_INPUT_TYPES,
+    ACTION_TOOL_TYPES,
+    action_input_schemas,
+    action_reference_schema,
+    action_tool_schemas,
+)
 from holodeck.gateway.openapi.schema import (
     Schema,
     any_of,
@@ -20,8 +27,9 @@ from holodeck.gateway.openapi.schema import (
     variants,
 )
 from holodeck.gateway.wire.request.content_parts import AUDIO_TYPES, IMAGE_DETAILS
-from holodeck.gateway.wire.request.input_items import ITEM_STATUSES, MCP_STATUSES, MESSAGE_ROLES
+from holodeck.gateway.wire.request.input_items import MCP_STATUSES, MESSAGE_ROLES
 from holodeck.gateway.wire.request.mcp_declarations import MAX_REQUEST_HEADERS
+from holodeck.gateway.wire.request.parsed_input import ITEM_STATUSES
 from holodeck.gateway.wire.request.tools import CHOICE_MODES, FUNCTION_NAME
 from holodeck.lib.limits import (
     MAX_CALL_ID_CHARS,
@@ -50,6 +58,7 @@ _ITEM_TYPES = {
     "function_call_output": "FunctionCallOutput",
     "custom_tool_call": "InputCustomToolCall",
     "custom_tool_call_output": "CustomToolCallOutput",
+    **ACTION_INPUT_TYPES,
     "tool_search_call": "InputToolSearchCall",
     "tool_search_output": "ToolSearchOutput",
     "reasoning": "InputReasoning",
@@ -61,7 +70,7 @@ _ITEM_TYPES = {
     "item_reference": "ItemReference",
 }
 _FOUND_TYPES = {"function": "FunctionTool", "custom": "CustomTool", "namespace": "NamespaceTool"}
-_TOOL_TYPES = {**_FOUND_TYPES, "tool_search": "ToolSearchTool", "mcp": "MCPTool"}
+_TOOL_TYPES = {**_FOUND_TYPES, **ACTION_TOOL_TYPES, "tool_search": "ToolSearchTool", "mcp": "MCPTool"}
 
 
 def part_schemas() -> dict[str, Schema]:
@@ -218,6 +227,7 @@ def _client_call_schemas() -> dict[str, Schema]:
             "The output of one of your tools that take text.",
             required=("type", "call_id", "output"),
         ),
+        **action_input_schemas(direct),
         "InputToolSearchCall": _item(
             "tool_search_call",
             {**search, "arguments": {}},
@@ -324,6 +334,7 @@ def tool_schemas() -> dict[str, Schema]:
             required=("type", "execution"),
         ),
         "FunctionDefinition": body_of(function, required=("name",)),
+        **action_tool_schemas(direct),
         **_declaration_schemas(direct),
         **_tool_choice_schemas(),
     }
@@ -383,7 +394,7 @@ def _tool_choice_schemas() -> dict[str, Schema]:
         required=("type", "server_label"),
     )
     return {
-        "ToolReference": any_of(named, server),
+        "ToolReference": any_of(named, server, action_reference_schema()),
         "ToolChoice": any_of(
             choice(CHOICE_MODES),
             ref("ToolReference"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holodeck.gateway.http.error_codes import ERROR_CODES
+from holodeck.gateway.openapi.action_schemas import ACTION_OUTPUT_TYPES, action_output_schemas
 from holodeck.gateway.openapi.body_schemas import METADATA
 from holodeck.gateway.openapi.schema import (
     Schema,
@@ -22,8 +23,8 @@ from holodeck.gateway.openapi.schema import (
 )
 from holodeck.gateway.wire.chat.request import REASONING_FIELD
 from holodeck.gateway.wire.request.body import SERVICE_TIERS
-from holodeck.gateway.wire.request.input_items import ITEM_STATUSES
 from holodeck.gateway.wire.request.options import EFFORTS, MAX_PENALTY, MAX_TEMPERATURE, SUMMARIES, VERBOSITIES
+from holodeck.gateway.wire.request.parsed_input import ITEM_STATUSES
 from holodeck.gateway.wire.response.resource import ERROR_TYPES
 from holodeck.tools.mcp.connection.connection import ConnectionState
 from holodeck.tools.mcp.protocol.versions import ProtocolEra
@@ -38,6 +39,7 @@ _OUTPUT_ITEM_TYPES = {
     "function_call": "FunctionCall",
     "function_call_output": "FunctionCallResult",
     "custom_tool_call": "CustomToolCall",
+    **ACTION_OUTPUT_TYPES,
     "tool_search_call": "ToolSearchCall",
     "mcp_list_tools": "MCPListTools",
     "mcp_call": "MCPCall",
@@ -206,6 +208,7 @@ def _client_call_schemas() -> dict[str, Schema]:
             "A call of one of your tools that take text.",
             optional=("namespace",),
         ),
+        **action_output_schemas(),
         "ToolSearchCall": _item(
             "tool_search_call",
             {"call_id": string(), "execution": constant("client"), "arguments": {}},

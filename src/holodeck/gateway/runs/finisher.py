@@ -216,7 +216,7 @@ def _new_items_of(live: LiveResponse, request: ResponseRequest, continuation: Co
         result.items if result is not None else (),
         resumed_calls=continuation.decisions.run if continuation is not None else (),
         pending=result.pending if result is not None else (),
-        is_client_function=request.is_client_function,
+        is_client_call=request.is_client_call,
         is_cut=result is None or result.status in ("cancelled", "failed"),
     )
     return (*request.input.items, *output)

@@ -122,6 +122,7 @@ class RunBuilder:
             client_functions=request.tools.functions,
             reader=ResultReader(budget=self._budget),
             needs_approval=servers.needs_approval_first,
+            is_valid_call=request.tools.is_valid_action if request.tools.aliases else None,
         )
         await _check_tool_choice(choice, toolbox)
         run_request = RunRequest(

@@ -1,4 +1,4 @@
-"""Ids of one call in its different forms: `fc_x` in the engine, `mcp_x`, `mcpr_x`, `ctc_x` and `tsc_x` on the wire.
+"""Ids of one call in its different forms: `fc_x` in the engine, `mcp_x`, `mcpr_x`, `ctc_x` and others on the wire.
 
 The stem `x` is the same in all of them, so that each id can be derived from any other.
 """
@@ -40,6 +40,11 @@ def custom_id_of(item_id: str) -> str:
 def search_id_of(item_id: str) -> str:
     """The id of a `tool_search_call` item, from the engine's id."""
     return f"tsc_{_id_stem(item_id)}"
+
+
+def action_id_of(item_id: str, prefix: str) -> str:
+    """The id of the item of an action tool, from the engine's id."""
+    return f"{prefix}_{_id_stem(item_id)}"
 
 
 def item_id_of(wire_id: str) -> str:

@@ -24,7 +24,7 @@ from holodeck.gateway.wire.request.sealed_input import SealedInput
 from holodeck.gateway.wire.request.tools import RequestToolChoice, RequestTools, read_tool_choice, read_tools
 from holodeck.lib.limits import MAX_IDENTIFIER_CHARS, MAX_INPUT_TEXT_CHARS
 from holodeck.lib.record import record
-from holodeck.models.items import Item
+from holodeck.models.items import FunctionCall, Item
 from holodeck.models.model_io import ModelRequest, ToolChoice
 
 SERVICE_TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "ultrafast", "batch")
@@ -75,6 +75,10 @@ class ResponseRequest:
         """True for a function that the client runs, unless the tool choice excludes it."""
         allowed = () if self.tool_choice.mode == "none" else self.tool_choice.allowed
         return any(spec.name == name for spec in self.tools.functions) and (allowed is None or name in allowed)
+
+    def is_client_call(self, call: FunctionCall) -> bool:
+        """True for a call that the client runs: of one of its functions, and with an action if its tool has one."""
+        return self.is_client_function(call.name) and self.tools.is_valid_action(call)
 
     def build_model_request(
         self, context: tuple[Item, ...], choice: ToolChoice, *, instructions: str | None = None

@@ -15,9 +15,10 @@ import orjson
 from holodeck.gateway.sealing import REASONING_PURPOSE, BrokenSealError, is_sealed
 from holodeck.gateway.wire.compaction_item import COMPACTION_PURPOSE
 from holodeck.gateway.wire.item_ids import call_id_of, item_id_of, mcp_id_of
+from holodeck.gateway.wire.request.action_items import ACTION_ITEM_READERS
 from holodeck.gateway.wire.request.content_parts import read_parts
-from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type, refuse_unsupported
-from holodeck.gateway.wire.request.parsed_input import ApprovalAnswer, Input
+from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type
+from holodeck.gateway.wire.request.parsed_input import ITEM_STATUSES, ApprovalAnswer, Input, refuse_indirect_call
 from holodeck.gateway.wire.request.tools import TOOL_SEARCH, model_tool_name, read_found_tools, text_to_arguments
 from holodeck.gateway.wire.sealed_calls import read_sealed_call
 from holodeck.lib.call_errors import RESPONSE_ENDED_DURING
@@ -29,14 +30,12 @@ from holodeck.models.items import FunctionCall, FunctionCallOutput, Message, Rea
 # Key of `Reasoning.opaque` for reasoning that the provider of the Responses dialect can read again.
 _RESPONSES_PROVIDER_KEY = "responses"
 MESSAGE_ROLES = ("user", "assistant", "system", "developer")
-ITEM_STATUSES = ("in_progress", "completed", "incomplete")
 MCP_STATUSES = (*ITEM_STATUSES, "calling", "failed")
 # What a model gets for an `mcp_call` that has neither output nor error, by its status. Others were interrupted.
 _TEXTS_WITHOUT_OUTPUT = {
     "completed": "This call has been run. What came of it is not known here.",
     "failed": "This call came to no result.",
 }
-_NO_PROGRAMS = "This gateway runs no programs that call tools."
 
 
 def _read_message(fields: JSONFields, into: Input) -> None:
@@ -53,7 +52,7 @@ def _read_message(fields: JSONFields, into: Input) -> None:
 
 
 def _read_function_call(fields: JSONFields, into: Input) -> None:
-    _refuse_indirect_call(fields)
+    refuse_indirect_call(fields)
     # SDKs store the parsed arguments beside the text, and send them back.
     fields.pop("parsed_arguments")
     sent_id = fields.get_text("id")
@@ -87,7 +86,7 @@ def _read_tool_name(fields: JSONFields) -> tuple[str, str | None]:
 
 def _read_custom_tool_call(fields: JSONFields, into: Input) -> None:
     """Read a call of a tool that takes text. For the model it is a call of a function with one argument."""
-    _refuse_indirect_call(fields)
+    refuse_indirect_call(fields)
     wire_id = fields.get_text("id") or new_id("ctc")
     name, namespace = _read_tool_name(fields)
     call_id = fields.require_text("call_id", max_length=MAX_CALL_ID_CHARS, may_be_empty=False)
@@ -105,7 +104,7 @@ def _read_custom_tool_call(fields: JSONFields, into: Input) -> None:
 
 
 def _read_function_call_output(fields: JSONFields, into: Input) -> None:
-    _refuse_indirect_call(fields)
+    refuse_indirect_call(fields)
     kind = fields.value["type"]
     fields.get_text("name")
     fields.get_text("namespace")
@@ -142,13 +141,6 @@ def _read_tool_search_output(fields: JSONFields, into: Input) -> None:
     text = orjson.dumps({"tools": tools}).decode()
     into.items.append(FunctionCallOutput(call_id=call_id, content=(TextContent(text=text),), id=item_id))
     into.wire_items.append({**fields.value, "id": item_id})
-
-
-def _refuse_indirect_call(fields: JSONFields) -> None:
-    fields.refuse_present("Calls are answered in order.", "async")
-    caller = fields.get_object("caller")
-    if caller is not None and caller.pop("type") != "direct":
-        refuse_unsupported(fields.path_of("caller"), _NO_PROGRAMS)
 
 
 def _read_reasoning(fields: JSONFields, into: Input) -> None:
@@ -292,6 +284,7 @@ ITEM_READERS: dict[str, Callable[[JSONFields, Input], None]] = {
     "function_call_output": _read_function_call_output,
     "custom_tool_call": _read_custom_tool_call,
     "custom_tool_call_output": _read_function_call_output,
+    **ACTION_ITEM_READERS,
     "tool_search_call": _read_tool_search_call,
     "tool_search_output": _read_tool_search_output,
     "reasoning": _read_reasoning,

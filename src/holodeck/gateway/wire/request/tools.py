@@ -1,8 +1,8 @@
 """`tools` and `tool_choice` of a request.
 
-A tool is a function, a tool that takes text (`custom`), a namespace of both, a tool search of the client, or a declared
-MCP server. Every other type is refused by its name. The model knows functions only, so a tool of another form is a
-function for the model, and a `ClientToolAlias` says how the client knows it.
+A tool is a function, a tool that takes text (`custom`), a namespace of both, a tool search of the client, an action
+tool, or a declared MCP server. Every other type is refused by its name. The model knows functions only, so a tool of
+another form is a function for the model, and a `ClientToolAlias` says how the client knows it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from typing import Any, Literal, NoReturn, cast
 
 import orjson
 
+from holodeck.gateway.wire.request.action_tools import ACTION_TOOLS, CHOICE_NAMES, ActionTool, read_action_tool
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type, refuse_unsupported
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration, read_declaration
 from holodeck.gateway.wire.request.schemas import RequestSchemas
 from holodeck.lib.json.parse import parse_json
 from holodeck.lib.limits import MAX_REQUEST_TOOLS, MAX_TOOL_NAME_CHARS
 from holodeck.lib.record import record
+from holodeck.models.items import FunctionCall
 from holodeck.models.model_io import ToolChoice, ToolSpec
 from holodeck.tools.mcp.names import normalize_tool_name
 
@@ -28,6 +30,7 @@ _NAMESPACE_SEPARATOR = "__"
 TOOL_SEARCH = "tool_search"
 FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 CHOICE_MODES = ("none", "auto", "required")
+_REFERENCE_KINDS = ("function", "custom", "mcp", *CHOICE_NAMES)
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _NO_OPENAI_TOOLS = "This gateway runs none of OpenAI's own tools; an MCP server may do the same."
 _TOOL_TYPE_ADVICE = {
@@ -46,8 +49,10 @@ class ClientToolAlias:
 
     name: str
     namespace: str | None = None
-    form: Literal["function", "custom", "search"] = "function"
-    """`custom` takes text instead of arguments; `search` finds more tools."""
+    form: Literal["function", "custom", "search", "action"] = "function"
+    """`custom` takes text instead of arguments; `search` finds more tools; `action` is one of the action tools."""
+    action: ActionTool | None = None
+    """The tool of the form `action`."""
 
 
 @record
@@ -59,6 +64,11 @@ class RequestTools:
     echo: tuple[Mapping[str, Any], ...] = ()
     aliases: Mapping[str, ClientToolAlias] = field(default_factory=dict)
     """By name, the functions that the client knows under another name or form."""
+
+    def is_valid_action(self, call: FunctionCall) -> bool:
+        """False for a call of an action tool whose arguments are no action. True for every other call."""
+        alias = self.aliases.get(call.name)
+        return alias is None or alias.action is None or alias.action.find_fields(call.arguments) is not None
 
 
 @record
@@ -175,7 +185,7 @@ def read_tool_choice(value: object) -> RequestToolChoice:
     kind = fields.require_text("type")
     if kind == "allowed_tools":
         return _read_allowed_tools(fields, value)
-    found = _read_tool_reference(fields, kind, ("function", "custom", "mcp", "allowed_tools"))
+    found = _read_tool_reference(fields, kind, (*_REFERENCE_KINDS, "allowed_tools"))
     echo = dict(value)
     return (
         RequestToolChoice(function=found, echo=echo)
@@ -247,6 +257,10 @@ def _read_aliased_tools(
         return [_read_custom_tool(fields, None, aliases, schemas, is_found=is_found)]
     if kind == TOOL_SEARCH and fields.value.get("execution") == "client" and not is_found:
         return [_read_search_tool(fields, aliases, schemas)]
+    if isinstance(kind, str) and kind in ACTION_TOOLS and not is_found:
+        spec = read_action_tool(fields, kind)
+        aliases[spec.name] = ClientToolAlias(name=spec.name, form="action", action=ACTION_TOOLS[kind])
+        return [spec]
     if kind != "namespace":
         _refuse_tool_type(fields, kind)
     return _read_namespace_tools(fields, aliases, schemas, is_found=is_found)
@@ -313,7 +327,8 @@ def _refuse_tool_type(fields: JSONFields, kind: object) -> NoReturn:
     if kind is None:
         fields.refuse_missing("type")
     advice = _TOOL_TYPE_ADVICE.get(kind, _TOOL_TYPE_ADVICE[""]) if isinstance(kind, str) else ""
-    refuse_choice(fields.path_of("type"), kind, ("function", "custom", "namespace", "mcp"), advice=advice)
+    kinds = ("function", "custom", "namespace", "mcp", *ACTION_TOOLS)
+    refuse_choice(fields.path_of("type"), kind, kinds, advice=advice)
 
 
 def _check_unique_names(names: list[str], field_name: str) -> None:
@@ -328,7 +343,7 @@ def _read_allowed_tools(fields: JSONFields, value: Mapping[str, Any]) -> Request
         fields.refuse_missing("tools")
     allowed = []
     for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS):
-        allowed.append(_read_tool_reference(entry, entry.require_text("type"), ("function", "custom", "mcp")))
+        allowed.append(_read_tool_reference(entry, entry.require_text("type"), _REFERENCE_KINDS))
     fields.refuse_unread()
     if not allowed:
         refuse("Invalid 'tool_choice.tools': empty array.", "tool_choice.tools", "empty_array")
@@ -342,6 +357,8 @@ def _read_tool_reference(fields: JSONFields, kind: str, kinds: tuple[str, ...]) 
         found: str | tuple[str, str | None] = model_tool_name(name, fields.get_text("namespace"))
     elif kind == "mcp":
         found = (fields.require_text("server_label", may_be_empty=False), fields.get_text("name"))
+    elif kind in CHOICE_NAMES:
+        found = CHOICE_NAMES[kind]
     else:
         refuse_choice(fields.path_of("type"), kind, kinds)
     fields.refuse_unread()

@@ -1,6 +1,7 @@
 """Tool calls in the output of a response.
 
-A call of a client's tool is streamed as the model writes it. A call that the gateway runs appears when it starts: as an
+A call of a client's tool is streamed as the model writes it, and the call of an action tool written once it is
+complete. A call that the gateway runs appears when it starts: as an
 `mcp_call` if the client expects such items, otherwise as a `function_call` with a `function_call_output`. A pending
 call does not appear, except as the request for its approval. The tools of a declared server are an `mcp_list_tools`
 item.
@@ -12,7 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from holodeck.gateway.sealing import Seal
-from holodeck.gateway.wire.item_ids import approval_id, mcp_call_id
+from holodeck.gateway.wire.item_ids import action_id_of, approval_id, mcp_call_id
+from holodeck.gateway.wire.request.action_tools import ActionTool
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.request.content_parts import output_to_wire
 from holodeck.gateway.wire.request.options import ENCRYPTED_REASONING
@@ -199,13 +201,17 @@ class CallItems:
         if self._request.is_client_function(event.name) and event.item_id not in self._closed:
             if event.item_id not in self._open_items:
                 self._close_complete()
+            if self._find_action_tool(event.name) is not None:
+                return
             self._get_open_item(event.item_id, event.call_id, event.name).append(event.arguments)
 
     def finish_call(self, call: FunctionCall, status: str = "completed") -> None:
         """Write a finished client's call, or remember a call that the gateway may run."""
-        if self._request.is_client_function(call.name):
+        if self._request.is_client_call(call):
             self.has_client_calls = True
-            if call.id not in self._closed:
+            if (tool := self._find_action_tool(call.name)) is not None:
+                self._write_action(call, tool, status)
+            elif call.id not in self._closed:
                 self._write_call(call, status)
         else:
             self._not_started[call.call_id] = call
@@ -257,6 +263,10 @@ class CallItems:
             self._output.write(build_approval_request(call, target))
         return bool(unapproved)
 
+    def _find_action_tool(self, name: str) -> ActionTool | None:
+        alias = self._aliases.get(name)
+        return None if alias is None else alias.action
+
     def _find_declared_tool(self, call: FunctionCall) -> DeclaredTool | None:
         target = None if self._servers is None else self._servers.find_declared_tool(call.name)
         if target is None and self._default_label is not None:
@@ -295,6 +305,19 @@ class CallItems:
             opened.append(call.arguments)
         del self._open_items[item_id]
         self._output.put(opened.output_index, opened.close(status))
+
+    def _write_action(self, call: FunctionCall, tool: ActionTool, status: str) -> None:
+        fields = tool.find_fields(call.arguments)
+        # The calls of an answer that was cut are not run, and some of these items have no status for that.
+        if fields is None or status != "completed":
+            return
+        item: WireItem = {"id": action_id_of(call.id or call.call_id, tool.id_prefix), "type": tool.item_type}
+        item |= {"status": "in_progress", "call_id": call.call_id, **fields}
+        events = ItemEvents(self._output.encoder, self._output.reserve(), item["id"])
+        events.start(item)
+        item = {**item, "status": status}
+        events.finish(item)
+        self._output.put(events.output_index, item)
 
     def _write_output(self, call_id: str, item_id: str, output: object, status: str) -> None:
         self._output.write(
