@@ -12,6 +12,7 @@ from holodeck.gateway.openapi.action_schemas import (
     action_reference_schema,
     action_tool_schemas,
 )
+from holodeck.gateway.openapi.hosted_schemas import HOSTED_INPUT_TYPES, hosted_input_schemas
 from holodeck.gateway.openapi.schema import (
     Schema,
     any_of,
@@ -59,6 +60,7 @@ _ITEM_TYPES = {
     "custom_tool_call": "InputCustomToolCall",
     "custom_tool_call_output": "CustomToolCallOutput",
     **ACTION_INPUT_TYPES,
+    **HOSTED_INPUT_TYPES,
     "tool_search_call": "InputToolSearchCall",
     "tool_search_output": "ToolSearchOutput",
     "reasoning": "InputReasoning",
@@ -136,6 +138,7 @@ def item_schemas() -> dict[str, Schema]:
         **_message_schemas(),
         **_client_call_schemas(),
         **_server_call_schemas(),
+        **hosted_input_schemas(),
     }
 
 

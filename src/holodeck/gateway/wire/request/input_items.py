@@ -17,6 +17,7 @@ from holodeck.gateway.wire.compaction_item import COMPACTION_PURPOSE
 from holodeck.gateway.wire.item_ids import call_id_of, item_id_of, mcp_id_of
 from holodeck.gateway.wire.request.action_items import ACTION_ITEM_READERS
 from holodeck.gateway.wire.request.content_parts import read_parts
+from holodeck.gateway.wire.request.hosted_items import HOSTED_ITEM_READERS
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type
 from holodeck.gateway.wire.request.parsed_input import ITEM_STATUSES, ApprovalAnswer, Input, refuse_indirect_call
 from holodeck.gateway.wire.request.tools import TOOL_SEARCH, model_tool_name, read_found_tools, text_to_arguments
@@ -285,6 +286,7 @@ ITEM_READERS: dict[str, Callable[[JSONFields, Input], None]] = {
     "custom_tool_call": _read_custom_tool_call,
     "custom_tool_call_output": _read_function_call_output,
     **ACTION_ITEM_READERS,
+    **HOSTED_ITEM_READERS,
     "tool_search_call": _read_tool_search_call,
     "tool_search_output": _read_tool_search_output,
     "reasoning": _read_reasoning,
