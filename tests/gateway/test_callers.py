@@ -39,7 +39,12 @@ async def test_a_key_is_stored_as_its_hash_only() -> None:
 async def test_every_way_a_client_sends_a_key_is_read() -> None:
     key = new_key()
     callers = Callers([APIKeys([CallerKey(name="a", hash=hash_key(key))])])
-    for headers in ({"authorization": f"Bearer {key}"}, {"authorization": f"bearer  {key}"}, {"api-key": key}):
+    for headers in (
+        {"authorization": f"Bearer {key}"},
+        {"authorization": f"bearer  {key}"},
+        {"api-key": key},
+        {"x-api-key": key},
+    ):
         assert await callers.authenticate(headers) == Caller(id="key:a")
     for headers in ({}, {"authorization": key}, {"authorization": "Basic x"}, {"authorization": "Bearer "}):
         assert await callers.authenticate(headers) is None

@@ -43,7 +43,9 @@ READY_PATH = "/readyz"
 # Of replies while the gateway drains: a client would otherwise reuse its connection, and be refused until it gives up.
 _CLOSE_HEADERS = ((b"connection", b"close"),)
 # Headers that decide what a request may do, or where it ends. They may occur once.
-_SINGLE_HEADERS = frozenset((b"host", b"origin", b"authorization", b"api-key", b"content-length", b"content-type"))
+_SINGLE_HEADERS = frozenset(
+    (b"host", b"origin", b"authorization", b"x-api-key", b"api-key", b"content-length", b"content-type")
+)
 
 
 class Gateway:

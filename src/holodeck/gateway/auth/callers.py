@@ -131,8 +131,8 @@ def _caller_of_key(key: CallerKey) -> Caller:
 
 
 def _find_bearer_token(headers: Mapping[str, str]) -> str | None:
-    """The token of `Authorization: Bearer`, as OpenAI clients send it, or of `api-key`, as Azure's clients do."""
+    """The token of `Authorization: Bearer`, or else of `x-api-key` (Anthropic's clients) or `api-key` (Azure's)."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
-    return headers.get("api-key") or None
+    return headers.get("x-api-key") or headers.get("api-key") or None
