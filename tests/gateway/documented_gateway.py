@@ -16,12 +16,14 @@ import orjson
 from holodeck.gateway.app import Gateway
 from holodeck.gateway.http.asgi import Message, Receive, Scope, Send
 from holodeck.gateway.http.error_codes import errors_of
+from holodeck.gateway.http.messages_errors import is_messages_path
 from holodeck.gateway.http.replies import EVENTS, JSON
 from holodeck.gateway.http.request import Route
 from holodeck.gateway.openapi.document import build_document, errors_of_route
 from holodeck.gateway.openapi.event_schemas import EVENT_KINDS
 from holodeck.gateway.openapi.operations import OPERATIONS
 from holodeck.gateway.routes import list_routes
+from holodeck.gateway.wire.messages.errors import status_of
 
 # Tests of limits send bodies of many megabytes, in which nothing is to be seen that others do not have.
 MAX_CHECKED_BYTES = 256 * 1024
@@ -143,6 +145,7 @@ class _Exchange(_Traffic):
 
     def __init__(self, method: str, path: str, problems: list[str]) -> None:
         super().__init__(problems, f"{method} {path}")
+        self._path = path
         self._route = route = _find_route(method, path)
         self._operation = None if route is None else OPERATIONS[route.method, route.path]
         self._has_body = method not in ("HEAD", "OPTIONS")
@@ -191,9 +194,14 @@ class _Exchange(_Traffic):
         ):
             self._check(self._operation.unready_reply, reply, "it answered")
             return
-        self._check("Error", reply, "it answered")
         possible = _ANY_ERROR if self._route is None else [*errors_of_route(self._route), *_ANY_ERROR]
         error = reply["error"]
+        if is_messages_path(self._path):
+            self._check("MessagesError", reply, "it answered")
+            if not any(self._status == status_of(each.code, each.status) for each in possible):
+                self._problems.append(f"{self._where}: a status that the document does not have: {self._status}")
+            return
+        self._check("Error", reply, "it answered")
         if not any((self._status, error["code"], error["type"]) == (e.status, e.code, e.kind) for e in possible):
             self._problems.append(f"{self._where}: an error that the document does not have: {self._status} {error}")
 
@@ -205,7 +213,9 @@ class _Exchange(_Traffic):
             if data == b"[DONE]" or frame.startswith(b":") or len(data) > MAX_CHECKED_BYTES:
                 continue
             event = orjson.loads(data)
-            if "type" in event:
+            if is_messages_path(self._path):
+                self._check("MessageEvent", event, "an event")
+            elif "type" in event:
                 self._check(_EVENT_SCHEMAS.get(event["type"], "ResponseEvent"), event, "an event")
             else:
                 self._check("ChatError" if "error" in event else "ChatChunk", event, "a chunk")

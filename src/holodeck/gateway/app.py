@@ -22,6 +22,7 @@ from holodeck.gateway.auth.callers import Caller, Callers
 from holodeck.gateway.auth.hosts import HostPolicy
 from holodeck.gateway.http.asgi import Message, Receive, Scope, Send
 from holodeck.gateway.http.errors import APIError, client_gone_error, reply_for, shutting_down_error, unauthorized_error
+from holodeck.gateway.http.messages_errors import is_messages_path, messages_error_reply
 from holodeck.gateway.http.replies import Reply, StreamCutError, StreamedReply
 from holodeck.gateway.http.request import Request, Route
 from holodeck.gateway.http.request_body import BodyReader, RequestReservation, is_small_body
@@ -114,13 +115,14 @@ class Gateway:
             except Exception as error:
                 if request_scope.status:
                     raise
-                await _write_reply(write, reply_for(error, request_scope.id))
+                await _write_reply(write, _build_error_reply(error, scope["path"], request_scope.id))
             except asyncio.CancelledError:
                 if not self.is_draining:
                     raise
                 # A reply that was started just ends: raising would make the server log a traceback.
                 if not request_scope.status:
-                    await _write_reply(write, reply_for(shutting_down_error(), request_scope.id))
+                    reply = _build_error_reply(shutting_down_error(), scope["path"], request_scope.id)
+                    await _write_reply(write, reply)
             finally:
                 self._body_reader.release(request_scope)
 
@@ -184,6 +186,7 @@ class Gateway:
                 reservation=reservation,
                 body=body,
                 client_kind=detect_client_kind(headers),
+                id=request_scope.id,
             )
             if is_counted:
                 reply = await _run_while_connected(route.handler(request), receive, client)
@@ -248,7 +251,11 @@ class Gateway:
         async with aclosing(reply):
             with stream_count:
                 await _write_stream(
-                    send, CancelOnDisconnect(receive, client), reply, SSEKeepAlive(send, self._silent_seconds), client
+                    send,
+                    CancelOnDisconnect(receive, client),
+                    reply,
+                    SSEKeepAlive(send, self._silent_seconds, reply.keepalive),
+                    client,
                 )
 
 
@@ -278,6 +285,12 @@ async def _run_while_connected(
     if isinstance(reply, StreamedReply):
         await reply.aclose()
     raise client_gone_error()
+
+
+def _build_error_reply(error: BaseException, path: str, request_id: str) -> Reply:
+    """Build the reply for an error, in the form of the API that the path belongs to."""
+    reply = reply_for(error, request_id)
+    return messages_error_reply(reply, request_id) if is_messages_path(path) else reply
 
 
 async def _write_reply(send: Send, reply: Reply) -> None:

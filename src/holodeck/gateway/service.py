@@ -36,6 +36,7 @@ from holodeck.gateway.endpoints.admin import AdminEndpoints
 from holodeck.gateway.endpoints.chat_completions import ChatCompletions
 from holodeck.gateway.endpoints.compact import ContextEndpoints
 from holodeck.gateway.endpoints.conversations import Conversations
+from holodeck.gateway.endpoints.messages import Messages
 from holodeck.gateway.endpoints.responses import Responses
 from holodeck.gateway.endpoints.responses_ws import ResponseSockets
 from holodeck.gateway.http.request import Route
@@ -219,6 +220,7 @@ class Service:
             ),
             ContextEndpoints(self._run_builder, self._continuations, self._seal_keys, max_bytes=context_bytes),
             ChatCompletions(self._run_builder, self.runs, self._continuations.tool_history),
+            Messages(self._run_builder, self.runs, self._continuations.tool_history),
         )
 
     def _build_sockets(self) -> ResponseSockets:

@@ -5,6 +5,9 @@ that do not send them back: `/v1/chat/completions` has no field for them, and so
 did not run. Without it, as after a restart, the model would not see what it has learnt or done, and would call the
 tools again.
 
+`ReasoningCache` remembers what providers of models sent with their reasoning, for clients of the Messages API, which
+send back its id only.
+
 `SocketHistory` is the latest responses of one WebSocket with their contexts, so that a client can continue from
 responses that are not stored. `SocketHistories` bounds all of them together.
 
@@ -17,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -27,14 +30,16 @@ from holodeck.lib.bounded_cache import BoundedCache
 from holodeck.lib.limits import MIB
 from holodeck.lib.record import record
 from holodeck.models.content import TextContent
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 from holodeck.models.items_json import decode_items, encode_items
 
 # Bytes of pending calls of responses that are not stored, of all callers. A response has a few hundred bytes of them.
 MAX_PENDING_CALL_BYTES = 16 * MIB
 # Bytes of tool calls and outputs that clients do not send back, of all callers: whole tool results, so more than above.
 MAX_TOOL_HISTORY_BYTES = 64 * MIB
-# Seconds until an entry of either cache expires: as long as a WebSocket may last, which would remember the same.
+# Bytes of what providers sent with reasoning, of all callers: signatures and encrypted texts of a few kilobytes.
+MAX_REASONING_BYTES = 16 * MIB
+# Seconds until an entry of these caches expires: as long as a WebSocket may last, which would remember the same.
 PENDING_CALL_SECONDS = 3_600.0
 # Responses that one WebSocket remembers: an agent continues from the last one, and rarely from a few before it.
 MAX_RECENT_RESPONSES = 8
@@ -187,6 +192,34 @@ def _list_unsent(remembered: Sequence[Item], known: Collection[str]) -> Iterator
 
 def _call_key_of(call: FunctionCall) -> str:
     return f"{call.call_id} {call.name}"
+
+
+class ReasoningCache:
+    """`Reasoning.opaque` by caller and item id, of all callers. Evicts the least recently used first."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, max_bytes: int = MAX_REASONING_BYTES) -> None:
+        self._entries = BoundedCache[tuple[str, str], bytes](
+            max_bytes=max_bytes, max_seconds=PENDING_CALL_SECONDS, clock=clock
+        )
+
+    def store(self, caller_id: str, items: Iterable[Item]) -> None:
+        """Remember the reasoning among the items of a run."""
+        for item in items:
+            if isinstance(item, Reasoning) and item.opaque:
+                encoded = encode_items((item,))
+                self._entries.set((caller_id, item.id), encoded, len(encoded))
+
+    def restore(self, caller_id: str, items: Iterable[Item]) -> list[Item]:
+        """The items, with the remembered reasoning for each one that has only its id. The others stay as they are."""
+        return [self._find(caller_id, item) if isinstance(item, Reasoning) and item.id else item for item in items]
+
+    def _find(self, caller_id: str, item: Reasoning) -> Item:
+        key = (caller_id, item.id)
+        encoded = self._entries.get(key)
+        if encoded is None:
+            return item
+        self._entries.refresh(key)
+        return decode_items(encoded)[0]
 
 
 @record

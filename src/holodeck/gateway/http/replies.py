@@ -12,6 +12,8 @@ from holodeck.lib.record import record
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
+# An empty comment of server-sent events. No empty line follows: older parsers, as openai-go's, take that for an event.
+KEEPALIVE_COMMENT = b":\n"
 
 
 @record
@@ -40,6 +42,9 @@ class StreamedReply:
     headers: Mapping[str, str] = field(default_factory=dict)
     on_close: Callable[[], Awaitable[None]] = _hold_nothing
     """Releases what the reply holds. A `finally` of `chunks` cannot: it does not run if no chunk was ever asked for."""
+
+    keepalive: bytes = KEEPALIVE_COMMENT
+    """Sent while there is no chunk to send."""
 
     async def aclose(self) -> None:
         """End the run behind the chunks, whether it has started or not."""

@@ -29,6 +29,8 @@ class Request:
     """Bytes of the gateway's budget that this request holds beside its body; the application releases them."""
     body: bytes = b""
     client_kind: ClientKind = "openai"
+    id: str = ""
+    """The id for logs and traces, which the reply has in its `x-request-id`."""
 
     def json(self) -> Any:
         """Parse the body. Raises `BadRequestError` where it is not JSON.

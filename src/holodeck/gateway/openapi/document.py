@@ -14,9 +14,11 @@ from holodeck.gateway.http.request import Route
 from holodeck.gateway.openapi.body_schemas import build_body_schemas
 from holodeck.gateway.openapi.event_schemas import build_event_schemas
 from holodeck.gateway.openapi.input_schemas import item_schemas, part_schemas, tool_schemas
+from holodeck.gateway.openapi.messages_schemas import build_messages_schemas
 from holodeck.gateway.openapi.operations import OPERATIONS, TAGS, Operation
 from holodeck.gateway.openapi.reply_schemas import build_reply_schemas
 from holodeck.gateway.openapi.schema import Schema, any_of, ref
+from holodeck.gateway.wire.messages.errors import status_of
 
 _INFO = (
     "Models, agents and MCP tools behind the HTTP API that OpenAI's clients know.\n\n"
@@ -111,14 +113,15 @@ def _build_responses(route: Route, operation: Operation) -> dict[str, Any]:
     responses: dict[str, Any] = {"200": {"description": "Done.", "content": content}}
     by_status: dict[int, list[ErrorCode]] = {}
     for each in errors_of_route(route):
-        by_status.setdefault(each.status, []).append(each)
+        status = status_of(each.code, each.status) if operation.error == "MessagesError" else each.status
+        by_status.setdefault(status, []).append(each)
     for status, errors in sorted(by_status.items()):
         codes = ", ".join(f"`{each.code}`" for each in errors if each.code is not None)
-        responses[str(status)] = {"description": codes, "content": {JSON: {"schema": ref("Error")}}}
+        responses[str(status)] = {"description": codes, "content": {JSON: {"schema": ref(operation.error)}}}
     if operation.unready_reply is not None:
         either = any_of(ref(operation.unready_reply), ref("Error"))
         responses["503"] = {"description": "Not ready.", "content": {JSON: {"schema": either}}}
-    responses["default"] = {"description": "Any other error.", "content": {JSON: {"schema": ref("Error")}}}
+    responses["default"] = {"description": "Any other error.", "content": {JSON: {"schema": ref(operation.error)}}}
     return responses
 
 
@@ -130,6 +133,7 @@ def _build_schemas() -> dict[str, Schema]:
         tool_schemas(),
         build_reply_schemas(),
         build_event_schemas(),
+        build_messages_schemas(),
     ]
     return {name: schema for group in groups for name, schema in group.items()}
 

@@ -123,6 +123,25 @@ CHAT_COMPLETION = {
     },
 }
 
+MESSAGE = {
+    "id": "msg_8a1f0c5be0b3d2a97bb0c9f0e6f4d7a1",
+    "type": "message",
+    "role": "assistant",
+    "model": "demo",
+    "content": [{"type": "text", "text": _ANSWER, "citations": None}],
+    "stop_reason": "end_turn",
+    "stop_sequence": None,
+    "usage": {
+        "input_tokens": 1,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 0,
+        "output_tokens": 21,
+        "output_tokens_details": {"thinking_tokens": 0},
+        "service_tier": "standard",
+    },
+}
+MESSAGE_TOKENS = {"input_tokens": 6}
+
 CONVERSATION: dict[str, Any] = {
     "id": _CONVERSATION_ID,
     "object": "conversation",

@@ -16,6 +16,7 @@ from holodeck.gateway.openapi import examples
 from holodeck.gateway.openapi.schema import Schema, boolean, choice, integer, string
 
 _INPUT_ERRORS: tuple[ErrorGroup, ...] = ("fields", "input", "continuation", "servers", "model", "lookup", "storage")
+_MESSAGES_ERRORS: tuple[ErrorGroup, ...] = ("fields", "continuation", "model", "run")
 _STORED_ERRORS: tuple[ErrorGroup, ...] = ("lookup", "storage")
 _PAGE = {
     "order": choice(("asc", "desc"), "`desc`, the default, has the newest first."),
@@ -45,6 +46,8 @@ class Operation:
     errors: tuple[ErrorGroup, ...] = ()
     """Beside those that the flags of the route imply."""
     media_type: str = JSON
+    error: str = "Error"
+    """The name of the schema of an error."""
     unready_reply: str | None = None
     """The name of the schema of a reply with status 503 that is no error."""
 
@@ -60,6 +63,10 @@ TAGS = {
         '`"store": false` a message can still continue the latest responses of its own connection.'
     ),
     "Chat completions": "The older API, with the same models and tools. Nothing is stored.",
+    "Messages": (
+        "Anthropic's Messages API, with the same models and tools. Nothing is stored. A key may be sent as "
+        "`x-api-key`, and errors have the form of this API."
+    ),
     "Conversations": "A conversation stores items. Responses that name it read and extend it.",
     "Models": "The models and agents of this gateway.",
     "MCP servers": "The MCP servers of this gateway. These routes need an operator's key.",
@@ -108,6 +115,36 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         reply="InputTokens",
         example=examples.INPUT_TOKENS,
         errors=_INPUT_ERRORS,
+    ),
+    ("POST", "/v1/messages"): Operation(
+        id="createMessage",
+        tag="Messages",
+        summary="Create a message",
+        description=(
+            "Asks the model, runs the calls of the gateway's own tools, and returns the answer. Calls of the tools in "
+            "`tools` come back as `tool_use` blocks, for you to run.\n\n"
+            "With `stream` the reply is a stream of events, which ends with `message_stop` or `error`. A client that "
+            "disconnects ends the run."
+        ),
+        body="CreateMessage",
+        example_body={"model": "demo", "max_tokens": 1024, "messages": [{"role": "user", "content": "Hello"}]},
+        reply="CreatedMessage",
+        example=examples.MESSAGE,
+        stream="MessageEvent",
+        error="MessagesError",
+        errors=_MESSAGES_ERRORS,
+    ),
+    ("POST", "/v1/messages/count_tokens"): Operation(
+        id="countMessageTokens",
+        tag="Messages",
+        summary="Count the tokens of a message",
+        description="Estimates the input tokens of a request, with the tools that the model would be offered.",
+        body="CountMessageTokens",
+        example_body={"model": "demo", "messages": [{"role": "user", "content": "Hello"}]},
+        reply="MessageTokens",
+        example=examples.MESSAGE_TOKENS,
+        error="MessagesError",
+        errors=_MESSAGES_ERRORS,
     ),
     ("GET", "/v1/responses/{id}"): Operation(
         id="getResponse",

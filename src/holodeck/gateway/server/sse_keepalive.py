@@ -8,21 +8,19 @@ from typing import Self
 
 from holodeck.gateway.http.asgi import Send
 
-# An empty comment of server-sent events. No empty line follows: older parsers, as openai-go's, take that for an event.
-KEEPALIVE_COMMENT = b":\n"
-
 
 class SSEKeepAlive:
-    """Sends a comment for every `seconds` without a chunk, during a `with` block in which a stream is written.
+    """Sends `comment` for every `seconds` without a chunk, during a `with` block in which a stream is written.
 
     The writer adds one to `chunks_sent` for each chunk. A timer compares that number: a timer that is set again for
     each chunk would cost more than everything else here.
     """
 
-    __slots__ = ("_chunks_at_check", "_comment_task", "_seconds", "_send", "_timer", "chunks_sent")
+    __slots__ = ("_chunks_at_check", "_comment", "_comment_task", "_seconds", "_send", "_timer", "chunks_sent")
 
-    def __init__(self, send: Send, seconds: float) -> None:
+    def __init__(self, send: Send, seconds: float, comment: bytes) -> None:
         self.chunks_sent = 0
+        self._comment = comment
         self._send = send
         self._seconds = seconds
         self._chunks_at_check = -1
@@ -50,4 +48,4 @@ class SSEKeepAlive:
     async def _send_comment(self) -> None:
         # A client that has disconnected is reported to the writer of the chunks.
         with suppress(OSError):
-            await self._send({"type": "http.response.body", "body": KEEPALIVE_COMMENT, "more_body": True})
+            await self._send({"type": "http.response.body", "body": self._comment, "more_body": True})

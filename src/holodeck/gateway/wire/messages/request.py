@@ -1,0 +1,227 @@
+"""The body of `POST /v1/messages`, read into the same request as that of the Responses API.
+
+Every parameter of the API is either supported or refused by its name; none is ignored silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from holodeck.gateway.wire.messages.content_blocks import read_messages, read_system
+from holodeck.gateway.wire.request.body import ResponseRequest
+from holodeck.gateway.wire.request.json_fields import (
+    NOT_SUPPORTED,
+    JSONFields,
+    refuse,
+    refuse_choice,
+    refuse_unsupported,
+)
+from holodeck.gateway.wire.request.options import GenerationOptions
+from holodeck.gateway.wire.request.parsed_input import Input
+from holodeck.gateway.wire.request.schemas import RequestSchemas
+from holodeck.gateway.wire.request.tools import FUNCTION_NAME, RequestToolChoice, RequestTools
+from holodeck.lib.limits import MAX_INPUT_TEXT_CHARS, MAX_REQUEST_TOOLS, MAX_TOOL_NAME_CHARS
+from holodeck.lib.record import record
+from holodeck.models.model_io import ToolSpec
+
+# Limit of stop sequences in one request: other APIs accept 4 to 16.
+MAX_STOP_SEQUENCES = 16
+# Limits of the Messages API.
+MAX_TEMPERATURE = 1.0
+MIN_THINKING_TOKENS = 1_024
+EFFORTS = ("low", "medium", "high", "xhigh", "max")
+THINKING_TYPES = ("enabled", "disabled", "adaptive", "between_tools")
+DISPLAYS = ("summarized", "omitted")
+CHOICE_TYPES = ("auto", "any", "tool", "none")
+SERVICE_TIERS = ("auto", "standard_only")
+# The effort for a budget of thinking tokens that is less than each number; `high` for all others.
+_EFFORT_BUDGETS = ((4_096, "low"), (16_384, "medium"))
+_CHOICE_MODES: Mapping[str, Literal["auto", "required", "none"]] = {"auto": "auto", "any": "required", "none": "none"}
+_NO_OWN_TOOLS = "This gateway runs none of Anthropic's own tools; an MCP server may do the same."
+_NO_TOP_K = "The models behind this gateway choose among all tokens; use 'top_p'."
+_UNSUPPORTED_FIELDS = {
+    "top_k": _NO_TOP_K,
+    "mcp_servers": "The operator's MCP servers are used without it.",
+    "inference_geo": "The operator's models decide where they run.",
+    **dict.fromkeys(
+        ("compaction", "container", "context_management", "diagnostics", "fallbacks", "fallback_credit_token"),
+        NOT_SUPPORTED,
+    ),
+    **dict.fromkeys(("thread", "user_profile_id", "workspace_id"), NOT_SUPPORTED),
+}
+
+Thinking = Literal["shown", "omitted", "hidden"]
+
+
+@record
+class MessagesRequest:
+    """A parsed request. `thinking`: whether its answer has the model's reasoning, blocks without text, or none."""
+
+    response: ResponseRequest
+    thinking: Thinking = "shown"
+
+
+def read_messages_request(body: object, *, needs_max_tokens: bool = True) -> MessagesRequest:
+    """Read a body. Raises `BadRequestError`, which names the field. `needs_max_tokens`: it has to have `max_tokens`."""
+    fields = JSONFields(body)
+    for key, reason in _UNSUPPORTED_FIELDS.items():
+        fields.refuse_present(reason, key)
+    if fields.get_choice("speed", ("standard", "fast")) == "fast":
+        refuse_unsupported("speed", "The operator's models have one speed.")
+    # A hint, as in the blocks: see `content_blocks`.
+    fields.get_mapping("cache_control")
+    # Accepted without effect: the usage names the tier that was used, as in the API.
+    fields.get_choice("service_tier", SERVICE_TIERS)
+    max_tokens = fields.get_integer("max_tokens", minimum=1)
+    if max_tokens is None and needs_max_tokens:
+        fields.refuse_missing("max_tokens")
+    thinking, effort = _read_thinking(fields, max_tokens)
+    choice, is_parallel = _read_tool_choice(fields)
+    request = ResponseRequest(
+        model=fields.require_text("model", may_be_empty=False),
+        input=_read_input(fields),
+        tools=_read_tools(fields),
+        tool_choice=choice,
+        options=_read_generation_options(fields, max_tokens, effort, thinking),
+        parallel_tool_calls=is_parallel,
+        user=_read_user(fields),
+        store=False,
+        stream=fields.get_flag("stream") or False,
+    )
+    fields.refuse_unread()
+    return MessagesRequest(response=request, thinking=thinking)
+
+
+def _read_input(fields: JSONFields) -> Input:
+    system = read_system(fields)
+    into = read_messages(fields)
+    if system is not None:
+        into.items.insert(0, system)
+    return into
+
+
+def _read_thinking(fields: JSONFields, max_tokens: int | None) -> tuple[Thinking, str | None]:
+    """Read `thinking`: whether reasoning is shown, and the effort for its budget."""
+    inner = fields.get_object("thinking")
+    if inner is None:
+        return "shown", None
+    kind = inner.get_choice("type", THINKING_TYPES) or inner.refuse_missing("type")
+    display = inner.get_choice("display", DISPLAYS)
+    effort = None
+    if kind == "enabled":
+        budget = inner.get_integer("budget_tokens", minimum=MIN_THINKING_TOKENS)
+        if budget is None:
+            inner.refuse_missing("budget_tokens")
+        if max_tokens is not None and budget >= max_tokens:
+            refuse("'thinking.budget_tokens' must be less than 'max_tokens'.", "thinking.budget_tokens")
+        effort = next((name for limit, name in _EFFORT_BUDGETS if budget < limit), "high")
+    inner.refuse_unread()
+    if kind == "disabled":
+        return "hidden", None
+    return "omitted" if display == "omitted" else "shown", effort
+
+
+def _read_generation_options(
+    fields: JSONFields, max_tokens: int | None, effort: str | None, thinking: Thinking
+) -> GenerationOptions:
+    config = fields.get_object("output_config") or JSONFields({}, "output_config")
+    chosen = config.get_choice("effort", EFFORTS)
+    schema = _read_output_schema(config, "format") or _read_output_schema(fields, "output_format")
+    config.refuse_unread()
+    return GenerationOptions(
+        schema=schema,
+        effort=chosen or effort,
+        # Models of the Responses API tell nothing of their reasoning unless they are asked to.
+        summary="auto" if fields.has("thinking") and thinking == "shown" else None,
+        temperature=fields.get_decimal("temperature", minimum=0, maximum=MAX_TEMPERATURE),
+        top_p=fields.get_decimal("top_p", minimum=0, maximum=1),
+        max_output_tokens=max_tokens,
+        stop=_read_stop_sequences(fields),
+    )
+
+
+def _read_output_schema(fields: JSONFields, key: str) -> dict[str, Any] | None:
+    inner = fields.get_object(key)
+    if inner is None:
+        return None
+    if inner.get_choice("type", ("json_schema",)) is None:
+        inner.refuse_missing("type")
+    schema = RequestSchemas().read(inner, "schema")
+    if schema is None:
+        inner.refuse_missing("schema")
+    inner.refuse_unread()
+    return schema
+
+
+def _read_stop_sequences(fields: JSONFields) -> tuple[str, ...]:
+    words = fields.get_strings("stop_sequences") or []
+    if len(words) > MAX_STOP_SEQUENCES:
+        message = (
+            f"Invalid 'stop_sequences': array too long. Expected at most {MAX_STOP_SEQUENCES} elements, "
+            f"but got {len(words)}."
+        )
+        refuse(message, "stop_sequences", "array_above_max_length")
+    if "" in words:
+        refuse("Invalid 'stop_sequences': empty string.", "stop_sequences", "empty_string")
+    return tuple(words)
+
+
+def _read_user(fields: JSONFields) -> str | None:
+    metadata = fields.get_object("metadata")
+    if metadata is None:
+        return None
+    user = metadata.get_text("user_id", max_length=MAX_INPUT_TEXT_CHARS)
+    metadata.refuse_unread()
+    return user
+
+
+def _read_tools(fields: JSONFields) -> RequestTools:
+    schemas = RequestSchemas()
+    specs = [_read_tool(entry, schemas) for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS)]
+    names = [spec.name for spec in specs]
+    if len(set(names)) < len(names):
+        refuse("Tool names must be unique: a name is twice in 'tools'.", "tools", "duplicate_value")
+    return RequestTools(functions=tuple(specs))
+
+
+def _read_tool(entry: JSONFields, schemas: RequestSchemas) -> ToolSpec:
+    kind = entry.get_text("type")
+    if kind not in (None, "custom"):
+        refuse_choice(entry.path_of("type"), kind, ("custom",), advice=_NO_OWN_TOOLS)
+    name, where = entry.require_text("name", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False), entry.path_of("name")
+    if not FUNCTION_NAME.fullmatch(name):
+        refuse(f"Invalid '{where}': string does not match pattern. Expected letters, digits, '_' and '-'.", where)
+    if entry.get_flag("defer_loading"):
+        refuse_unsupported(entry.path_of("defer_loading"), "This gateway offers all tools at once.")
+    if (callers := entry.get_strings("allowed_callers")) not in (None, ["direct"]):
+        refuse_choice(entry.path_of("allowed_callers"), callers, ("direct",))
+    # Hints for a cache of prompts, and for how an input is streamed: here as soon as the model writes it.
+    entry.get_mapping("cache_control")
+    entry.get_flag("eager_input_streaming")
+    schema = schemas.read(entry, "input_schema")
+    if schema is None:
+        entry.refuse_missing("input_schema")
+    examples = entry.get_array("input_examples")
+    spec = ToolSpec(
+        name=name,
+        description=entry.get_text("description") or "",
+        parameters={**schema, "examples": examples} if examples else schema,
+        strict=entry.get_flag("strict") or False,
+    )
+    entry.refuse_unread()
+    return spec
+
+
+def _read_tool_choice(fields: JSONFields) -> tuple[RequestToolChoice, bool]:
+    """Read `tool_choice`, and whether the model may call several tools in one turn."""
+    inner = fields.get_object("tool_choice")
+    if inner is None:
+        return RequestToolChoice(), True
+    kind = inner.get_choice("type", CHOICE_TYPES) or inner.refuse_missing("type")
+    is_parallel = kind == "none" or inner.get_flag("disable_parallel_tool_use") is not True
+    name = inner.require_text("name", may_be_empty=False) if kind == "tool" else None
+    inner.refuse_unread()
+    if name is not None:
+        return RequestToolChoice(function=name), is_parallel
+    return RequestToolChoice(mode=_CHOICE_MODES[kind]), is_parallel
