@@ -43,6 +43,15 @@ def test_an_answer_has_the_id_of_no_request() -> None:
     in_both_eras(Fault.WRONG_ID, act)
 
 
+def test_an_answer_to_no_request_comes_before_the_real_one() -> None:
+    async def act(server: RawPipes) -> None:
+        number = server.call()
+        assert (await server.read_message())["id"] == "never-asked"
+        assert (await server.read_message())["id"] == number
+
+    in_both_eras(Fault.STRAY_ANSWER, act)
+
+
 def test_an_error_has_no_id() -> None:
     async def act(server: RawPipes) -> None:
         server.call()

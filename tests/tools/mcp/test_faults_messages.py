@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
 import pytest
@@ -56,16 +57,39 @@ async def test_an_unusable_answer_fails_its_own_call_only(
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("over", DUPLEX)
-@pytest.mark.parametrize("mode", ["wrong-id", "error-id-null"])
 @async_test
-async def test_an_answer_without_a_request_fails_the_only_pending_call(
-    tmp_path: Path, mode: str, over: TransportVariant, era: Era
+async def test_an_error_without_an_id_fails_the_only_pending_call(
+    tmp_path: Path, over: TransportVariant, era: Era
 ) -> None:
-    async with open_misbehaving(mode, over, tmp_path, era=era, on="tools/call:add") as subject:
+    async with open_misbehaving("error-id-null", over, tmp_path, era=era, on="tools/call:add") as subject:
         await subject.plugin.connect()
         await subject.check_works()
         require_failure(await subject.plugin.call_tool("add", a=1, b=2), "does not belong to any request")
         await subject.check_works()
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("over", [*DUPLEX, "http-sse"])
+@async_test
+async def test_a_stray_answer_does_not_fail_the_call_beside_it(
+    tmp_path: Path, over: TransportVariant, era: Era
+) -> None:
+    async with open_misbehaving("stray-answer", over, tmp_path, era=era) as subject:
+        await subject.check_works()
+        await subject.check_works()
+
+
+@async_test
+async def test_the_first_stray_answer_is_a_warning_and_the_call_that_it_replaced_times_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fields = {"request_timeout": 1}
+    async with open_misbehaving("wrong-id", "stdio", tmp_path, on="tools/call:add", fields=fields) as subject:
+        for _ in range(2):
+            require_failure(await subject.plugin.call_tool("add", a=1, b=2), "no answer within 1 s")
+        await subject.check_works()
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert sum("mcp.stray_answer" in text for text in warnings) == 1
 
 
 @pytest.mark.parametrize("era", ERAS)

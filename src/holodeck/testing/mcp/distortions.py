@@ -132,6 +132,7 @@ _GARBAGE = (
 )
 _UNKNOWN_BLOCK = {"type": "hologram", "shape": "cube", "data": "AAAA"}
 _UNASKED: Message = {"jsonrpc": "2.0", "id": "unasked-1", "method": "unheard/of", "params": {}}
+_STRAY_ANSWER: Message = {"jsonrpc": "2.0", "id": "never-asked", "result": tool_result(text_block("stray"))}
 _QUESTION = {
     "resultType": "input_required",
     "inputRequests": {"again": {"method": "roots/list"}},
@@ -150,6 +151,7 @@ _DISTORTIONS: dict[Fault, Distortion] = {
     Fault.HUGE_STDERR: _prepend(Stderr(HUGE_BYTES)),
     Fault.ANSWERS_TWICE: _answer_twice,
     Fault.WRONG_ID: _each_reply(_reply_with_wrong_id),
+    Fault.STRAY_ANSWER: _prepend(Notify(_STRAY_ANSWER)),
     Fault.ERROR_ID_NULL: _each_reply(_reply_without_id),
     Fault.GARBAGE: _prepend(*_GARBAGE),
     Fault.INVALID_UTF8: _fill_hole(b"caf\xe9", quoted=False),

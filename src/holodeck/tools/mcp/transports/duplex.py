@@ -1,7 +1,8 @@
 """Matches responses to requests on transports with one stream of messages in each direction.
 
 A pending request is a future in a table, not a task. A message that cannot be parsed fails only the request that it
-answers, where its id can still be read; every other request goes on.
+answers, where its id can still be read; every other request goes on. An answer with an id that was never sent fails no
+request: it is discarded, and the first one on a connection is logged.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class DuplexTransport(ABC):
         self.discarded_count = 0
         """Messages that could not be parsed, or that answer no pending request."""
         self._first_stray = ""
+        self._is_stray_answer_logged = False
 
     @abstractmethod
     async def open(self) -> None: ...
@@ -147,14 +149,15 @@ class DuplexTransport(ABC):
                 future.set_result(message)
 
     def _discard_unexpected(self, request_id: object, message: Message, raw: bytes | bytearray) -> None:
-        was_ours = isinstance(request_id, int) and 0 < request_id <= self._highest_id
         calls = [pending for pending in self._pending if pending not in self._open_ended]
-        if not was_ours and len(calls) == 1:
-            # It can only be meant for the one pending call, and no other answer to that call would come.
-            pending = calls[0]
-            cause = message.get("error") if request_id is None else f"the answer has id {request_id!r}, not {pending!r}"
-            text = f"the answer does not belong to any request ({self._errors.excerpt(str(cause))})"
-            self._fail_request(pending, self._errors.protocol("call", text, raw=self._errors.excerpt(raw)))
+        if request_id is None and "error" in message and len(calls) == 1:
+            # The server could not read a request. It can only be the pending one, and no other answer would come.
+            text = f"the answer does not belong to any request ({self._errors.excerpt(str(message['error']))})"
+            self._fail_request(calls[0], self._errors.protocol("call", text, raw=self._errors.excerpt(raw)))
+        was_ours = isinstance(request_id, int) and 0 < request_id <= self._highest_id
+        if not was_ours and not self._is_stray_answer_logged:
+            self._is_stray_answer_logged = True
+            log.warning("mcp.stray_answer", server=self._errors.server, raw=self._errors.excerpt(raw))
         self._discard("no request waits for this answer", raw)
 
     def _recover_unreadable(self, raw: bytes | bytearray) -> None:
