@@ -159,6 +159,7 @@ AGENT_GROUPS = (
             "request_timeout": Key(120, 0),
             "max_concurrent_calls": Key(4, 0),
             "startup_timeout": Key(30, "30s"),
+            "protocol": Key("legacy", "2025-11-25"),
             "enabled": Key(False, "off"),
             "required": Key(True, 1),
             "allowed_tools": Key(["read_*", "list_directory"], "read_*"),

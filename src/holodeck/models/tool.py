@@ -129,6 +129,11 @@ class MCPTool(FileModel):
     """Calls of this server at once. Further ones wait, within their own `request_timeout`."""
     startup_timeout: Seconds = DEFAULT_STARTUP_TIMEOUT
     """Seconds for the server to start and to answer its first request."""
+    protocol: Literal["auto", "legacy", "modern"] = "auto"
+    """Era of MCP that is spoken with the server: `legacy` (up to 2025-11-25), `modern` (from 2026-07-28), or `auto`.
+
+    `auto` asks a server once which one it speaks. The other two never try the other era.
+    """
 
     enabled: Boolean = True
     """Whether the server is used. false: it is ignored."""

@@ -39,15 +39,17 @@ class TransportSpec:
         return "command" in self.fields
 
 
-_PROCESS = ("command", "args", "env", "encoding", "cwd", "allow_unsafe_args")
+_PROCESS = ("command", "args", "env", "encoding", "cwd", "allow_unsafe_args", "protocol")
 _REMOTE = ("url", "headers", "auth", "caller_authorization", "timeout")
 
 TRANSPORT_SPECS: Mapping[str, TransportSpec] = {
     TransportType.STDIO: TransportSpec(fields=_PROCESS),
     TransportType.SSE: TransportSpec(fields=(*_REMOTE, "sse_read_timeout", "allow_insecure_hosts")),
-    TransportType.WEBSOCKET: TransportSpec(fields=_REMOTE, url_schemes=("wss", "ws"), other_names=("ws",)),
+    TransportType.WEBSOCKET: TransportSpec(
+        fields=(*_REMOTE, "protocol"), url_schemes=("wss", "ws"), other_names=("ws",)
+    ),
     TransportType.HTTP: TransportSpec(
-        fields=(*_REMOTE, "sse_read_timeout", "terminate_on_close", "allow_insecure_hosts"),
+        fields=(*_REMOTE, "protocol", "sse_read_timeout", "terminate_on_close", "allow_insecure_hosts"),
         other_names=("streamable-http", "streamable_http", "https"),
     ),
 }

@@ -40,6 +40,8 @@ def sdk_server() -> MCPServer:
         """Add one tool, and send a change notification."""
         server.add_tool(lambda: "new", name="grown.tool", description="It was not there before.")
         await ctx.notify_tools_changed()
+        # The line above reaches clients of the modern era only.
+        await ctx.session.send_tool_list_changed()
         return "grown"
 
     @server.prompt()

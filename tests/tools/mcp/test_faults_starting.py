@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 from async_tests import async_test
 from tools.mcp.misbehaving_server import (
-    DUPLEX,
     ERAS,
     HTTP,
     TRANSPORT_VARIANTS,
@@ -23,7 +23,7 @@ from holodeck.lib.errors import MCPConnectionError, MCPProtocolError, MCPTimeout
 from holodeck.lib.net.urls import shown_origin
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import CommandType, MCPTool
-from holodeck.testing import Era
+from holodeck.testing import Era, stand_in, stand_in_calls
 from holodeck.tools.mcp.connection.supervisor import FIRST_BACKOFF, StartLimits
 from holodeck.tools.mcp.executor import MCPExecutor
 from holodeck.tools.mcp.factory import create_mcp_plugin
@@ -33,7 +33,7 @@ from holodeck.tools.mcp.factory import create_mcp_plugin
 @pytest.mark.proves("000:FR-021", "000:EDGE-6", "002:STATE-3", "D-15", "000:SC-003")
 @async_test
 async def test_a_server_that_dies_at_start_is_reported_with_its_exit_code_and_stderr(tmp_path: Path, era: Era) -> None:
-    async with open_misbehaving("dies-at-start", "stdio", tmp_path, era=era, times=2) as subject:
+    async with open_misbehaving("dies-at-start", "stdio", tmp_path, era=era, times=1) as subject:
         error = require_failure(await subject.echo(), "npx", "exit code 1", "FATAL: API_KEY is not set")
         assert error.phase == "start"
         assert isinstance(error, MCPConnectionError)
@@ -100,7 +100,72 @@ async def test_a_start_that_fails_after_the_tools_were_listed_without_it_is_repo
         assert "did not answer within 0.8 s" in executor.missing_servers()[0].reason
 
 
-@pytest.mark.parametrize("over", DUPLEX)
+@pytest.mark.parametrize("mode", ["dies-at-start", "dies-at-start-silently"])
+@async_test
+async def test_a_program_that_ends_by_itself_is_not_started_a_second_time(tmp_path: Path, mode: str) -> None:
+    async with open_misbehaving(mode, "stdio", tmp_path) as subject:
+        require_failure(await subject.echo(), "exit code")
+        assert len(subject.journal.pids) == 1
+
+
+@async_test
+async def test_an_npm_error_is_not_provoked_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real_npx = shutil.which("npx")
+    assert real_npx is not None
+    path = stand_in(tmp_path / "bin", [real_npx, "--yes", "--offline", "no-such-package-for-holodeck"])
+    monkeypatch.setenv("PATH", path["PATH"])
+    tool = MCPTool(name="typo", server="no-such-package-for-holodeck", command=CommandType.NPX)
+    async with create_mcp_plugin(tool, base_dir=tmp_path) as plugin:
+        require_failure(await plugin.call_tool("echo"), "npm error", server="typo")
+    assert len(stand_in_calls(tmp_path / "bin")) == 1
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("over", ["stdio", "http", "websocket"])
+@async_test
+async def test_a_fixed_protocol_sends_no_request_of_the_other_era(
+    tmp_path: Path, over: TransportVariant, era: Era
+) -> None:
+    async with open_misbehaving("normal", over, tmp_path, era=era, fields={"protocol": era}) as subject:
+        await subject.check_works()
+        assert subject.plugin.era == era
+        assert subject.count("initialize" if era == "modern" else "server/discover") == 0
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("over", ["stdio", "http", "websocket"])
+@async_test
+async def test_a_server_of_the_other_era_than_the_fixed_one_is_refused_in_words(
+    tmp_path: Path, over: TransportVariant, era: Era
+) -> None:
+    fixed, known = ("legacy", "Its answer: ") if era == "modern" else ("modern", "does not speak 2026-07-28")
+    async with open_misbehaving("normal", over, tmp_path, era=era, fields={"protocol": fixed}) as subject:
+        require_failure(await subject.echo(), f"'protocol: {fixed}'", known, "Write 'protocol: auto'")
+        assert subject.count("server/discover" if fixed == "legacy" else "initialize") == 0
+
+
+@async_test
+async def test_a_server_that_exits_on_the_probe_is_started_once_with_a_fixed_protocol(tmp_path: Path) -> None:
+    async with open_misbehaving("exits-on-discover", "stdio", tmp_path, fields={"protocol": "modern"}) as subject:
+        require_failure(await subject.echo(), "ExpectedInitializeRequest")
+        assert len(subject.journal.pids) == 1
+    async with open_misbehaving(
+        "exits-on-discover", "stdio", tmp_path, fields={"protocol": "legacy"}, name="old"
+    ) as old:
+        await old.check_works()
+        assert len(old.journal.pids) == 1
+
+
+@async_test
+async def test_a_legacy_event_stream_is_never_probed_for_the_modern_era(tmp_path: Path) -> None:
+    async with open_misbehaving("normal", "sse", tmp_path) as subject:
+        await subject.check_works()
+        await subject.plugin.disconnect()
+        await subject.plugin.connect()
+        assert subject.count("server/discover") == 0
+
+
+@pytest.mark.parametrize("over", ["stdio", "websocket"])
 @pytest.mark.proves("D-3")
 @async_test
 async def test_a_server_that_exits_on_the_modern_probe_gets_the_legacy_handshake_from_then_on(
@@ -118,7 +183,7 @@ async def test_a_server_that_exits_on_the_modern_probe_gets_the_legacy_handshake
         assert subject.count("initialize") == 2
 
 
-@pytest.mark.parametrize("over", [*DUPLEX, "http"])
+@pytest.mark.parametrize("over", ["stdio", "websocket", "http"])
 @pytest.mark.proves("D-3")
 @async_test
 async def test_a_server_that_ignores_the_modern_probe_gets_the_legacy_handshake(

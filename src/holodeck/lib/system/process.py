@@ -10,12 +10,16 @@ rest of its group is killed. Should this process die first, the reaper ends the 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 import subprocess
+import termios
 import threading
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import IO
 
 from holodeck.lib.limits import KIB
 from holodeck.lib.system.private_memory import hide_memory
@@ -195,6 +199,14 @@ async def spawn_process(
         await process._abandon()
         raise
     return process
+
+
+def count_unread_bytes(pipe: IO[bytes]) -> int:
+    """Return the bytes in a pipe that its reader has not read; 0 where the kernel does not tell."""
+    count = array("i", [0])
+    with suppress(OSError, ValueError):
+        fcntl.ioctl(pipe.fileno(), termios.FIONREAD, count)
+    return count[0]
 
 
 class _TailBuffer(asyncio.Protocol):

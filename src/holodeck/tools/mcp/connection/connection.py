@@ -52,6 +52,7 @@ class Connection:
         errors: ErrorFactory,
         startup_timeout: float,
         known_era: ProtocolEra | None,
+        is_era_fixed: bool,
         on_notification: Callable[[Connection, Message], None],
         on_end: Callable[[Connection, MCPError | None], None],
         on_closed: Callable[[Connection], None],
@@ -63,6 +64,7 @@ class Connection:
         self._errors = errors
         self._startup_timeout = startup_timeout
         self._known_era = known_era
+        self._is_era_fixed = is_era_fixed
         self._on_end = on_end
         self._on_closed = on_closed
         self._task_group: asyncio.TaskGroup | None = None
@@ -173,7 +175,12 @@ class Connection:
 
     async def _start(self) -> None:
         await self.session.transport.open()
-        await negotiate(self.session, self._known_era, probe_timeout=min(PROBE_TIMEOUT, self._startup_timeout / 3))
+        await negotiate(
+            self.session,
+            self._known_era,
+            is_fixed=self._is_era_fixed,
+            probe_timeout=min(PROBE_TIMEOUT, self._startup_timeout / 3),
+        )
 
     def _start_timeout_error(self) -> MCPError:
         transport = self.session.transport

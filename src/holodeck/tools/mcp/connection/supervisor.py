@@ -121,7 +121,12 @@ class Supervisor:
         self._closing: set[Connection] = set()
         self._is_closed = False
         self._close_error: MCPError | None = None
+        self._is_era_fixed = tool.protocol != "auto"
         self._era: ProtocolEra | None = None
+        if self._is_era_fixed:
+            self._era = ProtocolEra(tool.protocol)
+        elif not self._transport_kind.has_modern_era:
+            self._era = ProtocolEra.LEGACY
         self._timeouts = 0
         self._last_error: MCPError | None = None
 
@@ -279,6 +284,7 @@ class Supervisor:
             errors=self._errors,
             startup_timeout=self._tool.startup_timeout,
             known_era=era,
+            is_era_fixed=self._is_era_fixed,
             on_notification=self._on_notification,
             on_end=self._record_end,
             on_closed=self._record_close,

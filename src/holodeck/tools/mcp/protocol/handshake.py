@@ -2,7 +2,9 @@
 
 The client first sends the modern probe (`server/discover`). If the server refuses it, or is silent for `probe_timeout`,
 the client also sends the legacy handshake (`initialize`), and the first agreement of the two decides. Both requests are
-tasks of one `_Negotiation`, which cancels the unanswered one at its end. The caller sets the deadline for the whole.
+tasks of one `_Negotiation`, which cancels the unanswered one at its end. A server that is known to be legacy gets the
+handshake alone, and the probe only if it refuses the handshake as a modern server does. A definition can fix the era;
+then only its own request is sent. The caller sets the deadline for the whole.
 """
 
 from __future__ import annotations
@@ -38,13 +40,23 @@ T = TypeVar("T")
 _INCONCLUSIVE_STATUSES = frozenset({401, 403, 407, 408, 429})
 
 
-async def negotiate(session: Session, known_era: ProtocolEra | None, *, probe_timeout: float = PROBE_TIMEOUT) -> None:
+async def negotiate(
+    session: Session,
+    known_era: ProtocolEra | None,
+    *,
+    is_fixed: bool = False,
+    probe_timeout: float = PROBE_TIMEOUT,
+) -> None:
     """Agree on an era and a version, and set the terms of the session. Raises MCPError.
 
-    `known_era`: that of an earlier connection to the same server. The caller sets the deadline.
+    `known_era`: that of the definition, of the transport, or of an earlier connection to the same server. `is_fixed`:
+    the definition allows no other. The caller sets the deadline.
     """
     if known_era is ProtocolEra.LEGACY:
-        await _start_legacy(session, await _initialize(session))
+        await _negotiate_legacy(session, is_fixed=is_fixed)
+        return
+    if known_era is ProtocolEra.MODERN and is_fixed:
+        await _require_modern(session)
         return
     negotiation = _Negotiation(session)
     try:
@@ -93,8 +105,7 @@ class _Negotiation:
                     await _start_legacy(session, handshake.result())
                 except MCPProtocolError as error:
                     refusal = error
-                    version = _latest_mutual(_supported_versions(error), MODERN_VERSIONS)
-                    if error.details.get("code") == UNSUPPORTED_VERSION and version is not None:
+                    if (version := _modern_alternative(error)) is not None:
                         session.set_terms(await self._discover_late(version))
                         return
                 else:
@@ -116,6 +127,33 @@ class _Negotiation:
         if isinstance(terms, NegotiatedTerms):
             return terms
         return NegotiatedTerms(era=ProtocolEra.MODERN, version=version, capabilities={"tools": {}, "prompts": {}})
+
+
+async def _negotiate_legacy(session: Session, *, is_fixed: bool) -> None:
+    try:
+        terms = await _initialize(session)
+    except MCPProtocolError as error:
+        if is_fixed and error.details.get("code") in (UNSUPPORTED_VERSION, HEADER_MISMATCH):
+            text = "it does not speak the versions that 'protocol: legacy' allows. Write 'protocol: auto'."
+            raise session.errors.protocol("initialize", f"{text} Its answer: {error}") from error
+        version = _modern_alternative(error)
+        if is_fixed or version is None:
+            raise
+        modern = await _discover(session, version)
+        if not isinstance(modern, NegotiatedTerms):
+            raise
+        session.set_terms(modern)
+    else:
+        await _start_legacy(session, terms)
+
+
+async def _require_modern(session: Session) -> None:
+    outcome = await _discover(session, MODERN_VERSIONS[-1])
+    if not isinstance(outcome, NegotiatedTerms):
+        answer = f" Its answer: {outcome}" if outcome is not None else ""
+        text = f"it does not speak {MODERN_VERSIONS[-1]}, which 'protocol: modern' needs. Write 'protocol: auto'."
+        raise session.errors.protocol("initialize", text + answer)
+    session.set_terms(outcome)
 
 
 async def _discover(session: Session, version: str) -> NegotiatedTerms | MCPError | None:
@@ -140,7 +178,8 @@ async def _discover(session: Session, version: str) -> NegotiatedTerms | MCPErro
         except MCPConnectionError as error:
             status = error.details.get("status")
             if status is None or status in _INCONCLUSIVE_STATUSES:
-                error.details["on_probe"] = True
+                # A process that did not read the probe has not ended because of it.
+                error.details["on_probe"] = not error.details.get("is_input_unread")
                 raise
             return error
         return _modern_terms(result)
@@ -199,6 +238,13 @@ async def _wait_roots_sent(session: Session) -> None:
             async with asyncio.timeout(ROOTS_TIMEOUT):
                 await session.roots_sent.wait()
         await asyncio.sleep(ROOTS_SETTLE)
+
+
+def _modern_alternative(error: MCPError) -> str | None:
+    """Return the modern version that we speak too and that a server named when it refused the handshake, or None."""
+    if error.details.get("code") != UNSUPPORTED_VERSION:
+        return None
+    return _latest_mutual(_supported_versions(error), MODERN_VERSIONS)
 
 
 def _supported_versions(error: MCPError) -> list[str] | None:

@@ -31,6 +31,8 @@ class TransportKind:
 
     False when each request stands alone: a request without an answer then says nothing about the others.
     """
+    has_modern_era: bool = True
+    """False when the transport is older than the modern era, so that its servers are not probed for it."""
 
     def build_span_attributes(self, tool: MCPTool) -> dict[str, tracing.Value | None]:
         """Return the attributes of OpenTelemetry for the way to the server."""
@@ -78,6 +80,6 @@ def _load_websocket() -> BuildTransport:
 TRANSPORTS: Mapping[TransportType, TransportKind] = {
     TransportType.STDIO: TransportKind(load=_load_stdio, protocol_name=None),
     TransportType.HTTP: TransportKind(load=_load_streamable_http, protocol_name="http", has_connection=False),
-    TransportType.SSE: TransportKind(load=_load_sse, protocol_name="http"),
+    TransportType.SSE: TransportKind(load=_load_sse, protocol_name="http", has_modern_era=False),
     TransportType.WEBSOCKET: TransportKind(load=_load_websocket, protocol_name="websocket"),
 }

@@ -2,7 +2,8 @@
 
 `open` starts the process, `close` ends it. When the process exits or closes its output, the transport waits up to
 `PROCESS_OUTPUT_GRACE` for the other of the two and for standard error, and then fails with the exit code and the last
-lines of standard error. Requests wait while the process does not read its input.
+lines of standard error. That error also tells whether the process read any of its input: one that did not has failed
+by itself. Requests wait while the process does not read its input.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.limits import KIB
 from holodeck.lib.line_splitter import LineSplitter
 from holodeck.lib.system.fd_shortage import is_file_shortage
-from holodeck.lib.system.process import Process, spawn_process
+from holodeck.lib.system.process import Process, count_unread_bytes, spawn_process
 from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.errors import describe_output
 from holodeck.tools.mcp.launch.plan import plan_launch
@@ -127,6 +128,7 @@ class StdioTransport(DuplexTransport):
         if self._process is None:
             return
         line = (encode(message) if self._encoding == "utf-8" else encode_ascii(message)) + b"\n"
+        self._flow.sent_bytes += len(line)
         if len(self._pending) <= 1 and not self._queued:
             self._process.stdin.write(line)
             return
@@ -195,7 +197,13 @@ class StdioTransport(DuplexTransport):
         text = f"{end}." + (describe_output(stray, stderr) or " It wrote nothing to standard error.")
         phase = "run" if self._is_negotiated else "start"
         return self._errors.connection(
-            phase, text, exit_code=code, stderr=stderr, stray_output=stray or None, command=command
+            phase,
+            text,
+            exit_code=code,
+            stderr=stderr,
+            stray_output=stray or None,
+            command=command,
+            is_input_unread=self._flow.is_all_unread() or None,
         )
 
     def _start_error(self, error: Exception) -> MCPConnectionError:
@@ -219,7 +227,19 @@ class _StdinFlow(asyncio.BaseProtocol):
 
     def __init__(self) -> None:
         self.is_paused = False
+        self.sent_bytes = 0
         self._resumed = asyncio.Event()
+        self._transport: asyncio.WriteTransport | None = None
+        self._unread_bytes = 0
+        """Bytes that were unread when the pipe was closed."""
+
+    def is_all_unread(self) -> bool:
+        """True when the process has read nothing of what was sent to it."""
+        return (self._unread_bytes if self._transport is None else _count_unread(self._transport)) >= self.sent_bytes
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - the pipe is one to write to
+        self._transport = transport
 
     def pause_writing(self) -> None:
         self.is_paused = True
@@ -230,7 +250,15 @@ class _StdinFlow(asyncio.BaseProtocol):
         self._resumed.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        # The pipe is still open here. After an error its reader had ended before all was written.
+        if self._transport is not None:
+            self._unread_bytes = self.sent_bytes if exc is not None else _count_unread(self._transport)
+        self._transport = None
         self.resume_writing()
 
     async def wait_resumed(self) -> None:
         await self._resumed.wait()
+
+
+def _count_unread(transport: asyncio.WriteTransport) -> int:
+    return transport.get_write_buffer_size() + count_unread_bytes(transport.get_extra_info("pipe"))
