@@ -7,7 +7,7 @@ SERVERS := .cache/servers
 # Tests wait for processes more than they compute: two workers per core keep the cores busy.
 WORKERS ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal --durations=10
-RUN := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/holodeck run
+RUN := HOLODECK_TRUST=all PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/holodeck run
 
 .PHONY: help run check test test-local conformance compat clients lint types docs docs-serve reference bench chaos lock clean
 help: ## list the targets

@@ -39,6 +39,7 @@ class GatewayProcess:
     async def start(self) -> None:
         """Start it. `wait_ready` returns when it answers."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLODECK_")}
+        environ["HOLODECK_TRUST"] = "all"
         environ.pop("PYTHONDONTWRITEBYTECODE", None)  # it would have everything compiled again at every start
         environ |= self.environ
         command = (sys.executable, "-m", "holodeck", "serve", str(self._file))

@@ -52,7 +52,7 @@ def main() -> None:
         folder = Path(name)
         (folder / "tools.py").write_text(FUNCTION)
         path = stand_in(folder / "bin", FaultyMCPServer.command("normal"))["PATH"]
-        os.environ["PATH"] = path
+        os.environ |= {"PATH": path, "HOLODECK_TRUST": "all"}
         kinds: dict[str, list[dict[str, object]]] = {
             "a Python function": [{"type": "function", "name": "add", "file": "tools.py", "function": "add"}],
             "an MCP server over stdio": [

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 # Tests start hundreds of processes: each would compile everything that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# The files of tests are their own: commands start what they say. What is about trust sets this to nothing.
+os.environ["HOLODECK_TRUST"] = "all"
+
 # A run under nohup ignores SIGHUP, one in the background of a script SIGINT, and a process inherits that: those that
 # tests start and signal would not receive it. A handler is not inherited, so with one only this process ignores them.
 # A worker cannot know what the run ignores; it ends with the run.

@@ -14,6 +14,8 @@ from no_network import without_network
 from warm_holodeck import Forked, can_fork
 
 LIMIT = 60.0  # seconds
+INHERITED = ("PATH", "LANG", "SSL_CERT_FILE", "HOLODECK_TRUST")
+"""Variables of the tests that every command gets."""
 
 
 def run_holodeck(
@@ -23,7 +25,7 @@ def run_holodeck(
 
     `validate` runs where no socket to a network can be opened: it needs none.
     """
-    inherited = {name: os.environ[name] for name in ("PATH", "LANG", "SSL_CERT_FILE") if name in os.environ}
+    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     environ = {**inherited, "HOME": str(cwd.parent), **(env or {})}
     is_offline = args[:1] == ("validate",)
     if program is None and can_fork(env or {}):

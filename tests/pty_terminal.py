@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from holodeck_command import INHERITED
 from no_network import without_network
 
 TIMEOUT = 45.0  # seconds: a process has to start, on a machine that others use as well
@@ -72,7 +73,7 @@ class TypingTerminal:
     async def __aenter__(self) -> Self:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-        inherited = {name: os.environ[name] for name in ("PATH", "LANG", "SSL_CERT_FILE") if name in os.environ}
+        inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         terminal = {"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1", "HOME": str(self._cwd.parent)}
         command = [sys.executable, "-m", "holodeck", *self._args]
         self.process = await asyncio.create_subprocess_exec(

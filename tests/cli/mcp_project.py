@@ -73,7 +73,7 @@ class MCPProject:
     def start_mcp(self, *args: str, stderr: int | IO[bytes] = subprocess.PIPE) -> Iterator[subprocess.Popen[bytes]]:
         """The command while it runs."""
         command = [sys.executable, "-m", "holodeck", "mcp", *args]
-        env = {**self.env, "HOME": str(self.path), "PYTHONUNBUFFERED": "1"}
+        env = {**self.env, "HOME": str(self.path), "PYTHONUNBUFFERED": "1", "HOLODECK_TRUST": "all"}
         with subprocess.Popen(
             command, cwd=self.path, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr
         ) as process:

@@ -13,11 +13,10 @@ from typing import Any
 
 from agent_project import AgentProject
 from forked_process import ForkedProcess, fork
+from holodeck_command import INHERITED
 from warm_holodeck import can_fork
 
 from holodeck.testing.model.scripted_server import ScriptedServer
-
-_PASSED_VARIABLES = ("PATH", "LANG", "SSL_CERT_FILE")
 
 
 class RunningCommand:
@@ -50,7 +49,7 @@ class RunningCommand:
 @asynccontextmanager
 async def start_command(project: AgentProject, *args: str) -> AsyncIterator[RunningCommand]:
     """The command, killed at the end if it still runs."""
-    environ = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
+    environ = {name: os.environ[name] for name in INHERITED if name in os.environ}
     assert can_fork(project.env)
     process = await fork(args, cwd=project.path, environ={**environ, "HOME": str(project.path.parent), **project.env})
     try:

@@ -40,7 +40,7 @@ async def run(*args: str, folder: Path, env: Mapping[str, str]) -> tuple[int | N
         "mcp",
         *args,
         cwd=folder,
-        env={**env, "HOME": str(folder)},
+        env={**env, "HOME": str(folder), "HOLODECK_TRUST": "all"},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -219,7 +219,7 @@ async def test_a_person_logs_in_with_the_address_that_is_printed(project: MCPPro
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "holodeck", "mcp", "login", "--url", server.mcp, "--no-browser"),
             cwd=project.path,
-            env={**project.env, "HOME": str(project.path)},
+            env={**project.env, "HOME": str(project.path), "HOLODECK_TRUST": "all"},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )

@@ -25,7 +25,7 @@ def _run_with_full_disk(command: str, cwd: Path, *, unbuffered: str = "") -> sub
         return subprocess.run(
             [sys.executable, "-m", "holodeck", *command.split()],
             cwd=cwd,
-            env={"PATH": "", "HOME": str(cwd), "PYTHONUNBUFFERED": unbuffered},
+            env={"PATH": "", "HOME": str(cwd), "PYTHONUNBUFFERED": unbuffered, "HOLODECK_TRUST": "all"},
             stdin=subprocess.DEVNULL,
             stdout=full,
             stderr=subprocess.PIPE,

@@ -44,7 +44,7 @@ class ImageGateway:
 @contextmanager
 def serve_as_image(file: Path, env: Mapping[str, str], folder: Path) -> Iterator[ImageGateway]:
     """`holodeck serve FILE` on a free port of loopback."""
-    environ = {"PATH": os.environ["PATH"], "HOME": str(folder), **env}
+    environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "HOLODECK_TRUST": "all", **env}
     environ |= {"HOLODECK_LISTEN__HOST": "127.0.0.1", "HOLODECK_LISTEN__PORT": "0"}
     command = [sys.executable, "-m", "holodeck", "serve", str(file)]
     with subprocess.Popen(command, env=environ, cwd=folder, stderr=subprocess.PIPE, text=True) as process:

@@ -124,7 +124,7 @@ class _Session:
         self._ports = dict(zip(named, _choose_free_ports(len(named)), strict=True))
         self._is_warm = not re.search(r"kill -(?:9|KILL)", text)
         self._environ = {
-            **{name: os.environ[name] for name in ("LANG", "SSL_CERT_FILE") if name in os.environ},
+            **{name: os.environ[name] for name in ("LANG", "SSL_CERT_FILE", "HOLODECK_TRUST") if name in os.environ},
             **{"HOME": str(self._home), "TERM": "dumb", "COLUMNS": "100"},
             # Packages that an earlier run has fetched.
             **{"UV_CACHE_DIR": str(Path.home() / ".cache/uv"), "npm_config_cache": str(ROOT / ".cache/npm")},
