@@ -120,8 +120,15 @@ FROM_ENVIRONMENT = "provider: openai, name: x"
 KEYS = {"KEY": "k3y", "OPENAI_API_KEY": "k3y"}
 
 
-@pytest.mark.parametrize("model", [SENT, FROM_ENVIRONMENT])
-@pytest.mark.parametrize("host", ["models.internal:8000", "10.0.0.1", "localhost.evil.example"])
+@pytest.mark.parametrize(
+    ("model", "host"),
+    [
+        (SENT, "models.internal:8000"),
+        (SENT, "10.0.0.1"),
+        (SENT, "localhost.evil.example"),
+        (FROM_ENVIRONMENT, "api.openai.com"),
+    ],
+)
 def test_a_models_key_is_not_sent_in_the_clear_off_this_machine(folder: AgentFolder, model: str, host: str) -> None:
     text = f"name: a\nmodel: {{{model}, endpoint: 'http://{host}/v1'}}\n"
     assert [problem.key for problem in folder.load_errors(text, KEYS)] == ["model.endpoint"]
@@ -136,7 +143,7 @@ def test_a_models_key_is_not_sent_in_the_clear_off_this_machine(folder: AgentFol
         f"{SENT}, endpoint: 'https://models.internal/v1'",
         f"{SENT}, endpoint: 'http://127.0.0.1:8000/v1'",
         f"{SENT}, endpoint: 'http://models.internal/v1', allow_insecure_hosts: [Models.Internal]",
-        f"{FROM_ENVIRONMENT}, endpoint: 'http://models.internal/v1', allow_insecure_hosts: [models.internal]",
+        f"{FROM_ENVIRONMENT}, endpoint: 'http://models.internal/v1'",
         "provider: ollama, name: x, endpoint: 'http://gpu.internal:11434'",
     ],
 )
@@ -144,6 +151,17 @@ def test_plain_http_to_a_model_is_accepted_on_loopback_for_listed_hosts_or_witho
     folder: AgentFolder, model: str
 ) -> None:
     folder.load(f"name: a\nmodel: {{{model}}}\n", KEYS)
+
+
+def test_a_key_of_the_environment_that_an_endpoint_does_not_get_is_a_warning_with_the_way_to_send_it(
+    folder: AgentFolder,
+) -> None:
+    model = f"{FROM_ENVIRONMENT}, endpoint: 'https://models.internal/v1'"
+    [warning] = folder.load(f"name: a\nmodel: {{{model}}}\n", KEYS).warnings
+    assert (warning.key, "api_key: ${OPENAI_API_KEY}" in warning.fix) == ("model.endpoint", True)
+    named = f"name: a\nmodel: {{{model}, api_key: '${{OPENAI_API_KEY}}'}}\n"
+    assert folder.load(named, KEYS).warnings == ()
+    assert folder.load(f"name: a\nmodel: {{{model}}}\n", {}).warnings == ()
 
 
 @pytest.mark.parametrize(

@@ -81,11 +81,11 @@ READS_OF_NAMED_VARIABLES = {
     "cli/commands/mcp/target.py": "--env NAME",
     "config/env_loader.py": "${NAME}",
     "config/env_overrides.py": "HOLODECK_KEY__KEY",
-    "config/lint.py": "API_KEY_VARIABLES",
+    "config/lint.py": "PROVIDER_SPECS",
     "config/mcp_json/loader.py": "INPUT_NAME",
     "lib/otel.py": "_ADDRESSES",
     "lib/system/reaper.py": "_VARIABLES",
-    "providers/factory.py": "API_KEY_VARIABLES",
+    "providers/factory.py": "PROVIDER_SPECS",
 }
 
 

@@ -35,18 +35,48 @@ def received_by(dialect: DialectName, environ: dict[str, str], *, path: str | No
     return run_with_timeout(exchange())
 
 
-def test_openai_at_another_endpoint_speaks_chat_completions_with_its_key() -> None:
-    received = received_by("chat", ENVIRON, provider="openai")
-    assert received.headers["authorization"] == "Bearer key-openai"
+def test_openai_at_another_endpoint_speaks_chat_completions_with_the_key_of_the_file() -> None:
+    received = received_by("chat", {}, provider="openai", api_key=Secret("mine"))
+    assert received.headers["authorization"] == "Bearer mine"
     assert received.json["model"] == "my-model"
 
 
-def test_azure_and_anthropic_use_their_own_keys() -> None:
-    azure = received_by("chat", ENVIRON, provider="azure_openai", path="", api_version="2025-01-01")
+def test_azure_and_anthropic_have_headers_of_their_own_for_the_key() -> None:
+    azure = received_by(
+        "chat", {}, provider="azure_openai", path="", api_version="2025-01-01", api_key=Secret("key-azure")
+    )
     assert azure.headers["api-key"] == "key-azure"
     assert azure.path == "/openai/deployments/my-model/chat/completions"
     assert azure.query == {"api-version": "2025-01-01"}
-    assert received_by("anthropic", ENVIRON, provider="anthropic").headers["x-api-key"] == "key-anthropic"
+    claude = received_by("anthropic", {}, provider="anthropic", api_key=Secret("key-anthropic"))
+    assert claude.headers["x-api-key"] == "key-anthropic"
+
+
+@pytest.mark.parametrize(("provider", "dialect"), [("openai", "chat"), ("anthropic", "anthropic")])
+def test_another_endpoint_gets_no_key_of_the_environment(provider: str, dialect: DialectName) -> None:
+    assert not [value for value in received_by(dialect, ENVIRON, provider=provider).headers.values() if "key-" in value]
+
+
+@pytest.mark.parametrize(
+    ("provider", "endpoint", "variable"),
+    [
+        ("openai", None, "OPENAI_API_KEY"),
+        ("openai", "https://EU.api.openai.com./v1", "OPENAI_API_KEY"),
+        ("openai", "https://api.openai.com.evil.example/v1", None),
+        ("openai", "https://xapi.openai.com/v1", None),
+        ("anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY"),
+        ("azure_openai", "https://mine.openai.azure.com", "AZURE_OPENAI_API_KEY"),
+        ("azure_openai", "https://mine-openai.azure.com", None),
+        ("azure_openai", "https://proxy.example/openai.azure.com", None),
+        ("openai_compatible", "https://api.openai.com/v1", None),
+    ],
+)
+def test_the_key_of_the_environment_is_for_the_providers_own_hosts(
+    provider: str, endpoint: str | None, variable: str | None
+) -> None:
+    llm = LLM(provider=provider, name="m", endpoint=endpoint)
+    assert llm.environment_key == variable
+    assert llm.model_copy(update={"api_key": Secret("mine")}).environment_key is None
 
 
 def test_the_key_of_the_file_comes_first() -> None:
@@ -69,7 +99,7 @@ def test_the_address_of_ollama_needs_no_path() -> None:
     [
         (LLM(provider="openai", name="gpt"), "OPENAI_API_KEY"),
         (LLM(provider="anthropic", name="claude"), "ANTHROPIC_API_KEY"),
-        (LLM(provider="azure_openai", name="gpt", endpoint="https://a.example"), "AZURE_OPENAI_API_KEY"),
+        (LLM(provider="azure_openai", name="gpt", endpoint="https://a.openai.azure.com"), "AZURE_OPENAI_API_KEY"),
     ],
 )
 @pytest.mark.parametrize("environ", [{}, {"OPENAI_API_KEY": "", "ANTHROPIC_API_KEY": "", "AZURE_OPENAI_API_KEY": ""}])

@@ -16,7 +16,7 @@ from typing import Any
 
 from holodeck.config.agent_loader import DEFAULT_GATEWAY_FILE, LoadedAgent, load_agent_file
 from holodeck.config.env_overrides import apply_overrides
-from holodeck.config.lint import cleartext_key_problems
+from holodeck.config.lint import environment_key_problems
 from holodeck.config.problems import problem_at
 from holodeck.config.secret_refs import SecretResolver
 from holodeck.config.server_loader import LoadedServers, load_listed_servers, load_servers_of_agent
@@ -67,7 +67,7 @@ def load_gateway_file(
     file = ToolListFile(source, "mcp_servers", checks)
     gateway = file.validate(GatewayFile)
     servers = file.load_tools()
-    file.problems += [*_process_problems(source, servers), *_cleartext_key_problems(source, environ)]
+    file.problems += [*_process_problems(source, servers), *_environment_key_problems(source, environ)]
     if gateway is not None:
         file.problems += gateway_problems(gateway, source)
     agents, problems = _load_agents(source, environ, home, checks)
@@ -196,7 +196,7 @@ def _process_problems(source: Source, servers: Sequence[LoadedTool]) -> list[Pro
     return problems
 
 
-def _cleartext_key_problems(source: Source, environ: Mapping[str, str]) -> list[Problem]:
+def _environment_key_problems(source: Source, environ: Mapping[str, str]) -> list[Problem]:
     entries = source.data.get("models")
     models = [
         (index, entry["model"])
@@ -206,7 +206,7 @@ def _cleartext_key_problems(source: Source, environ: Mapping[str, str]) -> list[
     return [
         problem
         for index, model in models
-        for problem in cleartext_key_problems(source, model, ("models", index, "model"), environ)
+        for problem in environment_key_problems(source, model, ("models", index, "model"), environ)
     ]
 
 

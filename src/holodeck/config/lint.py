@@ -15,7 +15,7 @@ from holodeck.config.yaml_reader import KeyPath
 from holodeck.lib.errors import Problem
 from holodeck.lib.redaction import is_secret_name
 from holodeck.models.file_model import Substituted, as_written
-from holodeck.models.llm import API_KEY_VARIABLES
+from holodeck.models.llm import PROVIDER_SPECS, Provider, is_own_host
 from holodeck.models.tool_rules import is_legacy_npm
 from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, BadURLError, is_sent_in_cleartext, parse_endpoint
 
@@ -25,35 +25,54 @@ _SECRET_NAME = re.compile(
 
 
 def model_warnings(source: Source, environ: Mapping[str, str]) -> list[Problem]:
-    """Problems of the model of an agent file: warnings, and the errors of `cleartext_key_problems`."""
+    """Problems of the model of an agent file: warnings, and those of `environment_key_problems`."""
     model = source.data.get("model")
     if not isinstance(model, dict):
         return []
     found = []
     if _is_literal_value(model.get("api_key")):
         found.append(_literal_secret_warning(source, ("model", "api_key"), "api_key"))
-    variable = next((name for provider, name in API_KEY_VARIABLES.items() if provider == model.get("provider")), None)
-    found += cleartext_key_problems(source, model, ("model",), environ)
-    if variable and not model.get("api_key") and not environ.get(variable):
+    found += environment_key_problems(source, model, ("model",), environ)
+    provider = _provider_of(model)
+    variable = PROVIDER_SPECS[provider].key_variable if provider else None
+    is_sent_to_endpoint = provider is not None and _is_own_host(provider, model)
+    if variable and is_sent_to_endpoint and not model.get("api_key") and not environ.get(variable):
         message = f"there is no 'api_key', and {variable} is not set: the agent cannot ask its model"
         fix = f"Set {variable}, or write 'api_key: ${{{variable}}}'."
         found.append(problem_at(source.document, ("model",), message, fix=fix, severity="warning"))
     return found
 
 
-def cleartext_key_problems(
+def environment_key_problems(
     source: Source, model: Mapping[str, Any], path: KeyPath, environ: Mapping[str, str]
 ) -> list[Problem]:
-    """An error when the API key from the provider's environment variable would be sent without encryption."""
-    variable = next((name for provider, name in API_KEY_VARIABLES.items() if provider == model.get("provider")), "")
-    endpoint = model.get("endpoint")
+    """Problems of the API key in the provider's environment variable, for a model without `api_key`.
+
+    An error when the key would be sent without encryption, a warning when it is not sent, because the endpoint is not
+    the provider's own.
+    """
+    provider, endpoint = _provider_of(model), model.get("endpoint")
+    variable = PROVIDER_SPECS[provider].key_variable if provider else None
     # A key in the file is checked by the rules of the model itself.
-    if model.get("api_key") or not environ.get(variable) or not isinstance(endpoint, str):
+    if provider is None or model.get("api_key") or not environ.get(variable or "") or not isinstance(endpoint, str):
         return []
+    if not _is_own_host(provider, model):
+        message = f"the key in {variable} is not sent to this endpoint, which is not one of {provider}'s own"
+        fix = f"If it should get the key, write 'api_key: ${{{variable}}}' beside it."
+        return [problem_at(source.document, (*path, "endpoint"), message, fix=fix, severity="warning")]
     if not is_sent_in_cleartext(endpoint, model.get("allow_insecure_hosts")):
         return []
     message = CLEARTEXT_KEY.replace("the key", f"the key in {variable}")
     return [problem_at(source.document, (*path, "endpoint"), message, fix=ALLOW_INSECURE)]
+
+
+def _provider_of(model: Mapping[str, Any]) -> Provider | None:
+    return next((provider for provider in PROVIDER_SPECS if provider == model.get("provider")), None)
+
+
+def _is_own_host(provider: Provider, model: Mapping[str, Any]) -> bool:
+    endpoint = model.get("endpoint")
+    return is_own_host(PROVIDER_SPECS[provider], endpoint if isinstance(endpoint, str) else None)
 
 
 def tool_warnings(source: Source, tool: Mapping[str, Any], path: KeyPath) -> list[Problem]:

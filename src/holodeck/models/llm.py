@@ -48,18 +48,29 @@ class ProviderSpec:
     """The `name` that `holodeck init` writes where the user names no model."""
     example_endpoint: str | None = None
     """The `endpoint` that `holodeck init` writes. None: it writes none."""
+    own_hosts: tuple[str, ...] = ()
+    """Hosts of the provider's own service, and, after a leading dot, their domains. The first is used without an
+    `endpoint`. Only these receive the key in `key_variable`."""
 
 
 PROVIDER_SPECS: Mapping[Provider, ProviderSpec] = {
-    Provider.OPENAI: ProviderSpec(key_variable="OPENAI_API_KEY", default_model="gpt-5-mini"),
+    Provider.OPENAI: ProviderSpec(
+        key_variable="OPENAI_API_KEY", default_model="gpt-5-mini", own_hosts=("api.openai.com", ".api.openai.com")
+    ),
     Provider.AZURE_OPENAI: ProviderSpec(
         key_variable="AZURE_OPENAI_API_KEY",
         needs_endpoint=True,
         has_api_version=True,
         default_model="gpt-5-mini",
         example_endpoint="https://my-resource.openai.azure.com",
+        own_hosts=(
+            *(".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"),
+            *(".openai.azure.us", ".cognitiveservices.azure.us", ".openai.azure.cn", ".cognitiveservices.azure.cn"),
+        ),
     ),
-    Provider.ANTHROPIC: ProviderSpec(key_variable="ANTHROPIC_API_KEY", default_model="claude-sonnet-4-5"),
+    Provider.ANTHROPIC: ProviderSpec(
+        key_variable="ANTHROPIC_API_KEY", default_model="claude-sonnet-4-5", own_hosts=("api.anthropic.com",)
+    ),
     Provider.OLLAMA: ProviderSpec(default_model="qwen3", example_endpoint="http://localhost:11434"),
     Provider.OPENAI_COMPATIBLE: ProviderSpec(
         needs_endpoint=True, default_model="default", example_endpoint="http://localhost:8000/v1"
@@ -106,10 +117,28 @@ class LLM(FileModel):
         """Whether requests go to the provider's own service, and not to another program behind an `endpoint`."""
         return self.endpoint is None or self.spec.needs_endpoint
 
+    @property
+    def environment_key(self) -> str | None:
+        """The variable whose key is sent, because the file has none. None: no key of the environment is."""
+        if self.api_key is not None or not is_own_host(self.spec, self.endpoint):
+            return None
+        return self.spec.key_variable
+
     @model_validator(mode="wrap")
     @classmethod
     def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[LLM]) -> LLM:
         return validate_with_rules(cls.__name__, data, handler, _check_llm)
+
+
+def is_own_host(spec: ProviderSpec, endpoint: str | None) -> bool:
+    """Whether requests go to a host of the provider's own service. True without an endpoint."""
+    if endpoint is None:
+        return True
+    try:
+        host = parse_endpoint(endpoint).host.lower().rstrip(".")
+    except BadURLError:
+        return False
+    return any(host.endswith(own) if own.startswith(".") else host == own for own in spec.own_hosts)
 
 
 def _check_llm(data: dict[str, Any]) -> list[Violation]:

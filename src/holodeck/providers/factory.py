@@ -8,7 +8,7 @@ from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MODEL_FIRST_EVENT_TIMEOUT, MODEL_IDLE_TIMEOUT
 from holodeck.lib.redaction import register_secrets
 from holodeck.lib.secret import Secret
-from holodeck.models.llm import LLM, Provider
+from holodeck.models.llm import LLM
 from holodeck.models.model_io import ModelEvent, ModelRequest
 from holodeck.providers.base import ModelProvider
 from holodeck.providers.registry import PROVIDERS, ModelSettings
@@ -49,21 +49,21 @@ class UnconfiguredModel:
 
 
 def _build_service(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
-    variable = llm.spec.key_variable
+    variable = llm.environment_key
     key = llm.api_key or (Secret(environ[variable]) if variable and environ.get(variable) else None)
     if key is not None:
         register_secrets(key.reveal())
-    source = "model.api_key" if llm.api_key or not variable else variable
+    source = variable or "model.api_key"
     settings = ModelSettings(llm=llm, key=key, key_source=source)
     # Another program behind an `endpoint` may need no key.
-    if key is None and variable and llm.is_at_provider:
-        return UnconfiguredModel(settings.name, lambda: _missing_key_error(llm.provider, settings.name, variable))
+    if key is None and llm.spec.key_variable and llm.is_at_provider:
+        return UnconfiguredModel(settings.name, lambda: _missing_key_error(llm, settings.name))
     return PROVIDERS[llm.provider].build(settings)
 
 
-def _missing_key_error(provider: Provider, name: str, variable: str) -> ModelError:
-    return ModelError(
-        f"Model '{name}' ({provider}) has no API key. Set the environment variable {variable}, or write "
-        f"'api_key: ${{{variable}}}' under 'model'.",
-        provider=str(provider),
-    )
+def _missing_key_error(llm: LLM, name: str) -> ModelError:
+    variable = llm.spec.key_variable
+    fix = f"rite 'api_key: ${{{variable}}}' under 'model'."
+    # The variable alone is enough for the provider's own hosts only.
+    fix = f"Set the environment variable {variable}, or w{fix}" if llm.environment_key else f"W{fix}"
+    return ModelError(f"Model '{name}' ({llm.provider}) has no API key. {fix}", provider=str(llm.provider))
