@@ -13,13 +13,14 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from holodeck.config.files import read_text
 from holodeck.config.lint import model_warnings
 from holodeck.config.problems import problem_at, value_at
-from holodeck.config.source import Source, read_source
+from holodeck.config.source import FileRead, Source, read_source
 from holodeck.config.start_checks import agent_problems
 from holodeck.config.tool_list import LoadedTool, ToolCheck, ToolFinding, ToolListFile
 from holodeck.config.yaml_reader import KeyPath, parse_document
@@ -41,6 +42,8 @@ __all__ = [
 DEFAULT_AGENT_FILE = "agent.yaml"
 DEFAULT_GATEWAY_FILE = "gateway.yaml"
 SHARED_FILE = "config.yaml"
+USER_SETTINGS = f"~/.holodeck/{SHARED_FILE}"
+"""Name of the user's own shared settings in messages, and as the `file` of their servers."""
 
 
 @record
@@ -55,6 +58,8 @@ class LoadedAgent:
     warnings: tuple[Problem, ...]
     written: Mapping[str, Any] = field(default_factory=dict)
     """The file as written, with references instead of the values of variables: the form that may be shown."""
+    reads: tuple[FileRead, ...] = ()
+    """The `.env` files that values were taken from, and the files outside the folder that were read."""
 
 
 def load_agent_file(
@@ -80,11 +85,13 @@ def load_agent_file(
     if agent is not None and not has_model:
         file.problems += agent_problems(agent, source)
     found = file.sorted_problems()
+    reads = [*source.reads, *project.reads]
     for settings_path, shown in shared_files(source, Path(path), home):
-        shared, problems = read_shared(settings_path, shown, environ, checks)
-        found += problems
+        shared = read_shared(settings_path, shown, environ, checks)
+        found += shared.problems
+        reads += shared.reads
         used_names = {item.tool.name for item in tools}
-        tools += [item for item in shared if item.tool.name not in used_names]
+        tools += [item for item in shared.tools if item.tool.name not in used_names]
     errors = [problem for problem in found if problem.severity == "error"]
     if errors or agent is None:
         raise ConfigError.of([*errors, *(problem for problem in found if problem.severity == "warning")])
@@ -99,35 +106,46 @@ def load_agent_file(
         tools=tuple(tools),
         warnings=tuple(found),
         written=source.document.value,
+        reads=tuple(reads),
     )
 
 
 def shared_files(source: Source, path: Path, home: Path | None) -> list[tuple[Path, str]]:
     """The paths of shared settings, with the name that each has in errors: beside the agent file, then the user's."""
     user_file = (home or Path.home()) / ".holodeck" / SHARED_FILE
-    return [(source.folder / SHARED_FILE, str(path.parent / SHARED_FILE)), (user_file, f"~/.holodeck/{SHARED_FILE}")]
+    return [(source.folder / SHARED_FILE, str(path.parent / SHARED_FILE)), (user_file, USER_SETTINGS)]
 
 
-def read_shared(
-    path: Path, shown: str, environ: Mapping[str, str], checks: Sequence[ToolCheck]
-) -> tuple[list[LoadedTool], list[Problem]]:
-    """The servers of a file of shared settings, and its problems. Both are empty for a file that does not exist."""
+@record
+class SharedServers:
+    """What a file of shared settings adds to an agent. All of it is empty for a file that does not exist."""
+
+    tools: tuple[LoadedTool, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    reads: tuple[FileRead, ...] = ()
+    """The `.env` files that values were taken from. Empty for the user's own settings."""
+
+
+def read_shared(path: Path, shown: str, environ: Mapping[str, str], checks: Sequence[ToolCheck]) -> SharedServers:
+    """Read the servers of a file of shared settings. Raises nothing: `problems` has the errors."""
     if not path.is_file():
-        return [], []
+        return SharedServers()
     try:
         source = read_source(path, shown, environ, tools_key="mcp_servers")
     except ConfigError as error:
-        return [], list(error.problems)
+        return SharedServers(problems=error.problems)
     # Many other programs have a config.yaml as well.
     if "mcp_servers" not in source.data:
         message = "the file has no 'mcp_servers', so it is not HoloDeck's and is not used"
-        return [], [problem_at(source.document, (), message, severity="warning")]
+        return SharedServers(problems=(problem_at(source.document, (), message, severity="warning"),))
     for server in source.data["mcp_servers"] if isinstance(source.data["mcp_servers"], list) else ():
         if isinstance(server, dict):
             server.setdefault("type", "mcp")
     file = ToolListFile(source, "mcp_servers", checks)
     file.validate(SharedSettings)
-    return file.load_tools(), file.sorted_problems()
+    tools = tuple(file.load_tools())
+    reads = () if shown == USER_SETTINGS else source.reads
+    return SharedServers(tools=tools, problems=tuple(file.sorted_problems()), reads=reads)
 
 
 @dataclass(kw_only=True)
@@ -137,36 +155,39 @@ class ProjectFiles:
     instructions: str | None = None
     response_format: dict[str, Any] | None = None
     problems: list[Problem] = field(default_factory=list)
+    reads: list[FileRead] = field(default_factory=list)
+    """The files outside the folder."""
 
 
 def read_project_files(source: Source) -> ProjectFiles:
     """Read and check every file that an agent file names. Raises nothing: `problems` has the errors."""
     project = ProjectFiles()
-    project.instructions = _read_instructions(source, project.problems)
-    project.response_format = _read_response_format(source, project.problems)
+    project.instructions = _read_instructions(source, project)
+    project.response_format = _read_response_format(source, project)
     tools = source.data.get("tools")
     for index, tool in enumerate(tools if isinstance(tools, list) else ()):
         if isinstance(tool, dict) and tool.get("type") == "function":
-            _check_function(source, tool, ("tools", index), project.problems)
+            _check_function(source, tool, ("tools", index), project)
     return project
 
 
-def _read_instructions(source: Source, problems: list[Problem]) -> str | None:
+def _read_instructions(source: Source, project: ProjectFiles) -> str | None:
     value = source.data.get("instructions")
     if not isinstance(value, dict):
         return value if isinstance(value, str) else None
     if not isinstance(value.get("file"), str):
         return value.get("inline") if isinstance(value.get("inline"), str) else None
-    text = _read_named_file(source, ("instructions", "file"), problems)
+    text = _read_named_file(source, ("instructions", "file"), project)
     if text is not None and not text.strip():
-        problems.append(problem_at(source.document, ("instructions", "file"), "the file is empty"))
+        project.problems.append(problem_at(source.document, ("instructions", "file"), "the file is empty"))
     return text
 
 
-def _read_response_format(source: Source, problems: list[Problem]) -> dict[str, Any] | None:
+def _read_response_format(source: Source, project: ProjectFiles) -> dict[str, Any] | None:
+    problems = project.problems
     value = source.data.get("response_format")
     if isinstance(value, str) and value.strip():
-        text = _read_named_file(source, ("response_format",), problems)
+        text = _read_named_file(source, ("response_format",), project)
         if text is None:
             return None
         try:
@@ -196,7 +217,8 @@ def _check_project_schema(source: Source, path: KeyPath, schema: dict[str, Any],
         problems.append(problem_at(source.document, path, reason))
 
 
-def _check_function(source: Source, tool: dict[str, Any], path: KeyPath, problems: list[Problem]) -> None:
+def _check_function(source: Source, tool: dict[str, Any], path: KeyPath, project: ProjectFiles) -> None:
+    problems = project.problems
     parameters = tool.get("parameters")
     if isinstance(parameters, dict):
         _check_project_schema(source, (*path, "parameters"), parameters, problems)
@@ -218,7 +240,7 @@ def _check_function(source: Source, tool: dict[str, Any], path: KeyPath, problem
     if Path(file).suffix != ".py":
         problems.append(problem_at(source.document, (*path, "file"), "a function's file is a Python file (.py)"))
         return
-    text = _read_named_file(source, (*path, "file"), problems)
+    text = _read_named_file(source, (*path, "file"), project)
     if text is None or not isinstance(name, str):
         return
     try:
@@ -236,12 +258,16 @@ def _check_function(source: Source, tool: dict[str, Any], path: KeyPath, problem
         )
 
 
-def _read_named_file(source: Source, path: KeyPath, problems: list[Problem]) -> str | None:
+def _read_named_file(source: Source, path: KeyPath, project: ProjectFiles) -> str | None:
     name = str(value_at(source.data, path))
     written = str(value_at(source.document.value, path))
     try:
-        return read_text(source.folder / Path(name).expanduser(), written)
+        file = source.folder / Path(name).expanduser()
+        text = read_text(file, written)
     except (ConfigError, RuntimeError) as error:
         reason = error.problems[0].message if isinstance(error, ConfigError) else "the home folder is not known"
-        problems.append(problem_at(source.document, path, f"cannot read '{written}': {reason}"))
+        project.problems.append(problem_at(source.document, path, f"cannot read '{written}': {reason}"))
         return None
+    if not file.resolve().is_relative_to(source.folder.resolve()):
+        project.reads.append(FileRead(path=written, sha256=sha256(text.encode()).hexdigest()))
+    return text

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from holodeck.config.lint import environment_key_problems
 from holodeck.config.problems import problem_at
 from holodeck.config.secret_refs import SecretResolver
 from holodeck.config.server_loader import LoadedServers, load_listed_servers, load_servers_of_agent
-from holodeck.config.source import Source, read_source
+from holodeck.config.source import FileRead, Source, read_source
 from holodeck.config.start_checks import gateway_problems
 from holodeck.config.tool_list import LoadedTool, ToolCheck, ToolListFile
 from holodeck.config.validation import validate
@@ -45,6 +45,10 @@ class LoadedGateway:
     servers: tuple[LoadedTool, ...]
     """The gateway's own MCP servers."""
     warnings: tuple[Problem, ...]
+    written: Mapping[str, Any] = field(default_factory=dict)
+    """The file as written, with references instead of the values of variables. Empty for the gateway of one agent."""
+    reads: tuple[FileRead, ...] = ()
+    """The `.env` files that the gateway file took values from."""
 
     @property
     def models(self) -> Mapping[str, ServedModel]:
@@ -76,7 +80,13 @@ def load_gateway_file(
     if errors or gateway is None:
         raise ConfigError.of([*errors, *(problem for problem in found if problem.severity == "warning")])
     return LoadedGateway(
-        gateway=gateway, path=source.path, agents=agents, servers=tuple(servers), warnings=tuple(found)
+        gateway=gateway,
+        path=source.path,
+        agents=agents,
+        servers=tuple(servers),
+        warnings=tuple(found),
+        written=source.document.value,
+        reads=source.reads,
     )
 
 
@@ -112,6 +122,7 @@ def load_gateway_servers(
         tools=tuple(_rename(item, label(agent, item.tool.name)) for agent, item in tools.values()),
         problems=tuple(dict.fromkeys(problem for _, group in groups for problem in group.problems)),
         refused={label(agent, name): found for agent, group in groups for name, found in group.refused.items()},
+        reads=tuple(dict.fromkeys(each for _, group in groups for each in group.reads)),
     )
 
 

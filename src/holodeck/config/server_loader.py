@@ -17,7 +17,7 @@ import pydantic
 
 from holodeck.config.agent_loader import read_shared, shared_files
 from holodeck.config.problems import problem_at
-from holodeck.config.source import Source, read_source
+from holodeck.config.source import FileRead, Source, read_source
 from holodeck.config.tool_list import LoadedTool, ToolCheck, ToolListFile
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.record import record
@@ -36,6 +36,8 @@ class LoadedServers:
     """Errors of single servers, and warnings, in the order of the file."""
     refused: Mapping[str, tuple[Problem, ...]] = field(default_factory=dict)
     """The errors of each invalid server, by its name."""
+    reads: tuple[FileRead, ...] = ()
+    """The `.env` files that values were taken from."""
 
 
 def load_agent_servers(
@@ -60,14 +62,15 @@ def load_servers_of_agent(
 ) -> LoadedServers:
     """Return the MCP servers of an agent file that was read, and the shared ones. `path` is as the user wrote it."""
     listed = load_listed_servers(ToolListFile(source, "tools", checks), Agent, ("tools",))
-    tools, found, refused = list(listed.tools), list(listed.problems), listed.refused
+    tools, found, refused, reads = list(listed.tools), list(listed.problems), listed.refused, list(listed.reads)
     for settings, shown in shared_files(source, path, home):
-        shared, problems = read_shared(settings, shown, environ, checks)
-        found += problems
+        shared = read_shared(settings, shown, environ, checks)
+        found += shared.problems
+        reads += shared.reads
         used_names = {item.tool.name for item in tools} | set(refused)
-        tools += [item for item in shared if item.tool.name not in used_names]
+        tools += [item for item in shared.tools if item.tool.name not in used_names]
     usable = [item for item in tools if isinstance(item.tool, MCPTool)]
-    return LoadedServers(tools=tuple(usable), problems=tuple(found), refused=refused)
+    return LoadedServers(tools=tuple(usable), problems=tuple(found), refused=refused, reads=tuple(reads))
 
 
 def load_listed_servers(file: ToolListFile, model: type[pydantic.BaseModel], keys: tuple[str, ...]) -> LoadedServers:
@@ -88,7 +91,7 @@ def load_listed_servers(file: ToolListFile, model: type[pydantic.BaseModel], key
         found.append(problem_at(file.source.document, (), message, fix=fix, severity="warning"))
     refused = _errors_by_entry(found, file.source.data)
     valid = [item for item in tools if item.tool.name not in refused]
-    return LoadedServers(tools=tuple(valid), problems=tuple(found), refused=refused)
+    return LoadedServers(tools=tuple(valid), problems=tuple(found), refused=refused, reads=file.source.reads)
 
 
 def _errors_by_entry(found: Sequence[Problem], data: Mapping[str, Any]) -> dict[str, tuple[Problem, ...]]:

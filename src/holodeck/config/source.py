@@ -6,7 +6,8 @@ then in the `.env` file beside the configuration file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,18 @@ from holodeck.lib.record import record
 
 
 @record
+class FileRead:
+    """A file that was read for another one, and what was taken from it."""
+
+    path: str
+    """As written in the file that names it."""
+    sha256: str
+    """Hash of what was taken."""
+    variables: tuple[str, ...] = ()
+    """Names of the variables that were taken from a `.env` file. Empty: the whole file was."""
+
+
+@record
 class Source:
     """A file: `document` is as written, `data` has its references replaced."""
 
@@ -28,6 +41,8 @@ class Source:
     problems: tuple[Problem, ...]
     env_files: Mapping[KeyPath, Mapping[str, str]]
     """The variables of the `envFile` of each tool, by the key path of the tool."""
+    reads: tuple[FileRead, ...] = ()
+    """The `.env` files that values were taken from."""
 
     @property
     def folder(self) -> Path:
@@ -65,7 +80,19 @@ def resolve_document(
         data=data,
         problems=(*document.problems, *resolver.problems),
         env_files=resolver.env_files,
+        reads=tuple(resolver.reads()),
     )
+
+
+def hash_variables(values: Mapping[str, str]) -> str:
+    """Hash of names and values, whatever their order."""
+    digest = sha256()
+    for name in sorted(values):
+        # Lengths, so that no two different mappings have the same bytes.
+        for text in (name, values[name]):
+            data = text.encode("utf-8", "surrogateescape")
+            digest.update(len(data).to_bytes(8) + data)
+    return digest.hexdigest()
 
 
 class _VariableResolver:
@@ -76,6 +103,8 @@ class _VariableResolver:
         self.problems: list[Problem] = []
         self.env_files: dict[KeyPath, Mapping[str, str]] = {}
         self._sources: list[Mapping[str, str]] = [environ]
+        self._looked_up: set[str] = set()
+        self._named_env_files: dict[str, Mapping[str, str]] = {}
         beside = folder / ".env"
         if beside.is_file():
             self._sources.append(self._load_env_file(beside, ".env", None))
@@ -89,6 +118,17 @@ class _VariableResolver:
                 data[key] = self._resolve(value, (key,), self._sources)
         return data
 
+    def reads(self) -> Iterator[FileRead]:
+        """The `.env` files, with what the document takes from each, also where the environment takes precedence."""
+        for beside in self._sources[1:]:
+            taken = {name: beside[name] for name in self._looked_up if name in beside}
+            if taken:
+                yield FileRead(path=".env", sha256=hash_variables(taken), variables=tuple(sorted(taken)))
+        for written, values in self._named_env_files.items():
+            # Without values there is nothing that a server could get.
+            if values:
+                yield FileRead(path=written, sha256=hash_variables(values), variables=tuple(sorted(values)))
+
     def _resolve_tool(self, tool: Any, path: KeyPath) -> Any:
         sources = self._sources
         for key in ("envFile", "env_file"):
@@ -97,6 +137,7 @@ class _VariableResolver:
                 name = str(self._resolve(written, (*path, key), self._sources, quiet=True))
                 loaded = self._load_env_file(self._folder / Path(name).expanduser(), written, (*path, key))
                 self.env_files[path] = loaded
+                self._named_env_files[written] = loaded
                 sources = [self._sources[0], loaded, *self._sources[1:]]
         resolved = self._resolve(tool, path, sources)
         if isinstance(resolved, dict):
@@ -105,7 +146,13 @@ class _VariableResolver:
         return resolved
 
     def _resolve(self, value: Any, path: KeyPath, sources: list[Mapping[str, str]], *, quiet: bool = False) -> Any:
-        resolved, problems = resolve(value, path, self._document, chain_lookups(sources), self._vocabulary)
+        find_value = chain_lookups(sources)
+
+        def lookup(name: str) -> str | None:
+            self._looked_up.add(name)
+            return find_value(name)
+
+        resolved, problems = resolve(value, path, self._document, lookup, self._vocabulary)
         if not quiet:
             self.problems += problems
         return resolved

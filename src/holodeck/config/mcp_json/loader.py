@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from holodeck.config.mcp_json.tool_draft import ToolDraft
 from holodeck.config.mcp_json.translate import translate_entry
 from holodeck.config.server_loader import LoadedServers
 from holodeck.config.server_names import make_unique_name
-from holodeck.config.source import Source, resolve_document
+from holodeck.config.source import FileRead, Source, hash_variables, resolve_document
 from holodeck.config.tool_list import LoadedTool, ToolCheck, ToolListFile
 from holodeck.config.yaml_reader import Document, KeyPath, Position, format_key_path, read_document
 from holodeck.lib.errors import Problem
@@ -71,7 +71,15 @@ def load_mcp_servers(
         _to_own_document(document, servers), file, environ, tools_key=_SERVERS_KEY, vocabulary=vocabulary
     )
     skipped = [problem for draft in drafts if not draft.is_server for problem in draft.problems]
-    return _ProblemSorter(source, servers, [*document.problems, *listing.problems, *skipped]).load_servers(checks)
+    loaded = _ProblemSorter(source, servers, [*document.problems, *listing.problems, *skipped]).load_servers(checks)
+    return dataclasses.replace(loaded, reads=(*loaded.reads, *_input_defaults(listing)))
+
+
+def _input_defaults(listing: ServerListing) -> Iterator[FileRead]:
+    """The answers that the file itself gives to its `inputs`, in the form of a `.env` file."""
+    defaults = {str(item.get("id")): item["default"] for item in listing.inputs if isinstance(item.get("default"), str)}
+    if defaults:
+        yield FileRead(path="inputs", sha256=hash_variables(defaults), variables=tuple(sorted(defaults)))
 
 
 def _translate_entries(
@@ -151,7 +159,9 @@ class _ProblemSorter:
                 usable.append(tool)
         found = [*self._file_problems, *(problem for problems in self._problems_by_server for problem in problems)]
         found.sort(key=lambda problem: (problem.file != self._source.document.file, problem.line or 0))
-        return LoadedServers(tools=tuple(usable), problems=tuple(dict.fromkeys(found)), refused=refused)
+        return LoadedServers(
+            tools=tuple(usable), problems=tuple(dict.fromkeys(found)), refused=refused, reads=self._source.reads
+        )
 
     def _assign_problem(self, problem: Problem) -> None:
         match = _SERVER_KEY_PATTERN.match(problem.key)
