@@ -130,7 +130,7 @@ def build_agent(
     return Agent(
         agent,
         model=provider,
-        functions=FunctionExecutor(functions, folder),
+        functions=FunctionExecutor(functions, folder, {folder / path: digest for path, digest in loaded.code.items()}),
         mcp=MCPExecutor(servers, approve=approve, discovery_timeout=discovery_timeout, can_revive=revives),
         folder=folder,
     )

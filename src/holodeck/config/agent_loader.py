@@ -17,6 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from holodeck.config.code_files import hash_code_files
 from holodeck.config.files import read_text
 from holodeck.config.lint import model_warnings
 from holodeck.config.problems import problem_at, value_at
@@ -60,6 +61,8 @@ class LoadedAgent:
     """The file as written, with references instead of the values of variables: the form that may be shown."""
     reads: tuple[FileRead, ...] = ()
     """The `.env` files that values were taken from, and the files outside the folder that were read."""
+    code: Mapping[str, str] = field(default_factory=dict)
+    """The SHA-256 of each Python file that the functions may import, by its path in the folder."""
 
 
 def load_agent_file(
@@ -107,6 +110,7 @@ def load_agent_file(
         warnings=tuple(found),
         written=source.document.value,
         reads=tuple(reads),
+        code=project.code,
     )
 
 
@@ -157,6 +161,8 @@ class ProjectFiles:
     problems: list[Problem] = field(default_factory=list)
     reads: list[FileRead] = field(default_factory=list)
     """The files outside the folder."""
+    code: dict[str, str] = field(default_factory=dict)
+    """See `LoadedAgent.code`."""
 
 
 def read_project_files(source: Source) -> ProjectFiles:
@@ -243,6 +249,13 @@ def _check_function(source: Source, tool: dict[str, Any], path: KeyPath, project
     text = _read_named_file(source, (*path, "file"), project)
     if text is None or not isinstance(name, str):
         return
+    try:
+        hashes = hash_code_files((source.folder / file).parent)
+    except ConfigError as error:
+        problem = error.problems[0]
+        problems.append(problem_at(source.document, (*path, "file"), problem.message, fix=problem.fix))
+        return
+    project.code |= {os.path.relpath(code, source.folder): digest for code, digest in hashes.items()}
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

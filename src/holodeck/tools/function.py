@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import importlib.util
 import inspect
-import sys
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import orjson
@@ -26,11 +24,9 @@ from holodeck.models.content import AudioContent, BinaryContent, ContentBlock, I
 from holodeck.models.model_io import ToolSpec
 from holodeck.models.tool import FunctionTool
 from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
+from holodeck.tools.project_code import PROJECT_ERRORS, import_file, register_code
 
 _CONTENT_TYPES = (TextContent, ImageContent, AudioContent, BinaryContent)
-# Raised by code of the project, these fail the call or the import only. SystemExit is among them because scripts
-# call `sys.exit`.
-_PROJECT_ERRORS = (Exception, SystemExit)
 
 
 @record
@@ -41,11 +37,15 @@ class _LoadedFunction:
 
 
 class FunctionExecutor:
-    """Executes functions of the project. Their files are imported by `import_files`, or on first use."""
+    """Executes functions of the project. Their files are imported by `import_files`, or on first use.
 
-    def __init__(self, tools: Sequence[FunctionTool], folder: Path) -> None:
+    `code` has the hash of every Python file that may be imported; None: every file may be, whatever it contains.
+    """
+
+    def __init__(self, tools: Sequence[FunctionTool], folder: Path, code: Mapping[Path, str] | None = None) -> None:
         self._tools = tuple(tools)
         self._folder = folder
+        self._code = code
         self._loaded: dict[str, _LoadedFunction] | None = None
         self._failure = ""
 
@@ -80,7 +80,7 @@ class FunctionExecutor:
         try:
             async with clock:
                 value = await _call_function(item.function, call.arguments)
-        except _PROJECT_ERRORS as error:
+        except PROJECT_ERRORS as error:
             if clock.expired():
                 reason = f"The function '{call.name}' took longer than {limit} seconds."
             else:
@@ -96,35 +96,17 @@ class FunctionExecutor:
         return self._loaded
 
     def _load_function(self, tool: FunctionTool) -> _LoadedFunction:
-        path = self._folder / tool.file
-        function = getattr(_import_file(path), tool.function, None)
+        # Python looks a file up by its name: with `..` in it, it has several.
+        path = Path(os.path.normpath(self._folder.absolute() / tool.file))
+        if self._code is not None:
+            register_code(path.parent, self._code)
+        function = getattr(import_file(path), tool.function, None)
         if not callable(function):
             raise ExecutionError(f"{tool.file} has no function '{tool.function}' (tool '{tool.name}').")
         description = tool.description or inspect.getdoc(function) or ""
         parameters = tool.parameters if tool.parameters is not None else _build_parameters_schema(function, tool)
         spec = ToolSpec(name=tool.name, description=description, parameters=parameters)
         return _LoadedFunction(tool=tool, function=function, spec=spec)
-
-
-def _import_file(path: Path) -> ModuleType:
-    name = f"holodeck_project_{path.stem}_{abs(hash(path.resolve()))}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ExecutionError(f"{path.name} cannot be imported: it is not a Python file.")
-    module = importlib.util.module_from_spec(spec)
-    folder = str(path.parent)
-    # The files of a project may import each other.
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except _PROJECT_ERRORS as error:
-        del sys.modules[name]
-        raise ExecutionError(f"{path.name} cannot be imported: {type(error).__name__}: {error}") from error
-    return module
 
 
 def _build_parameters_schema(function: Callable[..., Any], tool: FunctionTool) -> Mapping[str, Any]:
@@ -153,7 +135,7 @@ async def _call_function(function: Callable[..., Any], arguments: Mapping[str, A
             value = context.run(function, **arguments)
         except BaseException as error:
             # A future does not accept StopIteration as its exception.
-            is_plain = isinstance(error, _PROJECT_ERRORS) and not isinstance(error, StopIteration)
+            is_plain = isinstance(error, PROJECT_ERRORS) and not isinstance(error, StopIteration)
             failure = error if is_plain else RuntimeError(type(error).__name__)
         # RuntimeError: the loop is closed, and no task awaits the future.
         with suppress(RuntimeError):
