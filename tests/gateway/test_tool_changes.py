@@ -186,4 +186,5 @@ async def test_an_approval_is_for_the_tool_as_it_was_shown(
 
 
 def _withheld_lines(caplog: pytest.LogCaptureFixture) -> list[Any]:
-    return [record.fields["tool"] for record in caplog.records if getattr(record, "event", "") == "mcp.withheld"]
+    lines = (record.__dict__ for record in caplog.records)
+    return [line["fields"]["tool"] for line in lines if line.get("event") == "mcp.withheld"]

@@ -39,16 +39,17 @@ class Messages:
         """Run one request. A client that disconnects ends the run."""
         messages = read_messages_request(request.json())
         live = await self._build_run(messages, request.caller)
+        self._runs.register(live)
         if messages.response.stream:
             live.toolbox.update_missing()
             return StreamedReply(
-                chunks=_join_frames(self._runs.stream(live)),
+                chunks=_join_frames(live.stream()),
                 headers=missing_servers_header(live.toolbox.missing),
                 on_close=live.close,
                 keepalive=PING,
             )
         async with live:
-            await self._runs.run_to_end(live)
+            await live.run_to_end()
         message = live.writer.build_message()
         if live.result is not None and live.result.status in ("failed", "cancelled"):
             return messages_error_reply(reply_for_failed_run(live.result, message), request.id)
