@@ -238,8 +238,8 @@ class _StdinFlow(asyncio.BaseProtocol):
         return (self._unread_bytes if self._transport is None else _count_unread(self._transport)) >= self.sent_bytes
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - the pipe is one to write to
-        self._transport = transport
+        # The transport of uvloop is no subclass of asyncio's.
+        self._transport = cast(asyncio.WriteTransport, transport)
 
     def pause_writing(self) -> None:
         self.is_paused = True
