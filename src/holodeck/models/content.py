@@ -49,3 +49,21 @@ class BinaryContent:
 
 
 ContentBlock = TextContent | ImageContent | AudioContent | BinaryContent
+
+
+def describe_block(block: ContentBlock) -> str:
+    """Return the text of a text block, and one line with the type and size of any other."""
+    match block:
+        case TextContent():
+            return block.text
+        case ImageContent() | AudioContent():
+            return f"[{block.type}: {block.mime_type}, {base64_size(block.data)} bytes]"
+        case BinaryContent():
+            what = block.mime_type or "unknown type"
+            size = "" if block.is_link else f", {len(block.data)} bytes"
+            return f"[resource: {block.uri or 'no uri'} ({what}{size})]"
+
+
+def base64_size(data: str) -> int:
+    """Return the number of bytes that base64 text stands for."""
+    return len(data) * 3 // 4 - data[-2:].count("=")

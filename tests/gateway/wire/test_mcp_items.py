@@ -13,7 +13,7 @@ from gateway.wire.scripted_run import DeclaredServers, RunOutcome, check_well_fo
 from holodeck.gateway.continuation.approvals import decide_calls
 from holodeck.gateway.wire.request.body import read_request
 from holodeck.lib.errors import BadRequestError
-from holodeck.models.content import ImageContent, TextContent
+from holodeck.models.content import BinaryContent, ImageContent, TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput
 from holodeck.testing import ScriptedModel, call, say
 from holodeck.tools.executor import ToolResult
@@ -233,6 +233,15 @@ async def test_a_picture_from_a_server_is_named_in_the_call_and_shown_to_the_mod
     model = ScriptedModel(call("draw"), say("nice"))
     servers = DeclaredServers(labels={"draw": "calc"})
     seen = await play_run(model, DECLARED, executor=FakeExecutor(draw=lambda: (picture,)), declared=servers)
-    assert seen.resource["output"][1]["output"] == "[image: image/png]"
+    assert seen.resource["output"][1]["output"] == "[image: image/png, 2 bytes]"
     [output] = [item for item in model.requests[1].items if isinstance(item, FunctionCallOutput)]
     assert output.content == (picture,)
+
+
+@async_test
+async def test_a_resource_link_keeps_its_uri_in_the_call() -> None:
+    link = BinaryContent(uri="notes://today", name="today", mime_type="text/plain", is_link=True)
+    servers = DeclaredServers(labels={"find": "calc"})
+    executor = FakeExecutor(find=lambda: (link,))
+    seen = await play_run(ScriptedModel(call("find"), say("ok")), DECLARED, executor=executor, declared=servers)
+    assert "notes://today" in seen.resource["output"][1]["output"]

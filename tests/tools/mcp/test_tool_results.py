@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +16,7 @@ from tools.mcp.local_servers import remote_tool
 from tools.mcp.test_supervisor import faulty_tool
 
 from holodeck.testing import FaultyMCPServer
+from holodeck.tools.mcp.content import MCPToolResult
 from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
@@ -48,6 +51,31 @@ async def test_structured_content_that_breaks_its_schema_is_returned_with_a_warn
         assert any("does not fit its schema" in warning for warning in result.metadata["warnings"])
         remote.mode = "normal"
         assert "warnings" not in (await server.call_tool("structured")).metadata
+
+
+@async_test
+async def test_the_text_of_a_result_names_binary_content_by_type_and_size_instead_of_base64() -> None:
+    async with FaultyMCPServer() as remote, create_mcp_plugin(remote_tool(remote.url)) as server:
+        lines = (await server.call_tool("many_blocks")).text.splitlines()
+    assert lines == [
+        "first",
+        "[image: image/png, 70 bytes]",
+        "[audio: audio/wav, 44 bytes]",
+        "notes",
+        "[resource: test://data.bin (application/octet-stream, 6 bytes)]",
+        "[resource: test://far.pdf (application/pdf)]",
+        "last",
+    ]
+
+
+def test_a_picture_that_structured_content_repeats_is_no_base64_in_the_text() -> None:
+    picture = base64.b64encode(b"x" * 3000).decode()
+    structured = {"result": [{"type": "image", "data": picture, "mimeType": "image/png"}], "data": "plain"}
+    text = MCPToolResult(success=True, structured=structured).text
+    assert json.loads(text) == {
+        "result": [{"type": "image", "data": "[3000 bytes]", "mimeType": "image/png"}],
+        "data": "plain",
+    }
 
 
 @async_test

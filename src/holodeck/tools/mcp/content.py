@@ -15,7 +15,15 @@ import orjson
 
 from holodeck.lib.errors import MCPError
 from holodeck.lib.record import record
-from holodeck.models.content import AudioContent, BinaryContent, ContentBlock, ImageContent, TextContent
+from holodeck.models.content import (
+    AudioContent,
+    BinaryContent,
+    ContentBlock,
+    ImageContent,
+    TextContent,
+    base64_size,
+    describe_block,
+)
 from holodeck.tools.mcp.protocol.jsonrpc import Message
 from holodeck.tools.mcp.protocol.versions import mapping
 
@@ -50,7 +58,11 @@ class MCPToolResult:
 
     @property
     def text(self) -> str:
-        """The result as text for a model, with structured content appended unless the text already contains it."""
+        """The result as text, with structured content appended unless the text already contains it.
+
+        It has no base64: images, sounds and bytes are described in a line with their type and size, also those inside
+        structured content.
+        """
         parts = [block.text if isinstance(block, TextContent) else describe_block(block) for block in self.content]
         if self.structured is not None and not _is_in_text(parts, self.structured):
             parts.append(_dump_structured(self.structured))
@@ -82,19 +94,6 @@ class PromptResult:
     def text(self) -> str:
         """All messages as one text."""
         return "\n\n".join(message.text for message in self.messages)
-
-
-def describe_block(block: ContentBlock) -> str:
-    """Return the text of a text block, and one line of description for any other."""
-    match block:
-        case TextContent():
-            return block.text
-        case ImageContent() | AudioContent():
-            return f"[{block.type}: {block.mime_type}]"
-        case BinaryContent():
-            what = block.mime_type or "unknown type"
-            size = "" if block.is_link else f", {len(block.data)} bytes"
-            return f"[resource: {block.uri or 'no uri'} ({what}{size})]"
 
 
 def blocks_of(content: object) -> tuple[list[ContentBlock], list[str]]:
@@ -213,9 +212,23 @@ def _is_in_text(parts: list[str], structured: Any) -> bool:
 
 def _dump_structured(value: Any) -> str:
     try:
-        return orjson.dumps(value).decode()
-    except (TypeError, ValueError):
+        return orjson.dumps(_describe_binary_values(value)).decode()
+    except (TypeError, ValueError, RecursionError):
         return "[structured content that is nested too deeply to show]"
+
+
+def _describe_binary_values(value: Any) -> Any:
+    """Return JSON with the base64 of content blocks replaced: servers repeat their blocks in structured content."""
+    if isinstance(value, list):
+        return [_describe_binary_values(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    shown = {key: _describe_binary_values(item) for key, item in value.items()}
+    for key in ("data", "blob"):
+        data = value.get(key)
+        if isinstance(data, str) and (value.get("type") in ("image", "audio") if key == "data" else "uri" in value):
+            shown[key] = f"[{base64_size(data)} bytes]"
+    return shown
 
 
 def _text_or_none(value: object) -> str | None:

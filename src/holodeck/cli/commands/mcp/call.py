@@ -27,7 +27,14 @@ from holodeck.config.known_keys import closest_match
 from holodeck.lib.errors import ConfigError, ExecutionError, HoloDeckError, MCPToolNotFoundError, Problem
 from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.record import record
-from holodeck.models.content import AudioContent, BinaryContent, ContentBlock, ImageContent, TextContent
+from holodeck.models.content import (
+    AudioContent,
+    BinaryContent,
+    ContentBlock,
+    ImageContent,
+    TextContent,
+    describe_block,
+)
 
 if TYPE_CHECKING:
     from holodeck.tools.mcp.content import MCPToolResult
@@ -201,8 +208,6 @@ class _ResultPrinter:
 
 def _text_after_blocks(result: MCPToolResult) -> str:
     """Return the part of the result text that no block has: structured content, or a note that it is empty."""
-    from holodeck.tools.mcp.content import describe_block
-
     shown = "\n".join(describe_block(block) for block in result.content)
     return result.text.removeprefix(shown).removeprefix("\n") if result.content else result.text
 

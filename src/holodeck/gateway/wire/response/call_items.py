@@ -29,9 +29,9 @@ from holodeck.gateway.wire.response.output_items import ItemEvents, OutputItems
 from holodeck.gateway.wire.sealed_calls import build_sealed_call
 from holodeck.lib.ids import new_id
 from holodeck.lib.record import record
-from holodeck.models.content import TextContent
+from holodeck.models.content import TextContent, describe_block
 from holodeck.models.events import CallAdded, ToolFinished
-from holodeck.models.items import FunctionCall, FunctionCallOutput
+from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink
 
 # The internal error of JSON-RPC, for a failure that has no code of its own.
 _INTERNAL_ERROR = -32603
@@ -148,11 +148,9 @@ def build_call_error(output: FunctionCallOutput, metadata: Mapping[str, Any]) ->
 
 def _output_as_text(output: FunctionCallOutput) -> str:
     # The `output` of an `mcp_call` is a string, so other parts are only named; the model has received them.
-    lines = []
-    for part in output.content:
-        name = getattr(part, "mime_type", None) or part.type
-        lines.append(part.text if isinstance(part, TextContent) else f"[{part.type}: {name}]")
-    return "\n".join(lines)
+    return "\n".join(
+        f"[{part.type}]" if isinstance(part, ImageLink | FileData) else describe_block(part) for part in output.content
+    )
 
 
 class CallItems:
