@@ -36,7 +36,8 @@ from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import HTTP_KEEPALIVE, HTTP_READ_CHUNK
 from holodeck.lib.net.http1_pool import HTTP1Pool
 from holodeck.providers.base import ModelProvider
-from holodeck.providers.wrappers.retry import Retrying
+from holodeck.providers.wrappers.guarded import GuardedModel
+from holodeck.providers.wrappers.retry import RetryPolicy
 
 BIG = "x" * 10_000_000
 
@@ -204,7 +205,7 @@ async def test_a_connection_that_is_closed_instead_of_an_answer_can_be_retried()
         with pytest.raises(ModelError, match="connection was lost") as found:
             await ask_text(model)
         assert found.value.is_retryable
-        retrying = Retrying(model, sleep=Pauses())
+        retrying = GuardedModel(model, retry=RetryPolicy(sleep=Pauses()))
         assert [await ask_text(retrying) for _ in range(4)] == ["a"] * 4
 
 

@@ -9,7 +9,8 @@ from providers.raw_server import Peer, ask_text, both_loops, http_answer, serve_
 
 from holodeck.lib.errors import ModelError
 from holodeck.providers.wrappers.circuit_breaker import CircuitBreaker
-from holodeck.providers.wrappers.retry import Retrying
+from holodeck.providers.wrappers.guarded import GuardedModel
+from holodeck.providers.wrappers.retry import RetryPolicy
 
 
 async def hello(peer: Peer) -> None:
@@ -22,7 +23,9 @@ async def hello(peer: Peer) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 async def test_a_lack_of_files_is_reported_and_does_not_count_as_a_failure_of_the_model(host: str) -> None:
     async with serve_raw(hello) as server:
-        first, model = model_at(server.url), CircuitBreaker(model_at(f"http://{host}:{server.port}/v1"), failures=2)
+        breaker, once = CircuitBreaker(failures=2), RetryPolicy(attempts=1)
+        model = GuardedModel(model_at(f"http://{host}:{server.port}/v1"), breaker=breaker, retry=once)
+        first = model_at(server.url)
         assert await ask_text(first) == "hello"
         with exhaust_open_files():
             for _ in range(4):
@@ -45,7 +48,7 @@ async def test_requests_work_again_when_files_are_free() -> None:
         async def free_files(seconds: float) -> None:
             shortage.__exit__(None, None, None)
 
-        model = Retrying(model_at(server.url), sleep=free_files)
+        model = GuardedModel(model_at(server.url), retry=RetryPolicy(sleep=free_files))
         shortage.__enter__()
         assert await ask_text(model) == "hello"
         await first.close()

@@ -19,7 +19,8 @@ from providers.raw_server import CHUNK, Peer, ask_text, both_loops, chat_event, 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret
 from holodeck.providers.openai_chat import ChatCompletions
-from holodeck.providers.wrappers.retry import Retrying
+from holodeck.providers.wrappers.guarded import GuardedModel
+from holodeck.providers.wrappers.retry import RetryPolicy
 
 PLAIN, SECURE = "http://model.example/v1", "https://model.example/v1"
 VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
@@ -207,7 +208,7 @@ async def test_a_proxy_that_wants_a_login_is_named_and_gets_one_request(env: pyt
         reason = (
             rf"its proxy at 127\.0\.0\.1:{proxy.port} refused \(407 Proxy Authentication Required\), it wants the login"
         )
-        async with close_at_end(Retrying(model_at(url), sleep=at_once)) as model:
+        async with close_at_end(GuardedModel(model_at(url), retry=RetryPolicy(sleep=at_once))) as model:
             with pytest.raises(ModelError, match=reason) as found:
                 await ask_text(model)
         assert (found.value.is_retryable, len(proxy.peers)) == (False, 1)
@@ -220,7 +221,7 @@ async def test_a_proxy_that_wants_a_login_is_named_and_gets_one_request(env: pyt
 async def test_a_proxy_that_forbids_is_named_and_gets_one_request(env: pytest.MonkeyPatch, url: str) -> None:
     async with serve_raw(Refusing("403 Forbidden")) as proxy:
         env.setenv("ALL_PROXY", f"127.0.0.1:{proxy.port}")
-        async with close_at_end(Retrying(model_at(url), sleep=at_once)) as model:
+        async with close_at_end(GuardedModel(model_at(url), retry=RetryPolicy(sleep=at_once))) as model:
             with pytest.raises(
                 ModelError, match=rf"403 Forbidden.*proxy|proxy at 127\.0\.0\.1:{proxy.port}.*403"
             ) as found:
@@ -233,7 +234,7 @@ async def test_a_proxy_that_forbids_is_named_and_gets_one_request(env: pytest.Mo
 async def test_a_request_is_repeated_when_the_proxy_does_not_reach_the_model(env: pytest.MonkeyPatch) -> None:
     async with serve_raw(Refusing("503 Service Unavailable")) as proxy:
         env.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.port}")
-        async with close_at_end(Retrying(model_at(SECURE), attempts=3, sleep=at_once)) as model:
+        async with close_at_end(GuardedModel(model_at(SECURE), retry=RetryPolicy(attempts=3, sleep=at_once))) as model:
             with pytest.raises(ModelError, match=r"its proxy at 127.0.0.1:\d+ refused \(503 Service Unavailable\)"):
                 await ask_text(model)
         assert len(proxy.peers) == 3
@@ -253,7 +254,7 @@ async def test_a_proxy_that_disconnects_in_the_middle_is_an_error_that_can_be_re
 
     async with serve_raw(leaving) as proxy:
         env.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.port}")
-        async with close_at_end(Retrying(model_at(PLAIN), sleep=at_once)) as model:
+        async with close_at_end(GuardedModel(model_at(PLAIN), retry=RetryPolicy(sleep=at_once))) as model:
             assert await ask_text(model) == "hello"
         assert len(proxy.peers) == 3
 

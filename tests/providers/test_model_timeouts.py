@@ -12,6 +12,7 @@ from holodeck.lib.errors import ModelError
 from holodeck.models.llm import LLM
 from holodeck.models.model_io import TextDelta
 from holodeck.providers.factory import build_model_provider
+from holodeck.providers.wrappers.guarded import GuardedModel
 from holodeck.providers.wrappers.timeout import Timeouts
 from holodeck.testing.model.script import say, wait
 from holodeck.testing.model.scripted import ScriptedModel
@@ -42,7 +43,7 @@ async def some_turns() -> None:
 def test_a_cancellation_at_the_moment_of_a_timeout_is_still_a_cancellation() -> None:
     async def exchange() -> None:
         stall = wait(asyncio.Event())
-        model = Timeouts(ScriptedModel([stall]), first=1, idle=1)
+        model = GuardedModel(ScriptedModel([stall]), timeouts=Timeouts(first=1, idle=1))
         asking = asyncio.create_task(collect_events(model, model_request()))
         await stall.reached.wait()
         loop = asyncio.get_running_loop()
@@ -61,7 +62,7 @@ def test_a_timeout_leaves_the_cancellation_count_of_the_task_unchanged() -> None
         assert task is not None
         for before in range(2):  # times that it was cancelled, and went on all the same
             stall = wait(asyncio.Event())
-            model = Timeouts(ScriptedModel([stall]), first=0.01, idle=1)
+            model = GuardedModel(ScriptedModel([stall]), timeouts=Timeouts(first=0.01, idle=1))
             with pytest.raises(ModelError, match="did not begin to answer"):
                 await collect_events(model, model_request())
             assert task.cancelling() == before
@@ -78,7 +79,7 @@ def test_a_timeout_leaves_the_cancellation_count_of_the_task_unchanged() -> None
 def test_a_pause_counts_from_its_own_beginning() -> None:
     async def exchange() -> None:
         stall = wait(asyncio.Event())
-        model = Timeouts(ScriptedModel([say("a"), stall, say("b")]), first=10, idle=50)
+        model = GuardedModel(ScriptedModel([say("a"), stall, say("b")]), timeouts=Timeouts(first=10, idle=50))
         asking = asyncio.create_task(collect_events(model, model_request()))
         await stall.reached.wait()
         await some_turns()
@@ -94,7 +95,7 @@ def test_a_pause_counts_from_its_own_beginning() -> None:
 
 def test_a_reader_may_take_longer_than_any_model() -> None:
     async def exchange() -> None:
-        model = Timeouts(ScriptedModel(say("abc"), chunk=1), first=1, idle=1)
+        model = GuardedModel(ScriptedModel(say("abc"), chunk=1), timeouts=Timeouts(first=1, idle=1))
         seen = 0
         async for _ in model.stream(model_request()):
             later(10)

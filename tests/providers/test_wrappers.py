@@ -12,7 +12,8 @@ from holodeck.lib.errors import ModelError
 from holodeck.models.model_io import ModelAnswer, ModelEvent, TextDelta
 from holodeck.providers.base import ModelProvider
 from holodeck.providers.wrappers.circuit_breaker import CircuitBreaker
-from holodeck.providers.wrappers.retry import Retrying
+from holodeck.providers.wrappers.guarded import GuardedModel
+from holodeck.providers.wrappers.retry import RetryPolicy
 from holodeck.providers.wrappers.timeout import Timeouts
 from holodeck.testing.model.script import Turn, cut, error_event, fail, raw, say, status, wait
 from holodeck.testing.model.scripted import ScriptedModel
@@ -51,9 +52,9 @@ async def read_into(seen: list[ModelEvent], model: ModelProvider) -> None:
         seen.append(event)
 
 
-def retried(*turns: Turn, chance: float = 0.0) -> tuple[ScriptedModel, Retrying, Pauses]:
+def retried(*turns: Turn, chance: float = 0.0) -> tuple[ScriptedModel, GuardedModel, Pauses]:
     model, pauses = ScriptedModel(*turns), Pauses()
-    return model, Retrying(model, sleep=pauses, jitter=lambda: chance), pauses
+    return model, GuardedModel(model, retry=RetryPolicy(sleep=pauses, jitter=lambda: chance)), pauses
 
 
 def test_a_request_to_a_busy_model_is_repeated_after_growing_pauses() -> None:
@@ -87,7 +88,7 @@ def test_a_refusal_is_not_repeated() -> None:
 def test_no_request_is_repeated_once_the_answer_has_begun() -> None:
     async def exchange() -> None:
         async with ScriptedModel([say("half"), cut()], say("never")).serve() as server:
-            model = Retrying(model_at(server.url), sleep=Pauses())
+            model = GuardedModel(model_at(server.url), retry=RetryPolicy(sleep=Pauses()))
             seen: list[ModelEvent] = []
             with pytest.raises(ModelError, match="before the answer was complete"):
                 await read_into(seen, model)
@@ -111,7 +112,7 @@ def test_no_request_is_repeated_once_the_answer_has_begun() -> None:
 def test_events_that_came_together_with_an_error_are_returned_before_it(dialect: Any, trouble: Any) -> None:
     async def exchange() -> None:
         async with ScriptedModel([say("half"), trouble], say("never")).serve(dialect, writing="whole") as server:
-            model = CircuitBreaker(Timeouts(Retrying(model_at(server.url, dialect), sleep=Pauses())))
+            model = GuardedModel(model_at(server.url, dialect), retry=RetryPolicy(sleep=Pauses()))
             seen: list[ModelEvent] = []
             with pytest.raises(ModelError):
                 await read_into(seen, model)
@@ -136,7 +137,7 @@ def test_events_after_the_last_one_are_ignored() -> None:
 def test_a_connection_that_is_lost_before_the_answer_is_made_again() -> None:
     async def exchange() -> None:
         async with ScriptedModel(cut(), status(503), say("ok")).serve() as server:
-            model = Retrying(model_at(server.url), sleep=Pauses())
+            model = GuardedModel(model_at(server.url), retry=RetryPolicy(sleep=Pauses()))
             assert joined_text(await collect_events(model, model_request())) == "ok"
             await model.close()
             assert len({received.body for received in server.received}) == 1
@@ -151,7 +152,7 @@ def test_the_pause_that_the_provider_requests_is_respected_up_to_a_limit() -> No
             status(429, retry_after="3"), status(429, retry_after="60"), say("ok"), status(429, retry_after="61")
         ).serve() as server:
             pauses = Pauses()
-            model = Retrying(model_at(server.url), sleep=pauses)
+            model = GuardedModel(model_at(server.url), retry=RetryPolicy(sleep=pauses))
             assert joined_text(await collect_events(model, model_request())) == "ok"
             with pytest.raises(ModelError, match="Ask again in 61 s"):
                 await collect_events(model, model_request())
@@ -164,7 +165,7 @@ def test_the_pause_that_the_provider_requests_is_respected_up_to_a_limit() -> No
 def test_a_model_that_does_not_begin_is_an_error() -> None:
     async def exchange() -> None:
         async with ScriptedModel([wait(asyncio.Event()), say("never")]).serve() as server:
-            model = Timeouts(model_at(server.url), first=0.02, idle=5)
+            model = GuardedModel(model_at(server.url), timeouts=Timeouts(first=0.02, idle=5))
             with pytest.raises(ModelError, match=r"'m' did not begin to answer within 0.02 s") as found:
                 await collect_events(model, model_request())
             assert found.value.is_retryable
@@ -176,7 +177,7 @@ def test_a_model_that_does_not_begin_is_an_error() -> None:
 def test_a_model_that_falls_silent_is_an_error() -> None:
     async def exchange() -> None:
         async with ScriptedModel([say("a"), wait(asyncio.Event())]).serve() as server:
-            model = Timeouts(model_at(server.url), first=5, idle=0.02)
+            model = GuardedModel(model_at(server.url), timeouts=Timeouts(first=5, idle=0.02))
             with pytest.raises(ModelError, match=r"fell silent in the middle of its answer for 0.02 s"):
                 await collect_events(model, model_request())
             await server.left.wait()
@@ -188,7 +189,7 @@ def test_a_model_that_falls_silent_is_an_error() -> None:
 def test_each_request_has_its_own_timeout_on_whatever_loop_it_runs() -> None:
     silent = [[wait(asyncio.Event())] for _ in range(2)]
     scripted = ScriptedModel(say("one"), silent[0], say("two"), silent[1], say("three"))
-    model = Timeouts(scripted, first=0.05, idle=5)
+    model = GuardedModel(scripted, timeouts=Timeouts(first=0.05, idle=5))
 
     async def answer() -> str:
         return joined_text(await collect_events(model, model_request()))
@@ -210,7 +211,7 @@ def test_each_request_has_its_own_timeout_on_whatever_loop_it_runs() -> None:
 def test_a_request_can_be_cancelled_after_an_earlier_one_timed_out() -> None:
     async def exchange() -> None:
         silent = [[wait(asyncio.Event())] for _ in range(2)]
-        model = Timeouts(ScriptedModel(*silent), first=0.05, idle=5)
+        model = GuardedModel(ScriptedModel(*silent), timeouts=Timeouts(first=0.05, idle=5))
         await error_of(model)
         asking = asyncio.create_task(collect_events(model, model_request()))
         await asyncio.sleep(0)
@@ -225,7 +226,8 @@ def test_a_request_can_be_cancelled_after_an_earlier_one_timed_out() -> None:
 def test_the_time_of_the_reader_does_not_count() -> None:
     async def exchange() -> None:
         seen = []
-        async for event in Timeouts(ScriptedModel(say("abc"), chunk=1), first=0, idle=0).stream(model_request()):
+        model = GuardedModel(ScriptedModel(say("abc"), chunk=1), timeouts=Timeouts(first=0, idle=0))
+        async for event in model.stream(model_request()):
             await asyncio.sleep(0)  # any turn of the loop would be too long for the model
             seen.append(event)
         assert len(seen) == 4
@@ -233,9 +235,10 @@ def test_the_time_of_the_reader_does_not_count() -> None:
     run_with_timeout(exchange())
 
 
-def broken(*turns: Turn) -> tuple[ScriptedModel, CircuitBreaker, Clock]:
+def broken(*turns: Turn) -> tuple[ScriptedModel, GuardedModel, Clock]:
     model, clock = ScriptedModel(*turns), Clock()
-    return model, CircuitBreaker(model, failures=3, pause=30, clock=clock), clock
+    breaker, once = CircuitBreaker(failures=3, pause=30, clock=clock), RetryPolicy(attempts=1)
+    return model, GuardedModel(model, breaker=breaker, retry=once), clock
 
 
 async def error_of(model: ModelProvider) -> ModelError:
@@ -398,7 +401,7 @@ def test_abandoning_a_wrapped_model_closes_its_connection() -> None:
     async def exchange() -> None:
         stall = wait(asyncio.Event())
         async with ScriptedModel([say("a"), stall]).serve("responses") as server:
-            model = CircuitBreaker(Retrying(Timeouts(model_at(server.url, "responses"))))
+            model = GuardedModel(model_at(server.url, "responses"))
             events = model.stream(model_request())
             assert await anext(events) == TextDelta(text="a")
             await events.aclose()

@@ -19,15 +19,13 @@ def build_model_provider(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
     row = PROVIDERS[llm.provider]
     if not llm.spec.is_service:
         return row.build(ModelSettings(llm=llm))
-    from holodeck.providers.wrappers.circuit_breaker import CircuitBreaker
-    from holodeck.providers.wrappers.retry import Retrying
+    from holodeck.providers.wrappers.guarded import GuardedModel
     from holodeck.providers.wrappers.schema_adapter import SchemaAdapter
     from holodeck.providers.wrappers.timeout import Timeouts
 
-    # The timeouts are around the retries: a model that was silent for minutes is not retried for as long again.
     first, idle = llm.timeout or MODEL_FIRST_EVENT_TIMEOUT, llm.timeout or MODEL_IDLE_TIMEOUT
-    model = Timeouts(Retrying(_build_service(llm, environ)), first=first, idle=idle)
-    return SchemaAdapter(CircuitBreaker(model), row.schema_rules)
+    model = GuardedModel(_build_service(llm, environ), timeouts=Timeouts(first=first, idle=idle))
+    return SchemaAdapter(model, row.schema_rules)
 
 
 class UnconfiguredModel:

@@ -12,8 +12,6 @@ from http import HTTPStatus
 
 from holodeck.lib import log
 from holodeck.lib.errors import OVERLOADED, RATE_LIMITED, UNAVAILABLE, ModelError
-from holodeck.models.model_io import ModelRequest
-from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
 
 # Consecutive failures that open the circuit.
 MODEL_BREAKER_FAILURES = 5
@@ -21,7 +19,19 @@ MODEL_BREAKER_FAILURES = 5
 MODEL_BREAKER_PAUSE = 30.0
 
 
-class CircuitBreaker(ModelWrapper):
+class Admission:
+    """One request that the circuit breaker has admitted."""
+
+    __slots__ = ("generation", "has_output", "is_probe")
+
+    def __init__(self, generation: int, *, is_probe: bool) -> None:
+        self.generation = generation
+        self.is_probe = is_probe
+        """True until the probe has output, which closes the circuit."""
+        self.has_output = False
+
+
+class CircuitBreaker:
     """Opens after `failures` consecutive retryable failures, for `pause` seconds.
 
     A wrong key, an invalid request or a 429 does not count: a provider that refuses is reachable. A provider that
@@ -31,13 +41,11 @@ class CircuitBreaker(ModelWrapper):
 
     def __init__(
         self,
-        inner: ModelProvider,
         *,
         failures: int = MODEL_BREAKER_FAILURES,
         pause: float = MODEL_BREAKER_PAUSE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(inner)
         self._limit = failures
         self._pause = pause
         self._clock = clock
@@ -56,53 +64,39 @@ class CircuitBreaker(ModelWrapper):
         """Whether requests are refused, except for one probe."""
         return self._is_open
 
-    async def stream_batches(self, request: ModelRequest) -> Batches:
-        """Send the request, or raise `ModelError` while the circuit is open."""
-        is_probe = self._admit()
-        generation = self._generation
+    def admit(self, model: str) -> Admission:
+        """Admit a request, or raise `ModelError` while the circuit is open. The caller calls `release` at its end."""
+        is_probe = self._is_open
+        if is_probe:
+            remaining = self._opened_at + self._pause - self._clock()
+            if remaining > 0 or self._is_probing:
+                raise self._build_refusal(model, remaining)
+            self._is_probing = True
         self._in_flight += 1
         self._max_in_flight = max(self._max_in_flight, self._in_flight)
-        batches = stream_in_batches(self._inner, request)
-        try:
-            async for batch in batches:
-                # The model answers: other requests need not wait for the end of the answer.
-                if is_probe:
-                    is_probe = False
-                    self._close_circuit()
-                    generation = self._generation
-                yield batch
-        except ModelError as error:
-            if generation == self._generation:
-                self._record_failure(error)
-            raise
-        else:
-            if generation == self._generation:
-                self._close_circuit()
-        finally:
-            self._in_flight -= 1
-            if is_probe:
-                self._is_probing = False
-            await batches.aclose()
+        return Admission(self._generation, is_probe=is_probe)
 
-    def _admit(self) -> bool:
-        """Admit a request and return whether it is the probe; raise `ModelError` if it is refused."""
-        if not self._is_open:
-            return False
-        remaining = self._opened_at + self._pause - self._clock()
-        if remaining <= 0 and not self._is_probing:
-            self._is_probing = True
-            return True
-        when = f"in {remaining:.0f} s" if remaining > 0 else "at this moment by another caller"
-        raise ModelError(
-            f"Model '{self.name}' failed {self._failures} times in a row and is left alone: it is tried again {when}.",
-            retry_after=max(remaining, 0.0),
-            is_retryable=True,
-            code=UNAVAILABLE,
-        )
+    def release(self, admission: Admission) -> None:
+        """Record the end of a request, whatever its outcome."""
+        self._in_flight -= 1
+        if admission.is_probe:
+            self._is_probing = False
 
-    def _record_failure(self, error: ModelError) -> None:
-        if error.code == OVERLOADED:
-            # The request was not sent: this machine is overloaded, not the provider.
+    def record_output(self, admission: Admission) -> None:
+        """Record the first output of a request. The model answers: other requests need not wait for the rest."""
+        admission.has_output = True
+        if admission.is_probe:
+            admission.is_probe = False
+            self._close_circuit()
+            admission.generation = self._generation
+
+    def record_success(self, admission: Admission) -> None:
+        if admission.generation == self._generation:
+            self._close_circuit()
+
+    def record_failure(self, admission: Admission, error: ModelError, model: str) -> None:
+        # OVERLOADED: the request was not sent. This machine is overloaded, not the provider.
+        if admission.generation != self._generation or error.code == OVERLOADED:
             return
         if not error.is_retryable or error.status == HTTPStatus.TOO_MANY_REQUESTS or error.code == RATE_LIMITED:
             # The provider refused the request, so it is reachable.
@@ -113,7 +107,16 @@ class CircuitBreaker(ModelWrapper):
             self._is_open = True
             self._generation += 1
             self._opened_at = self._clock()
-            log.warning("model.left_alone", model=self.name, failures=self._failures, pause=self._pause)
+            log.warning("model.left_alone", model=model, failures=self._failures, pause=self._pause)
+
+    def _build_refusal(self, model: str, remaining: float) -> ModelError:
+        when = f"in {remaining:.0f} s" if remaining > 0 else "at this moment by another caller"
+        return ModelError(
+            f"Model '{model}' failed {self._failures} times in a row and is left alone: it is tried again {when}.",
+            retry_after=max(remaining, 0.0),
+            is_retryable=True,
+            code=UNAVAILABLE,
+        )
 
     def _close_circuit(self) -> None:
         if self._is_open:

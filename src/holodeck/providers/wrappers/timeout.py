@@ -6,71 +6,44 @@ import asyncio
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MODEL_FIRST_EVENT_TIMEOUT, MODEL_IDLE_TIMEOUT
-from holodeck.models.model_io import ModelRequest
-from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
 
 
-class Timeouts(ModelWrapper):
-    """Fails a request without output for `first` seconds at its start, or for `idle` seconds later.
+class Timeouts:
+    """Limits the wait of a request for its first output (`first` seconds), and for each further one (`idle`).
 
-    The time that the reader takes between two batches does not count. Raises a retryable `ModelError`.
+    The time that the reader takes between two batches does not count. Owns the timers of the waits.
     """
 
-    def __init__(
-        self,
-        inner: ModelProvider,
-        *,
-        first: float = MODEL_FIRST_EVENT_TIMEOUT,
-        idle: float = MODEL_IDLE_TIMEOUT,
-    ) -> None:
-        super().__init__(inner)
-        self._first = first
-        self._idle = idle
-        self._spare_timers: list[_IdleTimer] = []
+    def __init__(self, *, first: float = MODEL_FIRST_EVENT_TIMEOUT, idle: float = MODEL_IDLE_TIMEOUT) -> None:
+        self.first = first
+        self.idle = idle
+        self._spare_timers: list[IdleTimer] = []
 
-    async def stream_batches(self, request: ModelRequest) -> Batches:
-        limit, what = self._first, "did not begin to answer within"
-        timer = self._acquire_timer()
-        batches = stream_in_batches(self._inner, request)
-        try:
-            while True:
-                timer.start(limit)
-                try:
-                    batch = await anext(batches)
-                except StopAsyncIteration:
-                    return
-                except asyncio.CancelledError as error:
-                    if not timer.has_expired():
-                        raise
-                    raise self._error(what, limit) from error
-                finally:
-                    timer.stop()
-                yield batch
-                limit, what = self._idle, "fell silent in the middle of its answer for"
-        finally:
-            self._spare_timers.append(timer)
-            await batches.aclose()
-
-    async def close(self) -> None:
-        while self._spare_timers:
-            self._spare_timers.pop().close()
-        await super().close()
-
-    def _acquire_timer(self) -> _IdleTimer:
+    def acquire_timer(self) -> IdleTimer:
         """Return a spare timer of this event loop, or a new one. A spare is still scheduled, which saves that cost."""
         loop = asyncio.get_running_loop()
         while self._spare_timers:
             timer = self._spare_timers.pop()
             if timer.loop is loop:
                 return timer
-        return _IdleTimer(loop)
+        return IdleTimer(loop)
 
-    def _error(self, what: str, limit: float) -> ModelError:
-        message = f"Model '{self.name}' {what} {limit:g} s. Ask again, or check the provider's status."
+    def release_timer(self, timer: IdleTimer) -> None:
+        self._spare_timers.append(timer)
+
+    def build_error(self, model: str, *, is_first: bool) -> ModelError:
+        """Build the error of a wait that took too long. `is_first`: it was the wait for the first output."""
+        what = "did not begin to answer within" if is_first else "fell silent in the middle of its answer for"
+        limit = self.first if is_first else self.idle
+        message = f"Model '{model}' {what} {limit:g} s. Ask again, or check the provider's status."
         return ModelError(message, is_retryable=True)
 
+    def close(self) -> None:
+        while self._spare_timers:
+            self._spare_timers.pop().close()
 
-class _IdleTimer:
+
+class IdleTimer:
     """One timer for all waits of a stream and of later ones, rescheduled only when it fires before the deadline.
 
     It cancels the waiting task, like `asyncio.timeout`, which would cost more than the rest of an event.
