@@ -47,7 +47,11 @@ class Message:
     @property
     def text(self) -> str:
         """The text parts, joined; images and files are omitted."""
-        return "".join(part.text for part in self.content if isinstance(part, TextContent))
+        content = self.content
+        if len(content) == 1 and isinstance(content[0], TextContent):
+            # Nearly all messages: joining one text takes three times as long.
+            return content[0].text
+        return "".join(part.text for part in content if isinstance(part, TextContent))
 
 
 @record

@@ -50,7 +50,8 @@ class ResultReader:
         """
         self._limit = limit
         self._budget = shared = budget or ByteBudget()
-        self._stored_texts = BoundedCache[str, str](
+        # The types in an annotation: `BoundedCache[str, str](...)` takes longer than the rest of a small run's toolbox.
+        self._stored_texts: BoundedCache[str, str] = BoundedCache(
             max_entries=MAX_STORED_RESULTS, on_delete=lambda _key, text: shared.release(len(text))
         )
 

@@ -71,7 +71,9 @@ class Toolbox:
         """Return the tools that the model may be offered now, and route their names. An executor may offer none."""
         # Sequential: only MCP servers take time to list, and all of them are behind one executor.
         offers = [await executor.specs() for executor in self._executors]
-        if len(offers) != len(self._offers) or any(map(is_not, offers, self._offers)):
+        # Without any offer, now and before, only the client's functions have names.
+        has_changed = len(offers) != len(self._offers) or any(map(is_not, offers, self._offers))
+        if has_changed and (self._offers or any(offers)):
             self._route_names(offers)
         self.update_missing()
         return self._offered
