@@ -12,6 +12,7 @@ import asyncio
 import codecs
 import os
 from secrets import token_hex
+from typing import cast
 
 from holodeck.lib import log
 from holodeck.lib.errors import MCPConnectionError
