@@ -103,6 +103,7 @@ async def test_a_stream_that_breaks_ends_with_an_error_event(tmp_path: Path) -> 
         ({"mcp_servers": [{"type": "url", "name": "x", "url": "https://x.example"}]}, "mcp_servers"),
         ({"container": "c"}, "container"),
         ({"tempo": 1}, "tempo"),
+        ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}, "clear_tool_uses_20250919"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "web_search_20250305"),
         ({"tools": [{"name": "a"}]}, "tools[0].input_schema"),
         ({"tools": [{"name": "a", "input_schema": {}, "defer_loading": True}]}, "tools[0].defer_loading"),

@@ -41,6 +41,7 @@ async def test_options_reach_the_model_in_its_own_words(tmp_path: Path) -> None:
         tool_choice={"type": "auto", "disable_parallel_tool_use": True},
         metadata={"user_id": "u-1"},
         service_tier="auto",
+        context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
         cache_control={"type": "ephemeral"},
         thinking={"type": "adaptive"},
     )

@@ -21,6 +21,7 @@ from holodeck.gateway.openapi.schema import (
 from holodeck.gateway.wire.messages.content_blocks import IMAGE_TYPES, PDF_TYPE
 from holodeck.gateway.wire.messages.errors import ERROR_TYPES
 from holodeck.gateway.wire.messages.request import (
+    CLEAR_THINKING,
     DISPLAYS,
     EFFORTS,
     MAX_STOP_SEQUENCES,
@@ -45,6 +46,15 @@ _NULL: Schema = {"type": "null"}
 _HINT = mapping("A hint for the provider's prompt cache. Accepted without effect.")
 _CALL_ID = string(min_length=1, max_length=MAX_CALL_ID_CHARS)
 _NO_CITATIONS = body_of({"enabled": {"const": False}})
+
+_KEEP_THINKING = body_of(
+    {
+        "type": constant(CLEAR_THINKING),
+        "keep": any_of(constant("all"), body_of({"type": constant("all")}, required=("type",))),
+    },
+    "Accepted without effect: nothing is removed from a conversation.",
+    required=("type", "keep"),
+)
 
 
 def build_messages_schemas() -> dict[str, Schema]:
@@ -80,6 +90,7 @@ def _body_fields() -> dict[str, Schema]:
         "service_tier": choice(SERVICE_TIERS, "Accepted without effect: there is one tier."),
         "speed": choice(("standard",)),
         "cache_control": _HINT,
+        "context_management": body_of({"edits": array(_KEEP_THINKING)}),
     }
 
 

@@ -38,6 +38,8 @@ SERVICE_TIERS = ("auto", "standard_only")
 # The effort for a budget of thinking tokens that is less than each number; `high` for all others.
 _EFFORT_BUDGETS = ((4_096, "low"), (16_384, "medium"))
 _CHOICE_MODES: Mapping[str, Literal["auto", "required", "none"]] = {"auto": "auto", "any": "required", "none": "none"}
+CLEAR_THINKING = "clear_thinking_20251015"
+_NOTHING_CLEARED = "This gateway removes nothing from a conversation."
 _NO_OWN_TOOLS = "This gateway runs none of Anthropic's own tools; an MCP server may do the same."
 _NO_TOP_K = "The models behind this gateway choose among all tokens; use 'top_p'."
 _UNSUPPORTED_FIELDS = {
@@ -45,7 +47,7 @@ _UNSUPPORTED_FIELDS = {
     "mcp_servers": "The operator's MCP servers are used without it.",
     "inference_geo": "The operator's models decide where they run.",
     **dict.fromkeys(
-        ("compaction", "container", "context_management", "diagnostics", "fallbacks", "fallback_credit_token"),
+        ("compaction", "container", "diagnostics", "fallbacks", "fallback_credit_token"),
         NOT_SUPPORTED,
     ),
     **dict.fromkeys(("thread", "user_profile_id", "workspace_id"), NOT_SUPPORTED),
@@ -69,6 +71,7 @@ def read_messages_request(body: object, *, needs_max_tokens: bool = True) -> Mes
         fields.refuse_present(reason, key)
     if fields.get_choice("speed", ("standard", "fast")) == "fast":
         refuse_unsupported("speed", "The operator's models have one speed.")
+    _read_context_management(fields)
     # A hint, as in the blocks: see `content_blocks`.
     fields.get_mapping("cache_control")
     # Accepted without effect: the usage names the tier that was used, as in the API.
@@ -99,6 +102,21 @@ def _read_input(fields: JSONFields) -> Input:
     if system is not None:
         into.items.insert(0, system)
     return into
+
+
+def _read_context_management(fields: JSONFields) -> None:
+    """Read `context_management`. Claude Code asks to keep all thinking, which is what happens here."""
+    inner = fields.get_object("context_management")
+    if inner is None:
+        return
+    for edit in inner.iter_objects("edits"):
+        kind = edit.require_text("type")
+        if kind != CLEAR_THINKING:
+            refuse_choice(edit.path_of("type"), kind, (CLEAR_THINKING,), advice=_NOTHING_CLEARED)
+        if edit.pop("keep") not in ("all", {"type": "all"}):
+            refuse_unsupported(edit.path_of("keep"), f"{_NOTHING_CLEARED} Send 'all'.")
+        edit.refuse_unread()
+    inner.refuse_unread()
 
 
 def _read_thinking(fields: JSONFields, max_tokens: int | None) -> tuple[Thinking, str | None]:
