@@ -63,9 +63,11 @@ def _call(result: str, received: Received) -> Step:
     if result == "3":
         return call("add", a=1, b=2)
     offered = {tool["function"]["name"] for tool in received.json["tools"]}
-    # Codex brings no function that a program could define, but runs commands.
+    # Codex and Claude Code bring no function that a program could define, but run commands.
     if "exec_command" in offered:
         return call("exec_command", cmd="printf 'noon in Rome'")
+    if "Bash" in offered:
+        return call("Bash", command="printf 'noon in Rome'", description="Tell the time")
     return call_raw(next(name for name in offered if name.endswith("get_time")), '{"place":"Rome"}')
 
 
