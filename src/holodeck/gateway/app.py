@@ -103,7 +103,7 @@ class Gateway:
                     request_scope.status = message["status"]
                     message["headers"] = [
                         *message["headers"],
-                        (b"x-request-id", request_scope.id.encode()),
+                        *_request_id_headers(scope["path"], request_scope.id),
                         *self._hosts.cors_headers(headers),
                         *(_CLOSE_HEADERS if self.is_draining else ()),
                     ]
@@ -232,7 +232,13 @@ class Gateway:
             listed = ", ".join(sorted(allowed))
             message = f"{sent_method} is not allowed on {path}; {listed} is."
             raise APIError(405, message, kind="invalid_request", code="method_not_allowed", allow=listed)
-        raise APIError(404, f"Unknown request URL: {sent_method} {path}.", kind="not_found", code="unknown_url")
+        message = f"Unknown request URL: {sent_method} {path}. There are: {self._list_families()}."
+        raise APIError(404, message, kind="not_found", code="unknown_url")
+
+    def _list_families(self) -> str:
+        """The APIs of this gateway by the beginnings of their paths, without what is below them."""
+        paths = [route.path for route in self.routes if route.path.startswith("/v1/") and not route.is_admin]
+        return ", ".join(path for path in dict.fromkeys(paths) if not any(_is_below(path, each) for each in paths))
 
     async def _write_answer(
         self,
@@ -285,6 +291,13 @@ async def _run_while_connected(
     if isinstance(reply, StreamedReply):
         await reply.aclose()
     raise client_gone_error()
+
+
+def _request_id_headers(path: str, request_id: str) -> list[tuple[bytes, bytes]]:
+    """The headers with the id of a request. Anthropic's packages read it under another name."""
+    value = request_id.encode()
+    named = [(b"x-request-id", value)]
+    return [*named, (b"request-id", value)] if is_messages_path(path) else named
 
 
 def _build_error_reply(error: BaseException, path: str, request_id: str) -> Reply:
@@ -349,6 +362,10 @@ async def _answer_lifespan(receive: Receive, send: Send) -> None:
         await send({"type": f"{message['type']}.complete"})
         if message["type"] == "lifespan.shutdown":
             return
+
+
+def _is_below(path: str, other: str) -> bool:
+    return path.startswith(f"{other}/")
 
 
 def _compile_path_pattern(route: Route) -> re.Pattern[str]:

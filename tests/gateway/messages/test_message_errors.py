@@ -47,6 +47,8 @@ async def test_the_id_of_a_refused_request_is_in_its_body_and_its_header(tmp_pat
             body = orjson.loads(await reply.read())
         assert (reply.status, body["error"]["type"]) == (400, "invalid_request_error")
         assert (body["request_id"], reply.headers["x-request-id"]) == ("req-7", "req-7")
+        # Anthropic's packages read it under this name.
+        assert reply.headers["request-id"] == "req-7"
 
 
 @async_test(30)
