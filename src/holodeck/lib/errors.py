@@ -118,6 +118,8 @@ class StorageError(ExecutionError):
 # Error codes of failed runs.
 BAD_QUESTION = "invalid_prompt"
 """The model does not accept the request."""
+CONTEXT_TOO_LONG = "context_length_exceeded"
+"""The context has more tokens than the model."""
 OVERLOADED = "overloaded"
 """The request was not sent, because this machine has no capacity for it."""
 RATE_LIMITED = "rate_limit_exceeded"

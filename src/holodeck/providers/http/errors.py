@@ -14,13 +14,12 @@ from typing import Any
 
 import orjson
 
-from holodeck.lib.errors import BAD_QUESTION, RATE_LIMITED, UNAVAILABLE, ModelError
+from holodeck.lib.errors import BAD_QUESTION, CONTEXT_TOO_LONG, RATE_LIMITED, UNAVAILABLE, ModelError
 from holodeck.providers.http.model_address import ModelAddress
 
 RETRYABLE_STATUSES = frozenset({408, 409, 429})
 # Codes of a 429 that no retry resolves.
 _FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
-_TOO_LONG = "context_length_exceeded"
 _MEANINGS = {
     RATE_LIMITED: RATE_LIMITED,
     "rate_limit_error": RATE_LIMITED,
@@ -51,7 +50,7 @@ def refusal_error(
         status=status,
         retry_after=wait,
         is_retryable=_is_retryable(status, headers, code),
-        code=_TOO_LONG
+        code=CONTEXT_TOO_LONG
         if status < HTTPStatus.INTERNAL_SERVER_ERROR and _is_too_long(message, code)
         else _code_for_status(status),
     )
@@ -72,14 +71,14 @@ def stream_error(address: ModelAddress, error: Any) -> ModelError:
     return address.error(
         f"it reported an error in the middle of its answer: {message or 'without a reason'}",
         is_retryable=code in _RETRYABLE_CODES,
-        code=_TOO_LONG if _is_too_long(message, code) else _MEANINGS.get(code, ""),
+        code=CONTEXT_TOO_LONG if _is_too_long(message, code) else _MEANINGS.get(code, ""),
     )
 
 
 def _is_too_long(message: str, code: str) -> bool:
     """Whether the conversation exceeds the context window: OpenAI has a code for it, others only a message."""
     lowered = message.lower()
-    return code == _TOO_LONG or any(phrase in lowered for phrase in _TOO_LONG_WORDS)
+    return code == CONTEXT_TOO_LONG or any(phrase in lowered for phrase in _TOO_LONG_WORDS)
 
 
 def parse_retry_after(headers: Mapping[str, str]) -> float | None:
