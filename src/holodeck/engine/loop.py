@@ -37,7 +37,7 @@ from holodeck.models.events import (
     Status,
     TurnStarted,
 )
-from holodeck.models.items import FunctionCall, Item, Message, Usage, place_outputs_after_calls
+from holodeck.models.items import FunctionCall, Item, Message, Usage, apply_compaction, place_outputs_after_calls
 from holodeck.models.model_io import CUT_SHORT, ModelAnswer, ModelRequest, ToolChoice
 from holodeck.providers.base import ModelProvider
 from holodeck.tools.toolbox import Toolbox
@@ -155,7 +155,7 @@ class _Run:
     async def _build_model_request(self) -> ModelRequest:
         first, choice = self._request.model, self._choice
         specs = await self._toolbox.collect_specs()
-        items = place_outputs_after_calls((*first.items, *self._items))
+        items = place_outputs_after_calls(apply_compaction((*first.items, *self._items)))
         is_unchanged = items == first.items and specs == first.tools and choice is first.tool_choice
         return first if is_unchanged else replace(first, items=items, tools=specs, tool_choice=choice)
 

@@ -14,10 +14,11 @@ from holodeck.lib.byte_budget import OverBudgetError, Reservation
 from holodeck.lib.errors import ModelError
 from holodeck.lib.ids import new_id
 from holodeck.models.events import CallAdded, ItemFinished, ReasoningAdded, TextAdded
-from holodeck.models.items import FunctionCall, Item, Message, Reasoning, text_message
+from holodeck.models.items import FunctionCall, Item, Message, Reasoning, Usage, text_message
 from holodeck.models.model_io import (
     CUT_SHORT,
     CallDelta,
+    ContextCompacted,
     FinishReason,
     ModelAnswer,
     ModelRequest,
@@ -42,6 +43,8 @@ async def stream_turn(
     """
     ids = _ItemIds()
     answer: ModelAnswer | None = None
+    before: list[Item] = []
+    spent = Usage()
     partial = _PartialAnswer(limit, memory)
     batches = stream_in_batches(model, request)
     try:
@@ -58,6 +61,10 @@ async def stream_turn(
                         item_id, call_id, name = ids.ids_of_call(event)
                         arguments = partial.add_arguments(event)
                         append(CallAdded(item_id=item_id, call_id=call_id, name=name, arguments=arguments))
+                    case ContextCompacted():
+                        before.append(event.item)
+                        spent += event.usage
+                        append(ItemFinished(item=event.item))
                     case ModelAnswer():
                         answer = event
                 if partial.is_full:
@@ -72,7 +79,8 @@ async def stream_turn(
     items = tuple(ids.with_id(item) for item in answer.items)
     for item in items:
         append(ItemFinished(item=item, is_cut=item is items[-1] and answer.finish in CUT_SHORT))
-    return ModelAnswer(items=items, finish=answer.finish, usage=answer.usage, model=answer.model)
+    usage = answer.usage + spent if before else answer.usage
+    return ModelAnswer(items=(*before, *items), finish=answer.finish, usage=usage, model=answer.model)
 
 
 def answer_size(item: Item) -> int:

@@ -87,7 +87,21 @@ class Reasoning:
     type: Literal["reasoning"] = "reasoning"
 
 
-Item = Message | FunctionCall | FunctionCallOutput | Reasoning
+@record
+class Compaction:
+    """Replaces all items before it in a run. Models get its `items`: see `apply_compaction`."""
+
+    items: tuple[Message | FunctionCall | FunctionCallOutput | Reasoning | Compaction, ...]
+    """A summary, and the items that were kept."""
+    encrypted_content: str = ""
+    """The same for the client, which stores it and sends it back."""
+    is_truncated: bool = False
+    """True when items were left out without a summary."""
+    id: str = ""
+    type: Literal["compaction"] = "compaction"
+
+
+Item = Message | FunctionCall | FunctionCallOutput | Reasoning | Compaction
 
 
 @record
@@ -110,6 +124,15 @@ class Usage:
             cached_tokens=self.cached_tokens + other.cached_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
         )
+
+
+def apply_compaction(items: Sequence[Item]) -> tuple[Item, ...]:
+    """Return the items from the last compaction on, with its content in its place; all items if there is none."""
+    for index in reversed(range(len(items))):
+        item = items[index]
+        if isinstance(item, Compaction):
+            return (*item.items, *items[index + 1 :])
+    return tuple(items)
 
 
 def place_outputs_after_calls(items: Sequence[Item]) -> tuple[Item, ...]:

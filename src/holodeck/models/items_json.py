@@ -10,7 +10,17 @@ from typing import Any
 import orjson
 
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
-from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Part, Reasoning
+from holodeck.models.items import (
+    Compaction,
+    FileData,
+    FunctionCall,
+    FunctionCallOutput,
+    ImageLink,
+    Item,
+    Message,
+    Part,
+    Reasoning,
+)
 
 _PARTS: dict[str, type[Part]] = {
     "text": TextContent,
@@ -25,6 +35,7 @@ _ITEMS: dict[str, type[Item]] = {
     "function_call": FunctionCall,
     "function_call_output": FunctionCallOutput,
     "reasoning": Reasoning,
+    "compaction": Compaction,
 }
 _DEFAULTS = {
     name: [(each.name, each.default) for each in fields(kind) if each.name != "type"]
@@ -49,6 +60,8 @@ def encode_item(item: Item) -> dict[str, Any]:
     entry = _encode_fields(item)
     if "content" in entry:
         entry["content"] = [_encode_fields(part) for part in entry["content"]]
+    if "items" in entry:
+        entry["items"] = [encode_item(each) for each in entry["items"]]
     return entry
 
 
@@ -56,6 +69,8 @@ def decode_item(entry: Mapping[str, Any]) -> Item:
     values = dict(entry)
     if "content" in values:
         values["content"] = tuple(_decode_part(part) for part in values["content"])
+    if "items" in values:
+        values["items"] = tuple(decode_item(each) for each in values["items"])
     make: Callable[..., Item] = _ITEMS[values["type"]]
     return make(**values)
 

@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Any, Literal
 
 from holodeck.lib.record import record
-from holodeck.models.items import Item, Usage
+from holodeck.models.items import Compaction, Item, Usage
 
 
 @record
@@ -81,6 +81,15 @@ class CallDelta:
     arguments: str = ""
 
 
+@record
+class ContextCompacted:
+    """The context of the turn was compacted before the model was asked. Comes before all other events of the turn."""
+
+    item: Compaction
+    usage: Usage = field(default_factory=Usage)
+    """Tokens of the request for the summary."""
+
+
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "size", "memory"]
 CUT_SHORT: frozenset[FinishReason] = frozenset({"length", "content_filter", "size", "memory"})
 """Reasons for which the last item may be incomplete, a call included. `size` and `memory` are set by the engine, at the
@@ -98,4 +107,4 @@ class ModelAnswer:
     """Name of the model that answered, as the provider reports it."""
 
 
-ModelEvent = TextDelta | ReasoningDelta | CallDelta | ModelAnswer
+ModelEvent = TextDelta | ReasoningDelta | CallDelta | ContextCompacted | ModelAnswer

@@ -162,7 +162,7 @@ def _blocks(item: Item) -> list[Block]:
         result: Block = {"type": "tool_result", "tool_use_id": item.call_id}
         result["content"] = content or [{"type": "text", "text": NO_OUTPUT}]
         return [{**result, "is_error": True} if item.is_error else result]
-    block = item.opaque.get(REASONING_KEY)
+    block = item.opaque.get(REASONING_KEY) if isinstance(item, Reasoning) else None
     return [dict(block)] if isinstance(block, dict) else []
 
 

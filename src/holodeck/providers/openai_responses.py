@@ -121,7 +121,7 @@ def _encode_item(item: Item) -> list[dict[str, Any]]:
         return [{"type": "function_call", "call_id": item.call_id, "name": item.name, "arguments": arguments}]
     if isinstance(item, FunctionCallOutput):
         return [{"type": "function_call_output", "call_id": item.call_id, "output": _encode_output(item)}]
-    return _encode_reasoning(item)
+    return _encode_reasoning(item) if isinstance(item, Reasoning) else []
 
 
 def _encode_message(message: Message) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from holodeck.gateway.runs.live_run import LiveResponse, RunFinisher
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib.errors import StorageError
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
+from holodeck.models.items import Compaction, FunctionCall, FunctionCallOutput, Item, apply_compaction
 from holodeck.models.items_json import encode_items
 from holodeck.storage.base import ResponseStore, StoredResponse
 
@@ -119,8 +119,10 @@ class ResponseFinisher(RunFinisher[ResponseWriter]):
                 is_client=request.is_client_function,
             )
         if self._socket_history is not None:
-            items = (*continuation.context, *_new_items_of(live, request, continuation))
-            size = len(record.items) + (continuation.size if continuation.is_stored else 0)
+            is_compacted = _is_compacted(live)
+            earlier = () if is_compacted else continuation.context
+            items = (*earlier, *_new_items_of(live, request, continuation))
+            size = len(record.items) + (continuation.size if continuation.is_stored and not is_compacted else 0)
             self._socket_history.store(
                 live.id, ResponseContext(items=items, size=size, pending=pending, is_stored=request.store)
             )
@@ -159,15 +161,17 @@ def build_stored_response(
     """The record of a response as far as it has come. `resource`: its JSON, if it is built already."""
     resource = live.writer.build_resource() if resource is None else resource
     earlier: tuple[Item, ...] = ()
-    if continuation is not None:
+    is_compacted = _is_compacted(live)
+    if continuation is not None and not is_compacted:
         # A context that is in no stored chain becomes part of this record.
         earlier = continuation.decisions.refused if continuation.is_stored else continuation.context
+    is_in_chain = continuation is None or continuation.is_stored
     return StoredResponse(
         id=live.id,
         owner=live.caller_id,
         created_at=float(resource["created_at"]),
         status=str(resource["status"]),
-        previous_id=request.previous_response_id if continuation is None or continuation.is_stored else None,
+        previous_id=None if is_compacted or not is_in_chain else request.previous_response_id,
         conversation_id=request.conversation_id,
         resource=live.writer.encode_resource(resource),
         input_items=orjson.dumps(request.input.wire_items),
@@ -209,7 +213,10 @@ def _may_be_retried(live: LiveResponse, continuation: Continuation) -> bool:
 
 
 def _new_items_of(live: LiveResponse, request: ResponseRequest, continuation: Continuation | None) -> tuple[Item, ...]:
-    """What a response adds to the context: its input, then its output, with an output for each call."""
+    """What a response adds to the context: its input, then its output, with an output for each call.
+
+    After a compaction, it is the whole context instead: what was compacted, then the output that followed.
+    """
     # None before the end of the run: the record is then what remains if the gateway dies.
     result = live.result
     output = with_missing_outputs(
@@ -219,4 +226,9 @@ def _new_items_of(live: LiveResponse, request: ResponseRequest, continuation: Co
         is_client_call=request.is_client_call,
         is_cut=result is None or result.status in ("cancelled", "failed"),
     )
-    return (*request.input.items, *output)
+    return apply_compaction((*request.input.items, *output))
+
+
+def _is_compacted(live: LiveResponse) -> bool:
+    """Whether the context was compacted in the run. The chain of responses then begins anew with this one."""
+    return live.result is not None and any(isinstance(item, Compaction) for item in live.result.items)

@@ -18,7 +18,7 @@ from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MAX_SHOWN_CHARS
 from holodeck.lib.record import record
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Part, Usage, text_message
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Part, Reasoning, Usage, text_message
 from holodeck.models.model_io import CallDelta, FinishReason, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolSpec
 from holodeck.providers.rehearsal.arguments import fill_arguments
 from holodeck.providers.rehearsal.extract import find_entities
@@ -159,8 +159,8 @@ def count_words(items: Sequence[Item], instructions: str | None) -> int:
                 texts += [part.text for part in parts if isinstance(part, TextContent)]
             case FunctionCall(arguments=arguments):
                 texts.append(arguments)
-            case _:
-                texts.append(item.text)
+            case Reasoning(text=text):
+                texts.append(text)
     return sum(len(text.split()) for text in texts)
 
 

@@ -35,7 +35,7 @@ from holodeck.models.events import (
     TurnStarted,
 )
 from holodeck.models.gateway import MCPOutput
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
+from holodeck.models.items import Compaction, FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 
 
 class ResponseWriter:
@@ -183,6 +183,9 @@ class ResponseWriter:
                 self._call_items.finish_call(item, status)
             case FunctionCallOutput():
                 self._call_items.write_result(item)
+            case Compaction():
+                wire_item = {"id": item.id, "type": item.type, "encrypted_content": item.encrypted_content}
+                self._output.write(wire_item)
 
     def _write_listings(self) -> None:
         # Once per response, as soon as the tools are known. Servers whose list is in the context are skipped.
