@@ -173,6 +173,8 @@ def test_a_gateway_starts_no_process_unless_its_file_says_so(folder: AgentFolder
         (MODEL + "request_servers: {allow: true, hosts: ['https://a.example/']}\n", "is not a host"),
         (MODEL + "request_servers: {allow: true, allow_private_hosts: [10.0.0.0/99]}\n", "is not a host"),
         (MODEL + "request_servers: {allow: true, max_per_request: 0}\n", "max_per_request"),
+        (MODEL + "compaction: {model: gone}\n", "no model or agent is served as 'gone'"),
+        (MODEL + "compaction: {target_tokens: 10}\n", "compaction.target_tokens"),
         (MODEL + "agents: [{file: gone.yaml}]\n", "no such file"),
         (MODEL + MODEL.replace("models", "agents"), "agents[0]"),
         (MODEL.replace("]\n", ", {name: fast, model: {provider: rehearsal}}]\n"), "taken above"),

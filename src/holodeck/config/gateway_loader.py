@@ -28,6 +28,7 @@ from holodeck.config.yaml_reader import Document, KeyPath, read_document
 from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
 from holodeck.lib.record import record
 from holodeck.models.agent import Agent
+from holodeck.models.file_model import quote_value
 from holodeck.models.gateway import GatewayFile, ServedModel
 from holodeck.models.tool import MCPTool
 
@@ -282,7 +283,18 @@ def _name_problems(source: Source, agents: Mapping[str, LoadedAgent]) -> list[Pr
                 where: KeyPath = (area, index, "hash")
                 problems.append(problem_at(source.document, where, "two callers have the same key", fix=_OWN_KEY))
             hashes.add(key)
+    problems += _compaction_problems(source, agents)
     if not agents and not source.data.get("models") and not source.data.get("agents"):
         message = "the file serves nothing: it has neither 'models' nor 'agents'"
         problems.append(problem_at(source.document, (), message, fix="Add a model or an agent."))
     return problems
+
+
+def _compaction_problems(source: Source, agents: Mapping[str, LoadedAgent]) -> list[Problem]:
+    settings, models = source.data.get("compaction"), source.data.get("models")
+    name = settings.get("model") if isinstance(settings, dict) else None
+    served = [entry.get("name") for entry in models if isinstance(entry, dict)] if isinstance(models, list) else []
+    if not isinstance(name, str) or name in served or name in agents:
+        return []
+    message = f"no model or agent is served as {quote_value(name)}"
+    return [problem_at(source.document, ("compaction", "model"), message, fix="Name one of 'models' or 'agents'.")]

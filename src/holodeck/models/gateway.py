@@ -61,6 +61,8 @@ DEFAULT_RETENTION_DAYS = 30.0
 DEFAULT_SERVERS_PER_REQUEST = 8
 # Seconds in which a client reads nothing of its response: it sleeps, or its connection is lost.
 DEFAULT_READER_SECONDS = 60.0
+# Tokens of a compacted conversation: a summary of less would not be shorter.
+MIN_TARGET_TOKENS = 1_000
 # Seconds that a WebSocket may stay open: the Responses API closes one after an hour.
 MAX_SOCKET_SECONDS = 3_600.0
 # Durable runs of one gateway at once. Further ones wait for any gateway with free capacity.
@@ -271,6 +273,15 @@ class GatewayLimits(FileModel):
         return value
 
 
+class CompactionSettings(FileModel):
+    """Compaction of long conversations."""
+
+    model: PublicName | None = None
+    """Public name of the model that writes summaries. Absent: the model of the request."""
+    target_tokens: Annotated[Integer, Field(ge=MIN_TARGET_TOKENS)] | None = None
+    """Tokens of a compacted conversation, estimated. Absent: a quarter of what it has, but at least 1000."""
+
+
 class RequestServers(FileModel):
     """MCP servers that requests declare by `server_url`. Unless allowed below, only public addresses and https."""
 
@@ -367,6 +378,8 @@ class GatewayFile(FileModel):
     """Responses with `background: true`."""
     limits: GatewayLimits = Field(default_factory=GatewayLimits)
     """Limits of the gateway and of each caller."""
+    compaction: CompactionSettings = Field(default_factory=CompactionSettings)
+    """Compaction of long conversations, where a client asks for it."""
     log: Log = Field(default_factory=Log)
     """Log on standard error."""
     otel: OTel | None = None

@@ -101,6 +101,11 @@ class LLM(FileModel):
     """Sampling temperature, from 0 to 2. Absent: the provider's default."""
     max_tokens: Annotated[Integer, Field(ge=1)] | None = None
     """Tokens that one answer of the model may have. Absent: the provider's default."""
+    context_tokens: Annotated[Integer, Field(ge=1)] | None = None
+    """Tokens that the model has room for, request and answer together. Absent: unknown, until the provider refuses.
+
+    Used by a gateway where a request has `truncation: auto` or `context_management`.
+    """
     top_p: Annotated[Number, Field(ge=0, le=1)] | None = None
     """Nucleus sampling: choose among the likeliest tokens of this total probability. Absent: the provider's default."""
     timeout: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] | None = None
