@@ -1,17 +1,21 @@
-"""Token counts and compaction of conversations: `/v1/responses/input_tokens` and `/v1/responses/compact`."""
+"""Token counts of requests, and compaction of short conversations, which asks no model."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 from async_tests import async_test
-from gateway.running_gateway import MODEL, run_gateway
+from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from gateway.wire.open_responses_contract import contract_problems
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
+
+GO = {"role": "user", "content": "Go"}
+SUMS = [{"type": "mcp", "server_label": "sums"}]
 
 
 @pytest.mark.proves("D-25")
@@ -38,9 +42,9 @@ async def test_a_compacted_conversation_continues_with_all_of_its_content(tmp_pa
 
 @pytest.mark.proves("D-25")
 @async_test(30)
-async def test_pending_calls_are_no_longer_pending_after_compaction(tmp_path: Path) -> None:
+async def test_calls_that_wait_for_a_client_still_wait_after_compaction(tmp_path: Path) -> None:
     book = {"type": "function", "name": "book", "parameters": {"type": "object", "properties": {}}}
-    model = ScriptedModel([call("add", a=1, b=2), call("book")], say("Not added, but booked."))
+    model = ScriptedModel([call("add", a=1, b=2), call("book")], say("Added and booked."))
     async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
         _, first = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go", "tools": [book]})
         assert first["status"] == "requires_action"
@@ -50,9 +54,27 @@ async def test_pending_calls_are_no_longer_pending_after_compaction(tmp_path: Pa
         window = [*folded["output"], output]
         status, answer = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": window, "tools": [book]})
         assert (status, answer["status"]) == (200, "completed"), answer
-        assert not server.calls()
+        assert len(server.calls()) == 1
     contents = [message["content"] for message in gateway.model_requests[-1]["messages"] if message["role"] == "tool"]
-    assert sorted(contents) == ["Booked.", "Error: This call was not run: the response ended before it."]
+    assert sorted(contents) == ["3", "Booked."]
+
+
+@pytest.mark.proves("D-25", "D-26")
+@pytest.mark.parametrize("compacts", ["the input", "the response"])
+@async_test(30)
+async def test_an_approval_request_can_be_answered_after_compaction(tmp_path: Path, compacts: str) -> None:
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, ScriptedModel(call("add", a=1, b=2), say("3.")), mcp={"sums": server}) as gateway,
+    ):
+        send = _sender(gateway)
+        first = await send("/v1/responses", input=[GO], tools=SUMS)
+        old = {"input": [GO, *first["output"]]} if compacts == "the input" else {"previous_response_id": first["id"]}
+        folded = await send("/v1/responses/compact", **old)
+        yes = {"type": "mcp_approval_response", "approval_request_id": first["output"][-1]["id"], "approve": True}
+        await send("/v1/responses", input=[*folded["output"], yes], tools=SUMS)
+        assert gateway.model_requests[-1]["messages"][-1]["content"] == "3"
+        assert len(server.calls()) == 1
 
 
 @pytest.mark.proves("D-25", "D-26")
@@ -60,27 +82,30 @@ async def test_pending_calls_are_no_longer_pending_after_compaction(tmp_path: Pa
 @async_test(30)
 async def test_a_history_with_an_approval_request_can_be_compacted_and_continued(tmp_path: Path, is_used: bool) -> None:
     model = ScriptedModel(call("add", a=1, b=2), *([say("3.")] if is_used else []), say("I see."))
-    tools = [{"type": "mcp", "server_label": "sums"}]
     async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
-
-        async def send(path: str, input_items: Any, **more: Any) -> Any:
-            status, answer = await gateway.send("POST", path, {"model": MODEL, "input": input_items, **more})
-            assert status == 200, answer
-            return answer
-
-        go = {"role": "user", "content": "Go"}
-        first = await send("/v1/responses", [go], tools=tools)
-        approval_request = first["output"][-1]
+        send = _sender(gateway)
+        first = await send("/v1/responses", input=[GO], tools=SUMS)
         if is_used:
-            yes = {"type": "mcp_approval_response", "approval_request_id": approval_request["id"], "approve": True}
-            await send("/v1/responses", [yes], tools=tools, previous_response_id=first["id"])
-        folded = await send("/v1/responses/compact", [go, *first["output"]])
-        await send("/v1/responses", [*folded["output"], {"role": "user", "content": "And?"}], tools=tools)
+            yes = {"type": "mcp_approval_response", "approval_request_id": first["output"][-1]["id"], "approve": True}
+            await send("/v1/responses", input=[yes], tools=SUMS, previous_response_id=first["id"])
+        folded = await send("/v1/responses/compact", input=[GO, *first["output"]])
+        await send("/v1/responses", input=[*folded["output"], {"role": "user", "content": "And?"}], tools=SUMS)
         *_, tool_message, _ = gateway.model_requests[-1]["messages"]
         assert tool_message["content"] == (
-            "3" if is_used else "Error: This call was not run: the response ended before it."
+            "3" if is_used else "Error: The person went on without approving this call; it was not run."
         )
         assert len(server.calls()) == is_used
+
+
+def _sender(gateway: RunningGateway) -> Callable[..., Awaitable[Any]]:
+    """Send a body that must be accepted, and return the answer."""
+
+    async def send(path: str, **body: Any) -> Any:
+        status, answer = await gateway.send("POST", path, {"model": MODEL, **body})
+        assert status == 200, answer
+        return answer
+
+    return send
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -218,7 +218,14 @@ class Service:
                 sockets=lambda: self._caller_limits.sockets,
                 background=self.background,
             ),
-            ContextEndpoints(self._run_builder, self._continuations, self._seal_keys, max_bytes=context_bytes),
+            ContextEndpoints(
+                self._run_builder,
+                self._continuations,
+                self._seal_keys,
+                caller_limits=self._caller_limits,
+                metrics=self._metrics,
+                max_bytes=context_bytes,
+            ),
             ChatCompletions(self._run_builder, self.runs, self._continuations.tool_history),
             Messages(self._run_builder, self.runs, self._continuations.tool_history),
         )

@@ -113,7 +113,6 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"stream": True, "stream_options": {"x": 1}}, "stream_options.x", "unknown_parameter"),
     ({"colour": "red"}, "colour", "unknown_parameter"),
     ({"prompt": {"id": "p"}}, "prompt", "unsupported_parameter"),
-    ({"context_management": []}, "context_management", "unsupported_parameter"),
     ({"moderation": {"model": "m"}}, "moderation", "unsupported_parameter"),
     ({"prompt_cache_retention": "24h"}, "prompt_cache_retention", "unsupported_parameter"),
     ({"top_logprobs": 3}, "top_logprobs", "unsupported_parameter"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from holodeck.gateway.continuation.call_outputs import check_answered, with_missing_outputs
 from holodeck.gateway.sealing import BrokenSealError, SealKeys
+from holodeck.gateway.wire.compaction_item import CompactionContent
 from holodeck.gateway.wire.request.body import read_request
 from holodeck.gateway.wire.request.compact import build_compaction, read_compact_request
 from holodeck.lib.errors import BadRequestError
@@ -73,7 +74,7 @@ def test_items_come_back_from_storage_as_they_were(conversation: tuple[Item, ...
 @settings(max_examples=25, deadline=None)
 @given(st.lists(items, max_size=5).map(tuple))
 def test_a_compacted_conversation_is_restored_by_the_gateway_that_compacted_it(conversation: tuple[Item, ...]) -> None:
-    resource = build_compaction(conversation, seal=SEAL, created_at=1.0, usage=Usage())
+    resource = build_compaction(CompactionContent(items=conversation), seal=SEAL, created_at=1.0, usage=Usage())
     assert contract_problems("CompactResource", resource) == []
     sealed = asyncio.run(open_sealed_items(resource["output"], SEAL))
     found = read_request({"model": "m", "input": resource["output"]}, sealed=sealed).input

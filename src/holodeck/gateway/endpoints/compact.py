@@ -3,67 +3,99 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from dataclasses import replace
 
-import orjson
-
+from holodeck.gateway.auth.callers import Caller
+from holodeck.gateway.context.compaction import CompactedContext
+from holodeck.gateway.context.tokens import count_tokens
 from holodeck.gateway.continuation.approvals import insert_outputs
 from holodeck.gateway.continuation.conversation_lock import check_context_size
-from holodeck.gateway.continuation.pending_calls import pending_calls_of
+from holodeck.gateway.continuation.pending_calls import PendingCalls, pending_calls_of
 from holodeck.gateway.continuation.resolve import ContinuationResolver
-from holodeck.gateway.http.replies import Reply, json_reply
+from holodeck.gateway.http.replies import Reply, compaction_header, json_reply
 from holodeck.gateway.http.request import Request
+from holodeck.gateway.limits import CallerLimits
+from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.runs.run_builder import RunBuilder
 from holodeck.gateway.sealing import SealKeys, plain_size
+from holodeck.gateway.wire.compaction_item import CompactionContent
+from holodeck.gateway.wire.item_ids import approval_id
 from holodeck.gateway.wire.request.body import read_request
 from holodeck.gateway.wire.request.compact import build_compaction, read_compact_request
 from holodeck.lib.off_loop import run_off_loop
-from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
-from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Usage
-from holodeck.models.items_json import encode_items
+from holodeck.models.events import RunResult
+from holodeck.models.items import FunctionCallOutput, Item, place_outputs_after_calls
 from holodeck.models.model_io import ModelRequest
-
-# Characters of English text or JSON per token, roughly, in all of today's tokenizers.
-CHARS_PER_TOKEN = 4
-# Tokens of an item beside its content: its role and its delimiters.
-TOKENS_PER_ITEM = 4
-# Tokens of an image of 1024 x 1024 at high detail, as OpenAI counts it; the real size is not looked at.
-TOKENS_PER_IMAGE = 765
 
 
 class ContextEndpoints:
-    """Routes about the context of a request. They do not ask the model."""
+    """Routes about the context of a request."""
 
     def __init__(
-        self, run_builder: RunBuilder, continuations: ContinuationResolver, seal_keys: SealKeys, *, max_bytes: int
+        self,
+        run_builder: RunBuilder,
+        continuations: ContinuationResolver,
+        seal_keys: SealKeys,
+        *,
+        caller_limits: CallerLimits,
+        metrics: Metrics,
+        max_bytes: int,
     ) -> None:
-        """`max_bytes`: plain bytes that a compacted conversation may have."""
+        """`caller_limits`, `metrics`: count the tokens of summaries. `max_bytes`: of a compacted conversation."""
+        self._caller_limits = caller_limits
+        self._metrics = metrics
         self._max_bytes = max_bytes
         self._run_builder = run_builder
         self._continuations = continuations
         self._seal_keys = seal_keys
 
     async def compact(self, request: Request) -> Reply:
-        """Build one sealed item of the whole conversation. It is compressed, not summarized: nothing is lost."""
+        """Compact a conversation, and build one sealed item of it."""
         body, caller = request.json(), request.caller
         find = await self._continuations.build_item_lookup(body, caller)
         sealed = await self._continuations.open_sealed(body, find, caller, request.reservation.acquire)
         compaction = read_compact_request(body, sealed=sealed, find_item=find)
-        self._run_builder.require_backend(compaction.model)
+        backend = self._run_builder.require_backend(compaction.model)
         context: tuple[Item, ...] = ()
+        targets: dict[str, tuple[str, str]] = {}
         if compaction.previous_response_id is not None:
             before = await self._continuations.require_response_context(compaction.previous_response_id, caller, sealed)
-            context = (*before.items, *await self._continuations.build_abandoned_outputs(before.pending, caller))
-        abandoned = await self._continuations.build_abandoned_outputs(pending_calls_of(compaction.input), caller)
-        insert_outputs(compaction.input, abandoned)
-        items = (*context, *compaction.input.items)
-        tokens = count_tokens(ModelRequest(items=items, instructions=compaction.instructions))
-        usage = Usage(input_tokens=tokens, output_tokens=0)
+            outputs, waiting = await self._settle_calls(before.pending, caller)
+            # Calls that the client has not seen are restored when it sends the others again.
+            context = (*(item for item in before.items if item not in waiting.unseen_calls), *outputs)
+            targets |= _approval_targets_of(waiting)
+        outputs, waiting = await self._settle_calls(pending_calls_of(compaction.input), caller)
+        insert_outputs(compaction.input, outputs)
+        targets |= _approval_targets_of(waiting)
+        items = place_outputs_after_calls((*context, *compaction.input.items))
+        started_at = time.monotonic()
+        found = await self._run_builder.build_compactor(backend).compact(items, max_tokens=compaction.max_tokens)
+        self._count_tokens(found, caller, backend.name, time.monotonic() - started_at)
         seal = self._seal_keys.for_caller(caller.id)
-        resource = await run_off_loop(lambda: build_compaction(items, seal=seal, created_at=time.time(), usage=usage))
+        content = CompactionContent(items=found.items, approval_targets=targets)
+        resource = await run_off_loop(
+            lambda: build_compaction(content, seal=seal, created_at=time.time(), usage=found.usage)
+        )
         # No request may open more, so a larger item could never be sent back.
         check_context_size(plain_size(resource["output"][0]["encrypted_content"]) or 0, self._max_bytes, "input")
-        return json_reply(resource)
+        return replace(json_reply(resource), headers=compaction_header(is_truncated=found.is_truncated))
+
+    async def _settle_calls(
+        self, pending: PendingCalls, caller: Caller
+    ) -> tuple[tuple[FunctionCallOutput, ...], PendingCalls]:
+        """The outputs of those pending calls that another response has claimed, and the calls that go on waiting."""
+        stored = await self._continuations.claims.read_stored_calls(pending, caller.id)
+        claimed = {key for key, call in stored.items() if call.claimed_by is not None}
+        taken = tuple(call for call in pending.calls if approval_id(call) in claimed)
+        outputs = await self._continuations.build_abandoned_outputs(replace(pending, calls=taken), caller)
+        return outputs, replace(pending, calls=tuple(call for call in pending.calls if call not in taken))
+
+    def _count_tokens(self, found: CompactedContext, caller: Caller, model: str, seconds: float) -> None:
+        """Count a summary as a run of one turn."""
+        if found.is_changed and not found.is_truncated:
+            result = RunResult(status="completed", text="", turns=1, usage=found.usage, seconds=seconds)
+            self._metrics.count_run(model, result)
+            self._caller_limits.add_tokens(caller.id, found.usage.total_tokens)
 
     async def count_input_tokens(self, request: Request) -> Reply:
         """Estimate the tokens of a request; see `count_tokens`. Models of many providers have no common count."""
@@ -81,37 +113,6 @@ class ContextEndpoints:
         return json_reply({"object": "response.input_tokens", "input_tokens": count_tokens(model_request)})
 
 
-def count_tokens(request: ModelRequest) -> int:
-    """Estimate the input tokens: one for four characters, and a fixed number for an image."""
-    characters = len(request.instructions or "")
-    for tool in request.tools:
-        characters += len(tool.name) + len(tool.description) + len(orjson.dumps(dict(tool.parameters)))
-    tokens = -(-characters // CHARS_PER_TOKEN) + (TOKENS_PER_ITEM if request.instructions else 0)
-    return tokens + sum(_tokens_of(item) for item in request.items)
-
-
-def _tokens_of(item: Item) -> int:
-    if isinstance(item, FunctionCall):
-        return TOKENS_PER_ITEM + _tokens_of_text(item.name + item.arguments)
-    if isinstance(item, Message | FunctionCallOutput):
-        return TOKENS_PER_ITEM + _tokens_of_parts(item.content)
-    return _tokens_of_text(encode_items((item,)).decode())
-
-
-def _tokens_of_parts(parts: Sequence[object]) -> int:
-    tokens = 0
-    for part in parts:
-        match part:
-            case TextContent(text=text):
-                tokens += _tokens_of_text(text)
-            case ImageContent() | ImageLink():
-                tokens += TOKENS_PER_IMAGE
-            case FileData(url=data) | AudioContent(data=data) | BinaryContent(data=data):
-                tokens += -(-len(data) // CHARS_PER_TOKEN)
-            case _:
-                tokens += TOKENS_PER_ITEM
-    return tokens
-
-
-def _tokens_of_text(text: str) -> int:
-    return -(-len(text) // CHARS_PER_TOKEN)
+def _approval_targets_of(waiting: PendingCalls) -> dict[str, tuple[str, str]]:
+    ids = [call.call_id for call in waiting.calls if call.call_id in waiting.needs_approval]
+    return {call_id: waiting.targets[call_id] for call_id in ids if call_id in waiting.targets}

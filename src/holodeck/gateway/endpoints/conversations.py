@@ -14,7 +14,7 @@ from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.sealing import SealKeys
 from holodeck.gateway.wire.request.input import check_unique_ids, read_input
-from holodeck.gateway.wire.request.json_fields import JSONFields
+from holodeck.gateway.wire.request.json_fields import JSONFields, refuse
 from holodeck.gateway.wire.request.options import read_metadata
 from holodeck.gateway.wire.request.sealed_input import SealedInput
 from holodeck.lib.ids import new_id
@@ -130,7 +130,10 @@ class Conversations:
         seal = self._seal_keys.for_caller(request.caller.id)
         sealed = SealedInput(seal, max_bytes=self._max_sealed_bytes, acquire=request.reservation.acquire)
         await sealed.open(value if isinstance(value, list) else (), param="items")
-        items = read_input(value, sealed=sealed, path="items").wire_items
+        read = read_input(value, sealed=sealed, path="items")
+        if read.compaction_trigger is not None:
+            refuse("A 'compaction_trigger' is for a request for a response only.", read.compaction_trigger)
+        items = read.wire_items
         check_unique_ids(items, used_ids, "items")
         return items
 

@@ -19,7 +19,14 @@ from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.continuation.resolve import ContinuationResolver
 from holodeck.gateway.http.errors import APIError, not_found_error, reply_for_failed_run
 from holodeck.gateway.http.query import flag_of, integer_of, page_of
-from holodeck.gateway.http.replies import Reply, StreamCutError, StreamedReply, json_reply, missing_servers_header
+from holodeck.gateway.http.replies import (
+    Reply,
+    StreamCutError,
+    StreamedReply,
+    compaction_header,
+    json_reply,
+    missing_servers_header,
+)
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.limits import CallerLimits, background_limit_error
 from holodeck.gateway.runs.active_runs import ActiveRuns
@@ -34,6 +41,7 @@ from holodeck.gateway.wire.response.replay import replay_events
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import CANCEL_POLL
+from holodeck.models.items import Compaction
 from holodeck.storage.base import UNFINISHED_STATUSES, ResponseStore, StoredResponse
 
 # Seconds between two reads of a stream that another gateway writes.
@@ -276,7 +284,10 @@ async def _finish_despite_cancel(work: Coroutine[None, None, bool]) -> bool:
 def _reply_of_run(live: LiveResponse) -> Reply:
     if live.result is not None and live.result.status == "failed":
         return reply_for_failed_run(live.result, live.writer.build_resource())
-    return Reply(body=live.writer.encode_resource(), headers=missing_servers_header(live.toolbox.missing))
+    items = () if live.result is None else live.result.items
+    is_truncated = any(isinstance(item, Compaction) and item.is_truncated for item in items)
+    headers = missing_servers_header(live.toolbox.missing) | compaction_header(is_truncated=is_truncated)
+    return Reply(body=live.writer.encode_resource(), headers=headers)
 
 
 async def _encode_response_sse(

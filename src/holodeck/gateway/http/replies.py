@@ -66,6 +66,11 @@ def json_reply(data: Any, status: int = 200, **headers: str) -> Reply:
     return Reply(status=status, body=orjson.dumps(data), headers={k.replace("_", "-"): v for k, v in headers.items()})
 
 
+def compaction_header(*, is_truncated: bool) -> dict[str, str]:
+    """The header of a reply whose context was made smaller without a summary; empty for all others."""
+    return {"x-holodeck-compaction": "truncated"} if is_truncated else {}
+
+
 def missing_servers_header(names: Iterable[str]) -> dict[str, str]:
     """The header that names the MCP servers that were not available to a run; empty where all of them were."""
     joined = ",".join(names)

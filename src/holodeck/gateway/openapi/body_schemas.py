@@ -26,6 +26,7 @@ from holodeck.gateway.wire.chat.request import (
 )
 from holodeck.gateway.wire.request.body import SERVICE_TIERS, STREAM_ID
 from holodeck.gateway.wire.request.content_parts import AUDIO_TYPES
+from holodeck.gateway.wire.request.context_management import MAX_ENTRIES, MIN_COMPACT_THRESHOLD
 from holodeck.gateway.wire.request.options import (
     EFFORTS,
     INCLUDABLE,
@@ -95,6 +96,7 @@ def build_body_schemas() -> dict[str, Schema]:
                 "previous_response_id": _PREVIOUS,
                 "prompt_cache_key": string("Accepted without effect.", max_length=MAX_IDENTIFIER_CHARS),
                 "service_tier": _SERVICE_TIER,
+                "context_management": _context_management("The result has about so many tokens, at most."),
             },
             "`input` is required unless there is a `previous_response_id`.",
             required=("model",),
@@ -140,7 +142,10 @@ def _response_fields() -> dict[str, Schema]:
             choice(each for each in INCLUDABLE if each != LOGPROBS),
             "`reasoning.encrypted_content` adds reasoning that you can send back. The others have no effect.",
         ),
-        "truncation": choice(("auto", "disabled"), "Repeated in the response. A context is never shortened."),
+        "truncation": choice(
+            ("auto", "disabled"), "`auto`: the oldest items are left out if the model does not have room for all."
+        ),
+        "context_management": _context_management("The context is compacted beyond so many tokens."),
         "metadata": METADATA,
         "safety_identifier": _IDENTIFIER,
         "prompt_cache_key": _IDENTIFIER,
@@ -148,6 +153,14 @@ def _response_fields() -> dict[str, Schema]:
         "service_tier": _SERVICE_TIER,
         "client_metadata": mapping("Accepted without effect."),
     }
+
+
+def _context_management(threshold: str) -> Schema:
+    entry = {
+        "type": constant("compaction"),
+        "compact_threshold": integer(threshold, minimum=MIN_COMPACT_THRESHOLD),
+    }
+    return array(body_of(entry, required=("type",)), max_items=MAX_ENTRIES)
 
 
 def _http_fields() -> dict[str, Schema]:

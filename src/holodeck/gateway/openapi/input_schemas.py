@@ -65,6 +65,7 @@ _ITEM_TYPES = {
     "tool_search_output": "ToolSearchOutput",
     "reasoning": "InputReasoning",
     "compaction": "Compaction",
+    "compaction_trigger": "CompactionTrigger",
     "mcp_list_tools": "InputMCPListTools",
     "mcp_call": "InputMCPCall",
     "mcp_approval_request": "InputMCPApprovalRequest",
@@ -175,8 +176,15 @@ def _message_schemas() -> dict[str, Schema]:
         "Compaction": _item(
             "compaction",
             {"encrypted_content": string(max_length=4 * MAX_INPUT_TEXT_CHARS)},
-            "A whole conversation, as `/v1/responses/compact` returned it.",
+            "A compacted conversation, from `/v1/responses/compact` or from a response. One of a response replaces all "
+            "items before it.",
             required=("type", "encrypted_content"),
+        ),
+        "CompactionTrigger": _item(
+            "compaction_trigger",
+            {},
+            "The last item: compacts what comes before. The output is a `compaction` item, without an answer.",
+            required=("type",),
         ),
         "ItemReference": body_of(
             {"type": constant("item_reference"), "id": string("The id of a stored item.", min_length=1)},

@@ -96,8 +96,11 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         tag="Responses",
         summary="Compact a conversation",
         description=(
-            "Returns one item that holds the whole conversation, encrypted. Send it as the first item of your next "
-            "input, instead of all the others. Nothing is lost: the items are compressed, not summarized."
+            "Returns one encrypted item, which holds the conversation in fewer tokens. Send it as the first item of "
+            "your next input, instead of all the others.\n\n"
+            "Recent items, your messages and open calls are kept as they are. A model writes a summary of the rest. "
+            "If it cannot, old outputs are cut and the oldest items left out; the reply then has the header "
+            "`x-holodeck-compaction: truncated`. A short conversation is kept whole."
         ),
         body="CompactConversation",
         example_body={"model": "demo", "input": "Hello"},

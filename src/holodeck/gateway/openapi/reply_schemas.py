@@ -44,6 +44,7 @@ _OUTPUT_ITEM_TYPES = {
     "mcp_list_tools": "MCPListTools",
     "mcp_call": "MCPCall",
     "mcp_approval_request": "MCPApprovalRequest",
+    "compaction": "CompactionItem",
 }
 
 
@@ -147,6 +148,10 @@ def _output_item_schemas() -> dict[str, Schema]:
                 "annotations": array({}),
                 "logprobs": array({}),
             }
+        ),
+        "CompactionItem": record_of(
+            {"id": string(), "type": constant("compaction"), "encrypted_content": string()},
+            "Holds what came before it in fewer tokens, encrypted. Send it back instead of that.",
         ),
         "Refusal": record_of({"type": constant("refusal"), "refusal": string()}),
         "SummaryText": record_of({"type": constant("summary_text"), "text": string()}),
@@ -283,9 +288,7 @@ def _resource_schemas() -> dict[str, Schema]:
                 "id": string(),
                 "object": constant("response.compaction"),
                 "created_at": _TIME,
-                "output": array(
-                    record_of({"id": string(), "type": constant("compaction"), "encrypted_content": string()})
-                ),
+                "output": array(ref("CompactionItem")),
                 "usage": ref("Usage"),
             }
         ),

@@ -23,7 +23,7 @@ from holodeck.gateway.continuation.pending_calls import CallClaim
 from holodeck.gateway.continuation.resolve import Continuation, ContinuationResolver
 from holodeck.gateway.runs.finisher import ResponseFinisher, build_stored_response
 from holodeck.gateway.runs.live_run import LiveResponse, LiveRun
-from holodeck.gateway.runs.run_builder import NoModel, PreparedRun, RunBuilder
+from holodeck.gateway.runs.run_builder import PreparedRun, RunBuilder
 from holodeck.gateway.sealing import SealKeys
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.request.body import ResponseRequest, read_request
@@ -230,10 +230,9 @@ class ResponseBuilder:
             claim=claim,
             in_flight=self._in_flight,
         )
-        provider = prepared.backend.provider
         return LiveRun(
             prepared.request,
-            provider if request.needs_model else NoModel(provider.name),
+            self._run_builder.build_model(request, prepared.backend, self._seal_keys.for_caller(caller.id)),
             prepared.toolbox,
             self._build_writer(request, caller, continuation, prepared, client_kind, stored, sent_events),
             caller_id=caller.id,

@@ -12,11 +12,14 @@ from dataclasses import replace
 
 from holodeck.engine.loop import RunRequest
 from holodeck.gateway.backends import Backend
+from holodeck.gateway.context.compaction import CompactingModel, Compactor, find_threshold
+from holodeck.gateway.context.truncation import TruncatingModel
 from holodeck.gateway.continuation.resolve import Continuation
 from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
 from holodeck.gateway.mcp.request_server_policy import RequestServerPolicy
 from holodeck.gateway.mcp.request_servers import RequestServers
+from holodeck.gateway.sealing import Seal
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.lib.byte_budget import ByteBudget
@@ -24,6 +27,7 @@ from holodeck.lib.record import record
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.items import FunctionCall, Item
 from holodeck.models.model_io import ModelAnswer, ModelEvent, ModelRequest, ToolChoice
+from holodeck.providers.base import ModelProvider
 from holodeck.tools.arguments import ArgumentChecker
 from holodeck.tools.result_reader import ResultReader
 from holodeck.tools.toolbox import Toolbox
@@ -66,6 +70,31 @@ class RunBuilder:
             message = f"The model '{name}' does not exist here. There are: {known}."
             raise APIError(404, message, kind="not_found", code="model_not_found", param="model")
         return self._backends[name]
+
+    def build_model(self, request: ResponseRequest, backend: Backend, seal: Seal) -> ModelProvider:
+        """The model of one run, which truncates or compacts its context where the request says so."""
+        model, is_triggered = backend.provider, request.input.compaction_trigger is not None
+        if not request.needs_model:
+            return NoModel(model.name)
+        if is_triggered:
+            model = NoModel(model.name)
+        elif request.truncation == "auto":
+            model = TruncatingModel(model, context_tokens=backend.llm.context_tokens)
+        if not is_triggered and request.context_management is None:
+            return model
+        threshold = None
+        if request.context_management is not None:
+            threshold = find_threshold(request.context_management.compact_threshold, backend.llm.context_tokens)
+        compactor = self.build_compactor(backend)
+        return CompactingModel(model, compactor, seal, threshold=threshold, is_triggered=is_triggered)
+
+    def build_compactor(self, backend: Backend) -> Compactor:
+        """The compactor of a request: with the operator's model for summaries, or else with that of the request."""
+        settings = self.config.compaction
+        backend = backend if settings.model is None else self._backends[settings.model]
+        return Compactor(
+            backend.provider, target_tokens=settings.target_tokens, context_tokens=backend.llm.context_tokens
+        )
 
     async def build(
         self,

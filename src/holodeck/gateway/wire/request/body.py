@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import field, replace
 
+from holodeck.gateway.wire.request.context_management import ContextManagement, read_context_management
 from holodeck.gateway.wire.request.field_rows import refusal_reasons
 from holodeck.gateway.wire.request.field_table import RESPONSE_FIELDS
 from holodeck.gateway.wire.request.input import read_input
@@ -49,6 +50,7 @@ class ResponseRequest:
     parallel_tool_calls: bool = True
     max_tool_calls: int | None = None
     truncation: str = "disabled"
+    context_management: ContextManagement | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     include: frozenset[str] = frozenset()
     store: bool = True
@@ -139,6 +141,7 @@ def read_request(
         parallel_tool_calls=fields.get_flag("parallel_tool_calls") is not False,
         max_tool_calls=fields.get_integer("max_tool_calls", minimum=1),
         truncation=fields.get_choice("truncation", ("auto", "disabled")) or "disabled",
+        context_management=read_context_management(fields),
         metadata=read_metadata(fields),
         include=read_include(fields),
         store=store is not False,

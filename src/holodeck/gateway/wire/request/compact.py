@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from holodeck.gateway.sealing import Seal
-from holodeck.gateway.wire.compaction_item import build_compaction_item
+from holodeck.gateway.wire.compaction_item import CompactionContent, build_compaction_item
 from holodeck.gateway.wire.request.body import SERVICE_TIERS
+from holodeck.gateway.wire.request.context_management import read_context_management
 from holodeck.gateway.wire.request.field_rows import refusal_reasons
 from holodeck.gateway.wire.request.field_table import COMPACT_FIELDS
 from holodeck.gateway.wire.request.input import read_input
@@ -18,7 +18,7 @@ from holodeck.gateway.wire.response.resource import usage_to_json
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MAX_IDENTIFIER_CHARS, MAX_INPUT_TEXT_CHARS
 from holodeck.lib.record import record
-from holodeck.models.items import Item, Usage
+from holodeck.models.items import Usage
 
 _UNSUPPORTED_FIELDS = refusal_reasons(COMPACT_FIELDS)
 
@@ -31,6 +31,8 @@ class CompactRequest:
     input: Input
     previous_response_id: str | None = None
     instructions: str | None = None
+    max_tokens: int | None = None
+    """Tokens of the compacted conversation, if that is less than the gateway's own target."""
 
 
 def read_compact_request(
@@ -50,9 +52,10 @@ def read_compact_request(
     fields.get_text("prompt_cache_key", max_length=MAX_IDENTIFIER_CHARS)
     for key, reason in _UNSUPPORTED_FIELDS.items():
         fields.refuse_present(reason, key)
-    # Accepted without effect: no model is asked.
+    # Accepted without effect: there is one tier.
     fields.get_choice("service_tier", SERVICE_TIERS)
     instructions = fields.get_text("instructions", max_length=MAX_INPUT_TEXT_CHARS)
+    management = read_context_management(fields)
     fields.refuse_unread()
     return CompactRequest(
         model=model,
@@ -61,11 +64,12 @@ def read_compact_request(
         else read_input(value, find_item=find_item, tool_name_of=tool_name_of, sealed=sealed),
         previous_response_id=previous,
         instructions=instructions,
+        max_tokens=None if management is None else management.compact_threshold,
     )
 
 
-def build_compaction(items: Sequence[Item], *, seal: Seal, created_at: float, usage: Usage) -> dict[str, Any]:
-    """Build the resource with the whole conversation as one item, which a client sends back instead of all others.
+def build_compaction(content: CompactionContent, *, seal: Seal, created_at: float, usage: Usage) -> dict[str, Any]:
+    """Build the resource with the conversation as one item, which a client sends back instead of all others.
 
     Takes seconds for many items: run it off the event loop.
     """
@@ -73,6 +77,6 @@ def build_compaction(items: Sequence[Item], *, seal: Seal, created_at: float, us
         "id": new_id("resp"),
         "object": "response.compaction",
         "created_at": int(created_at),
-        "output": [build_compaction_item(items, seal)],
+        "output": [build_compaction_item(content, seal)],
         "usage": usage_to_json(usage),
     }

@@ -46,6 +46,8 @@ def read_input(
         refuse(message, path, "array_above_max_length")
     for index, entry in enumerate(value):
         _read_item(entry, f"{path}[{index}]", into)
+    if into.compaction_trigger not in (None, f"{path}[{len(value) - 1}]"):
+        refuse("A 'compaction_trigger' must be the last item of the input.", into.compaction_trigger or path)
     _remove_answered_requests(into)
     return into
 

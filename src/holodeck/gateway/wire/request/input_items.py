@@ -13,7 +13,7 @@ from typing import Any, cast
 import orjson
 
 from holodeck.gateway.sealing import REASONING_PURPOSE, BrokenSealError, is_sealed
-from holodeck.gateway.wire.compaction_item import COMPACTION_PURPOSE
+from holodeck.gateway.wire.compaction_item import COMPACTION_PURPOSE, CompactionContent
 from holodeck.gateway.wire.item_ids import call_id_of, item_id_of, mcp_id_of
 from holodeck.gateway.wire.request.action_items import ACTION_ITEM_READERS
 from holodeck.gateway.wire.request.content_parts import read_parts
@@ -195,8 +195,21 @@ def _require_sealed_content(purpose: str, encrypted: str, fields: JSONFields, in
 def _read_compaction(fields: JSONFields, into: Input) -> None:
     item_id = fields.get_text("id") or new_id("cmp")
     encrypted = fields.require_text("encrypted_content", max_length=4 * MAX_INPUT_TEXT_CHARS)
-    into.items += _require_sealed_content(COMPACTION_PURPOSE, encrypted, fields, into)
+    content: CompactionContent = _require_sealed_content(COMPACTION_PURPOSE, encrypted, fields, into)
+    if content.replaces_before:
+        # Approvals before it were answered by the response that made it, or earlier.
+        into.items, into.pending_calls, into.approvals = [], [], []
+    into.items += content.items
+    into.targets |= content.approval_targets
+    waiting = [item for item in content.items if isinstance(item, FunctionCall)]
+    into.pending_calls += [call for call in waiting if call.call_id in content.approval_targets]
     into.wire_items.append({"id": item_id, "type": "compaction", "encrypted_content": encrypted})
+
+
+def _read_compaction_trigger(fields: JSONFields, into: Input) -> None:
+    """Read the request to compact the context. It is no item of the conversation: the client cannot list it again."""
+    fields.get_text("id")
+    into.compaction_trigger = fields.path
 
 
 def _read_mcp_list_tools(fields: JSONFields, into: Input) -> None:
@@ -291,6 +304,7 @@ ITEM_READERS: dict[str, Callable[[JSONFields, Input], None]] = {
     "tool_search_output": _read_tool_search_output,
     "reasoning": _read_reasoning,
     "compaction": _read_compaction,
+    "compaction_trigger": _read_compaction_trigger,
     "mcp_list_tools": _read_mcp_list_tools,
     "mcp_call": _read_mcp_call,
     "mcp_approval_request": _read_mcp_approval_request,

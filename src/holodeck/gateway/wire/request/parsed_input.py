@@ -66,6 +66,8 @@ class Input:
     """The target of each call of an MCP server, as label and tool, by call id."""
     tool_lists: dict[str, WireItem] = field(default_factory=dict)
     """`mcp_list_tools` items of the input, by the label of their server."""
+    compaction_trigger: str | None = None
+    """The path of the item that asks to compact the context. None: there is none."""
     generated_ids: set[str] = field(default_factory=set)
     """Item ids that were generated for calls without one."""
     find_item: FindItem = find_nothing

@@ -1,0 +1,226 @@
+"""Compaction: a model summarizes what is old in a context, and the summary replaces it.
+
+`Compactor.compact` keeps as they are: messages of the instructions, the newest message of a user, calls without an
+output, then the newest turns, and then as many messages of users as the target has room for, the newest first. A model
+summarizes the rest. If it fails, or takes too long, outputs of tools are cut to their beginnings instead, and then the
+oldest items left out. A context that is smaller than the target is returned as it is, and no model is asked.
+
+`CompactingModel` does that for one run before a turn, when the context is over a threshold or the client has asked for
+it. The model of the run then gets the compacted context, and the run has a `Compaction` among its items.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from holodeck.gateway.context.item_groups import ItemGroup, cut_outputs, group_items, list_items
+from holodeck.gateway.context.summary import SummaryWriter, build_summary_message, build_truncation_message, is_summary
+from holodeck.gateway.context.tokens import CHARS_PER_TOKEN, count_items, count_tokens
+from holodeck.gateway.context.truncation import find_needed_groups, leave_out_oldest
+from holodeck.gateway.sealing import Seal
+from holodeck.gateway.wire.compaction_item import CompactionContent, build_compaction_item
+from holodeck.lib import log
+from holodeck.lib.errors import ModelError
+from holodeck.lib.off_loop import run_off_loop
+from holodeck.lib.record import record
+from holodeck.models.gateway import MIN_TARGET_TOKENS
+from holodeck.models.items import Compaction, FunctionCallOutput, Item, Usage
+from holodeck.models.model_io import ContextCompacted, ModelRequest
+from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
+
+# The target of a context is this share of its tokens, where the operator's file has no `target_tokens`.
+_TARGET_SHARE = 4
+# Share of the target that the summary may take.
+_SUMMARY_SHARE = 4
+# Characters that remain of an old output when no model can be asked.
+_HEAD_CHARS = 400
+# Seconds for the summary. The client of a run waits meanwhile.
+_SUMMARY_SECONDS = 120.0
+
+
+# Where a request has no threshold, its context is compacted beyond this share of the model's tokens, ...
+_THRESHOLD_SHARE = 0.8
+# ... or beyond so many, if these are not known: most models of today have more.
+_DEFAULT_THRESHOLD = 100_000
+
+
+def find_threshold(requested: int | None, context_tokens: int | None) -> int:
+    """The tokens beyond which a context is compacted. `context_tokens`: of the model; None: unknown."""
+    if requested is not None:
+        return requested
+    return _DEFAULT_THRESHOLD if context_tokens is None else int(context_tokens * _THRESHOLD_SHARE)
+
+
+@record
+class CompactedContext:
+    """A context after its compaction."""
+
+    items: tuple[Item, ...]
+    usage: Usage = Usage()
+    """Tokens of the request for the summary."""
+    is_changed: bool = True
+    """False for a context that was small already."""
+    is_truncated: bool = False
+    """True when no model could write a summary: what is old is missing, or cut."""
+
+
+class Compactor:
+    """Compacts contexts with one model."""
+
+    def __init__(self, model: ModelProvider, *, target_tokens: int | None, context_tokens: int | None) -> None:
+        """`target_tokens`: of a compacted context. None: a share of its tokens before.
+
+        `context_tokens`: that the model has for a request and its answer. None: unknown.
+        """
+        self._summaries = SummaryWriter(model, context_tokens=context_tokens)
+        self._target_tokens = target_tokens
+
+    async def compact(self, items: Sequence[Item], *, max_tokens: int | None = None) -> CompactedContext:
+        """Compact a context to its target, and to `max_tokens` if that is less. Never raises `ModelError`."""
+        tokens = count_items(items)
+        target = self._target_tokens or max(tokens // _TARGET_SHARE, MIN_TARGET_TOKENS)
+        if max_tokens is not None:
+            target = min(target, max_tokens)
+        plan = plan_compaction(items, target)
+        # A summary would not be shorter than so little. It would be asked for again before every turn.
+        if tokens <= target or count_items(plan.old) <= plan.summary_tokens:
+            return CompactedContext(items=tuple(items), is_changed=False)
+        try:
+            async with asyncio.timeout(_SUMMARY_SECONDS):
+                summary = await self._summaries.write(plan.old, max_tokens=plan.summary_tokens)
+        except (ModelError, TimeoutError) as error:
+            reason = str(error) or f"the summary was not written within {_SUMMARY_SECONDS:g} s"
+            log.warning("gateway.compaction_truncated", tokens=tokens, target=target, reason=reason)
+            return CompactedContext(items=_truncate(items, target), is_truncated=True)
+        found = (*plan.instructions, build_summary_message(summary.text), *plan.kept)
+        log.info("gateway.compacted", tokens=tokens, target=target, left=count_items(found))
+        return CompactedContext(items=found, usage=summary.usage)
+
+
+@record
+class CompactionPlan:
+    """What of a context is kept, and what is summarized."""
+
+    instructions: tuple[Item, ...]
+    """The instructions at the beginning, which stay before the summary."""
+    old: tuple[Item, ...]
+    kept: tuple[Item, ...]
+    summary_tokens: int
+
+
+def plan_compaction(items: Sequence[Item], target: int) -> CompactionPlan:
+    """Decide what of a context is kept, so that it has about `target` tokens with its summary."""
+    groups = group_items(items)
+    summary_tokens = target // _SUMMARY_SHARE
+    kept = {index: groups[index] for index in find_needed_groups(groups)}
+    budget = target - summary_tokens - sum(group.tokens for group in kept.values())
+    recent = _choose_recent(groups, kept, budget // 2)
+    kept |= recent
+    budget -= sum(group.tokens for group in recent.values())
+    for index in reversed(range(len(groups))):
+        group = groups[index]
+        if index not in kept and group.kind == "user" and group.tokens <= budget and not is_summary(group.items[0]):
+            kept[index] = group
+            budget -= group.tokens
+    start = next((index for index, group in enumerate(groups) if group.kind != "instructions"), len(groups))
+    return CompactionPlan(
+        instructions=tuple(list_items(groups[:start])),
+        old=tuple(list_items(group for index, group in enumerate(groups) if kept.get(index) != group)),
+        kept=tuple(list_items(group for index, group in kept.items() if index >= start)),
+        summary_tokens=summary_tokens,
+    )
+
+
+def _choose_recent(groups: Sequence[ItemGroup], kept: Mapping[int, ItemGroup], budget: int) -> dict[int, ItemGroup]:
+    """The newest groups that have at most `budget` tokens, by index.
+
+    The last one is among them in any case, as the model may have to answer it: its outputs are cut if it is too large.
+    """
+    recent: dict[int, ItemGroup] = {}
+    for index in reversed(range(len(groups))):
+        group = groups[index]
+        if index in kept:
+            continue
+        if not recent and index == len(groups) - 1 and group.tokens > budget:
+            outputs = sum(isinstance(item, FunctionCallOutput) for item in group.items)
+            group = cut_outputs(group, max(budget, 0) * CHARS_PER_TOKEN // max(outputs, 1))
+        elif group.tokens > budget or is_summary(group.items[0]):
+            break
+        recent[index] = group
+        budget -= group.tokens
+    return recent
+
+
+def _truncate(items: Sequence[Item], target: int) -> tuple[Item, ...]:
+    """Make a context smaller without a model: cut outputs of tools, except the newest, then leave out the oldest."""
+    groups = group_items(items)
+    groups = [*(cut_outputs(group, _HEAD_CHARS) for group in groups[:-1]), *groups[-1:]]
+    left = leave_out_oldest(groups, target)
+    if sum(group.tokens for group in left) > target:
+        left = [*left[:-1], cut_outputs(left[-1], _HEAD_CHARS)]
+    return (build_truncation_message(), *list_items(left))
+
+
+class CompactingModel(ModelWrapper):
+    """Asks a model with a compacted context, when that has more than `threshold` tokens.
+
+    The event of a compaction comes with the first of the model's own: a turn that fails before can be repeated, and
+    then has the same compaction without a second request for a summary.
+    """
+
+    def __init__(
+        self, inner: ModelProvider, compactor: Compactor, seal: Seal, *, threshold: int | None, is_triggered: bool
+    ) -> None:
+        """`is_triggered`: the client has asked for a compaction, whatever the size."""
+        super().__init__(inner)
+        self._compactor = compactor
+        self._seal = seal
+        self._threshold = threshold
+        self._is_triggered = is_triggered
+        self._latest: tuple[tuple[Item, ...], ContextCompacted] | None = None
+        """The items of the latest request that was compacted, with its compaction."""
+
+    async def stream_batches(self, request: ModelRequest) -> Batches:
+        compacted = await self._compact(request)
+        if compacted is not None:
+            request = replace(request, items=compacted.item.items)
+        batches = stream_in_batches(self._inner, request)
+        try:
+            async for batch in batches:
+                if compacted is None:
+                    yield batch
+                else:
+                    yield [compacted, *batch]
+                    compacted = None
+                    self._is_triggered = False
+        finally:
+            await batches.aclose()
+
+    async def _compact(self, request: ModelRequest) -> ContextCompacted | None:
+        if self._latest is not None and self._latest[0] == request.items:
+            return self._latest[1]
+        tokens = count_tokens(request)
+        is_over = self._threshold is not None and tokens > self._threshold
+        if not is_over and not self._is_triggered:
+            return None
+        max_tokens = None
+        if self._threshold is not None:
+            # What is no item, such as tools, stays; half of the rest is left for the turns that follow.
+            others = tokens - count_items(request.items)
+            max_tokens = max((self._threshold - others) // 2, 0)
+        found = await self._compactor.compact(request.items, max_tokens=max_tokens)
+        if not found.is_changed and not self._is_triggered:
+            return None
+        content = CompactionContent(items=found.items, replaces_before=True)
+        wire_item = await run_off_loop(lambda: build_compaction_item(content, self._seal))
+        item = Compaction(
+            items=found.items,
+            encrypted_content=wire_item["encrypted_content"],
+            is_truncated=found.is_truncated,
+            id=wire_item["id"],
+        )
+        compacted = ContextCompacted(item=item, usage=found.usage)
+        self._latest = request.items, compacted
+        return compacted
