@@ -261,6 +261,7 @@ _ANSWER = {"type": "mcp_approval_response", "approval_request_id": "mcpr_example
 _APPROVAL = (_HELLO, {**_ASKED, "name": "echo", "arguments": "{}"}, _ANSWER)
 _LIST = {"type": "mcp_list_tools", "server_label": "files", "tools": []}
 _COMPACTED = {"type": "compaction", "encrypted_content": "sealed_example"}
+_TRIGGER = {"type": "compaction_trigger"}
 _REFERENCE = {"type": "item_reference", "id": "msg_example"}
 _THOUGHT = {"type": "reasoning", "summary": []}
 
@@ -278,6 +279,7 @@ _ITEMS = (
     _item("done", "mcp_approval_response", "Runs the call, or tells the model that you refuse.", *_APPROVAL),
     _item("done", "reasoning", "Goes back to the model that made it.", _HELLO, _THOUGHT),
     _item("done", "compaction", "The gateway opens what it has compacted.", _COMPACTED),
+    _item("done", "compaction_trigger", "Compacts what comes before it, without an answer.", _HELLO, _TRIGGER),
     _item("done", "item_reference", "The gateway looks up the stored item.", _REFERENCE),
     *(
         _item("refused", kind, _NO_SUCH_ITEMS)
@@ -286,7 +288,6 @@ _ITEMS = (
             "apply_patch_call",
             "apply_patch_call_output",
             "code_interpreter_call",
-            "compaction_trigger",
             "computer_call",
             "computer_call_output",
             "configuration_update",
