@@ -101,6 +101,7 @@ AGENT_GROUPS = (
             ),
             "temperature": Key(0.2, 3),
             "max_tokens": Key(2000, "2000"),
+            "context_tokens": Key(128000, 0),
             "top_p": Key(0.9, 90),
             "timeout": Key(120, 0),
             "api_version": Key(
@@ -305,6 +306,7 @@ GATEWAY_GROUPS = (
             "storage": Key({"url": "sqlite:///data/holodeck.db"}, "sqlite:///data/holodeck.db"),
             "background": Key({"at_once": 8}, True),
             "limits": Key({"in_flight": 200}, 200),
+            "compaction": Key({"target_tokens": 8000}, 8000),
             "log": Key({"format": "json"}, "json"),
             "otel": Key({"endpoint": "http://127.0.0.1:4318"}, "http://127.0.0.1:4318"),
             "cors_origins": Key(["https://app.example.com"], "https://app.example.com"),
@@ -478,6 +480,18 @@ GATEWAY_GROUPS = (
             "allow_insecure_hosts": Key(["collector.internal"], "collector.internal"),
             "service_name": Key("support-agents", ""),
             "sample_ratio": Key(0.1, 10),
+        },
+    ),
+    Group(
+        definition="CompactionSettings",
+        path="compaction.",
+        title="Keys of compaction",
+        about="Summaries of long conversations, where a client asks for them.",
+        file=_gateway(compaction={}),
+        at=("compaction",),
+        keys={
+            "model": Key("small", "gone"),
+            "target_tokens": Key(8000, 10),
         },
     ),
     Group(
