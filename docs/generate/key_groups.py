@@ -44,6 +44,7 @@ class Group:
 
 _STDIO = {"name": "files", "type": "mcp", "command": "npx", "server": "@modelcontextprotocol/server-filesystem"}
 _HTTP = {"name": "tickets", "type": "mcp", "transport": "http", "url": "https://mcp.example.com/mcp"}
+_SERVER = {"name": "tickets", "transport": "http", "url": "https://mcp.example.com/mcp"}
 _REMOTE = {"transport": "http", "url": "https://mcp.example.com/mcp", "command": None, "server": "tickets"}
 _OPENAI = {"provider": "openai", "name": "gpt-5-mini"}
 
@@ -311,6 +312,7 @@ GATEWAY_GROUPS = (
             "otel": Key({"endpoint": "http://127.0.0.1:4318"}, "http://127.0.0.1:4318"),
             "cors_origins": Key(["https://app.example.com"], "https://app.example.com"),
             "request_servers": Key({"allow": True}, True),
+            "builtin_tools": Key({"web_search": "tickets.find"}, "tickets.find", {"mcp_servers": [_SERVER]}),
             "allow_stdio": Key(True, "yes"),
             "seal_key": Key("${SEAL_KEY}", "${SHORT}"),
             "mcp_output": Key("openai", "open_ai"),
@@ -507,6 +509,20 @@ GATEWAY_GROUPS = (
             "allow_private_hosts": Key(["10.20.0.0/16"], "10.20.0.0/16"),
             "allow_insecure_hosts": Key(["tools.internal"], "tools.internal"),
             "max_per_request": Key(2, 0),
+        },
+    ),
+    Group(
+        definition="BuiltinTools",
+        path="builtin_tools.",
+        title="Keys of builtin_tools",
+        about="Tools that OpenAI's API runs itself. Here a tool of one of the `mcp_servers` does.",
+        file=_gateway(mcp_servers=[_SERVER], builtin_tools={}),
+        at=("builtin_tools",),
+        keys={
+            "web_search": Key("tickets.search_web", "search_web"),
+            "file_search": Key("tickets.find", "files.find"),
+            "code_interpreter": Key("tickets.run_python", "run_python"),
+            "image_generation": Key("tickets.draw", "draw"),
         },
     ),
 )

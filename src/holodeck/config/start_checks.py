@@ -168,6 +168,19 @@ def _check_seal_key(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
         yield problem_at(source.document, _STORAGE_URL, message, fix=fix)
 
 
+def _check_builtin_tools(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
+    known = [tool.name for tool in gateway.mcp_servers if isinstance(tool, MCPTool) and tool.enabled]
+    for kind in type(gateway.builtin_tools).model_fields:
+        target = gateway.builtin_tools.find_target(kind)
+        if target is None or (target[0] in known and target[1]):
+            continue
+        message = f"there is no server {quote_value(target[0])} in 'mcp_servers'"
+        fix = f"Write one of these before the dot: {', '.join(known)}." if known else "Add the server there."
+        if not target[1]:
+            message, fix = f"'{kind}' must name a server and its tool", "Write it as server.tool."
+        yield problem_at(source.document, ("builtin_tools", kind), message, fix=fix)
+
+
 _GATEWAY_CHECKS: Sequence[GatewayCheck] = (
     _check_callers,
     _check_models,
@@ -176,6 +189,7 @@ _GATEWAY_CHECKS: Sequence[GatewayCheck] = (
     _check_traces,
     _check_key_set,
     _check_seal_key,
+    _check_builtin_tools,
 )
 
 

@@ -316,6 +316,25 @@ def _check_hosts(data: dict[str, Any]) -> list[Violation]:
     return found
 
 
+class BuiltinTools(FileModel):
+    """Tools that OpenAI's API runs itself, each mapped to a tool of one of the `mcp_servers`, as `server.tool`."""
+
+    web_search: NonEmpty | None = None
+    """Tool for `web_search`, also for its dated and its preview types. Absent: such a request is refused."""
+    file_search: NonEmpty | None = None
+    """Tool for `file_search`."""
+    code_interpreter: NonEmpty | None = None
+    """Tool for `code_interpreter`."""
+    image_generation: NonEmpty | None = None
+    """Tool for `image_generation`; the first image of its result is the result of the call."""
+
+    def find_target(self, kind: str) -> tuple[str, str] | None:
+        """The server and the tool that a hosted tool is mapped to. None: it is not mapped."""
+        target = getattr(self, kind)
+        server, _, tool = (target or "").partition(".")
+        return (server, tool) if target is not None else None
+
+
 class Log(FileModel):
     """The log, which is written to standard error."""
 
@@ -388,6 +407,8 @@ class GatewayFile(FileModel):
     """Origins of web pages that may use the gateway, such as `https://app.example.com`."""
     request_servers: RequestServers = Field(default_factory=RequestServers)
     """MCP servers that requests may declare."""
+    builtin_tools: BuiltinTools = Field(default_factory=BuiltinTools)
+    """Hosted tools of OpenAI's API that requests may use, each mapped to an MCP tool. Absent: none."""
     allow_stdio: Boolean = False
     """Whether MCP servers may be started as processes on this machine."""
     seal_key: list[Secret] = Field(default_factory=list)

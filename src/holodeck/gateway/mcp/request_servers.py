@@ -13,6 +13,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
+import orjson
+
 from holodeck.gateway.http.errors import server_unavailable_error, unknown_server_text
 from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
 from holodeck.gateway.wire.request.json_fields import refuse
@@ -21,6 +23,7 @@ from holodeck.gateway.wire.response.call_items import DeclaredTool, ServerListin
 from holodeck.lib import log
 from holodeck.lib.call_errors import CHANGED_SINCE_APPROVAL, PROCESS_ENDED
 from holodeck.lib.errors import MCPError
+from holodeck.lib.record import record
 from holodeck.models.events import MissingServer
 from holodeck.models.items import FunctionCall
 from holodeck.models.model_io import ToolSpec
@@ -35,6 +38,15 @@ from holodeck.tools.mcp.tool_patterns import needs_approval
 
 # Metric labels for untrusted servers: names that clients invent would be an unbounded number of labels.
 _REQUEST_SERVER_LABELS = {"server": "(of a request)", "tool": "(of a request)"}
+
+
+@record
+class MappedTool:
+    """The MCP tool behind a hosted tool of a request."""
+
+    target: tuple[str, str]
+    settings: Mapping[str, Any]
+    """The settings of the request for the hosted tool, which the model reads."""
 
 
 class RequestServers:
@@ -54,12 +66,16 @@ class RequestServers:
         can_request_approval: bool = False,
         approved: Collection[str] = (),
         calls_with_unknown_outcome: Collection[str] = (),
+        hosted: Mapping[str, MappedTool] | None = None,
     ) -> None:
         """Raises `BadRequestError` for a declaration of a server that may not be used.
 
         `can_request_approval`: the client can answer approval requests. `approved`: ids of calls that were approved.
         `calls_with_unknown_outcome`: ids of calls that a gateway that died may have run; they are not run again.
+        `hosted`: by name, hosted tools. The MCP tool of each is offered under that name, and under no other.
         """
+        self._hosted = hosted or {}
+        self._hosted_targets = {each.target for each in self._hosted.values()}
         self._configured = self._executor = executor
         self._routes: Mapping[str, ToolRoute] = {}
         self._targets: dict[str, tuple[str, str]] = {}
@@ -83,6 +99,9 @@ class RequestServers:
         if declarations:
             pool.policy.check(declarations, executor.server_tools)
             _check_configured_servers(declarations, executor.servers)
+            # A hosted tool works beside declarations, without a declaration of its server.
+            servers = (label for label, _ in self._hosted_targets if label not in self._request_declared_labels)
+            self._configured_labels = list(dict.fromkeys([*self._configured_labels, *servers]))
             self._executor = executor.select(self._configured_labels)
 
     @property
@@ -98,7 +117,29 @@ class RequestServers:
     async def _read_specs(self) -> tuple[ToolSpec, ...]:
         specs = await self._executor.specs()
         self._routes = self._executor.routes
+        if self._hosted:
+            specs = self._rename_hosted_tools(specs)
         return tuple(spec for spec in specs if self._is_visible(spec.name)) if self._declared else specs
+
+    def _rename_hosted_tools(self, specs: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+        """The tools with those behind hosted tools under their hosted names. Another tool of such a name moves."""
+        routes, renamed = {}, []
+        for spec in specs:
+            route = self._routes[spec.name]
+            names = [name for name, mapped in self._hosted.items() if mapped.target == route.target]
+            if not names:
+                names = [full_name(route.server.name, spec.name) if spec.name in self._hosted else spec.name]
+            for name in names:
+                routes[name] = route
+                renamed.append(replace(spec, name=name, description=self._describe(name, spec.description)))
+        self._routes = routes
+        return tuple(renamed)
+
+    def _describe(self, name: str, description: str) -> str:
+        settings = self._hosted[name].settings if name in self._hosted else None
+        if not settings:
+            return description
+        return f"{description}\n\nFollow these settings of the request where you can: {orjson.dumps(settings).decode()}"
 
     def can_execute(self, name: str) -> bool:
         return self._is_visible(name)
@@ -303,7 +344,7 @@ class RequestServers:
         return route is not None and self._is_route_visible(route)
 
     def _is_route_visible(self, route: ToolRoute) -> bool:
-        if not self._declared:
+        if not self._declared or route.target in self._hosted_targets:
             return True
         declaration = self._declared.get(route.server.name)
         return declaration is not None and declaration.is_allowed(route.tool)

@@ -36,6 +36,27 @@ def _whole(about: str, kind: str) -> EventKind:
 
 _ERROR = {"type": string(), "code": nullable(string()), "message": string(), "param": nullable(string())}
 
+
+def _hosted_events() -> list[EventKind]:
+    """The events of hosted tools, which the gateway runs with MCP tools."""
+    kinds = []
+    for tool, working, about in (
+        ("web_search_call", "searching", "web search"),
+        ("file_search_call", "searching", "file search"),
+        ("code_interpreter_call", "interpreting", "run of code"),
+        ("image_generation_call", "generating", "generation of an image"),
+    ):
+        kinds.append(EventKind(type=f"response.{tool}.in_progress", about=f"A {about} begins.", fields=_PLACE))
+        if tool == "code_interpreter_call":
+            code = "response.code_interpreter_call_code"
+            kinds.append(EventKind(type=f"{code}.delta", about="The code that runs.", fields=_delta(_PLACE)))
+            fields = {**_PLACE, "code": string()}
+            kinds.append(EventKind(type=f"{code}.done", about="The whole code.", fields=fields))
+        kinds.append(EventKind(type=f"response.{tool}.{working}", about=f"The {about} is at work.", fields=_PLACE))
+        kinds.append(EventKind(type=f"response.{tool}.completed", about=f"The {about} has a result.", fields=_PLACE))
+    return kinds
+
+
 EVENT_KINDS = (
     _whole("The first event. The response has an id.", "response.created"),
     _whole("A background response waits until it can run.", "response.queued"),
@@ -129,6 +150,7 @@ EVENT_KINDS = (
     ),
     EventKind(type="response.mcp_call.completed", about="The call has its output.", fields=_PLACE),
     EventKind(type="response.mcp_call.failed", about="The call has failed, or the run ended before it.", fields=_PLACE),
+    *_hosted_events(),
     EventKind(
         type="response.output_item.done",
         about="The item is complete, as the response will have it.",

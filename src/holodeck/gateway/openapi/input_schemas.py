@@ -12,7 +12,12 @@ from holodeck.gateway.openapi.action_schemas import (
     action_reference_schema,
     action_tool_schemas,
 )
-from holodeck.gateway.openapi.hosted_schemas import HOSTED_INPUT_TYPES, hosted_input_schemas
+from holodeck.gateway.openapi.hosted_schemas import (
+    HOSTED_INPUT_TYPES,
+    hosted_input_schemas,
+    hosted_reference_schema,
+    hosted_tool_schema,
+)
 from holodeck.gateway.openapi.schema import (
     Schema,
     any_of,
@@ -31,7 +36,7 @@ from holodeck.gateway.wire.request.content_parts import AUDIO_TYPES, IMAGE_DETAI
 from holodeck.gateway.wire.request.input_items import MCP_STATUSES, MESSAGE_ROLES
 from holodeck.gateway.wire.request.mcp_declarations import MAX_REQUEST_HEADERS
 from holodeck.gateway.wire.request.parsed_input import ITEM_STATUSES
-from holodeck.gateway.wire.request.tools import CHOICE_MODES, FUNCTION_NAME
+from holodeck.gateway.wire.request.tools import CHOICE_MODES, FUNCTION_NAME, HOSTED_TOOL_TYPES
 from holodeck.lib.limits import (
     MAX_CALL_ID_CHARS,
     MAX_FILE_DATA_CHARS,
@@ -73,7 +78,13 @@ _ITEM_TYPES = {
     "item_reference": "ItemReference",
 }
 _FOUND_TYPES = {"function": "FunctionTool", "custom": "CustomTool", "namespace": "NamespaceTool"}
-_TOOL_TYPES = {**_FOUND_TYPES, **ACTION_TOOL_TYPES, "tool_search": "ToolSearchTool", "mcp": "MCPTool"}
+_TOOL_TYPES = {
+    **_FOUND_TYPES,
+    **ACTION_TOOL_TYPES,
+    "tool_search": "ToolSearchTool",
+    "mcp": "MCPTool",
+    **dict.fromkeys(HOSTED_TOOL_TYPES, "HostedTool"),
+}
 
 
 def part_schemas() -> dict[str, Schema]:
@@ -346,6 +357,7 @@ def tool_schemas() -> dict[str, Schema]:
         ),
         "FunctionDefinition": body_of(function, required=("name",)),
         **action_tool_schemas(direct),
+        "HostedTool": hosted_tool_schema(),
         **_declaration_schemas(direct),
         **_tool_choice_schemas(),
     }
@@ -405,7 +417,7 @@ def _tool_choice_schemas() -> dict[str, Schema]:
         required=("type", "server_label"),
     )
     return {
-        "ToolReference": any_of(named, server, action_reference_schema()),
+        "ToolReference": any_of(named, server, action_reference_schema(), hosted_reference_schema()),
         "ToolChoice": any_of(
             choice(CHOICE_MODES),
             ref("ToolReference"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holodeck.gateway.http.error_codes import ERROR_CODES
 from holodeck.gateway.openapi.action_schemas import ACTION_OUTPUT_TYPES, action_output_schemas
 from holodeck.gateway.openapi.body_schemas import METADATA
+from holodeck.gateway.openapi.hosted_schemas import HOSTED_OUTPUT_TYPES, hosted_output_schemas
 from holodeck.gateway.openapi.schema import (
     Schema,
     any_of,
@@ -40,6 +41,7 @@ _OUTPUT_ITEM_TYPES = {
     "function_call_output": "FunctionCallResult",
     "custom_tool_call": "CustomToolCall",
     **ACTION_OUTPUT_TYPES,
+    **HOSTED_OUTPUT_TYPES,
     "tool_search_call": "ToolSearchCall",
     "mcp_list_tools": "MCPListTools",
     "mcp_call": "MCPCall",
@@ -214,6 +216,7 @@ def _client_call_schemas() -> dict[str, Schema]:
             optional=("namespace",),
         ),
         **action_output_schemas(),
+        **hosted_output_schemas(),
         "ToolSearchCall": _item(
             "tool_search_call",
             {"call_id": string(), "execution": constant("client"), "arguments": {}},

@@ -50,8 +50,8 @@ def integer(about: str = "", *, minimum: int | None = None, maximum: int | None 
     return {"type": "integer", **_without_none({"minimum": minimum, "maximum": maximum}), **_describe(about)}
 
 
-def number(about: str = "", *, minimum: float, maximum: float) -> Schema:
-    return {"type": "number", "minimum": minimum, "maximum": maximum, **_describe(about)}
+def number(about: str = "", *, minimum: float | None = None, maximum: float | None = None) -> Schema:
+    return {"type": "number", **_without_none({"minimum": minimum, "maximum": maximum}), **_describe(about)}
 
 
 def array(items: Schema, about: str = "", *, max_items: int | None = None, min_items: int | None = None) -> Schema:

@@ -18,7 +18,7 @@ from holodeck.gateway.continuation.resolve import Continuation
 from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
 from holodeck.gateway.mcp.request_server_policy import RequestServerPolicy
-from holodeck.gateway.mcp.request_servers import RequestServers
+from holodeck.gateway.mcp.request_servers import MappedTool, RequestServers
 from holodeck.gateway.sealing import Seal
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.request.json_fields import refuse
@@ -139,6 +139,7 @@ class RunBuilder:
             can_request_approval=can_request_approval and request.has_mcp_declarations,
             approved=continuation.decisions.approved,
             calls_with_unknown_outcome=continuation.calls_with_unknown_outcome,
+            hosted=self._map_hosted_tools(request, backend),
         )
         if request.tool_choice.target is not None or request.tool_choice.allowed is not None:
             # A choice by server needs the names of its tools.
@@ -170,6 +171,18 @@ class RunBuilder:
             can_pause=can_wait,
         )
         return PreparedRun(backend=backend, servers=servers, toolbox=toolbox, request=run_request)
+
+    def _map_hosted_tools(self, request: ResponseRequest, backend: Backend) -> dict[str, MappedTool]:
+        """The MCP tools behind the hosted tools of a request, by name. Raises `BadRequestError` for one without."""
+        mapped = {}
+        for tool in request.tools.hosted:
+            target = self.config.builtin_tools.find_target(tool.name)
+            if target is None:
+                tool.refuse_unmapped()
+            if target[0] not in backend.mcp.servers:
+                tool.refuse_unmapped(f" of the model '{backend.name}'")
+            mapped[tool.name] = MappedTool(target=target, settings=tool.settings)
+        return mapped
 
 
 async def _bind_pending_calls(servers: RequestServers, continuation: Continuation) -> tuple[FunctionCall, ...]:

@@ -30,12 +30,12 @@ INCLUDABLE = (
     ENCRYPTED_REASONING,
     LOGPROBS,
     "message.input_image.image_url",
-    # Results of tools that no request can use here, so there is never anything to include.
     "file_search_call.results",
-    "web_search_call.results",
     "web_search_call.action.sources",
-    "computer_call_output.output.image_url",
     "code_interpreter_call.outputs",
+    # No effect: the first is not part of an item here, the second always is.
+    "web_search_call.results",
+    "computer_call_output.output.image_url",
 )
 _NO_LOGPROBS = "The models behind this gateway report no log probabilities."
 SUMMARIES = ("auto", "concise", "detailed")

@@ -1,8 +1,8 @@
 """`tools` and `tool_choice` of a request.
 
 A tool is a function, a tool that takes text (`custom`), a namespace of both, a tool search of the client, an action
-tool, or a declared MCP server. Every other type is refused by its name. The model knows functions only, so a tool of
-another form is a function for the model, and a `ClientToolAlias` says how the client knows it.
+tool, a hosted tool, or a declared MCP server. Every other type is refused by its name. The model knows functions only,
+so a tool of another form is a function for the model, and a `ClientToolAlias` says how the client knows it.
 """
 
 from __future__ import annotations
@@ -30,15 +30,21 @@ _NAMESPACE_SEPARATOR = "__"
 TOOL_SEARCH = "tool_search"
 FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 CHOICE_MODES = ("none", "auto", "required")
+_TOOL_TYPES = ("function", "custom", "namespace", "mcp", *ACTION_TOOLS)
 _REFERENCE_KINDS = ("function", "custom", "mcp", *CHOICE_NAMES)
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
-_NO_OPENAI_TOOLS = "This gateway runs none of OpenAI's own tools; an MCP server may do the same."
-_TOOL_TYPE_ADVICE = {
-    "": _NO_OPENAI_TOOLS,
-    "web_search": f'{_NO_OPENAI_TOOLS} In Codex, write web_search = "disabled" into config.toml.',
-    TOOL_SEARCH: "Only a search that the client itself makes ('execution': 'client') is known here.",
+HOSTED_TOOL_TYPES: Mapping[str, str] = {
+    **dict.fromkeys(("web_search", "web_search_2025_08_26"), "web_search"),
+    **dict.fromkeys(("web_search_preview", "web_search_preview_2025_03_11"), "web_search"),
+    **{kind: kind for kind in ("file_search", "code_interpreter", "image_generation")},
 }
-"""Advice for a type of tool that is not supported; the empty type is the default."""
+"""The name of each hosted tool for the model and in `builtin_tools`, by its type in a request."""
+_NO_OPENAI_TOOLS = "This gateway runs none of OpenAI's own tools; an MCP server may do the same."
+_NOT_MAPPED = (
+    "This gateway maps it to no MCP tool{where}. Its operator can, under 'builtin_tools' in the gateway's file."
+)
+_CODEX_ADVICE = ' In Codex, write web_search = "disabled" into config.toml.'
+_SEARCH_ADVICE = "Only a search that the client itself makes ('execution': 'client') is known here."
 ServerNames = Callable[[str, str | None], Iterable[str]]
 """Maps a server's label, and one of its tools or None for all, to the model's names for them."""
 
@@ -56,11 +62,30 @@ class ClientToolAlias:
 
 
 @record
+class HostedTool:
+    """A tool that OpenAI's API runs itself. Here an MCP tool does, if the operator has mapped one to it."""
+
+    name: str
+    """One of the values of `HOSTED_TOOL_TYPES`."""
+    kind: str
+    """The type as the request has it."""
+    settings: Mapping[str, Any]
+    """All other fields. They are for the model: an MCP tool knows only its arguments."""
+    param: str
+
+    def refuse_unmapped(self, where: str = "") -> NoReturn:
+        """Refuse the tool because no MCP tool runs it. `where`: for which model, if that matters."""
+        advice = _NOT_MAPPED.format(where=where) + (_CODEX_ADVICE if self.kind == "web_search" else "")
+        refuse_choice(f"{self.param}.type", self.kind, _TOOL_TYPES, advice=advice)
+
+
+@record
 class RequestTools:
-    """The client's own functions, its MCP declarations, and both as the response repeats them."""
+    """The client's own functions, its MCP declarations, hosted tools, and all as the response repeats them."""
 
     functions: tuple[ToolSpec, ...] = ()
     declarations: tuple[MCPDeclaration, ...] = ()
+    hosted: tuple[HostedTool, ...] = ()
     echo: tuple[Mapping[str, Any], ...] = ()
     aliases: Mapping[str, ClientToolAlias] = field(default_factory=dict)
     """By name, the functions that the client knows under another name or form."""
@@ -113,6 +138,7 @@ def read_tools(fields: JSONFields) -> RequestTools:
         return _NO_TOOLS
     functions: list[ToolSpec] = []
     declarations: list[MCPDeclaration] = []
+    hosted: list[HostedTool] = []
     echo: list[Mapping[str, Any]] = []
     aliases: dict[str, ClientToolAlias] = {}
     schemas = RequestSchemas()
@@ -121,15 +147,24 @@ def read_tools(fields: JSONFields) -> RequestTools:
         if kind == "function":
             functions.append(_read_function_tool(entry, schemas))
             echo.append(echo_function(entry.value))
+        elif isinstance(kind, str) and kind in HOSTED_TOOL_TYPES:
+            hosted.append(_read_hosted_tool(entry, kind))
+            echo.append(dict(entry.value))
         elif kind == "mcp":
             declarations.append(read_declaration(entry))
             echo.append(declarations[-1].echo)
         else:
             functions += _read_aliased_tools(entry, kind, aliases, schemas)
             echo.append(dict(entry.value))
-    _check_unique_names([spec.name for spec in functions], "function name")
+    _check_unique_names([*(spec.name for spec in functions), *(tool.name for tool in hosted)], "function name")
     _check_unique_names([each.server_label for each in declarations], "server_label")
-    return RequestTools(functions=tuple(functions), declarations=tuple(declarations), echo=tuple(echo), aliases=aliases)
+    return RequestTools(
+        functions=tuple(functions),
+        declarations=tuple(declarations),
+        hosted=tuple(hosted),
+        echo=tuple(echo),
+        aliases=aliases,
+    )
 
 
 def read_found_tools(fields: JSONFields, aliases: dict[str, ClientToolAlias]) -> list[ToolSpec]:
@@ -244,6 +279,11 @@ def _read_function_tool(fields: JSONFields, schemas: RequestSchemas, *, is_found
     return spec
 
 
+def _read_hosted_tool(fields: JSONFields, kind: str) -> HostedTool:
+    settings = {key: value for key, value in fields.value.items() if key != "type" and value is not None}
+    return HostedTool(name=HOSTED_TOOL_TYPES[kind], kind=kind, settings=settings, param=fields.path)
+
+
 def _read_aliased_tools(
     fields: JSONFields,
     kind: object,
@@ -326,9 +366,9 @@ def _read_custom_tool(
 def _refuse_tool_type(fields: JSONFields, kind: object) -> NoReturn:
     if kind is None:
         fields.refuse_missing("type")
-    advice = _TOOL_TYPE_ADVICE.get(kind, _TOOL_TYPE_ADVICE[""]) if isinstance(kind, str) else ""
-    kinds = ("function", "custom", "namespace", "mcp", *ACTION_TOOLS)
-    refuse_choice(fields.path_of("type"), kind, kinds, advice=advice)
+    refuse_choice(
+        fields.path_of("type"), kind, _TOOL_TYPES, advice=_SEARCH_ADVICE if kind == TOOL_SEARCH else _NO_OPENAI_TOOLS
+    )
 
 
 def _check_unique_names(names: list[str], field_name: str) -> None:
@@ -359,6 +399,8 @@ def _read_tool_reference(fields: JSONFields, kind: str, kinds: tuple[str, ...]) 
         found = (fields.require_text("server_label", may_be_empty=False), fields.get_text("name"))
     elif kind in CHOICE_NAMES:
         found = CHOICE_NAMES[kind]
+    elif kind in HOSTED_TOOL_TYPES:
+        found = HOSTED_TOOL_TYPES[kind]
     else:
         refuse_choice(fields.path_of("type"), kind, kinds)
     fields.refuse_unread()

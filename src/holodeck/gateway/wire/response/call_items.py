@@ -1,10 +1,10 @@
 """Tool calls in the output of a response.
 
 A call of a client's tool is streamed as the model writes it, and the call of an action tool written once it is
-complete. A call that the gateway runs appears when it starts: as an
-`mcp_call` if the client expects such items, otherwise as a `function_call` with a `function_call_output`. A pending
-call does not appear, except as the request for its approval. The tools of a declared server are an `mcp_list_tools`
-item.
+complete. A call that the gateway runs appears when it starts: as an `mcp_call` if the client expects such items,
+otherwise as a `function_call` with a `function_call_output`; a call of a hosted tool is an item of its own type in any
+case. A pending call does not appear, except as the request for its approval. The tools of a declared server are an
+`mcp_list_tools` item.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.request.content_parts import output_to_wire
 from holodeck.gateway.wire.request.options import ENCRYPTED_REASONING
 from holodeck.gateway.wire.response.event_encoder import WireItem
+from holodeck.gateway.wire.response.hosted_calls import OpenHostedCall
 from holodeck.gateway.wire.response.open_items import (
     OpenClientCall,
     OpenCustomCall,
@@ -186,7 +187,8 @@ class CallItems:
         self._open_items: dict[str, OpenClientCall] = {}
         self._aliases = request.tools.aliases
         self._closed: set[str] = set()
-        self._mcp_calls: dict[str, OpenMCPCall] = {}
+        self._server_calls: dict[str, OpenMCPCall | OpenHostedCall] = {}
+        self._hosted = {tool.name for tool in request.tools.hosted}
         can_carry = default_label is not None and not request.store and ENCRYPTED_REASONING in request.include
         self._seal = seal if can_carry else None
         self._to_seal: dict[str, tuple[FunctionCall, DeclaredTool]] = {}
@@ -219,17 +221,22 @@ class CallItems:
         if call is None:
             return
         target = self._find_declared_tool(call)
-        if target is None:
+        if call.name in self._hosted:
+            server = target.server_label if target is not None else call.name
+            self._server_calls[call_id] = OpenHostedCall(
+                call, self._output, server=server, include=self._request.include
+            )
+        elif target is None:
             self._write_call(call)
             self._as_functions.add(call_id)
         else:
             approval = approval_id(call) if call_id in self._approved else None
-            self._mcp_calls[call_id] = OpenMCPCall(call, target, self._output, approval_request_id=approval)
+            self._server_calls[call_id] = OpenMCPCall(call, target, self._output, approval_request_id=approval)
             if self._seal is not None:
                 self._to_seal[call_id] = (call, target)
 
     def finish_execution(self, event: ToolFinished) -> None:
-        call = self._mcp_calls.pop(event.call_id, None)
+        call = self._server_calls.pop(event.call_id, None)
         if call is not None:
             call.finish(event.output, event.metadata)
 
@@ -248,7 +255,7 @@ class CallItems:
         """Close all unfinished items as incomplete: the run has ended."""
         for item in self._open_items.values():
             self._output.put(item.output_index, item.close("incomplete"))
-        for call in self._mcp_calls.values():
+        for call in self._server_calls.values():
             call.abandon()
         for call_id in sorted(self._as_functions):
             self._write_output(call_id, new_id("out"), _CALL_NOT_FINISHED, "incomplete")

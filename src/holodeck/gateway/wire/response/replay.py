@@ -7,6 +7,7 @@ from typing import Any
 
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.response.event_encoder import EventEncoder, WireItem
+from holodeck.gateway.wire.response.hosted_calls import emit_hosted_end, emit_hosted_start
 from holodeck.gateway.wire.response.output_items import ItemEvents, PartEvents, PartKind
 from holodeck.gateway.wire.response.resource import ERROR_TYPES
 from holodeck.gateway.wire.response.sent_events import SentEvents
@@ -87,6 +88,12 @@ class _ItemReplay:
                 self._start(tools=[], error=None)
                 self._events.emit("response.mcp_list_tools.in_progress")
                 self._events.emit_end("response.mcp_list_tools", is_completed=item.get("error") is None)
+            case "web_search_call" | "file_search_call" | "code_interpreter_call" | "image_generation_call":
+                self._start(**{key: None for key in ("results", "outputs", "result") if key in item})
+                emit_hosted_start(self._events, item)
+                emit_hosted_end(self._events, item)
+            case "shell_call" | "local_shell_call" | "apply_patch_call" | "computer_call":
+                self._start()
             case _:
                 self._events.start(item)
         self._events.finish(item)
