@@ -198,7 +198,7 @@ async def test_a_hosted_tool_without_a_mapping_is_refused_and_one_whose_mcp_tool
         body = {"model": MODEL, "input": "Go", "tools": [{"type": "file_search", "vector_store_ids": []}]}
         status, refused = await gateway.send("POST", "/v1/responses", body)
         assert (status, refused["error"]["param"]) == (400, "tools[0].type")
-        assert "Its operator can, under 'builtin_tools' in the gateway's file." in refused["error"]["message"]
+        assert "The gateway's operator can do that, under 'builtin_tools'." in refused["error"]["message"]
         await ask(gateway, tools=[{"type": "web_search"}])
         names = [each["function"]["name"] for each in gateway.model_requests[0]["tools"]]
         assert "web_search" not in names

@@ -188,7 +188,7 @@ async def test_tools_found_by_a_codex_search_can_be_called_in_later_turns(tmp_pa
     [
         ("web_search", 'In Codex, write web_search = "disabled" into config.toml.'),
         ("tool_search", "Only a search that the client itself makes"),
-        ("image_generation", "Its operator can, under 'builtin_tools'"),
+        ("image_generation", "The gateway's operator can do that, under 'builtin_tools'."),
     ],
 )
 @async_test(30)

@@ -180,7 +180,9 @@ class RunBuilder:
             if target is None:
                 tool.refuse_unmapped()
             if target[0] not in backend.mcp.servers:
-                tool.refuse_unmapped(f" of the model '{backend.name}'")
+                tool.refuse_unmapped(
+                    f"The model '{backend.name}' does not have the MCP server '{target[0]}', which runs it."
+                )
             mapped[tool.name] = MappedTool(target=target, settings=tool.settings)
         return mapped
 

@@ -22,7 +22,9 @@ from holodeck.gateway.wire.request.field_rows import (
     passed_on_row,
     refused_row,
 )
+from holodeck.gateway.wire.request.hosted_items import HOSTED_ITEM_READERS
 from holodeck.gateway.wire.request.json_fields import NO_PROMPT_CACHE, NOT_SUPPORTED
+from holodeck.gateway.wire.request.tools import HOSTED_TOOL_TYPES, NOT_MAPPED
 
 NO_FILES = "This gateway stores no files: send the content itself, or its URL."
 _NO_LOGPROBS = "The models behind this gateway report no log probabilities."
@@ -151,7 +153,7 @@ _OPTIONS = (
         "tool_choice",
         {"type": "function", "name": "look_up"},
         everywhere("tool_choice"),
-        "A mode, `allowed_tools`, or a tool of the type `function`, `custom` or `mcp`. Other types are refused.",
+        "A mode, `allowed_tools`, or one of the tools of the request.",
         tools=[_FUNCTION],
     ),
     passed_on_row(
@@ -206,16 +208,23 @@ _VALUES = (
     _include_row("no_effect", "message.input_image.image_url", "The URL of an image is always there."),
     _include_row("refused", "message.output_text.logprobs", _NO_LOGPROBS),
     *(
-        _include_row("no_effect", value, "No request can use the tool whose results it asks for.")
-        for value in (
-            "file_search_call.results",
-            "web_search_call.results",
-            "web_search_call.action.sources",
-            "computer_call_output.output.image_url",
-            "code_interpreter_call.outputs",
-        )
+        _include_row("no_effect", value, "The item never has it here, or always.")
+        for value in ("web_search_call.results", "computer_call_output.output.image_url")
+    ),
+    *(
+        _include_row("done", value, "For a hosted tool that an MCP tool runs.")
+        for value in ("file_search_call.results", "web_search_call.action.sources", "code_interpreter_call.outputs")
     ),
 )
+
+_DISPLAY = {"display_width": 800, "display_height": 600, "environment": "browser"}
+_ACTION_TOOLS: Mapping[str, Mapping[str, Any]] = {
+    "shell": {},
+    "local_shell": {},
+    "apply_patch": {},
+    "computer": {},
+    "computer_use_preview": _DISPLAY,
+}
 
 _TOOLS = (
     _tool("passed_on", _FUNCTION, "Your program runs it."),
@@ -224,23 +233,11 @@ _TOOLS = (
     _tool("passed_on", _SEARCH, "Only a search that your program makes: its `execution` is `client`."),
     _tool("done", _SERVER, "The gateway runs the tools of the MCP server."),
     *(
-        _tool("refused", {"type": kind}, _NO_OPENAI_TOOLS)
-        for kind in (
-            "web_search",
-            "web_search_2025_08_26",
-            "web_search_preview",
-            "web_search_preview_2025_03_11",
-            "file_search",
-            "code_interpreter",
-            "image_generation",
-            "computer",
-            "computer_use_preview",
-            "local_shell",
-            "shell",
-            "apply_patch",
-            "programmatic_tool_calling",
-        )
+        _tool("passed_on", {"type": kind, **fields}, "The model gets a function for its actions. Your program runs it.")
+        for kind, fields in _ACTION_TOOLS.items()
     ),
+    *(_tool("refused", {"type": kind}, NOT_MAPPED) for kind in HOSTED_TOOL_TYPES),
+    _tool("refused", {"type": "programmatic_tool_calling"}, _NO_OPENAI_TOOLS),
     _tool_field(_FUNCTION, "defer_loading", True, "This gateway offers all tools at once.", harmless=False),
     _tool_field(_FUNCTION, "async", True, "Calls are answered in order.", harmless=False),
     _tool_field(_FUNCTION, "output_schema", {}, "What a function returns is not checked here."),
@@ -265,6 +262,28 @@ _TRIGGER = {"type": "compaction_trigger"}
 _REFERENCE = {"type": "item_reference", "id": "msg_example"}
 _THOUGHT = {"type": "reasoning", "summary": []}
 
+_EXITED = {"stdout": "a.txt", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}
+_SCREEN = {"type": "computer_screenshot", "image_url": "https://example.com/screen.png"}
+_ACTIONS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
+    "shell": ({"action": {"commands": ["ls"]}}, {"output": [_EXITED]}),
+    "local_shell": ({"action": {"type": "exec", "command": ["ls"], "env": {}}}, {"output": "a.txt"}),
+    "apply_patch": ({"operation": {"type": "delete_file", "path": "a.txt"}}, {"status": "completed"}),
+    "computer": ({"actions": [{"type": "screenshot"}]}, {"output": _SCREEN}),
+}
+"""By the type of the tool, the fields of a call and of its output."""
+
+
+def _action_items(tool: str) -> tuple[RequestField, RequestField]:
+    made, returned = _ACTIONS[tool]
+    call = {"type": f"{tool}_call", "call_id": "call_4", **made}
+    output = {"type": f"{tool}_call_output", "call_id": "call_4", **returned}
+    tools = [{"type": tool}]
+    return (
+        _item("passed_on", call["type"], "A call of your tool, sent back.", call, output, tools=tools),
+        _item("passed_on", output["type"], "What your tool returned.", call, output, tools=tools),
+    )
+
+
 _ITEMS = (
     _item("passed_on", "message", "", _HELLO),
     _item("passed_on", "function_call", "A call of your tool, sent back.", _CALL, _OUTPUT, tools=[_FUNCTION]),
@@ -281,26 +300,11 @@ _ITEMS = (
     _item("done", "compaction", "The gateway opens what it has compacted.", _COMPACTED),
     _item("done", "compaction_trigger", "Compacts what comes before it, without an answer.", _HELLO, _TRIGGER),
     _item("done", "item_reference", "The gateway looks up the stored item.", _REFERENCE),
+    *(row for tool in _ACTIONS for row in _action_items(tool)),
+    *(_item("passed_on", kind, "The model reads it as a note.", {"type": kind}) for kind in HOSTED_ITEM_READERS),
     *(
         _item("refused", kind, _NO_SUCH_ITEMS)
-        for kind in (
-            "additional_tools",
-            "apply_patch_call",
-            "apply_patch_call_output",
-            "code_interpreter_call",
-            "computer_call",
-            "computer_call_output",
-            "configuration_update",
-            "file_search_call",
-            "image_generation_call",
-            "local_shell_call",
-            "local_shell_call_output",
-            "program",
-            "program_output",
-            "shell_call",
-            "shell_call_output",
-            "web_search_call",
-        )
+        for kind in ("additional_tools", "configuration_update", "program", "program_output")
     ),
 )
 

@@ -40,9 +40,7 @@ HOSTED_TOOL_TYPES: Mapping[str, str] = {
 }
 """The name of each hosted tool for the model and in `builtin_tools`, by its type in a request."""
 _NO_OPENAI_TOOLS = "This gateway runs none of OpenAI's own tools; an MCP server may do the same."
-_NOT_MAPPED = (
-    "This gateway maps it to no MCP tool{where}. Its operator can, under 'builtin_tools' in the gateway's file."
-)
+NOT_MAPPED = "No MCP tool is mapped to it here. The gateway's operator can do that, under 'builtin_tools'."
 _CODEX_ADVICE = ' In Codex, write web_search = "disabled" into config.toml.'
 _SEARCH_ADVICE = "Only a search that the client itself makes ('execution': 'client') is known here."
 ServerNames = Callable[[str, str | None], Iterable[str]]
@@ -73,9 +71,9 @@ class HostedTool:
     """All other fields. They are for the model: an MCP tool knows only its arguments."""
     param: str
 
-    def refuse_unmapped(self, where: str = "") -> NoReturn:
-        """Refuse the tool because no MCP tool runs it. `where`: for which model, if that matters."""
-        advice = _NOT_MAPPED.format(where=where) + (_CODEX_ADVICE if self.kind == "web_search" else "")
+    def refuse_unmapped(self, reason: str = NOT_MAPPED) -> NoReturn:
+        """Refuse the tool because no MCP tool runs it."""
+        advice = reason + (_CODEX_ADVICE if self.kind == "web_search" else "")
         refuse_choice(f"{self.param}.type", self.kind, _TOOL_TYPES, advice=advice)
 
 
