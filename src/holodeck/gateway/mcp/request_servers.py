@@ -130,8 +130,8 @@ class RequestServers:
             if not names:
                 names = [full_name(route.server.name, spec.name) if spec.name in self._hosted else spec.name]
             for name in names:
-                routes[name] = route
                 renamed.append(replace(spec, name=name, description=self._describe(name, spec.description)))
+                routes[name] = replace(route, spec=renamed[-1])
         self._routes = routes
         return tuple(renamed)
 
