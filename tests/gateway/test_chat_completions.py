@@ -187,3 +187,54 @@ async def test_a_tool_choice_of_an_unknown_tool_is_refused_and_one_of_a_gateway_
                 await asking
             assert refused.value.param == "tool_choice"
         assert [request.get("tool_choice") for request in gateway.model_requests] == [choice, None]
+
+
+@pytest.mark.proves("D-25")
+@async_test(30)
+async def test_a_declared_mcp_server_is_used_and_its_approval_rule_is_kept(tmp_path: Path) -> None:
+    model = ScriptedModel([call("add", a=1, b=2), call("echo", text="hi")], say("3."))
+    async with (
+        FaultyMCPServer() as server,
+        FaultyMCPServer() as other,
+        run_gateway(tmp_path, model, mcp={"sums": server, "other": other}) as gateway,
+    ):
+        client = await gateway.openai_client()
+        declared: Any = {
+            "type": "mcp",
+            "server_label": "sums",
+            "allowed_tools": ["add", "echo"],
+            "require_approval": {"never": {"tool_names": ["add"]}},
+        }
+        choice: Any = {"type": "mcp", "server_label": "sums"}
+        answer = await client.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": "1 + 2?"}], tools=[declared], tool_choice=choice
+        )
+        assert answer.choices[0].message.content == "3."
+        assert sorted(tool["function"]["name"] for tool in gateway.model_requests[0]["tools"]) == ["add", "echo"]
+        add, echo = (message["content"] for message in gateway.model_requests[1]["messages"][-2:])
+        assert add == "3"
+        assert "needs a person's approval, and this client cannot be asked" in echo
+        assert [made.params["name"] for made in server.calls()] == ["add"]
+
+
+@pytest.mark.proves("D-25")
+@pytest.mark.parametrize(
+    ("tool", "param"),
+    [
+        ({"type": "mcp", "server_label": "nowhere"}, "tools[0].server_label"),
+        ({"type": "mcp", "server_label": "x", "server_url": "https://example.com/mcp"}, "tools[0].server_url"),
+        ({"type": "mcp"}, "tools[0].server_label"),
+    ],
+)
+@async_test(30)
+async def test_a_declaration_is_refused_by_the_same_rules_as_in_responses(
+    tmp_path: Path, tool: dict[str, Any], param: str
+) -> None:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, mcp={"sums": server}) as gateway:
+        body = {"model": MODEL, "messages": [{"role": "user", "content": "Go"}], "tools": [tool]}
+        refusals = [
+            await gateway.send("POST", "/v1/chat/completions", body),
+            await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go", "tools": [tool]}),
+        ]
+        assert [(code, refused["error"]["param"]) for code, refused in refusals] == [(400, param)] * 2
+        assert refusals[0][1]["error"]["message"] == refusals[1][1]["error"]["message"]

@@ -140,7 +140,7 @@ def _response_fields() -> dict[str, Schema]:
         "top_logprobs": only(0, "Log probabilities are not reported."),
         "include": array(
             choice(each for each in INCLUDABLE if each != LOGPROBS),
-            "`reasoning.encrypted_content` adds reasoning that you can send back. The others have no effect.",
+            "`reasoning.encrypted_content` adds reasoning that you can send back; others add results of hosted tools.",
         ),
         "truncation": choice(
             ("auto", "disabled"), "`auto`: the oldest items are left out if the model does not have room for all."
@@ -229,7 +229,9 @@ def _chat_schemas() -> dict[str, Schema]:
                 ),
                 "stream": boolean("True: the reply is a stream of chunks."),
                 "stream_options": stream_options,
-                "tools": array(tool, "Your functions.", max_items=MAX_REQUEST_TOOLS),
+                "tools": array(
+                    any_of(tool, ref("MCPTool")), "Your functions, and MCP servers.", max_items=MAX_REQUEST_TOOLS
+                ),
                 "tool_choice": ref("ChatToolChoice"),
                 "parallel_tool_calls": boolean("False: the model calls one tool at a time."),
                 "response_format": ref("ChatResponseFormat"),
@@ -291,6 +293,7 @@ def _chat_tool_choice() -> Schema:
     return any_of(
         choice(CHOICE_MODES),
         chosen,
+        ref("MCPServerReference"),
         body_of({"type": constant("allowed_tools"), "allowed_tools": allowed}, required=("type", "allowed_tools")),
     )
 

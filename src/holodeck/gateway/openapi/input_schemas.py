@@ -417,7 +417,8 @@ def _tool_choice_schemas() -> dict[str, Schema]:
         required=("type", "server_label"),
     )
     return {
-        "ToolReference": any_of(named, server, action_reference_schema(), hosted_reference_schema()),
+        "MCPServerReference": server,
+        "ToolReference": any_of(named, ref("MCPServerReference"), action_reference_schema(), hosted_reference_schema()),
         "ToolChoice": any_of(
             choice(CHOICE_MODES),
             ref("ToolReference"),

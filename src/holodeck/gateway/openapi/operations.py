@@ -209,7 +209,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         reply="ChatCompletion",
         example=examples.CHAT_COMPLETION,
         stream="ChatEvent",
-        errors=("fields", "continuation", "model", "run"),
+        errors=("fields", "continuation", "servers", "model", "run"),
     ),
     ("POST", "/v1/conversations"): Operation(
         id="createConversation",

@@ -95,8 +95,15 @@ CHAT_FIELDS = (
     ),
     RequestField(
         path="tools[].type",
+        treatment="done",
+        about="The gateway runs the tools of the MCP server that need no approval.",
+        example={"tools": [{"type": "mcp", "server_label": "files"}]},
+        value="mcp",
+    ),
+    RequestField(
+        path="tools[].type",
         treatment="refused",
-        about="Supported values are: 'function'.",
+        about="Supported values are: 'function' and 'mcp'.",
         example={"tools": [{"type": "custom", "custom": {"name": "note"}}]},
         value="custom",
     ),
@@ -104,7 +111,7 @@ CHAT_FIELDS = (
         "tool_choice",
         {"type": "function", "function": {"name": "look_up"}},
         everywhere("tool_choice"),
-        "A mode, a function, or `allowed_tools`.",
+        "A mode, a function, an MCP server, or `allowed_tools`.",
         tools=[_FUNCTION],
     ),
     passed_on_row(

@@ -22,6 +22,7 @@ from holodeck.gateway.wire.request.json_fields import (
     refuse_type,
     refuse_unsupported,
 )
+from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration, read_declaration
 from holodeck.gateway.wire.request.options import (
     EFFORTS,
     VERBOSITIES,
@@ -175,10 +176,14 @@ def _read_stop_words(fields: JSONFields) -> tuple[str, ...]:
 
 def _read_chat_tools(fields: JSONFields) -> RequestTools:
     specs, echo, schemas = [], [], RequestSchemas()
+    declarations: list[MCPDeclaration] = []
     for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS):
         kind = entry.require_text("type")
+        if kind == "mcp":
+            declarations.append(read_declaration(entry))
+            continue
         if kind != "function":
-            refuse_choice(entry.path_of("type"), kind, ("function",))
+            refuse_choice(entry.path_of("type"), kind, ("function", "mcp"))
         function = entry.get_object("function") or entry.refuse_missing("function")
         specs.append(read_function_spec(function, schemas))
         echo.append(echo_function(function.value))
@@ -187,7 +192,9 @@ def _read_chat_tools(fields: JSONFields) -> RequestTools:
     names = [spec.name for spec in specs]
     if len(set(names)) < len(names):
         refuse("Duplicate function name in 'tools'.", "tools", "duplicate_value")
-    return RequestTools(functions=tuple(specs), echo=tuple(echo))
+    if len({each.server_label for each in declarations}) < len(declarations):
+        refuse("Duplicate server_label in 'tools'.", "tools", "duplicate_value")
+    return RequestTools(functions=tuple(specs), declarations=tuple(declarations), echo=tuple(echo))
 
 
 def _read_chat_tool_choice(value: object) -> RequestToolChoice:
@@ -198,8 +205,10 @@ def _read_chat_tool_choice(value: object) -> RequestToolChoice:
     kind = fields.require_text("type")
     if kind == "function":
         return read_tool_choice({"type": "function", "name": _read_chosen_name(fields)})
+    if kind == "mcp":
+        return read_tool_choice(value)
     if kind != "allowed_tools":
-        refuse_choice("tool_choice.type", kind, ("function", "allowed_tools"))
+        refuse_choice("tool_choice.type", kind, ("function", "mcp", "allowed_tools"))
     inner = fields.get_object("allowed_tools") or fields.refuse_missing("allowed_tools")
     tools: list[dict[str, Any]] = []
     for entry in inner.iter_objects("tools"):
