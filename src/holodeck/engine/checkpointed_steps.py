@@ -83,14 +83,21 @@ class CheckpointedSteps:
             try:
                 turn = await ask_model(append)
             except ModelError as error:
-                return {"failed": str(error), "provider": error.provider, "status": error.status, "code": error.code}
+                failed = {"failed": str(error), "public": error.public_text}
+                return {**failed, "provider": error.provider, "status": error.status, "code": error.code}
             fresh.append(turn)
             return turn_to_json(turn, events)
 
         stored = await self._run_step(f"turn {number}", ask)
         if "failed" in stored:
-            code = stored.get("code", "")
-            raise ModelError(stored["failed"], provider=stored["provider"], status=stored["status"], code=code)
+            code, public_text = stored.get("code", ""), stored.get("public", "")
+            raise ModelError(
+                stored["failed"],
+                provider=stored["provider"],
+                status=stored["status"],
+                code=code,
+                public_text=public_text,
+            )
         for event in deferred if fresh else events_from_json(stored):
             log.append(event)
         return fresh[0] if fresh else turn_from_json(stored)

@@ -276,14 +276,15 @@ def _first_cause(error: Exception) -> Exception:
 
 def _failure_of(error: HoloDeckError, *, has_run_tools: bool) -> Failure:
     if isinstance(error, ServerUnavailableError):
-        return Failure(code=SERVER_UNAVAILABLE, message=str(error))
+        return Failure(code=SERVER_UNAVAILABLE, message=str(error), public_message=error.public_text)
     if not isinstance(error, ModelError):
-        return Failure(code="run_error", message=str(error))
+        return Failure(code="run_error", message=str(error), public_message=error.public_text)
     # After tools have run, the question that the model refuses has their outputs in it: the client cannot correct it.
     is_tool_output_refused = has_run_tools and error.code == BAD_QUESTION
     return Failure(
         code="model_error" if is_tool_output_refused else error.code or "model_error",
         message=str(error),
+        public_message=error.public_text,
         is_retryable=error.is_retryable,
         retry_after=error.retry_after,
     )

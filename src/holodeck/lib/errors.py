@@ -31,6 +31,11 @@ Severity = Literal["error", "warning"]
 class HoloDeckError(Exception):
     """Base class: `except HoloDeckError` catches every failure that is not a bug."""
 
+    @property
+    def public_text(self) -> str:
+        """The message for callers that do not operate this program: no address, no file, no advice about either."""
+        return "The run failed. The log of the gateway has the reason."
+
 
 @record
 class Problem:
@@ -106,6 +111,10 @@ class BadRequestError(HoloDeckError):
         self.param = param
         self.code = code
 
+    @property
+    def public_text(self) -> str:
+        return str(self)
+
 
 class ExecutionError(HoloDeckError):
     """A run failed for a reason outside the files."""
@@ -130,8 +139,28 @@ SERVER_UNAVAILABLE = "server_unavailable"
 """The run was not started, because a required MCP server is not available."""
 
 
+CONTEXT_TOO_LONG = "context_length_exceeded"
+"""The conversation is too long for the model."""
+UNSUPPORTED_FIELD = "unsupported_parameter"
+"""The model has no such field of the request."""
+
+_PUBLIC_MODEL_TEXTS = {
+    BAD_QUESTION: "The model does not accept the request.",
+    CONTEXT_TOO_LONG: "The conversation is too long for the model.",
+    OVERLOADED: "The gateway has no capacity for this request at the moment. Try again later.",
+    RATE_LIMITED: "The provider of the model limits how often it is asked. Try again later.",
+    UNAVAILABLE: "The model is not available at the moment. Try again later.",
+}
+_PUBLIC_RETRYABLE_TEXT = "The model failed on this request. Try again."
+_PUBLIC_FINAL_TEXT = "The model cannot be used as it is set up. The log of the gateway has the reason."
+
+
 class ServerUnavailableError(ExecutionError):
     """An MCP server with `required: true` is not available."""
+
+    @property
+    def public_text(self) -> str:
+        return str(self)
 
 
 class ModelError(ExecutionError):
@@ -146,14 +175,26 @@ class ModelError(ExecutionError):
         retry_after: float | None = None,
         is_retryable: bool = False,
         code: str = "",
+        public_text: str = "",
     ) -> None:
-        """`code`: one of the error codes above, for failures that a client can act on. `retry_after`: seconds."""
+        """`code`: one of the error codes above, for failures that a client can act on. `retry_after`: seconds.
+
+        `public_text`: empty for the text that belongs to the code.
+        """
         super().__init__(message)
+        self._public_text = public_text
         self.code = code
         self.provider = provider
         self.status = status
         self.retry_after = retry_after
         self.is_retryable = is_retryable
+
+    @property
+    def public_text(self) -> str:
+        if self._public_text or self.code == UNSUPPORTED_FIELD:
+            return self._public_text or str(self)
+        other = _PUBLIC_RETRYABLE_TEXT if self.is_retryable else _PUBLIC_FINAL_TEXT
+        return _PUBLIC_MODEL_TEXTS.get(self.code, other)
 
 
 class MCPError(HoloDeckError):

@@ -113,6 +113,8 @@ class Failure:
 
     code: str
     message: str
+    public_message: str = "The run failed. The log of the gateway has the reason."
+    """The message for callers of a gateway, without what only its operator may know."""
     is_retryable: bool = True
     """Whether the same request may succeed later."""
     retry_after: float | None = None

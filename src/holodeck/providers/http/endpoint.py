@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import orjson
 
-from holodeck.lib.errors import OVERLOADED, ModelError
+from holodeck.lib.errors import OVERLOADED, UNAVAILABLE, ModelError
 from holodeck.lib.limits import KIB, MIB
 from holodeck.lib.net.http1 import HTTP1Response, ResponseLostError, UnreadableResponseError
 from holodeck.lib.net.http1_pool import ConnectFailedError, HTTP1Pool, InvalidHeaderError, InvalidURLError
@@ -205,7 +205,8 @@ class Endpoint:
         match error:
             case ConnectFailedError(reason=ProxyError() as reason):
                 what = f"{_proxy_reason(reason)}. Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY in the environment."
-                return self.address.error(what, is_retryable=_is_retryable_proxy(reason))
+                is_retryable = _is_retryable_proxy(reason)
+                return self.address.error(what, is_retryable=is_retryable, code=UNAVAILABLE if is_retryable else "")
             case ConnectFailedError(reason=ResponseLostError() as reason):
                 return self._explain(reason)
             case ConnectFailedError():
@@ -224,7 +225,7 @@ class Endpoint:
         return self._retryable_error("the connection was lost before the answer was complete. Ask again.")
 
     def _retryable_error(self, what: str) -> ModelError:
-        return self.address.error(what, is_retryable=True)
+        return self.address.error(what, is_retryable=True, code=UNAVAILABLE)
 
 
 async def _read_into(chunks: list[bytes], response: HTTP1Response, limit: int) -> None:

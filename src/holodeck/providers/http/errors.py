@@ -15,19 +15,20 @@ from typing import Any
 import orjson
 
 from holodeck.lib.errors import BAD_QUESTION, CONTEXT_TOO_LONG, RATE_LIMITED, UNAVAILABLE, ModelError
-from holodeck.providers.http.model_address import ModelAddress
+from holodeck.providers.http.model_address import ModelAddress, without_addresses
 
 RETRYABLE_STATUSES = frozenset({408, 409, 429})
 # Codes of a 429 that no retry resolves.
 _FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+_CALLERS_FAULTS = frozenset({BAD_QUESTION, CONTEXT_TOO_LONG})
 _MEANINGS = {
     RATE_LIMITED: RATE_LIMITED,
     "rate_limit_error": RATE_LIMITED,
     "overloaded_error": UNAVAILABLE,
 }
 """Our error codes for codes of providers that a client can act on."""
-# 529 is Anthropic's.
-_OVERLOADED_STATUSES = frozenset({503, 529})
+# Those of a proxy in front of the provider are among them; 529 is Anthropic's.
+_OVERLOADED_STATUSES = frozenset({502, 503, 504, 529})
 _BAD_QUESTIONS = frozenset({400, 413, 415, 422})
 _TOO_LONG_WORDS = ("context length", "context window", "context size", "prompt is too long", "input is too long")
 _RETRYABLE_CODES = frozenset(
@@ -44,16 +45,23 @@ def refusal_error(
     title = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "unknown status"
     what = address.redact(f"it answered {status} {title}" + (f": {message}" if message else ""))
     advice = _advice(address, status, wait, proxy)
+    is_too_long = status < HTTPStatus.INTERNAL_SERVER_ERROR and _is_too_long(message, code)
+    our_code = CONTEXT_TOO_LONG if is_too_long else _code_for_status(status)
     return ModelError(
         f"{address.description}: {what.rstrip('.')}." + (f" {advice}" if advice else ""),
         provider=address.provider,
         status=status,
         retry_after=wait,
         is_retryable=_is_retryable(status, headers, code),
-        code=CONTEXT_TOO_LONG
-        if status < HTTPStatus.INTERNAL_SERVER_ERROR and _is_too_long(message, code)
-        else _code_for_status(status),
+        code=our_code,
+        public_text=_public_refusal(address, message) if our_code in _CALLERS_FAULTS else "",
     )
+
+
+def _public_refusal(address: ModelAddress, message: str) -> str:
+    """The text for a caller that can correct its request, for which it has to read what the provider says."""
+    said = without_addresses(address.redact(message), address.host).rstrip(".")
+    return f"The model does not accept the request: {said}." if said else ""
 
 
 def _code_for_status(status: int) -> str:

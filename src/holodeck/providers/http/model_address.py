@@ -18,6 +18,8 @@ MAX_MODEL_ERROR_CHARS = 500
 _MIN_SECRET_CHARS = 4
 _KEY_SHAPES = re.compile(r"\bsk-[\w*.-]{6,}|(?<=[Bb]earer )[\w*.~+/=-]{6,}")
 
+_URLS = re.compile(r"\b(?:https?|wss?)://[^\s'\"<>)]+")
+
 
 @record
 class ModelAddress:
@@ -43,7 +45,7 @@ class ModelAddress:
         is_retryable: bool = False,
         code: str = "",
     ) -> ModelError:
-        """Build a `ModelError` about this model; `what` is redacted."""
+        """Build a `ModelError` about this model; `what` is redacted, and no caller of a gateway reads it."""
         return ModelError(
             f"{self.description}: {self.redact(what)}",
             provider=self.provider,
@@ -58,6 +60,13 @@ class ModelAddress:
         if self.key is not None and len(self.key.reveal()) >= _MIN_SECRET_CHARS:
             text = text.replace(self.key.reveal(), MASK)
         return one_line(_KEY_SHAPES.sub(MASK, text), MAX_MODEL_ERROR_CHARS)
+
+
+def without_addresses(text: str, host: str) -> str:
+    """Return a provider's text without URLs and without the host of the model, for callers of a gateway."""
+    text = _URLS.sub("[address]", text)
+    name = host.rpartition(":")[0] or host
+    return text.replace(host, "[address]").replace(name, "[address]") if len(name) > 1 else text
 
 
 def host_of(url: str) -> str:

@@ -115,7 +115,8 @@ class FormatEnforcer(ModelWrapper):
         try:
             await self._checker.find_violations(schema, None)
         except SchemaError as error:
-            raise ModelError(f"'response_format' cannot be used: {error}.", code=BAD_QUESTION) from None
+            message = f"'response_format' cannot be used: {error}."
+            raise ModelError(message, code=BAD_QUESTION, public_text=message) from None
         except UncheckedError:
             # The check of the answer reports it.
             return
@@ -138,7 +139,8 @@ class FormatEnforcer(ModelWrapper):
 
     def _error(self, reason: str, answers: int) -> ModelError:
         times = "" if answers == 1 else f" in {answers} tries"
-        return ModelError(f"Model '{self.name}' gave no answer that fits 'response_format'{times}: {reason}.")
+        message = f"The model gave no answer that fits 'response_format'{times}: {reason}."
+        return ModelError(message, public_text=message)
 
 
 def format_guarantee_of(llm: LLM) -> Guarantee:

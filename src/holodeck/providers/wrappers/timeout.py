@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holodeck.lib.errors import ModelError
+from holodeck.lib.errors import UNAVAILABLE, ModelError
 from holodeck.lib.limits import MODEL_FIRST_EVENT_TIMEOUT, MODEL_IDLE_TIMEOUT
 
 
@@ -36,7 +36,8 @@ class Timeouts:
         what = "did not begin to answer within" if is_first else "fell silent in the middle of its answer for"
         limit = self.first if is_first else self.idle
         message = f"Model '{model}' {what} {limit:g} s. Ask again, or check the provider's status."
-        return ModelError(message, is_retryable=True)
+        public_text = f"The model {what} {limit:g} s. Try again."
+        return ModelError(message, is_retryable=True, code=UNAVAILABLE, public_text=public_text)
 
     def close(self) -> None:
         while self._spare_timers:
