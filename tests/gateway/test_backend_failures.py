@@ -152,7 +152,7 @@ async def test_a_server_killed_in_a_call_is_an_error_for_the_model_and_is_used_a
 @pytest.mark.proves("D-25")
 @pytest.mark.parametrize("fault", [status(404), page(), [say("Hal"), cut()], status(401), status(500)])
 @async_test(60)
-async def test_a_broken_model_is_a_model_error_and_the_next_request_is_answered(tmp_path: Path, fault: Turn) -> None:
+async def test_a_broken_model_is_a_server_error_and_the_next_request_is_answered(tmp_path: Path, fault: Turn) -> None:
     broken = True
     model = ScriptedModel(lambda _: fault if broken else say("Well again."))
     async with run_gateway(tmp_path, model) as gateway:
@@ -161,7 +161,7 @@ async def test_a_broken_model_is_a_model_error_and_the_next_request_is_answered(
             await client.responses.create(model=MODEL, input="Hi")
         body = failed.value.body
         assert isinstance(body, dict)
-        assert body["type"] == "model_error"
+        assert body["type"] == "server_error"
         broken = False
         assert (await client.responses.create(model=MODEL, input="Hi")).output_text == "Well again."
 
@@ -236,7 +236,7 @@ async def test_a_model_that_falls_silent_ends_the_response_as_failed_and_the_nex
             events = await gateway.stream("/v1/responses", {"model": MODEL, "input": "Hi", "stream": True})
             assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
             failed = events[-1]["response"]
-            assert (failed["status"], failed["error"]["code"]) == ("failed", "model_error")
+            assert (failed["status"], failed["error"]["code"]) == ("failed", "server_error")
             assert "0.2 s" in failed["error"]["message"]
             assert (await gateway.send("GET", f"/v1/responses/{failed['id']}"))[1] == failed
             client = await gateway.openai_client()
@@ -248,11 +248,14 @@ async def test_a_model_that_falls_silent_ends_the_response_as_failed_and_the_nex
 
 @pytest.mark.proves("D-25")
 @async_test(60)
-async def test_a_model_that_is_down_is_a_model_error(tmp_path: Path) -> None:
+async def test_a_model_that_is_down_is_a_503_before_and_after_the_breaker_opens(tmp_path: Path) -> None:
     async with run_gateway(tmp_path, ScriptedModel()) as gateway:
         await gateway.model.stop()
-        with pytest.raises(openai.InternalServerError, match="scripted"):
-            await (await gateway.openai_client()).responses.create(model=MODEL, input="Hi")
+        answers = [await _refusal(gateway, "/v1/responses") for _ in range(MODEL_BREAKER_FAILURES + 1)]
+        assert {(status, error["code"], error["type"]) for status, _, error in answers} == {
+            (503, "model_unavailable", "server_error")
+        }
+        assert all(int(after or 0) >= 1 for _, after, _ in answers)
 
 
 _BODIES: dict[str, dict[str, Any]] = {

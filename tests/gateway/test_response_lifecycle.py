@@ -70,12 +70,12 @@ async def test_a_failed_response_is_stored_and_its_error_says_not_to_retry(tmp_p
         assert len(server.calls("add")) == 1
         assert failed.value.response.headers["x-should-retry"] == "false"
         error: Any = failed.value.body
-        assert error["type"] == "model_error"
+        assert error["type"] == "server_error"
         assert await _continue_response(gateway, error["response_id"]) == ["First", None, "3", "And then?"]
         events = await gateway.stream("/v1/responses", {"model": MODEL, "input": "Second", "stream": True})
         assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
         broken = events[-1]["response"]
-        assert (broken["status"], broken["error"]["code"]) == ("failed", "model_error")
+        assert (broken["status"], broken["error"]["code"]) == ("failed", "server_error")
         assert (await gateway.send("GET", f"/v1/responses/{broken['id']}"))[1] == broken
         assert (await _continue_response(gateway, broken["id"]))[-1] == "And then?"
 

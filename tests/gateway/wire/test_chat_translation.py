@@ -103,7 +103,8 @@ async def test_a_truncated_or_failed_answer_has_its_reason() -> None:
     assert chunks[-1]["choices"][0]["finish_reason"] == "length"
     chunks, writer = await play_chat(ScriptedModel(fail(ModelError("gone"))))
     assert chunks[-1] == {"error": writer.error}
-    assert writer.error == {"type": "model_error", "param": None, "code": "model_error", "message": "gone"}
+    assert writer.error is not None
+    assert (writer.error["type"], writer.error["code"]) == ("server_error", "server_error")
     chunks, writer = await play_chat(ScriptedModel(say("quiet")), is_silent=True)
     assert (chunks, writer.build_completion()["choices"][0]["message"]["content"]) == ([], "quiet")
 

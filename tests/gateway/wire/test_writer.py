@@ -178,9 +178,8 @@ async def test_a_failed_run_sends_the_error_and_then_ends_as_failed_with_its_out
     check_contract(seen)
     error, last = seen.events[-2:]
     assert (error["type"], last["type"]) == ("error", "response.failed")
-    assert error["error"]["type"] == "model_error"
-    assert (error["code"], error["message"]) == ("model_error", "The model is on holiday.")
-    assert seen.resource["error"] == {"code": "model_error", "message": "The model is on holiday."}
+    assert (error["error"]["type"], error["code"]) == ("server_error", "server_error")
+    assert seen.resource["error"] == {"code": "server_error", "message": error["message"]}
     kinds = [(item["type"], item["status"]) for item in seen.resource["output"]]
     assert kinds == [
         ("function_call", "completed"),

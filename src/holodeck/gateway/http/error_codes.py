@@ -300,18 +300,10 @@ ERROR_CODES = (
     _refusal("invalid_prompt", "The model does not accept the request.", "The message is the provider's.", "run"),
     _failure(
         500,
-        "model_error",
-        "The request to the model failed.",
-        "The message says why. `x-should-retry: false` says that a second attempt would not help, or repeat tools.",
-        "run",
-        kind="model_error",
-    ),
-    _failure(500, "run_error", "The run failed for another reason.", "The message says why.", "run"),
-    _failure(
-        500,
         "server_error",
-        "The run failed. Streams and stored responses have this code for all failures without one of their own.",
-        "The message says why.",
+        "The model or the run failed. Streams and stored responses have this code for the failures below, too.",
+        "Try again, unless the reply has `x-should-retry: false`: then a second attempt would fail as well, or repeat "
+        "tools. The gateway's log has the cause under the `x-request-id` of the reply.",
         "run",
     ),
     _failure(
@@ -322,7 +314,9 @@ ERROR_CODES = (
         "run",
     ),
     _failure(503, "overloaded", "The gateway's machine has no capacity to ask the model.", _RETRY_HEADER, "run"),
-    _failure(503, "model_unavailable", "The provider is overloaded, or keeps failing.", _RETRY_HEADER, "run"),
+    _failure(
+        503, "model_unavailable", "The model cannot be reached, is overloaded, or keeps failing.", _RETRY_HEADER, "run"
+    ),
     _failure(503, "server_unavailable", "An MCP server that is required is not available.", _RETRY_HEADER, "run"),
     _failure(
         503,

@@ -36,6 +36,8 @@ SHUTDOWN_RETRY_AFTER = "1"
 # Names that a message lists: enough for most gateways, and still readable.
 MAX_NAMES_SHOWN = 20
 
+# Codes of failed runs for which a client can wait, with the status 503.
+_UNAVAILABLE_CODES = frozenset({OVERLOADED, UNAVAILABLE, SERVER_UNAVAILABLE})
 # HTTP statuses of failed runs by the type of their error; every other type is 500.
 _FAILED_RUN_STATUSES = {"invalid_request": 400, "too_many_requests": 429}
 # A later attempt may succeed with these, so the reply has a retry-after even where the provider gave none.
@@ -161,11 +163,13 @@ def reply_for_failed_run(result: RunResult, resource: dict[str, Any]) -> Reply:
     SDKs retry such a reply automatically. `x-should-retry: false` stops them once a tool has run, or when the model
     would fail another time as well.
     """
-    message = result.error.message if result.error is not None else "The run failed."
+    message = result.error.public_message if result.error is not None else "The run failed."
     code = result.error.code if result.error is not None else "server_error"
     kind = ERROR_TYPES.get(code, "server_error")
+    if code not in ERROR_TYPES and code not in _UNAVAILABLE_CODES:
+        code = "server_error"
     body = {"error": {"message": message, "type": kind, "code": code, "param": None, "response_id": resource["id"]}}
-    status = 503 if code in (OVERLOADED, UNAVAILABLE, SERVER_UNAVAILABLE) else _FAILED_RUN_STATUSES.get(kind, 500)
+    status = 503 if code in _UNAVAILABLE_CODES else _FAILED_RUN_STATUSES.get(kind, 500)
     after = result.error.retry_after if result.error is not None else None
     if after is None and status in _RETRY_LATER_STATUSES:
         after = LOAD_RETRY_AFTER

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 from holodeck.gateway.metrics import Metrics
 from holodeck.lib import log
-from holodeck.models.events import Event, RunFinished, ToolFinished
+from holodeck.lib.errors import BAD_QUESTION, CONTEXT_TOO_LONG, UNSUPPORTED_FIELD
+from holodeck.models.events import Event, Failure, RunFinished, ToolFinished
 from holodeck.tools.toolbox import Toolbox
 
+_CALLERS_FAULTS = frozenset({BAD_QUESTION, CONTEXT_TOO_LONG, UNSUPPORTED_FIELD})
 UNKNOWN_TOOL = "unknown"
 """Stands for a tool name that a model invented, which may be any text: it is neither logged nor counted itself."""
 
@@ -40,6 +42,8 @@ def build_run_observer(
         result = event.result
         if metrics is not None:
             metrics.count_run(model, result)
+        if result.error is not None:
+            _log_failure(response_id, model, result.error)
         counts: dict[str, object] = {
             "turns": result.turns,
             "tool_calls": result.tool_calls,
@@ -61,6 +65,13 @@ def build_run_observer(
             log_run(event)
 
     return on_event
+
+
+def _log_failure(response_id: str, model: str, failure: Failure) -> None:
+    """Log why a run failed. What the caller was told is left out: it may quote the conversation."""
+    is_withheld = failure.message != failure.public_message and failure.code not in _CALLERS_FAULTS
+    cause = {"error": failure.message} if is_withheld else {}
+    log.warning("gateway.run_failed", response=response_id, model=model, code=failure.code, **cause)
 
 
 def _tool_of(event: ToolFinished, toolbox: Toolbox) -> tuple[str, str]:

@@ -18,12 +18,17 @@ from holodeck.models.items import Usage
 _DEFAULT_TEMPERATURE = 1.0
 _DEFAULT_TOP_P = 1.0
 ERROR_TYPES = {
-    "model_error": "model_error",
     # The client has to change its request: repeating it would fail again.
     "context_length_exceeded": "invalid_request",
     "unsupported_parameter": "invalid_request",
     "invalid_prompt": "invalid_request",
     "rate_limit_exceeded": "too_many_requests",
+}
+"""The `type` of an error by its code; that of every other code is `server_error`."""
+_RESPONSE_CODES = {
+    **{code: code for code in ERROR_TYPES},
+    # OpenAI's list of codes in a response has no such one.
+    "unsupported_parameter": "invalid_prompt",
 }
 
 
@@ -130,8 +135,8 @@ def ending_of(result: RunResult, *, is_pause_completed: bool) -> Ending:
         case "failed":
             code, message = ("server_error", "The run failed.")
             if result.error is not None:
-                code, message = result.error.code, result.error.message
-            error = {"code": code if code in ERROR_TYPES else "server_error", "message": message}
+                code, message = result.error.code, result.error.public_message
+            error = {"code": _RESPONSE_CODES.get(code, "server_error"), "message": message}
             return Ending(
                 status="failed",
                 event="response.failed",
