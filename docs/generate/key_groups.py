@@ -47,6 +47,7 @@ _HTTP = {"name": "tickets", "type": "mcp", "transport": "http", "url": "https://
 _SERVER = {"name": "tickets", "transport": "http", "url": "https://mcp.example.com/mcp"}
 _REMOTE = {"transport": "http", "url": "https://mcp.example.com/mcp", "command": None, "server": "tickets"}
 _OPENAI = {"provider": "openai", "name": "gpt-5-mini"}
+_COMPATIBLE = {"provider": "openai_compatible", "endpoint": "http://localhost:8000/v1"}
 
 
 def _agent(**keys: Any) -> dict[str, Any]:
@@ -104,6 +105,15 @@ AGENT_GROUPS = (
             "max_tokens": Key(2000, "2000"),
             "context_tokens": Key(128000, 0),
             "top_p": Key(0.9, 90),
+            "effort": Key("low", "little"),
+            "verbosity": Key("low", "brief"),
+            "stop": Key(["END"], "END", _COMPATIBLE),
+            "seed": Key(7, "7", _COMPATIBLE),
+            "presence_penalty": Key(0.5, 3),
+            "frequency_penalty": Key(0.5, 3),
+            "headers": Key({"X-Team": "${API_TOKEN}"}, {"Content-Type": "text/plain"}),
+            "extra_body": Key({"top_k": 20}, {"temperature": 0.5}, _COMPATIBLE),
+            "allow_extra_parameters": Key(["top_k"], ["messages"], _COMPATIBLE),
             "timeout": Key(120, 0),
             "api_version": Key(
                 "2025-04-01-preview", 20250401, {"provider": "azure_openai", "endpoint": "https://me.openai.azure.com"}

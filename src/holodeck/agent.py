@@ -102,17 +102,15 @@ class Agent:
                 await task
 
     def _build_first_request(self, items: tuple[Item, ...], choice: ToolChoice, is_parallel: bool) -> ModelRequest:
-        config, model = self.config, self.config.model
-        return ModelRequest(
+        config = self.config
+        request = ModelRequest(
             items=items,
             instructions=config.instructions if isinstance(config.instructions, str) else None,
             tool_choice=choice,
             parallel_tool_calls=is_parallel,
             response_format=config.response_format if isinstance(config.response_format, dict) else None,
-            temperature=model.temperature,
-            top_p=model.top_p,
-            max_tokens=model.max_tokens,
         )
+        return config.model.complete_request(request)
 
     def forget(self) -> None:
         """Start a new conversation: the rest of long tool results of earlier ones can no longer be read."""

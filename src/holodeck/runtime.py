@@ -198,9 +198,13 @@ def open_server(
 def open_model(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
     """Build the model provider of a file, wrapped so that its answers fit the response format."""
     from holodeck.providers.factory import build_model_provider
-    from holodeck.providers.wrappers.output_format import FormatEnforcer, format_guarantee_of
+    from holodeck.providers.wrappers.output_format import FormatEnforcer, format_guarantee_of, is_json_guaranteed_by
 
-    return FormatEnforcer(build_model_provider(llm, environ), is_guaranteed=format_guarantee_of(llm))
+    return FormatEnforcer(
+        build_model_provider(llm, environ),
+        is_guaranteed=format_guarantee_of(llm),
+        is_json_guaranteed=is_json_guaranteed_by(llm),
+    )
 
 
 def _is_other_program_file(path: Path) -> bool:

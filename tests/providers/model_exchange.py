@@ -16,7 +16,7 @@ from holodeck.providers.base import ModelProvider
 from holodeck.providers.openai_chat import ChatCompletions
 from holodeck.providers.openai_responses import Responses
 from holodeck.testing.model.script import Turn
-from holodeck.testing.model.scripted import ScriptedModel
+from holodeck.testing.model.scripted import Script, ScriptedModel
 from holodeck.testing.model.scripted_server import DialectName, Received, Writing
 
 T = TypeVar("T")
@@ -112,7 +112,7 @@ async def collect_events(model: ModelProvider, request: ModelRequest) -> list[Mo
 
 
 def run_exchange(
-    turn: Turn,
+    turn: Turn | Script,
     request: ModelRequest | None = None,
     *,
     dialect: DialectName = "chat",
@@ -136,7 +136,9 @@ def run_exchange(
     return run_with_timeout(exchange())
 
 
-def exchange_error(turn: Turn, request: ModelRequest | None = None, *, dialect: DialectName = "chat") -> ModelError:
+def exchange_error(
+    turn: Turn | Script, request: ModelRequest | None = None, *, dialect: DialectName = "chat"
+) -> ModelError:
     """The error of one exchange over HTTP."""
     try:
         outcome = run_exchange(turn, request, dialect=dialect)

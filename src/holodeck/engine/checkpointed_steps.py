@@ -13,8 +13,9 @@ calls. `run_turn` and `run_call` raise `WorkTakenOverError` once the run belongs
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import chain
 from typing import Any
 
 from holodeck.durable.base import Checkpoints, JSONObject, WorkTakenOverError
@@ -25,12 +26,11 @@ from holodeck.lib.errors import ModelError
 from holodeck.models.events import CallAdded, Event, ItemFinished, ReasoningAdded, TextAdded, TurnStarted
 from holodeck.models.items import FunctionCallOutput, Usage
 from holodeck.models.items_json import decode_item, encode_item
-from holodeck.models.model_io import ModelAnswer
+from holodeck.models.model_io import Logprob, ModelAnswer
 from holodeck.tools.executor import ToolResult
 
 _Delta = TextAdded | ReasoningAdded | CallAdded
-_DELTAS: dict[str, type[_Delta]] = {
-    "text.added": TextAdded,
+_DELTAS: dict[str, type[ReasoningAdded | CallAdded]] = {
     "reasoning.added": ReasoningAdded,
     "call.added": CallAdded,
 }
@@ -197,13 +197,20 @@ def turn_to_json(turn: ModelTurn, events: Sequence[Event]) -> JSONObject:
         "usage": asdict(answer.usage),
         "finish": answer.finish,
         "model": answer.model,
+        "service_tier": answer.service_tier,
         "held": sorted(turn.needs_approval),
     }
 
 
 def turn_from_json(stored: JSONObject) -> ModelTurn:
     items = tuple(decode_item(event["item"]) for event in stored["events"] if event["type"] == "item.finished")
-    answer = ModelAnswer(items=items, finish=stored["finish"], usage=Usage(**stored["usage"]), model=stored["model"])
+    answer = ModelAnswer(
+        items=items,
+        finish=stored["finish"],
+        usage=Usage(**stored["usage"]),
+        model=stored["model"],
+        service_tier=stored.get("service_tier"),
+    )
     return ModelTurn(answer=answer, needs_approval=frozenset(stored["held"]))
 
 
@@ -216,6 +223,8 @@ def events_from_json(stored: JSONObject) -> Iterator[Event]:
             yield ItemFinished(item=decode_item(values["item"]), is_cut=values.get("is_cut", False))
         elif kind == "turn.started":
             yield TurnStarted(**values, is_replayed=True)
+        elif kind == "text.added":
+            yield TextAdded(**{**values, "logprobs": tuple(map(_logprob_from_json, values.get("logprobs", ())))})
         else:
             yield _DELTAS[kind](**values)
 
@@ -246,7 +255,11 @@ def _join_deltas(deltas: Sequence[_Delta]) -> _Delta:
     first = deltas[0]
     if isinstance(first, CallAdded):
         return replace(first, arguments="".join(each.arguments for each in deltas if isinstance(each, CallAdded)))
-    return replace(first, text="".join(each.text for each in deltas if not isinstance(each, CallAdded)))
+    text = "".join(each.text for each in deltas if not isinstance(each, CallAdded))
+    if isinstance(first, TextAdded):
+        logprobs = [each.logprobs for each in deltas if isinstance(each, TextAdded)]
+        return replace(first, text=text, logprobs=tuple(chain.from_iterable(logprobs)))
+    return replace(first, text=text)
 
 
 def _event_to_json(event: Event) -> dict[str, Any]:
@@ -255,8 +268,20 @@ def _event_to_json(event: Event) -> dict[str, Any]:
             return {"type": event.type, "item": encode_item(event.item), "is_cut": event.is_cut}
         case TurnStarted():
             return {"type": event.type, "turn": event.turn, "tools": event.tools}
+        case TextAdded(logprobs=()):
+            return {"type": event.type, "item_id": event.item_id, "text": event.text, "is_refusal": event.is_refusal}
         case _:
             return asdict(event)
+
+
+def _logprob_from_json(stored: Mapping[str, Any]) -> Logprob:
+    encoded = stored["bytes"]
+    return Logprob(
+        token=stored["token"],
+        logprob=stored["logprob"],
+        bytes=None if encoded is None else tuple(encoded),
+        top=tuple(map(_logprob_from_json, stored["top"])),
+    )
 
 
 def _result_to_json(result: ToolResult) -> JSONObject:

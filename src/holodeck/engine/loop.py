@@ -99,6 +99,7 @@ class _Run:
         self._turns = 0
         self._calls = 0
         self._answer_bytes = 0
+        self._service_tier: str | None = None
         self._started_at = time.monotonic()
 
     async def execute(self) -> RunResult:
@@ -172,6 +173,7 @@ class _Run:
     def _add_answer(self, answer: ModelAnswer) -> list[FunctionCall]:
         """Add an answer to the run and return the calls in it that are complete."""
         self._usage += answer.usage
+        self._service_tier = answer.service_tier or self._service_tier
         self._answer_bytes += sum(answer_size(item) for item in answer.items)
         if answer.finish in CUT_SHORT:
             # The last call may be half of one: none of them is run.
@@ -255,6 +257,7 @@ class _Run:
             usage=self._usage,
             seconds=time.monotonic() - self._started_at,
             missing_servers=tuple(self._toolbox.missing.values()),
+            service_tier=self._service_tier,
         )
 
 

@@ -6,6 +6,7 @@ cut there, and the model's stream is closed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -20,6 +21,7 @@ from holodeck.models.model_io import (
     CallDelta,
     ContextCompacted,
     FinishReason,
+    Logprob,
     ModelAnswer,
     ModelRequest,
     ReasoningDelta,
@@ -31,6 +33,8 @@ from holodeck.providers.base import ModelProvider, stream_in_batches
 DELTA_COST = 200
 # Bytes that a tool call counts for, in addition to its arguments: a turn may have thousands of calls without any.
 CALL_COST = 256
+# Bytes that a log probability counts for in the memory budget: a token has one, and up to twenty alternatives.
+LOGPROB_COST = 256
 
 
 async def stream_turn(
@@ -53,7 +57,12 @@ async def stream_turn(
                 match event:
                     case TextDelta():
                         text = partial.add(event.text, partial.texts)
-                        append(TextAdded(item_id=ids.message, text=text, is_refusal=event.is_refusal))
+                        logprobs = event.logprobs
+                        if logprobs:
+                            partial.count_logprobs(logprobs)
+                        append(
+                            TextAdded(item_id=ids.message, text=text, is_refusal=event.is_refusal, logprobs=logprobs)
+                        )
                     case ReasoningDelta():
                         text = partial.add(event.text, partial.reasoning_texts)
                         append(ReasoningAdded(item_id=ids.reasoning, text=text))
@@ -79,8 +88,13 @@ async def stream_turn(
     items = tuple(ids.with_id(item) for item in answer.items)
     for item in items:
         append(ItemFinished(item=item, is_cut=item is items[-1] and answer.finish in CUT_SHORT))
-    usage = answer.usage + spent if before else answer.usage
-    return ModelAnswer(items=(*before, *items), finish=answer.finish, usage=usage, model=answer.model)
+    return ModelAnswer(
+        items=(*before, *items),
+        finish=answer.finish,
+        usage=answer.usage + spent if before else answer.usage,
+        model=answer.model,
+        service_tier=answer.service_tier,
+    )
 
 
 def answer_size(item: Item) -> int:
@@ -128,6 +142,11 @@ class _PartialAnswer:
         self._bytes_left -= size
         self.is_full = self._bytes_left < 0 or not self._reserve_memory(size)
         return "" if self.is_full else delta.arguments
+
+    def count_logprobs(self, logprobs: Sequence[Logprob]) -> None:
+        """Count log probabilities in the memory budget."""
+        count = sum(1 + len(entry.top) for entry in logprobs)
+        self.is_full = self.is_full or not self._reserve_memory(count * LOGPROB_COST)
 
     def _reserve_memory(self, size: int) -> bool:
         try:

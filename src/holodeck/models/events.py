@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Usage
+from holodeck.models.model_io import Logprob
 
 Cause = Literal["max_output_tokens", "content_filter", "max_turns"]
 Status = Literal["completed", "incomplete", "failed", "cancelled", "requires_action"]
@@ -43,6 +44,8 @@ class TextAdded:
     item_id: str
     text: str
     is_refusal: bool = False
+    logprobs: tuple[Logprob, ...] = ()
+    """The tokens of the text, where the request asked for log probabilities."""
     type: Literal["text.added"] = "text.added"
 
 
@@ -160,6 +163,8 @@ class RunResult:
     """Duration of the run."""
     missing_servers: tuple[MissingServer, ...] = ()
     """MCP servers whose tools were not available."""
+    service_tier: str | None = None
+    """Service tier of the last turn, as the provider reported it."""
 
 
 @record

@@ -6,18 +6,49 @@ A provider has two registry rows: its `ProviderSpec` here, for configuration fil
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
-from typing import Annotated, Any
+from functools import cached_property
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, ModelWrapValidatorHandler, model_validator
+import orjson
+from pydantic import Field, ModelWrapValidatorHandler, StringConstraints, model_validator
 
 from holodeck.lib.limits import MAX_TIMEOUT
 from holodeck.lib.record import record
 from holodeck.lib.secret import Secret
-from holodeck.models.file_model import FileModel, Integer, NonEmpty, Number, Violation, as_written, validate_with_rules
+from holodeck.models.file_model import (
+    FileModel,
+    Integer,
+    NonEmpty,
+    Number,
+    Violation,
+    as_written,
+    quote_value,
+    validate_with_rules,
+)
+from holodeck.models.model_io import JSON_OBJECT_SCHEMA, ModelRequest
+from holodeck.models.request_fields import (
+    ANTHROPIC_FIELDS,
+    CHAT_FIELDS,
+    LOCAL_FIELDS,
+    OLLAMA_FIELDS,
+    REHEARSAL_FIELDS,
+    RESPONSES_FIELDS,
+    APIFields,
+)
 from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, BadURLError, is_sent_in_cleartext, parse_endpoint
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+Verbosity = Literal["low", "medium", "high"]
+# Stop sequences of one request: OpenAI accepts 4, other servers more.
+MAX_STOP_WORDS = 16
+# The largest signed integer of 64 bits.
+MAX_SEED = 2**63 - 1
+MAX_PENALTY = 2.0
 
 
 class Provider(StrEnum):
@@ -44,6 +75,12 @@ class ProviderSpec:
     """Whether `endpoint` is required, because the provider has no common address."""
     has_api_version: bool = False
     """Whether `api_version` is accepted."""
+    api: APIFields = CHAT_FIELDS
+    """The fields of its API."""
+    api_at_endpoint: APIFields | None = None
+    """The fields of the API behind an `endpoint`. None: those of `api`."""
+    own_headers: frozenset[str] = frozenset({"authorization"})
+    """Headers that only HoloDeck sets, in addition to those of every request, in lower case."""
     default_model: str | None = None
     """The `name` that `holodeck init` writes where the user names no model."""
     example_endpoint: str | None = None
@@ -55,7 +92,11 @@ class ProviderSpec:
 
 PROVIDER_SPECS: Mapping[Provider, ProviderSpec] = {
     Provider.OPENAI: ProviderSpec(
-        key_variable="OPENAI_API_KEY", default_model="gpt-5-mini", own_hosts=("api.openai.com", ".api.openai.com")
+        key_variable="OPENAI_API_KEY",
+        default_model="gpt-5-mini",
+        own_hosts=("api.openai.com", ".api.openai.com"),
+        api=RESPONSES_FIELDS,
+        api_at_endpoint=CHAT_FIELDS,
     ),
     Provider.AZURE_OPENAI: ProviderSpec(
         key_variable="AZURE_OPENAI_API_KEY",
@@ -67,20 +108,37 @@ PROVIDER_SPECS: Mapping[Provider, ProviderSpec] = {
             *(".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"),
             *(".openai.azure.us", ".cognitiveservices.azure.us", ".openai.azure.cn", ".cognitiveservices.azure.cn"),
         ),
+        own_headers=frozenset({"api-key"}),
     ),
     Provider.ANTHROPIC: ProviderSpec(
-        key_variable="ANTHROPIC_API_KEY", default_model="claude-sonnet-4-5", own_hosts=("api.anthropic.com",)
+        key_variable="ANTHROPIC_API_KEY",
+        default_model="claude-sonnet-4-5",
+        own_hosts=("api.anthropic.com",),
+        api=ANTHROPIC_FIELDS,
+        own_headers=frozenset({"x-api-key", "anthropic-version"}),
     ),
-    Provider.OLLAMA: ProviderSpec(default_model="qwen3", example_endpoint="http://localhost:11434"),
+    Provider.OLLAMA: ProviderSpec(default_model="qwen3", example_endpoint="http://localhost:11434", api=OLLAMA_FIELDS),
     Provider.OPENAI_COMPATIBLE: ProviderSpec(
         needs_endpoint=True, default_model="default", example_endpoint="http://localhost:8000/v1"
     ),
-    Provider.LOCAL: ProviderSpec(is_service=False),
-    Provider.REHEARSAL: ProviderSpec(is_service=False),
+    Provider.LOCAL: ProviderSpec(is_service=False, api=LOCAL_FIELDS),
+    Provider.REHEARSAL: ProviderSpec(is_service=False, api=REHEARSAL_FIELDS),
 }
 API_KEY_VARIABLES = {provider: spec.key_variable for provider, spec in PROVIDER_SPECS.items() if spec.key_variable}
 NEEDS_ENDPOINT = {provider for provider, spec in PROVIDER_SPECS.items() if spec.needs_endpoint}
 NEEDS_NAME = {provider for provider, spec in PROVIDER_SPECS.items() if spec.is_service}
+_DEFAULT_FIELDS = (
+    *("temperature", "top_p", "max_tokens", "effort", "verbosity", "seed", "presence_penalty", "frequency_penalty"),
+)
+# Keys that only some APIs have a field for.
+_API_KEYS = ("effort", "verbosity", "stop", "seed", "presence_penalty", "frequency_penalty", "extra_body")
+# Headers that the HTTP client sets for every request, or that describe the connection.
+_OWN_HEADERS = frozenset(
+    {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "proxy-authorization"}
+    | {"transfer-encoding", "upgrade", "user-agent"}
+)
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE = re.compile(r"[\t -~]*")
 _HAS_API_VERSION = {provider for provider, spec in PROVIDER_SPECS.items() if spec.has_api_version}
 
 
@@ -108,6 +166,24 @@ class LLM(FileModel):
     """
     top_p: Annotated[Number, Field(ge=0, le=1)] | None = None
     """Nucleus sampling: choose among the likeliest tokens of this total probability. Absent: the provider's default."""
+    effort: Effort | None = None
+    """Reasoning effort. Absent: the provider's default."""
+    verbosity: Verbosity | None = None
+    """Length of answers. Absent: the provider's default."""
+    stop: list[Annotated[str, StringConstraints(min_length=1)]] = Field(default_factory=list, max_length=MAX_STOP_WORDS)
+    """Texts before which an answer ends."""
+    seed: Annotated[Integer, Field(ge=-MAX_SEED, le=MAX_SEED)] | None = None
+    """Seed of the sampling, for answers that can be repeated. Absent: another one each time."""
+    presence_penalty: Annotated[Number, Field(ge=-MAX_PENALTY, le=MAX_PENALTY)] | None = None
+    """From -2 to 2. Above 0, the answer avoids words that it has already. Absent: the provider's default."""
+    frequency_penalty: Annotated[Number, Field(ge=-MAX_PENALTY, le=MAX_PENALTY)] | None = None
+    """From -2 to 2. Above 0, the answer avoids words that it has often. Absent: the provider's default."""
+    headers: dict[str, Secret] = Field(default_factory=dict)
+    """More HTTP headers of every request to the provider, such as `X-Team: ${API_TOKEN}`."""
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+    """More members for the JSON body of every request to the provider, such as `top_k: 20`."""
+    allow_extra_parameters: list[NonEmpty] = Field(default_factory=list)
+    """In a gateway: parameters that callers may add to a request, such as `top_k`. They go into its `extra_body`."""
     timeout: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] | None = None
     """Seconds without output after which a turn fails. Absent: 600 before the first output, 300 after it."""
     api_version: NonEmpty | None = None
@@ -116,6 +192,26 @@ class LLM(FileModel):
     @property
     def spec(self) -> ProviderSpec:
         return PROVIDER_SPECS[self.provider]
+
+    @property
+    def api(self) -> APIFields:
+        """The fields of the API that requests go to."""
+        return _api_of(self.provider, self.endpoint)
+
+    @cached_property
+    def request_defaults(self) -> Mapping[str, Any]:
+        """Values of this file for fields of a `ModelRequest`."""
+        found = {name: getattr(self, name) for name in _DEFAULT_FIELDS if getattr(self, name) is not None}
+        return {**found, "stop": tuple(self.stop)} if self.stop else found
+
+    def complete_request(self, request: ModelRequest) -> ModelRequest:
+        """Return the request with the values of this file for fields that it does not set."""
+        unset = {name: value for name, value in self.request_defaults.items() if getattr(request, name) in (None, ())}
+        if self.extra_body:
+            unset["extra_body"] = {**self.extra_body, **request.extra_body}
+        if request.json_mode and "json_mode" not in self.api.request:
+            unset |= {"json_mode": False, "response_format": request.response_format or JSON_OBJECT_SCHEMA}
+        return replace(request, **unset) if unset else request
 
     @property
     def is_at_provider(self) -> bool:
@@ -161,14 +257,69 @@ def _check_llm(data: dict[str, Any]) -> list[Violation]:
         found.append(Violation(key="api_version", message="'api_version' has no meaning here (only for azure_openai)"))
     if provider not in NEEDS_NAME and data.get("timeout") is not None:
         found.append(Violation(key="timeout", message=f"'timeout' has no meaning here (not for {written})"))
-    endpoint = data.get("endpoint")
+    if provider in PROVIDER_SPECS:
+        found += _check_api_keys(data, Provider(provider))
+        found += _check_headers(data.get("headers"), Provider(provider))
+    endpoint, has_secrets = data.get("endpoint"), data.get("api_key") or data.get("headers")
     if isinstance(endpoint, str) and endpoint.strip():
         problem = _endpoint_problem(endpoint)
         if problem:
             found.append(Violation(key="endpoint", message=problem))
-        elif data.get("api_key") and is_sent_in_cleartext(endpoint, data.get("allow_insecure_hosts")):
+        elif has_secrets and is_sent_in_cleartext(endpoint, data.get("allow_insecure_hosts")):
             found.append(Violation(key="endpoint", message=CLEARTEXT_KEY, fix=ALLOW_INSECURE))
     return found
+
+
+def _api_of(provider: Provider, endpoint: object) -> APIFields:
+    spec = PROVIDER_SPECS[provider]
+    return (endpoint is not None and spec.api_at_endpoint) or spec.api
+
+
+def _check_api_keys(data: Mapping[str, Any], provider: Provider) -> list[Violation]:
+    """Check the keys whose meaning depends on the API of the provider. Their types are checked by the fields."""
+    api = _api_of(provider, data.get("endpoint"))
+    foreign = [key for key in _API_KEYS if key not in api.request and data.get(key) not in (None, [], {})]
+    if data.get("allow_extra_parameters") and "extra_body" not in api.request:
+        foreign.append("allow_extra_parameters")
+    found = [Violation(key=key, message=f"'{key}' has no meaning here (not for {provider})") for key in foreign]
+    for key in ("extra_body", "allow_extra_parameters"):
+        names = data.get(key)
+        own = [name for name in names if name in api.body] if isinstance(names, dict | list) else []
+        if own:
+            message = f"'{key}' must not have '{own[0]}', which HoloDeck itself sends to {provider}"
+            fix = f"Write '{own[0]}' under 'model'." if own[0] in LLM.model_fields else "Remove it."
+            found.append(Violation(key=key, message=message, fix=fix))
+    if isinstance(data.get("extra_body"), dict) and not _is_json(data["extra_body"]):
+        found.append(Violation(key="extra_body", message="'extra_body' has a value that JSON does not have"))
+    return found
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        orjson.dumps(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _check_headers(headers: Any, provider: Provider) -> list[Violation]:
+    if not headers or not isinstance(headers, dict):
+        # The type of the field reports it.
+        return []
+    spec = PROVIDER_SPECS[provider]
+    if not spec.is_service:
+        return [Violation(key="headers", message=f"'headers' has no meaning here (not for {provider})")]
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(str(name)):
+            return [Violation(key="headers", message=f"{quote_value(name)} is not the name of a header")]
+        if name.lower() in _OWN_HEADERS | spec.own_headers:
+            message = f"'headers' must not have '{name}', which HoloDeck itself sends to {provider}"
+            fix = "Write the key as 'api_key'." if name.lower() in spec.own_headers else "Remove it."
+            return [Violation(key="headers", message=message, fix=fix)]
+        if isinstance(value, str) and not _HEADER_VALUE.fullmatch(value):
+            message = f"the header '{name}' has a line break or another character that no header may have"
+            return [Violation(key="headers", message=message)]
+    return []
 
 
 def _endpoint_problem(endpoint: str) -> str | None:

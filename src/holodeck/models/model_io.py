@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from types import MappingProxyType
 from typing import Any, Literal
 
 from holodeck.lib.record import record
 from holodeck.models.items import Compaction, Item, Usage
+
+JSON_OBJECT_SCHEMA: Mapping[str, Any] = {"type": "object"}
+"""The schema of `json_mode`, for models that have no such mode."""
+NO_EXTRA_BODY: Mapping[str, Any] = MappingProxyType({})
 
 
 @record
@@ -53,6 +58,31 @@ class ModelRequest:
     stop: tuple[str, ...] = ()
     """Texts before which the answer ends."""
     seed: int | None = None
+    json_mode: bool = False
+    """Whether the answer must be a JSON object, of any schema. Has no effect beside `response_format`."""
+    top_logprobs: int | None = None
+    """Number of alternatives for each token of the answer, with log probabilities. None: no log probabilities."""
+    service_tier: str | None = None
+    """Tier of price and speed at the provider, in the words of OpenAI's API."""
+    prompt_cache_key: str | None = None
+    """Key by which the provider finds cached prompts of the same kind."""
+    safety_identifier: str | None = None
+    """Stable identifier of the end user, by which the provider detects abuse."""
+    user: str | None = None
+    """The older field for the end user."""
+    extra_body: Mapping[str, Any] = field(default_factory=lambda: NO_EXTRA_BODY)
+    """More members for the JSON body of a model behind HTTP."""
+
+
+@record
+class Logprob:
+    """A token of the answer with its log probability, and the likeliest tokens at its place (`top`)."""
+
+    token: str
+    logprob: float
+    bytes: tuple[int, ...] | None = None
+    """UTF-8 bytes of the token, which may be a part of a character. None: the provider did not report them."""
+    top: tuple[Logprob, ...] = ()
 
 
 @record
@@ -62,6 +92,8 @@ class TextDelta:
     text: str
     is_refusal: bool = False
     """True if the text is a refusal to answer."""
+    logprobs: tuple[Logprob, ...] = ()
+    """The tokens of the text, where the request asked for log probabilities and the provider has them."""
 
 
 @record
@@ -105,6 +137,8 @@ class ModelAnswer:
     usage: Usage = field(default_factory=Usage)
     model: str = ""
     """Name of the model that answered, as the provider reports it."""
+    service_tier: str | None = None
+    """Service tier that was used, as the provider reports it. None: it reports none."""
 
 
 ModelEvent = TextDelta | ReasoningDelta | CallDelta | ContextCompacted | ModelAnswer

@@ -6,10 +6,10 @@ blocks are stored as received, with their signature, and sent back unchanged.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret
 from holodeck.models.content import TextContent
 from holodeck.models.items import (
@@ -33,11 +33,19 @@ from holodeck.models.model_io import (
     TextDelta,
     ToolSpec,
 )
-from holodeck.providers.encoding import NO_OUTPUT, describe_part, find_image, parse_data_url, select_tools
+from holodeck.models.request_fields import ANTHROPIC_FIELDS
+from holodeck.providers.encoding import (
+    NO_OUTPUT,
+    describe_part,
+    find_image,
+    parse_data_url,
+    require_supported,
+    select_tools,
+)
 from holodeck.providers.http.endpoint import Endpoint
 from holodeck.providers.http.errors import stream_error
 from holodeck.providers.http.model import HTTPModel
-from holodeck.providers.http.model_address import ModelAddress, append_path, host_of
+from holodeck.providers.http.model_address import NO_HEADERS, ModelAddress, append_path, host_of
 from holodeck.providers.tool_call_assembler import ToolCallAssembler, arguments_object, arguments_text
 
 ANTHROPIC_URL = "https://api.anthropic.com"
@@ -57,7 +65,8 @@ Block = dict[str, Any]
 
 
 def build_anthropic_body(request: ModelRequest, *, model: str) -> dict[str, Any]:
-    """Build the body for `/v1/messages`. Raises `ModelError` for options that the API does not have."""
+    """Build the body for `/v1/messages`. Raises `ModelError` for fields that the API does not have."""
+    require_supported(request, ANTHROPIC_FIELDS, "anthropic")
     body: dict[str, Any] = {
         "model": model,
         "max_tokens": request.max_tokens or DEFAULT_ANTHROPIC_MAX_TOKENS,
@@ -69,6 +78,11 @@ def build_anthropic_body(request: ModelRequest, *, model: str) -> dict[str, Any]
         body["system"] = system
     options = {"temperature": request.temperature, "top_p": request.top_p, "stop_sequences": list(request.stop) or None}
     body.update({name: value for name, value in options.items() if value is not None})
+    end_user = request.safety_identifier or request.user
+    if end_user:
+        body["metadata"] = {"user_id": end_user}
+    if request.service_tier is not None:
+        body["service_tier"] = "auto" if request.service_tier == "auto" else "standard_only"
     config = _output_config(request)
     if config:
         body["output_config"] = config
@@ -76,21 +90,13 @@ def build_anthropic_body(request: ModelRequest, *, model: str) -> dict[str, Any]
     if tools:
         body["tools"] = [_tool(tool) for tool in tools]
         body["tool_choice"] = _choice(request)
+    if request.extra_body:
+        body.update(request.extra_body)
     return body
 
 
 def _output_config(request: ModelRequest) -> dict[str, Any]:
-    """Return the format and the effort. Options that this API does not have are refused, not ignored."""
-    unsupported = {
-        "presence_penalty": request.presence_penalty,
-        "frequency_penalty": request.frequency_penalty,
-        "verbosity": request.verbosity,
-        "seed": request.seed is not None,
-    }
-    refused = [name for name, value in unsupported.items() if value]
-    if refused:
-        message = f"Anthropic's models have no '{refused[0]}'. Leave it out."
-        raise ModelError(message, provider="anthropic", status=400, code="unsupported_parameter")
+    """Return the format and the effort."""
     config: dict[str, Any] = {}
     if request.response_format is not None:
         config["format"] = {"type": "json_schema", "schema": dict(request.response_format)}
@@ -233,7 +239,13 @@ class AnthropicDecoder:
         finish = _FINISHES.get(self._stop_reason, "stop")
         if self._calls and finish == "stop":
             finish = "tool_calls"
-        return ModelAnswer(items=self._build_items(), finish=finish, usage=_build_usage(self._usage), model=self._model)
+        return ModelAnswer(
+            items=self._build_items(),
+            finish=finish,
+            usage=_build_usage(self._usage),
+            model=self._model,
+            service_tier=self._usage.get("service_tier"),
+        )
 
     def _start_block(self, index: int, block: dict[str, Any]) -> None:
         self._blocks[index] = dict(block)
@@ -338,9 +350,15 @@ class Anthropic(HTTPModel):
         base_url: str = ANTHROPIC_URL,
         api_key: Secret | None = None,
         key_source: str = "ANTHROPIC_API_KEY",
+        extra_headers: Mapping[str, Secret] = NO_HEADERS,
     ) -> None:
         address = ModelAddress(
-            provider="anthropic", model=model, host=host_of(base_url), key=api_key, key_source=key_source
+            provider="anthropic",
+            model=model,
+            host=host_of(base_url),
+            key=api_key,
+            key_source=key_source,
+            extra_headers=extra_headers,
         )
         has_version = urlsplit(base_url).path.rstrip("/").endswith(("/v1", "/messages"))
         url = append_path(base_url, "/messages" if has_version else "/v1/messages")

@@ -10,10 +10,12 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from holodeck.lib.errors import ModelError
 from holodeck.lib.record import record
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
 from holodeck.models.items import FileData, FunctionCallOutput, ImageLink, Part
-from holodeck.models.model_io import ModelRequest, ToolSpec
+from holodeck.models.model_io import Logprob, ModelRequest, ToolSpec
+from holodeck.models.request_fields import APIFields, find_unsupported
 
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Image types that every model with image input accepts."""
@@ -97,6 +99,27 @@ def select_tools(request: ModelRequest) -> tuple[ToolSpec, ...]:
     if not allowed or request.tool_choice.name is not None:
         return request.tools
     return tuple(tool for tool in request.tools if tool.name in allowed)
+
+
+def require_supported(request: ModelRequest, api: APIFields, provider: str) -> None:
+    """Raise `ModelError` for a request with a field that the API of its model does not have."""
+    name = find_unsupported(request, api)
+    if name is not None:
+        message = f"The models of provider '{provider}' have no '{name}'. Leave it out."
+        raise ModelError(message, provider=provider, status=400, code="unsupported_parameter")
+
+
+def parse_logprobs(entries: Any) -> tuple[Logprob, ...]:
+    """Parse log probabilities, which have the same form in both of OpenAI's APIs."""
+    return tuple(
+        Logprob(
+            token=entry["token"],
+            logprob=entry["logprob"],
+            bytes=None if entry.get("bytes") is None else tuple(entry["bytes"]),
+            top=parse_logprobs(entry.get("top_logprobs")),
+        )
+        for entry in entries or ()
+    )
 
 
 def build_json_format(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MODEL_FIRST_EVENT_TIMEOUT, MODEL_IDLE_TIMEOUT
-from holodeck.lib.redaction import register_secrets
+from holodeck.lib.redaction import LOG_SECRETS, register_secrets, secrets_in
 from holodeck.lib.secret import Secret
 from holodeck.models.llm import LLM
 from holodeck.models.model_io import ModelEvent, ModelRequest
@@ -51,6 +51,9 @@ def _build_service(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
     key = llm.api_key or (Secret(environ[variable]) if variable and environ.get(variable) else None)
     if key is not None:
         register_secrets(key.reveal())
+    for name, value in llm.headers.items():
+        LOG_SECRETS.add(value.reveal())
+        register_secrets(*secrets_in(name, value.reveal()))
     source = variable or "model.api_key"
     settings = ModelSettings(llm=llm, key=key, key_source=source)
     # Another program behind an `endpoint` may need no key.

@@ -1,18 +1,21 @@
 """The dialect of the Chat Completions API, and models that use it, at Azure OpenAI and at compatible servers.
 
-Requests use only what every server with this endpoint accepts. The decoder accepts the variants of many servers:
-reasoning in several fields, whole answers instead of streams, calls without ids, and signatures attached to calls.
+Requests have few members that not every server with this endpoint accepts, and those only if the caller sets them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import orjson
 
+from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret
 from holodeck.models.content import AudioContent, TextContent
 from holodeck.models.items import (
@@ -24,51 +27,40 @@ from holodeck.models.items import (
     Message,
     Part,
     Reasoning,
-    Usage,
-    text_message,
 )
-from holodeck.models.model_io import (
-    FinishReason,
-    ModelAnswer,
-    ModelEvent,
-    ModelRequest,
-    ReasoningDelta,
-    TextDelta,
-    ToolChoice,
-    ToolSpec,
+from holodeck.models.model_io import ModelRequest, ToolChoice, ToolSpec
+from holodeck.models.request_fields import CHAT_FIELDS, APIFields
+from holodeck.providers.base import Batches
+from holodeck.providers.chat_decoder import REASONING_KEY, SIGNED_KEY, ChatDecoder
+from holodeck.providers.encoding import (
+    build_json_format,
+    describe_part,
+    find_image_url,
+    output_text,
+    require_supported,
+    select_tools,
 )
-from holodeck.providers.encoding import build_json_format, describe_part, find_image_url, output_text, select_tools
-from holodeck.providers.http.endpoint import DONE, Endpoint
-from holodeck.providers.http.errors import stream_error
+from holodeck.providers.http.endpoint import Endpoint
 from holodeck.providers.http.model import HTTPModel
-from holodeck.providers.http.model_address import ModelAddress, append_path, bearer_headers, host_of
-from holodeck.providers.tool_call_assembler import ToolCallAssembler, arguments_object, arguments_text
+from holodeck.providers.http.model_address import NO_HEADERS, ModelAddress, append_path, bearer_headers, host_of
+from holodeck.providers.tool_call_assembler import arguments_object
 
-REASONING_KEY = "chat"
-"""Key in `Reasoning.opaque` of the name of the field in which a server sent its reasoning."""
-SIGNED_KEY = "chat_calls"
-"""Key in `Reasoning.opaque` of what a server attached to calls, by call id, and requires back."""
 OPENAI_HOST = "api.openai.com"
 DEFAULT_AZURE_VERSION = "2024-10-21"
 _PATH = "/chat/completions"
 _SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
-_FINISHES: dict[str, FinishReason] = {
-    "length": "length",
-    "max_tokens": "length",
-    "model_length": "length",
-    "content_filter": "content_filter",
-    "safety": "content_filter",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-}
-# The two names in use for the field with the reasoning.
-_THOUGHTS = ("reasoning_content", "reasoning")
-# Gemini's endpoint refuses calls that come back without it.
-_SIGNATURE = "extra_content"
+_IDENTIFIERS = frozenset({"prompt_cache_key", "safety_identifier", "user"})
+"""Fields that change no answer. Some servers refuse them as unknown; they are then left out."""
+_REFUSED = frozenset({400, 422})
 
 
 def build_chat_body(
-    request: ModelRequest, *, model: str, max_tokens_field: str, tools: orjson.Fragment | None
+    request: ModelRequest,
+    *,
+    model: str,
+    max_tokens_field: str,
+    tools: orjson.Fragment | None,
+    fields: APIFields = CHAT_FIELDS,
 ) -> dict[str, Any]:
     """Build the body for `/chat/completions`. `tools`: those that the model may call, as JSON."""
     body: dict[str, Any] = {
@@ -87,10 +79,20 @@ def build_chat_body(
         "frequency_penalty": request.frequency_penalty,
         "stop": list(request.stop) or None,
         "seed": request.seed,
+        "logprobs": None if request.top_logprobs is None else True,
+        "top_logprobs": request.top_logprobs or None,
     }
     body.update({name: value for name, value in options.items() if value is not None})
+    if fields.has_all_tiers and request.service_tier is not None:
+        body["service_tier"] = request.service_tier
+    for name in _IDENTIFIERS & fields.request:
+        value = getattr(request, name)
+        if value is not None:
+            body[name] = value
     if request.response_format is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": build_json_format(request.response_format)}
+    elif request.json_mode:
+        body["response_format"] = {"type": "json_object"}
     if tools is not None:
         body["tools"] = tools
         choice = _encode_tool_choice(request.tool_choice)
@@ -98,6 +100,8 @@ def build_chat_body(
             body["tool_choice"] = choice
         if not request.parallel_tool_calls:
             body["parallel_tool_calls"] = False
+    if request.extra_body:
+        body.update(request.extra_body)
     return body
 
 
@@ -222,181 +226,79 @@ def _build_result_messages(outputs: Sequence[FunctionCallOutput], items: Sequenc
     return messages
 
 
-class ChatDecoder:
-    """Assembles one answer. It is complete with its finish reason; the usage may still follow, until `[DONE]`."""
-
-    def __init__(self, request: ModelRequest, address: ModelAddress) -> None:
-        self._address = address
-        self._calls = ToolCallAssembler(request)
-        self._text: list[str] = []
-        self._thoughts: list[str] = []
-        self._thoughts_field = ""
-        self._signed: dict[str, dict[str, Any]] = {}
-        self._finish: str | None = None
-        self._has_choice = False
-        self._usage = Usage()
-        self._model = ""
-        self._events: list[ModelEvent] = []
-        self.is_finished = False
-
-    def decode(self, event: dict[str, Any]) -> list[ModelEvent]:
-        text = self._find_only_text(event)
-        if text:
-            self._text.append(text)
-            return [TextDelta(text=text)]
-        self._events = []
-        if event is DONE:
-            self._end_stream()
-            return self._events
-        error = event.get("error") or (event if event.get("object") == "error" else None)
-        if error:
-            raise stream_error(self._address, error)
-        self._model = event.get("model") or self._model
-        usage = event.get("usage")
-        if usage:
-            self._usage = build_openai_usage(usage, read_name="prompt_tokens", written_name="completion_tokens")
-        for choice in event.get("choices") or ():
-            if not choice.get("index"):
-                self._decode_choice(choice)
-        return self._events
-
-    def to_answered(self) -> ModelAnswer | None:
-        if self._finish is None and not (self.is_finished and self._has_choice):
-            return None
-        items: list[Item] = []
-        opaque: dict[str, Any] = {REASONING_KEY: self._thoughts_field} if self._thoughts else {}
-        if self._signed:
-            opaque[SIGNED_KEY] = self._signed
-        if opaque:
-            items.append(Reasoning(text="".join(self._thoughts), opaque=opaque))
-        if self._text:
-            items.append(text_message("assistant", "".join(self._text)))
-        finish = _FINISHES.get(self._finish or "", "stop")
-        # Some servers report every end as "stop".
-        if self._calls and finish == "stop":
-            finish = "tool_calls"
-        return ModelAnswer(items=(*items, *self._calls.items()), finish=finish, usage=self._usage, model=self._model)
-
-    def _find_only_text(self, event: dict[str, Any]) -> str | None:
-        """Return the text of a chunk that has nothing else, like nearly all chunks: a fast path."""
-        choices = event.get("choices")
-        if not self._has_choice or not choices or len(choices) > 1 or event.get("model") != self._model:
-            return None
-        choice = choices[0]
-        delta = choice.get("delta")
-        is_text_only = (
-            delta
-            and len(delta) == 1
-            and not choice.get("index")
-            and not choice.get("finish_reason")
-            and not event.get("usage")
-            and not event.get("error")
-        )
-        text = delta.get("content") if is_text_only else None
-        return text if isinstance(text, str) else None
-
-    def _decode_choice(self, choice: dict[str, Any]) -> None:
-        self._has_choice = True
-        delta = choice.get("delta")
-        # A server that does not stream sends a whole message.
-        message = choice.get("message") if delta is None else None
-        if delta or message:
-            self._decode_delta(delta or message or {})
-        finish = choice.get("finish_reason")
-        if finish == "error":
-            raise stream_error(self._address, choice.get("error"))
-        if finish:
-            self._finish = finish
-        if message:
-            self._end_stream()
-
-    def _decode_delta(self, delta: dict[str, Any]) -> None:
-        for field in _THOUGHTS:
-            thought = delta.get(field)
-            if thought and isinstance(thought, str):
-                self._thoughts_field = field
-                self._append_reasoning(thought)
-                break
-        content = delta.get("content")
-        if content:
-            self._decode_content(content)
-        if delta.get("refusal"):
-            self._append_text(delta["refusal"], is_refusal=True)
-        for call in delta.get("tool_calls") or ():
-            self._decode_call(call)
-        if delta.get("function_call"):
-            self._decode_call({"index": 0, "function": delta["function_call"]})
-
-    def _decode_content(self, content: Any) -> None:
-        if isinstance(content, str):
-            self._append_text(content)
-            return
-        # Some servers send a list of parts, reasoning included.
-        for part in content:
-            if part.get("type") == "thinking":
-                self._thoughts_field = self._thoughts_field or _THOUGHTS[0]
-                self._append_reasoning("".join(inner.get("text", "") for inner in part.get("thinking") or ()))
-            elif part.get("text"):
-                self._append_text(part["text"])
-
-    def _append_text(self, text: str, *, is_refusal: bool = False) -> None:
-        self._text.append(text)
-        self._events.append(TextDelta(text=text, is_refusal=is_refusal))
-
-    def _append_reasoning(self, text: str) -> None:
-        self._thoughts.append(text)
-        self._events.append(ReasoningDelta(text=text))
-
-    def _decode_call(self, call: dict[str, Any]) -> None:
-        function = call.get("function") or {}
-        call_id, name = call.get("id") or "", function.get("name") or ""
-        index = call.get("index")
-        if index not in self._calls or self._calls.is_new_call(index, call_id=call_id, name=name):
-            self._calls.start(index, call_id=call_id, name=name)
-        self._events += self._calls.append(index, name=name, arguments=arguments_text(function.get("arguments")))
-        if call.get(_SIGNATURE):
-            self._signed[self._calls.item(index).call_id] = {_SIGNATURE: call[_SIGNATURE]}
-
-    def _end_stream(self) -> None:
-        self.is_finished = True
-        self._events += self._calls.announce_remaining()
-
-
-def build_openai_usage(usage: dict[str, Any], *, read_name: str, written_name: str) -> Usage:
-    """Parse the token counts of OpenAI, whose two APIs differ only in the names of what was read and written."""
-    read, written = usage.get(f"{read_name}_details") or {}, usage.get(f"{written_name}_details") or {}
-    return Usage(
-        input_tokens=usage.get(read_name) or 0,
-        output_tokens=usage.get(written_name) or 0,
-        cached_tokens=read.get("cached_tokens") or 0,
-        reasoning_tokens=written.get("reasoning_tokens") or 0,
-    )
-
-
 class ChatDialect:
     """The dialect for one model. `max_tokens_field`: the name of that field, which differs between servers."""
 
-    def __init__(self, model: str, *, max_tokens_field: str = "max_tokens") -> None:
+    def __init__(
+        self, model: str, *, max_tokens_field: str = "max_tokens", fields: APIFields = CHAT_FIELDS, provider: str = ""
+    ) -> None:
+        self._fields = fields
+        self._provider = provider
         self._model = model
         self._max_tokens_field = max_tokens_field
         self._tools: tuple[ToolSpec, ...] = ()
         self._encoded_tools: orjson.Fragment | None = None
 
     def build_body(self, request: ModelRequest) -> dict[str, Any]:
+        require_supported(request, self._fields, self._provider)
         tools = select_tools(request)
         # The tools of most requests are the same object, and longer than the rest of the body.
         if tools is not self._tools:
             encoded = orjson.dumps([_encode_tool(tool) for tool in tools])
             self._tools, self._encoded_tools = tools, orjson.Fragment(encoded) if tools else None
         return build_chat_body(
-            request, model=self._model, max_tokens_field=self._max_tokens_field, tools=self._encoded_tools
+            request,
+            model=self._model,
+            max_tokens_field=self._max_tokens_field,
+            tools=self._encoded_tools,
+            fields=self._fields,
         )
 
     def create_decoder(self, request: ModelRequest, address: ModelAddress) -> ChatDecoder:
         return ChatDecoder(request, address)
 
 
-class ChatCompletions(HTTPModel):
+class ChatModel(HTTPModel):
+    """A model in this dialect. An identifier that its server refuses as unknown is left out from then on."""
+
+    def __init__(self, endpoint: Endpoint, dialect: ChatDialect) -> None:
+        super().__init__(endpoint, dialect)
+        self._refused: frozenset[str] = frozenset()
+
+    def stream_batches(self, request: ModelRequest) -> Batches:
+        if request.prompt_cache_key is None and request.safety_identifier is None and request.user is None:
+            return super().stream_batches(request)
+        return self._stream_identified(_without(request, self._refused))
+
+    async def _stream_identified(self, request: ModelRequest) -> Batches:
+        try:
+            async with aclosing(super().stream_batches(request)) as batches:
+                async for batch in batches:
+                    yield batch
+        except ModelError as error:
+            refused = frozenset(name for name in _IDENTIFIERS if _is_refused(name, request, error))
+            if not refused:
+                raise
+        else:
+            return
+        async with aclosing(super().stream_batches(_without(request, refused))) as batches:
+            async for batch in batches:
+                # Only now: an error may name the field and be about something else.
+                self._refused |= refused
+                yield batch
+
+
+def _is_refused(name: str, request: ModelRequest, error: ModelError) -> bool:
+    is_named = re.search(rf"\b{name}\b", str(error)) is not None
+    return is_named and error.status in _REFUSED and getattr(request, name) is not None
+
+
+def _without(request: ModelRequest, names: frozenset[str]) -> ModelRequest:
+    cleared: dict[str, Any] = dict.fromkeys(names)
+    return replace(request, **cleared) if names else request
+
+
+class ChatCompletions(ChatModel):
     """A model of a server with the Chat Completions API. `base_url` usually ends in `/v1`."""
 
     def __init__(
@@ -407,16 +309,23 @@ class ChatCompletions(HTTPModel):
         api_key: Secret | None = None,
         key_source: str = "model.api_key",
         provider: str = "openai_compatible",
+        fields: APIFields = CHAT_FIELDS,
+        extra_headers: Mapping[str, Secret] = NO_HEADERS,
     ) -> None:
         address = ModelAddress(
-            provider=provider, model=model, host=host_of(base_url), key=api_key, key_source=key_source
+            provider=provider,
+            model=model,
+            host=host_of(base_url),
+            key=api_key,
+            key_source=key_source,
+            extra_headers=extra_headers,
         )
         field = "max_completion_tokens" if address.host == OPENAI_HOST else "max_tokens"
         endpoint = Endpoint(append_path(base_url, _PATH), address=address, headers=lambda: bearer_headers(api_key))
-        super().__init__(endpoint, ChatDialect(model, max_tokens_field=field))
+        super().__init__(endpoint, ChatDialect(model, max_tokens_field=field, fields=fields, provider=provider))
 
 
-class AzureChatCompletions(HTTPModel):
+class AzureChatCompletions(ChatModel):
     """A deployment at Azure OpenAI, whose name is part of the URL."""
 
     def __init__(
@@ -427,16 +336,23 @@ class AzureChatCompletions(HTTPModel):
         api_key: Secret,
         api_version: str | None = None,
         key_source: str = "AZURE_OPENAI_API_KEY",
+        extra_headers: Mapping[str, Secret] = NO_HEADERS,
     ) -> None:
         address = ModelAddress(
-            provider="azure_openai", model=deployment, host=host_of(base_url), key=api_key, key_source=key_source
+            provider="azure_openai",
+            model=deployment,
+            host=host_of(base_url),
+            key=api_key,
+            key_source=key_source,
+            extra_headers=extra_headers,
         )
         endpoint = Endpoint(
             azure_url(base_url, deployment, api_version),
             address=address,
             headers=lambda: {"api-key": api_key.reveal()},
         )
-        super().__init__(endpoint, ChatDialect(deployment, max_tokens_field="max_completion_tokens"))
+        dialect = ChatDialect(deployment, max_tokens_field="max_completion_tokens", provider=address.provider)
+        super().__init__(endpoint, dialect)
 
 
 def azure_url(base_url: str, deployment: str, api_version: str | None) -> str:

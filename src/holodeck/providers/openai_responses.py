@@ -6,6 +6,7 @@ received. A stream adds, fills and completes items, then ends with one terminal 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -24,6 +25,7 @@ from holodeck.models.items import (
 )
 from holodeck.models.model_io import (
     FinishReason,
+    Logprob,
     ModelAnswer,
     ModelEvent,
     ModelRequest,
@@ -32,19 +34,29 @@ from holodeck.models.model_io import (
     ToolChoice,
     ToolSpec,
 )
+from holodeck.models.request_fields import RESPONSES_FIELDS
 from holodeck.providers.base import Batches
-from holodeck.providers.encoding import build_json_format, describe_part, describe_parts, find_image_url, output_text
+from holodeck.providers.chat_decoder import build_openai_usage
+from holodeck.providers.encoding import (
+    build_json_format,
+    describe_part,
+    describe_parts,
+    find_image_url,
+    output_text,
+    parse_logprobs,
+    require_supported,
+)
 from holodeck.providers.http.endpoint import Endpoint
 from holodeck.providers.http.errors import stream_error
 from holodeck.providers.http.model import HTTPModel
-from holodeck.providers.http.model_address import ModelAddress, append_path, bearer_headers, host_of
-from holodeck.providers.openai_chat import build_openai_usage
+from holodeck.providers.http.model_address import NO_HEADERS, ModelAddress, append_path, bearer_headers, host_of
 from holodeck.providers.tool_call_assembler import NO_ARGUMENTS, ToolCallAssembler
 
 OPENAI_URL = "https://api.openai.com/v1"
 REASONING_KEY = "responses"
 """Key in `Reasoning.opaque` of the item as the provider sent it."""
 ENCRYPTED = "reasoning.encrypted_content"
+_LOGPROBS = "message.output_text.logprobs"
 _BAD_REQUEST = 400
 _REFUSAL = "response.refusal.delta"
 _TEXT = frozenset({"response.output_text.delta", _REFUSAL})
@@ -56,20 +68,19 @@ _FAILED = frozenset({"response.failed", "response.cancelled", "error"})
 
 
 def build_responses_body(request: ModelRequest, *, model: str, wants_encrypted: bool) -> dict[str, Any]:
-    """Build the body for `/responses`. Raises `ModelError` for options that the API does not have."""
-    if request.stop or request.seed is not None:
-        option = "stop" if request.stop else "seed"
-        raise ModelError(
-            f"The Responses API has no '{option}'. Leave it out.", status=400, code="unsupported_parameter"
-        )
+    """Build the body for `/responses`. Raises `ModelError` for fields that the API does not have."""
+    require_supported(request, RESPONSES_FIELDS, "openai")
     body: dict[str, Any] = {
         "model": model,
         "input": [entry for item in request.items for entry in _encode_item(item)],
         "stream": True,
         "store": False,
     }
-    if wants_encrypted:
-        body["include"] = [ENCRYPTED]
+    included = [ENCRYPTED] if wants_encrypted else []
+    if request.top_logprobs is not None:
+        included.append(_LOGPROBS)
+    if included:
+        body["include"] = included
     options = {
         "instructions": request.instructions or None,
         "temperature": request.temperature,
@@ -78,17 +89,26 @@ def build_responses_body(request: ModelRequest, *, model: str, wants_encrypted: 
         "presence_penalty": request.presence_penalty,
         "frequency_penalty": request.frequency_penalty,
         "reasoning": _without_none(effort=request.effort, summary=request.summary) or None,
+        "top_logprobs": request.top_logprobs or None,
+        "service_tier": request.service_tier,
+        "prompt_cache_key": request.prompt_cache_key,
+        "safety_identifier": request.safety_identifier,
+        "user": request.user,
     }
     body.update(_without_none(**options))
     text = _without_none(verbosity=request.verbosity)
     if request.response_format is not None:
         text["format"] = {"type": "json_schema", **build_json_format(request.response_format)}
+    elif request.json_mode:
+        text["format"] = {"type": "json_object"}
     if text:
         body["text"] = text
     if request.tools:
         body["tools"] = [_encode_tool(tool) for tool in request.tools]
         body["tool_choice"] = _encode_tool_choice(request.tool_choice)
         body["parallel_tool_calls"] = request.parallel_tool_calls
+    if request.extra_body:
+        body.update(request.extra_body)
     return body
 
 
@@ -170,6 +190,7 @@ class ResponsesDecoder:
     def __init__(self, request: ModelRequest, address: ModelAddress) -> None:
         self._address = address
         self._calls = ToolCallAssembler(request)
+        self._wants_logprobs = request.top_logprobs is not None
         # Output indexes of items with deltas.
         self._streamed_indexes: set[Any] = set()
         self._done_items: dict[Any, dict[str, Any]] = {}
@@ -181,7 +202,8 @@ class ResponsesDecoder:
         self._events = []
         kind, index = event.get("type"), event.get("output_index", 0)
         if kind in _TEXT:
-            self._append_delta(TextDelta(text=event["delta"], is_refusal=kind == _REFUSAL), index)
+            logprobs = parse_logprobs(event.get("logprobs")) if self._wants_logprobs else ()
+            self._append_delta(TextDelta(text=event["delta"], is_refusal=kind == _REFUSAL, logprobs=logprobs), index)
         elif kind == "response.function_call_arguments.delta":
             self._events += self._calls.append(index, arguments=event["delta"])
         elif kind in _THOUGHTS:
@@ -217,6 +239,7 @@ class ResponsesDecoder:
                 self._response.get("usage") or {}, read_name="input_tokens", written_name="output_tokens"
             ),
             model=self._response.get("model") or "",
+            service_tier=self._response.get("service_tier"),
         )
 
     def _append_delta(self, delta: TextDelta | ReasoningDelta, index: Any) -> None:
@@ -240,10 +263,17 @@ class ResponsesDecoder:
             self._events += self._calls.append_missing(index, item.get("arguments") or "")
         elif kind == "message" and index not in self._streamed_indexes:
             is_refusal = any(part.get("type") == "refusal" for part in item.get("content") or ())
-            self._append_delta(TextDelta(text=_join_text(item.get("content")), is_refusal=is_refusal), index)
+            logprobs = self._parse_item_logprobs(item)
+            text = _join_text(item.get("content"))
+            self._append_delta(TextDelta(text=text, is_refusal=is_refusal, logprobs=logprobs), index)
         elif kind == "reasoning" and index not in self._streamed_indexes:
             text = _join_text(item.get("content")) or _join_text(item.get("summary"), "\n\n")
             self._append_delta(ReasoningDelta(text=text), index)
+
+    def _parse_item_logprobs(self, item: dict[str, Any]) -> tuple[Logprob, ...]:
+        if not self._wants_logprobs:
+            return ()
+        return tuple(each for part in item.get("content") or () for each in parse_logprobs(part.get("logprobs")))
 
     def _finish_response(self, response: dict[str, Any]) -> None:
         if response.get("status") == "failed" or response.get("error"):
@@ -300,9 +330,15 @@ class Responses(HTTPModel):
         api_key: Secret | None = None,
         key_source: str = "model.api_key",
         provider: str = "openai",
+        extra_headers: Mapping[str, Secret] = NO_HEADERS,
     ) -> None:
         address = ModelAddress(
-            provider=provider, model=model, host=host_of(base_url), key=api_key, key_source=key_source
+            provider=provider,
+            model=model,
+            host=host_of(base_url),
+            key=api_key,
+            key_source=key_source,
+            extra_headers=extra_headers,
         )
         endpoint = Endpoint(
             append_path(base_url, "/responses"), address=address, headers=lambda: bearer_headers(api_key)

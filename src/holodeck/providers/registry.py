@@ -55,7 +55,12 @@ def _build_openai(settings: ModelSettings) -> ModelProvider:
         return _build_chat(settings, settings.llm.endpoint)
     from holodeck.providers.openai_responses import Responses
 
-    return Responses(model=settings.name, api_key=settings.key, key_source=settings.key_source)
+    return Responses(
+        model=settings.name,
+        api_key=settings.key,
+        key_source=settings.key_source,
+        extra_headers=settings.llm.headers,
+    )
 
 
 def _build_azure(settings: ModelSettings) -> ModelProvider:
@@ -67,6 +72,7 @@ def _build_azure(settings: ModelSettings) -> ModelProvider:
         api_key=settings.key or Secret(""),
         api_version=settings.llm.api_version,
         key_source=settings.key_source,
+        extra_headers=settings.llm.headers,
     )
 
 
@@ -78,6 +84,7 @@ def _build_anthropic(settings: ModelSettings) -> ModelProvider:
         base_url=settings.llm.endpoint or ANTHROPIC_URL,
         api_key=settings.key,
         key_source=settings.key_source,
+        extra_headers=settings.llm.headers,
     )
 
 
@@ -102,6 +109,8 @@ def _build_chat(settings: ModelSettings, base_url: str) -> ModelProvider:
         api_key=settings.key,
         key_source=settings.key_source,
         provider=str(settings.llm.provider),
+        fields=settings.llm.api,
+        extra_headers=settings.llm.headers,
     )
 
 

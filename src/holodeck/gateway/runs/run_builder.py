@@ -21,12 +21,13 @@ from holodeck.gateway.mcp.request_server_policy import RequestServerPolicy
 from holodeck.gateway.mcp.request_servers import MappedTool, RequestServers
 from holodeck.gateway.sealing import Seal
 from holodeck.gateway.wire.request.body import ResponseRequest
-from holodeck.gateway.wire.request.json_fields import refuse
+from holodeck.gateway.wire.request.json_fields import refuse, refuse_unsupported
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.record import record
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.items import FunctionCall, Item
 from holodeck.models.model_io import ModelAnswer, ModelEvent, ModelRequest, ToolChoice
+from holodeck.models.request_fields import find_unsupported
 from holodeck.providers.base import ModelProvider
 from holodeck.tools.arguments import ArgumentChecker
 from holodeck.tools.result_reader import ResultReader
@@ -213,17 +214,14 @@ async def _check_tool_choice(choice: ToolChoice, toolbox: Toolbox) -> None:
 
 
 def _with_backend_defaults(request: ModelRequest, backend: Backend) -> ModelRequest:
-    """The request, with the operator's settings for fields that it does not set."""
-    llm = backend.llm
-    if all(value is None for value in (llm.temperature, llm.top_p, llm.max_tokens, backend.response_format)):
-        return request
-    return replace(
-        request,
-        temperature=llm.temperature if request.temperature is None else request.temperature,
-        top_p=llm.top_p if request.top_p is None else request.top_p,
-        max_tokens=llm.max_tokens if request.max_tokens is None else request.max_tokens,
-        response_format=backend.response_format if request.response_format is None else request.response_format,
-    )
+    """The request, with the operator's settings for fields that it does not set. Raises `BadRequestError`."""
+    unsupported = find_unsupported(request, backend.llm.api)
+    if unsupported is not None:
+        provider = f"The provider of model '{backend.name}' ({backend.llm.provider}) does not have it."
+        refuse_unsupported(unsupported, provider)
+    if backend.response_format is not None and request.response_format is None and not request.json_mode:
+        request = replace(request, response_format=backend.response_format)
+    return backend.llm.complete_request(request)
 
 
 class NoModel:

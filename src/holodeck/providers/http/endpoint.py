@@ -125,6 +125,8 @@ class Endpoint:
 
     def _build_headers(self) -> dict[str, str]:
         headers = {**_HEADERS, **self._headers()}
+        for name, value in self.address.extra_headers.items():
+            headers[name] = value.reveal()
         # No key has such a character: it was copied with a mistake.
         if not "".join(headers.values()).isascii():
             raise InvalidHeaderError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import field
 from urllib.parse import urlsplit, urlunsplit
 
 from holodeck.lib.errors import ModelError
@@ -16,6 +17,7 @@ from holodeck.lib.secret import Secret
 MAX_MODEL_ERROR_CHARS = 500
 # A shorter key is a placeholder, and masking it would mask ordinary words.
 _MIN_SECRET_CHARS = 4
+NO_HEADERS: Mapping[str, Secret] = {}
 _KEY_SHAPES = re.compile(r"\bsk-[\w*.-]{6,}|(?<=[Bb]earer )[\w*.~+/=-]{6,}")
 
 _URLS = re.compile(r"\b(?:https?|wss?)://[^\s'\"<>)]+")
@@ -31,6 +33,8 @@ class ModelAddress:
     key: Secret | None = None
     key_source: str = "model.api_key"
     """Where the key is configured: a variable or a key of the file."""
+    extra_headers: Mapping[str, Secret] = field(default_factory=lambda: NO_HEADERS)
+    """Headers of the file, which are sent with every request."""
 
     @property
     def description(self) -> str:
@@ -57,8 +61,9 @@ class ModelAddress:
 
     def redact(self, text: str) -> str:
         """Return untrusted text without secrets, on one line, cut to `MAX_MODEL_ERROR_CHARS`."""
-        if self.key is not None and len(self.key.reveal()) >= _MIN_SECRET_CHARS:
-            text = text.replace(self.key.reveal(), MASK)
+        for secret in (self.key, *self.extra_headers.values()):
+            if secret is not None and len(secret.reveal()) >= _MIN_SECRET_CHARS:
+                text = text.replace(secret.reveal(), MASK)
         return one_line(_KEY_SHAPES.sub(MASK, text), MAX_MODEL_ERROR_CHARS)
 
 

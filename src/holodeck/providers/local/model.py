@@ -19,6 +19,8 @@ from holodeck.lib.ids import new_id
 from holodeck.models.items import FunctionCall, Item, Usage, text_message
 from holodeck.models.llm import LLM
 from holodeck.models.model_io import CallDelta, FinishReason, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolSpec
+from holodeck.models.request_fields import LOCAL_FIELDS
+from holodeck.providers.encoding import require_supported
 from holodeck.providers.local.llama_thread import LlamaThread
 from holodeck.providers.local.prompt import build_answer_body, build_choice_body, has_result, last_user_text
 from holodeck.providers.local.weights import KNOWN_WEIGHTS, require_model_file
@@ -107,6 +109,7 @@ class Local:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Choose a tool, or answer. After a tool result, the model answers without tools."""
+        require_supported(request, LOCAL_FIELDS, "local")
         engine = await self._require_engine()
         tools = self._select_tools(request)
         is_answer = not tools or has_result(request.items)

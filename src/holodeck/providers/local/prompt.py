@@ -63,8 +63,16 @@ def build_answer_body(request: ModelRequest) -> dict[str, Any]:
     if request.response_format is not None:
         schema = {"schema": dict(request.response_format)}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
-    stop = list(request.stop) or None
-    options = {"temperature": request.temperature, "top_p": request.top_p, "stop": stop, "seed": request.seed}
+    elif request.json_mode:
+        body["response_format"] = {"type": "json_object"}
+    options = {
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "stop": list(request.stop) or None,
+        "seed": request.seed,
+        "presence_penalty": request.presence_penalty,
+        "frequency_penalty": request.frequency_penalty,
+    }
     for name, value in options.items():
         if value is not None:
             body[name] = value

@@ -20,6 +20,8 @@ from holodeck.lib.record import record
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Part, Reasoning, Usage, text_message
 from holodeck.models.model_io import CallDelta, FinishReason, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolSpec
+from holodeck.models.request_fields import REHEARSAL_FIELDS
+from holodeck.providers.encoding import require_supported
 from holodeck.providers.rehearsal.arguments import fill_arguments
 from holodeck.providers.rehearsal.extract import find_entities
 from holodeck.providers.rehearsal.plan import Step, plan_steps
@@ -176,6 +178,7 @@ class Rehearsal:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Answer in small deltas, like a language model."""
+        require_supported(request, REHEARSAL_FIELDS, self.name)
         turn = read_open_request(request.items)
         # In a thread: a long request takes too long for the event loop.
         answer = await asyncio.to_thread(_decide, turn, request)
@@ -183,7 +186,7 @@ class Rehearsal:
         if isinstance(answer, str):
             schema = request.response_format
             text = format_answer(answer, schema, turn.results) if schema is not None else f"{LABEL} {answer}"
-            events = _build_text_events(text, request.max_tokens, usage)
+            events = _build_text_events(_cut_before(text, request.stop), request.max_tokens, usage)
         else:
             events = _build_call_events(answer if request.parallel_tool_calls else answer[:1], usage)
         for event in events:
@@ -244,6 +247,11 @@ def _select_tools(request: ModelRequest) -> list[ToolSpec]:
 def _function_call(step: Step, index: int) -> FunctionCall:
     arguments = json.dumps(step.calls[index], ensure_ascii=False)
     return FunctionCall(call_id=new_id("call"), name=step.tool.name, arguments=arguments)
+
+
+def _cut_before(text: str, stop: Sequence[str]) -> str:
+    """Return the text before the first of the stop sequences in it."""
+    return text[: min((text.index(word) for word in stop if word in text), default=len(text))]
 
 
 def _build_text_events(answer: str, limit: int | None, usage: Usage) -> list[ModelEvent]:

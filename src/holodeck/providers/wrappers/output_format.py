@@ -1,11 +1,11 @@
 """Enforces `response_format`: an answer matches the JSON Schema of its request, or the turn fails with the reason.
 
-`FormatEnforcer` wraps a model. A turn without `response_format` passes through unchanged, and so does every answer that
-is no final text: one with tool calls, one that was cut short, a refusal. Any other answer is checked against the
-schema. If it does not match, the model gets the reasons and is asked again, at most `MAX_CORRECTIONS` times, within the
-same turn: the conversation, the stream and the checkpoint of a durable run have only the last answer, with the usage of
-all. Where the provider guarantees the format, its answer is streamed as it arrives; elsewhere it is buffered until it
-is complete, because streamed text cannot be taken back. Raises `ModelError` if no answer matches.
+`FormatEnforcer` wraps a model. A turn without `response_format` and `json_mode` passes through unchanged, and so does
+every answer that is no final text: one with tool calls, one that was cut short, a refusal. Any other answer is checked
+against the schema. If it does not match, the model gets the reasons and is asked again, at most `MAX_CORRECTIONS`
+times, within the same turn: the conversation, the stream and the checkpoint of a durable run have only the last answer,
+with the usage of all. Where the provider guarantees the format, its answer is streamed as it arrives; elsewhere it is
+buffered until it is complete, because streamed text cannot be taken back. Raises `ModelError` if no answer matches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holodeck.lib.json.schema_worker import SchemaChecker, UncheckedError
 from holodeck.lib.limits import MAX_CHECKED_BYTES
 from holodeck.models.items import FunctionCall, Message, Usage, text_message
 from holodeck.models.llm import LLM
-from holodeck.models.model_io import CUT_SHORT, ModelAnswer, ModelEvent, ModelRequest, TextDelta
+from holodeck.models.model_io import CUT_SHORT, JSON_OBJECT_SCHEMA, ModelAnswer, ModelEvent, ModelRequest, TextDelta
 from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
 from holodeck.providers.encoding import is_strict
 from holodeck.providers.registry import PROVIDERS
@@ -43,16 +43,23 @@ Guarantee = Callable[[Mapping[str, Any]], bool]
 class FormatEnforcer(ModelWrapper):
     """Wraps a model, and owns the `SchemaChecker` of its answers."""
 
-    def __init__(self, model: ModelProvider, *, is_guaranteed: Guarantee = lambda _: False) -> None:
+    def __init__(
+        self, model: ModelProvider, *, is_guaranteed: Guarantee = lambda _: False, is_json_guaranteed: bool = False
+    ) -> None:
+        """`is_json_guaranteed`: the provider itself guarantees an object in `json_mode`."""
         super().__init__(model)
         self._is_guaranteed = is_guaranteed
+        self._is_json_guaranteed = is_json_guaranteed
         self._checker = SchemaChecker()
 
     def stream_batches(self, request: ModelRequest) -> Batches:
         schema = request.response_format
         if schema is None:
-            return stream_in_batches(self._inner, request)
-        is_streamed = self._is_guaranteed(schema)
+            if not request.json_mode:
+                return stream_in_batches(self._inner, request)
+            schema, is_streamed = JSON_OBJECT_SCHEMA, self._is_json_guaranteed
+        else:
+            is_streamed = self._is_guaranteed(schema)
         return self._stream_checked(request, schema) if is_streamed else self._ask_until_valid(request, schema)
 
     async def close(self) -> None:
@@ -149,6 +156,12 @@ def format_guarantee_of(llm: LLM) -> Guarantee:
     if guarantee == "always":
         return lambda _: True
     return is_strict if guarantee == "strict" and llm.is_at_provider else lambda _: False
+
+
+def is_json_guaranteed_by(llm: LLM) -> bool:
+    """Return whether the provider of a model has `json_mode` and keeps it."""
+    is_kept = PROVIDERS[llm.provider].guarantees_format != "never" and llm.is_at_provider
+    return is_kept and "json_mode" in llm.api.request
 
 
 def _has_refusal(batch: list[ModelEvent]) -> bool:

@@ -7,14 +7,17 @@ from typing import Any, Protocol
 import orjson
 
 from holodeck.models.items import Usage
-from holodeck.models.model_io import FinishReason
-from holodeck.testing.model.script import Call, ErrorEvent, Say, Think, split_text
+from holodeck.models.model_io import FinishReason, Logprob
+from holodeck.testing.model.script import Call, ErrorEvent, Say, Think, split_say, split_text
 
 Event = dict[str, Any]
 
 
 class Writer(Protocol):
     """Encodes the steps of one answer as events of a dialect. One instance per answer."""
+
+    service_tier: str | None
+    """Reported from here on. None: none is."""
 
     def start(self) -> list[Event]: ...
     def say(self, step: Say) -> list[Event]: ...
@@ -37,12 +40,18 @@ class ChatWriter:
     def __init__(self, model: str, chunk: int | None) -> None:
         self._model, self._chunk = model, chunk
         self._calls = 0
+        self.service_tier: str | None = None
 
     def start(self) -> list[Event]:
         return [self._choice({"role": "assistant", "content": ""})]
 
     def say(self, step: Say) -> list[Event]:
-        return [self._choice({"content": part}) for part in split_text(step.text, self._chunk)]
+        return [
+            self._choice({"content": part.text}, logprobs={"content": encode_logprobs(part), "refusal": None})
+            if part.logprobs
+            else self._choice({"content": part.text})
+            for part in split_say(step, self._chunk)
+        ]
 
     def think(self, step: Think) -> list[Event]:
         return [self._choice({"reasoning_content": part}) for part in split_text(step.text, self._chunk)]
@@ -76,11 +85,13 @@ class ChatWriter:
     def end_of_stream(self) -> str:
         return "data: [DONE]\n\n"
 
-    def _choice(self, delta: Event) -> Event:
-        return self._event(choices=[{"index": 0, "delta": delta, "finish_reason": None}])
+    def _choice(self, delta: Event, **fields: Any) -> Event:
+        return self._event(choices=[{"index": 0, "delta": delta, **fields, "finish_reason": None}])
 
     def _event(self, **fields: Any) -> Event:
         head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": self._model}
+        if self.service_tier is not None:
+            head["service_tier"] = self.service_tier
         return {**head, **fields}
 
 
@@ -91,6 +102,7 @@ class ResponsesWriter:
         self._model, self._chunk = model, chunk
         self._output: list[Event] = []
         self._number = -1
+        self.service_tier: str | None = None
 
     def start(self) -> list[Event]:
         return [
@@ -99,19 +111,22 @@ class ResponsesWriter:
         ]
 
     def say(self, step: Say) -> list[Event]:
-        part: Event = {"type": "output_text", "text": step.text, "annotations": [], "logprobs": []}
+        logprobs = encode_logprobs(step)
+        part: Event = {"type": "output_text", "text": step.text, "annotations": [], "logprobs": logprobs}
         item = self._add_item("message", "msg", role="assistant", content=[part])
         position = {"item_id": item["id"], "content_index": 0}
         return self._wrap_in_item_events(
             item,
             {**item, "content": []},
             [
-                self._item_event("response.content_part.added", **position, part={**part, "text": ""}),
+                self._item_event("response.content_part.added", **position, part={**part, "text": "", "logprobs": []}),
                 *(
-                    self._item_event("response.output_text.delta", **position, delta=part)
-                    for part in split_text(step.text, self._chunk)
+                    self._item_event(
+                        "response.output_text.delta", **position, delta=part.text, logprobs=encode_logprobs(part)
+                    )
+                    for part in split_say(step, self._chunk)
                 ),
-                self._item_event("response.output_text.done", **position, text=step.text),
+                self._item_event("response.output_text.done", **position, text=step.text, logprobs=logprobs),
                 self._item_event("response.content_part.done", **position, part=part),
             ],
         )
@@ -180,6 +195,7 @@ class ResponsesWriter:
             "status": status,
             "model": self._model,
             "output": list(self._output),
+            **({} if self.service_tier is None else {"service_tier": self.service_tier}),
         }
 
     def _event(self, kind: str, **fields: Any) -> Event:
@@ -194,6 +210,7 @@ class AnthropicWriter:
         self._model, self._chunk = model, chunk
         self._blocks = 0
         self._calls = 0
+        self.service_tier: str | None = None
 
     def start(self) -> list[Event]:
         message = {"id": "msg_1", "type": "message", "role": "assistant", "model": self._model, "content": []}
@@ -240,6 +257,8 @@ class AnthropicWriter:
                 "output_tokens": usage.output_tokens,
                 "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
             }
+        if self.service_tier is not None:
+            counts["service_tier"] = self.service_tier
         delta = {"stop_reason": reason, "stop_sequence": None}
         return [{"type": "message_delta", "delta": delta, "usage": counts}, {"type": "message_stop"}]
 
@@ -256,6 +275,18 @@ class AnthropicWriter:
             *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
             {"type": "content_block_stop", "index": index},
         ]
+
+
+def encode_logprobs(step: Say) -> list[Event]:
+    """Encode the log probabilities of a text as both of OpenAI's APIs have them."""
+    return [
+        {**_encode_token(each), "top_logprobs": [_encode_token(other) for other in each.top]} for each in step.logprobs
+    ]
+
+
+def _encode_token(entry: Logprob) -> Event:
+    encoded = None if entry.bytes is None else list(entry.bytes)
+    return {"token": entry.token, "logprob": entry.logprob, "bytes": encoded}
 
 
 def _encode_named_event(event: Event) -> str:

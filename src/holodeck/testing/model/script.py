@@ -12,7 +12,7 @@ import orjson
 from holodeck.lib.errors import ModelError
 from holodeck.lib.record import record
 from holodeck.models.items import Usage
-from holodeck.models.model_io import FinishReason, ModelEvent
+from holodeck.models.model_io import FinishReason, Logprob, ModelEvent
 
 
 @record
@@ -20,6 +20,8 @@ class Say:
     """Text of the answer."""
 
     text: str
+    logprobs: tuple[Logprob, ...] = ()
+    """Its tokens: each is a delta of its own."""
 
 
 @record
@@ -51,6 +53,13 @@ class Spend:
     """The token usage of the turn."""
 
     usage: Usage
+
+
+@record
+class Tier:
+    """The service tier that the provider reports for the turn."""
+
+    name: str
 
 
 @record
@@ -99,13 +108,18 @@ class ErrorEvent:
     code: str
 
 
-Step = Say | Call | Think | Finish | Spend | Fail | Wait | Raw | Status | Cut | ErrorEvent
+Step = Say | Call | Think | Finish | Spend | Tier | Fail | Wait | Raw | Status | Cut | ErrorEvent
 Turn = Step | Sequence[Step]
 
 
 def say(text: str) -> Step:
     """Answer with this text."""
     return Say(text=text)
+
+
+def say_tokens(*logprobs: Logprob) -> Step:
+    """Answer with these tokens and their log probabilities."""
+    return Say(text="".join(each.token for each in logprobs), logprobs=logprobs)
 
 
 def call(name: str, /, **arguments: Any) -> Step:
@@ -134,6 +148,11 @@ def spend(input_tokens: int, output_tokens: int, *, cached: int = 0, reasoning: 
         input_tokens=input_tokens, output_tokens=output_tokens, cached_tokens=cached, reasoning_tokens=reasoning
     )
     return Spend(usage=usage)
+
+
+def tier(name: str) -> Step:
+    """Report this service tier for the turn."""
+    return Tier(name=name)
 
 
 def fail(error: ModelError | str) -> Step:
@@ -180,6 +199,13 @@ def error_event(message: str, code: str = "server_error") -> Step:
 def steps_of(turn: Turn) -> list[Step]:
     """Return the steps of a turn, which may be a single step."""
     return list(turn) if isinstance(turn, Sequence) else [turn]
+
+
+def split_say(step: Say, size: int | None) -> list[Say]:
+    """Split a text into its deltas: one for each token, or else parts of `size` characters."""
+    if step.logprobs:
+        return [Say(text=each.token, logprobs=(each,)) for each in step.logprobs]
+    return [Say(text=part) for part in split_text(step.text, size)]
 
 
 def split_text(text: str, size: int | None) -> list[str]:

@@ -27,8 +27,10 @@ from holodeck.testing.model.script import (
     Spend,
     Step,
     Think,
+    Tier,
     Turn,
     Wait,
+    split_say,
     split_text,
     steps_of,
 )
@@ -107,6 +109,7 @@ class _TurnPlayer:
         self._items: list[Item] = []
         self._finish: FinishReason | None = None
         self._usage = Usage()
+        self._tier: str | None = None
 
     async def play(self) -> AsyncGenerator[ModelEvent, None]:
         is_answered = False
@@ -124,7 +127,8 @@ class _TurnPlayer:
         match step:
             case Say(text=text):
                 self._items.append(text_message("assistant", text))
-                return [TextDelta(text=part) for part in split_text(text, self._model.chunk)]
+                parts = split_say(step, self._model.chunk)
+                return [TextDelta(text=part.text, logprobs=part.logprobs) for part in parts]
             case Think(text=text, opaque=opaque):
                 self._items.append(Reasoning(text=text, opaque=opaque))
                 return [ReasoningDelta(text=part) for part in split_text(text, self._model.chunk)]
@@ -136,6 +140,8 @@ class _TurnPlayer:
                 self._finish = reason
             case Spend(usage=usage):
                 self._usage = usage
+            case Tier(name=name):
+                self._tier = name
             case Fail(error=error):
                 raise error
             case Wait():
@@ -155,4 +161,10 @@ class _TurnPlayer:
     def _final_answer(self) -> ModelAnswer:
         has_calls = any(isinstance(item, FunctionCall) for item in self._items)
         finish: FinishReason = self._finish or ("tool_calls" if has_calls else "stop")
-        return ModelAnswer(items=tuple(self._items), finish=finish, usage=self._usage, model=self._model.name)
+        return ModelAnswer(
+            items=tuple(self._items),
+            finish=finish,
+            usage=self._usage,
+            model=self._model.name,
+            service_tier=self._tier,
+        )

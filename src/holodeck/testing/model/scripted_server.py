@@ -27,6 +27,7 @@ from holodeck.testing.model.script import (
     Status,
     Step,
     Think,
+    Tier,
     Wait,
     status,
 )
@@ -183,16 +184,24 @@ class _AnswerStream:
                         await self._write(event)
                     elif isinstance(event, dict):
                         await self._send([event])
-            case Finish(reason=reason):
-                self._finish = reason
-            case Spend(usage=usage):
-                self._usage = usage
+            case Finish() | Spend() | Tier():
+                self._set_report(step)
             case Wait():
                 await self._flush()
                 step.reached.set()
                 await step.until.wait()
             case _:
                 raise TypeError(f"{type(step).__name__} must be the first step of a turn")
+
+    def _set_report(self, step: Finish | Spend | Tier) -> None:
+        """Set what the end of the answer reports."""
+        match step:
+            case Finish(reason=reason):
+                self._finish = reason
+            case Spend(usage=usage):
+                self._usage = usage
+            case Tier(name=name):
+                self._writer.service_tier = name
 
     async def _send(self, events: list[dict[str, Any]]) -> None:
         for event in events:
