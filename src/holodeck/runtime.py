@@ -160,7 +160,7 @@ def read_servers(
     if kind == "command" or (kind is None and is_command(text)):
         folder = str(cwd or Path.cwd())
         return load_server_of_command(text, env=env or {}, checks=_TOOL_CHECKS, folder=folder, shown_as="the command")
-    if _is_other_program_file(Path(text)):
+    if is_other_program_file(Path(text)):
         return load_mcp_servers(text, environ=environ, checks=_TOOL_CHECKS, cwd=cwd)
     from holodeck.config.gateway_loader import is_gateway, load_gateway_servers
 
@@ -207,7 +207,7 @@ def open_model(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
     )
 
 
-def _is_other_program_file(path: Path) -> bool:
+def is_other_program_file(path: Path) -> bool:
     from holodeck.config.mcp_json.find_servers import has_servers
 
     if path.suffix in {".json", ".jsonc"}:

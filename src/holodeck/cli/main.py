@@ -70,6 +70,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "schema": ("holodeck.cli.commands.schema", "Print the JSON Schema of a configuration file, for editors."),
     "serve": ("holodeck.cli.commands.serve", "Serve agents and models over HTTP, for the OpenAI SDKs."),
     "test": ("holodeck.cli.commands.test", "Run the test cases of an agent and show why one failed."),
+    "trust": ("holodeck.cli.commands.trust", "Trust a file after seeing what it would do; list and revoke."),
     "validate": ("holodeck.cli.commands.validate", "Check an agent or gateway file; nothing is started or dialled."),
 }
 

@@ -12,6 +12,8 @@ from holodeck.cli.output.ask_user import build_people
 from holodeck.cli.output.config_problems import print_problems
 from holodeck.cli.output.server_notices import ServerNotices, collect_notices
 from holodeck.cli.output.terminal import Screen
+from holodeck.cli.output.trust_question import require_trust
+from holodeck.config.actions import list_actions
 from holodeck.config.agent_loader import LoadedAgent
 from holodeck.lib.otel import is_configured_in
 from holodeck.runtime import build_agent, read_agent
@@ -20,11 +22,15 @@ if TYPE_CHECKING:
     from holodeck.agent import Agent
 
 
-def read_and_warn(file: str, screen: Screen) -> LoadedAgent:
-    """Read an agent file, or that of a folder, and print its warnings. Raises `ConfigError`."""
+def read_trusted_agent(file: str, screen: Screen, *, is_trusted: bool) -> LoadedAgent:
+    """Read an agent file, or that of a folder, print its warnings, and ask whether the user trusts it.
+
+    Raises `ConfigError`, also for a file that the user does not trust. `is_trusted`: see `require_trust`.
+    """
     loaded = read_agent(resolve_file(file))
     if loaded.warnings and not screen.is_quiet:
         print_problems(loaded.warnings)
+    require_trust(loaded.path, list_actions(loaded), is_trusted=is_trusted)
     return loaded
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from holodeck.config.env_loader import load_env_file
-from holodeck.config.interpolation import Vocabulary, chain_lookups, resolve
+from holodeck.config.interpolation import Vocabulary, chain_lookups, resolve, substitute
 from holodeck.config.problems import problem_at
 from holodeck.config.yaml_reader import Document, KeyPath, read_document
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.record import record
+from holodeck.lib.redaction import is_secret_name
 
 
 @record
@@ -103,7 +104,6 @@ class _VariableResolver:
         self.problems: list[Problem] = []
         self.env_files: dict[KeyPath, Mapping[str, str]] = {}
         self._sources: list[Mapping[str, str]] = [environ]
-        self._looked_up: set[str] = set()
         self._named_env_files: dict[str, Mapping[str, str]] = {}
         beside = folder / ".env"
         if beside.is_file():
@@ -119,15 +119,17 @@ class _VariableResolver:
         return data
 
     def reads(self) -> Iterator[FileRead]:
-        """The `.env` files, with what the document takes from each, also where the environment takes precedence."""
-        for beside in self._sources[1:]:
-            taken = {name: beside[name] for name in self._looked_up if name in beside}
-            if taken:
-                yield FileRead(path=".env", sha256=hash_variables(taken), variables=tuple(sorted(taken)))
+        """The `.env` files, with what the document takes from each, also where the environment takes precedence.
+
+        Secrets are left out, by the name of the key that gets them: a new token does nothing else than the old one.
+        """
+        names = set(_find_references("", self._document.value)) if len(self._sources) > 1 else set()
+        files = {".env": {name: beside[name] for beside in self._sources[1:] for name in names & beside.keys()}}
         for written, values in self._named_env_files.items():
-            # Without values there is nothing that a server could get.
-            if values:
-                yield FileRead(path=written, sha256=hash_variables(values), variables=tuple(sorted(values)))
+            files[written] = {name: value for name, value in values.items() if not is_secret_name(name)}
+        for written, taken in files.items():
+            if taken:
+                yield FileRead(path=written, sha256=hash_variables(taken), variables=tuple(sorted(taken)))
 
     def _resolve_tool(self, tool: Any, path: KeyPath) -> Any:
         sources = self._sources
@@ -146,13 +148,7 @@ class _VariableResolver:
         return resolved
 
     def _resolve(self, value: Any, path: KeyPath, sources: list[Mapping[str, str]], *, quiet: bool = False) -> Any:
-        find_value = chain_lookups(sources)
-
-        def lookup(name: str) -> str | None:
-            self._looked_up.add(name)
-            return find_value(name)
-
-        resolved, problems = resolve(value, path, self._document, lookup, self._vocabulary)
+        resolved, problems = resolve(value, path, self._document, chain_lookups(sources), self._vocabulary)
         if not quiet:
             self.problems += problems
         return resolved
@@ -182,3 +178,18 @@ class _VariableResolver:
                         problem_at(self._document, key, f"cannot read '{written}': {problem.message}", fix=problem.fix)
                     )
             return {}
+
+
+def _find_references(key: str, value: Any) -> Iterator[str]:
+    """Names of the variables in the texts of a value, except in those whose key names a secret."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _find_references(str(name), item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _find_references(key, item)
+    elif isinstance(value, str) and "${" in value and not is_secret_name(key):
+        names: list[str] = []
+        # The lookup gets the names and finds nothing.
+        substitute(value, names.append, {})
+        yield from names

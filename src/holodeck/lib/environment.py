@@ -21,19 +21,25 @@ class EnvironmentVariable:
 
 MODEL_KEYS = (
     EnvironmentVariable(
-        name="OPENAI_API_KEY", meaning="Key for `provider: openai`, if the file has no `api_key`.", example="sk-..."
+        name="OPENAI_API_KEY",
+        meaning="Key for `provider: openai`, if the file has no `api_key`. Only OpenAI's own hosts get it.",
+        example="sk-...",
     ),
     EnvironmentVariable(
-        name="AZURE_OPENAI_API_KEY", meaning="Key for `provider: azure_openai`, if the file has none.", example="..."
+        name="AZURE_OPENAI_API_KEY",
+        meaning="Key for `provider: azure_openai`, if the file has none. Only hosts of Azure get it.",
+        example="...",
     ),
     EnvironmentVariable(
-        name="ANTHROPIC_API_KEY", meaning="Key for `provider: anthropic`, if the file has none.", example="sk-ant-..."
+        name="ANTHROPIC_API_KEY",
+        meaning="Key for `provider: anthropic`, if the file has none. Only Anthropic's own host gets it.",
+        example="sk-ant-...",
     ),
 )
 FILES = (
     EnvironmentVariable(
         name="HOME",
-        meaning="Your home folder: shared settings in `~/.holodeck/config.yaml`, and the folders below.",
+        meaning="Your home folder: shared settings and trusted files in `~/.holodeck`, and the folders below.",
         example="/home/alice",
     ),
     EnvironmentVariable(
@@ -71,6 +77,14 @@ FILE_VALUES = (
         name="INPUT_NAME",
         meaning="Answer to the input `NAME` of a VS Code `mcp.json`: `${input:api-key}` is `INPUT_API_KEY`.",
         example="INPUT_API_KEY=...",
+    ),
+)
+TRUST = (
+    EnvironmentVariable(
+        name="HOLODECK_TRUST",
+        meaning="Files that may do what they say, without the question: trust digests, separated by commas, or `all`. "
+        "Only the environment of the process counts, never a `.env` file.",
+        example="all",
     ),
 )
 TERMINAL = (
@@ -153,6 +167,7 @@ CONTAINERS = (
 ENVIRONMENT = {
     "Keys of models": MODEL_KEYS,
     "Values of files": FILE_VALUES,
+    "Trust": TRUST,
     "Folders": FILES,
     "Terminal": TERMINAL,
     "Network": NETWORK,

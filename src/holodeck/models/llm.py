@@ -152,7 +152,7 @@ class LLM(FileModel):
     endpoint: NonEmpty | None = None
     """Base URL of the API."""
     api_key: Secret | None = None
-    """API key, as a variable: `${OPENAI_API_KEY}`. Absent: the provider's usual variable, if it is set."""
+    """API key, as a variable: `${OPENAI_API_KEY}`. Absent: the provider's usual variable, for its own hosts only."""
     allow_insecure_hosts: list[NonEmpty] = Field(default_factory=list)
     """Hosts that may receive the key by plain http://, such as names inside a cluster."""
     temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
@@ -221,7 +221,7 @@ class LLM(FileModel):
     @property
     def environment_key(self) -> str | None:
         """The variable whose key is sent, because the file has none. None: no key of the environment is."""
-        if self.api_key is not None or not is_own_host(self.spec, self.endpoint):
+        if self.api_key or not is_own_host(self.spec, self.endpoint):
             return None
         return self.spec.key_variable
 

@@ -23,7 +23,8 @@ from holodeck.cli.interruptible import run_interruptible
 from holodeck.cli.output import stdin
 from holodeck.cli.output.follow_run import Follower
 from holodeck.cli.output.terminal import Terminal
-from holodeck.cli.terminal_agent import open_agent, read_and_warn
+from holodeck.cli.output.trust_question import trust_option
+from holodeck.cli.terminal_agent import open_agent, read_trusted_agent
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, LoadedAgent
 from holodeck.models.events import RunResult
 from holodeck.models.items import Message, text_message
@@ -46,14 +47,15 @@ In the chat, /help lists the commands; /NAME sends the prompt NAME of a server."
 
 @click.command("chat", epilog=_EPILOG)
 @click.argument("file", default=DEFAULT_AGENT_FILE, type=click.Path())
-def command(file: str) -> int:
+@trust_option
+def command(file: str, is_trusted: bool) -> int:
     """Talk with the agent in FILE (default: agent.yaml).
 
     Without a terminal, each line of standard input is a question; the exit code is 1 if one of them failed.
     """
     is_interactive = stdin.is_terminal() and sys.stdout.isatty()
     screen: Terminal | LiveScreen = _open_live_screen() if is_interactive else Terminal()
-    loaded = read_and_warn(file, screen)
+    loaded = read_trusted_agent(file, screen, is_trusted=is_trusted)
     try:
         return run_interruptible(_run_chat(loaded, screen))
     except KeyboardInterrupt:

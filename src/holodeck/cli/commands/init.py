@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from collections import UserDict
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from holodeck.cli.commands import init_templates
 from holodeck.cli.commands.init_templates import KNOWN_SERVERS, ServerTemplate, require_template
+from holodeck.config.actions import list_actions
 from holodeck.config.json_schema import schema_text
-from holodeck.lib.errors import ExecutionError
+from holodeck.lib.errors import ConfigError, ExecutionError
 from holodeck.lib.escape import escape_unprintable
 from holodeck.models.llm import PROVIDER_SPECS, Provider
+from holodeck.runtime import read_agent
+from holodeck.trust.check import save_trust
+from holodeck.trust.store import open_trust_store
 
 _PROJECT_FILES = ("agent.yaml", "instructions.md", ".env.example", ".gitignore", init_templates.SCHEMA_FILE)
 """The files that every project gets."""
@@ -73,10 +80,27 @@ def command(
     if any(server.name == "files" for server in servers):
         files["data/welcome.md"] = init_templates.WELCOME
     _write_files(folder, files, force=force)
+    _trust(folder / "agent.yaml")
     click.echo(f"Made {escape_unprintable(str(folder))}:")
     for file in files:
         click.echo(f"  {file}")
     click.echo(f"\nNext: cd {escape_unprintable(str(folder))} && holodeck validate")
+
+
+class _Placeholders(UserDict[str, str]):
+    """The variables of the process, and a text for every other name: a new project may need some that are not set."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __missing__(self, name: str) -> str:
+        return "placeholder"
+
+
+def _trust(file: Path) -> None:
+    """Trust the new file: the user has just said what is in it. Without a store, the first use asks."""
+    with suppress(ConfigError, ExecutionError):
+        save_trust(file, list_actions(read_agent(file, environ=_Placeholders(os.environ))), open_trust_store())
 
 
 def _choose_agent_name(folder: Path, name_option: str | None, asks: bool) -> str:

@@ -12,7 +12,8 @@ import click
 from holodeck.cli.interruptible import run_interruptible
 from holodeck.cli.output.run_printer import EXIT_CODES, OutputFormat, parse_output_format, print_run
 from holodeck.cli.output.terminal import Terminal
-from holodeck.cli.terminal_agent import open_agent, read_and_warn
+from holodeck.cli.output.trust_question import trust_option
+from holodeck.cli.terminal_agent import open_agent, read_trusted_agent
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, LoadedAgent
 from holodeck.lib.limits import MAX_MAX_TURNS, MAX_QUESTION_BYTES, MIB
 from holodeck.lib.record import record
@@ -57,6 +58,7 @@ class _RunOptions:
     "--durable", is_flag=True, help="Store each step: `holodeck runs resume` continues after Ctrl-C or a crash."
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only the answer and errors.")
+@trust_option
 def command(
     words: tuple[str, ...],
     as_json: bool,
@@ -65,12 +67,13 @@ def command(
     max_turns: int | None,
     durable: bool,
     quiet: bool,
+    is_trusted: bool,
 ) -> int:
     """Ask the agent in FILE (default: agent.yaml) one QUESTION; `-` reads it from standard input."""
     output = parse_output_format(as_json=as_json, as_events=as_events)
     file, question = _file_and_question(words)
     terminal = Terminal(is_quiet=quiet)
-    loaded = read_and_warn(file, terminal)
+    loaded = read_trusted_agent(file, terminal, is_trusted=is_trusted)
     parts = [image_part(path) for path in images]
     options = _RunOptions(question=_build_message(question, parts), max_turns=max_turns, output=output)
     if durable:

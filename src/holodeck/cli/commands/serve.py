@@ -19,6 +19,8 @@ from holodeck.cli.ctrl_c import let_asyncio_handle_interrupts
 from holodeck.cli.default_file import resolve_file
 from holodeck.cli.output.config_problems import print_problems
 from holodeck.cli.output.stdout_guard import redirect_prints_to_log
+from holodeck.cli.output.trust_question import require_trust, trust_option
+from holodeck.config.actions import list_actions
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE
 from holodeck.lib import log
 from holodeck.lib.escape import escape_unprintable
@@ -54,7 +56,8 @@ Then, with any OpenAI SDK:
     type=click.Choice(["debug", "info", "warning", "error"]),
     help="Lowest level that is logged (default: log.level of the file, or info).",
 )
-def command(file: str | None, log_format: Format | None, log_level: str | None) -> None:
+@trust_option
+def command(file: str | None, log_format: Format | None, log_level: str | None, is_trusted: bool) -> None:
     """Serve a gateway FILE or an agent FILE over HTTP until Ctrl-C or SIGTERM.
 
     The log goes to standard error: a line for every request and tool call, without any content.
@@ -65,6 +68,7 @@ def command(file: str | None, log_format: Format | None, log_level: str | None) 
     from holodeck.gateway.service import Service
 
     loaded = read_gateway(resolve_file(file, (DEFAULT_GATEWAY_FILE, DEFAULT_AGENT_FILE)))
+    require_trust(loaded.path, list_actions(loaded), is_trusted=is_trusted)
     chosen_format = log_format or loaded.gateway.log.format
     write_log(chosen_format, log_level or loaded.gateway.log.level)
     redirect_prints_to_log(chosen_format)

@@ -20,7 +20,8 @@ from holodeck.cli.output.events_json import json_text, to_plain_data
 from holodeck.cli.output.follow_run import Follower
 from holodeck.cli.output.run_lines import format_duration
 from holodeck.cli.output.terminal import Terminal
-from holodeck.cli.terminal_agent import open_agent, read_and_warn
+from holodeck.cli.output.trust_question import trust_option
+from holodeck.cli.terminal_agent import open_agent, read_trusted_agent
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, LoadedAgent
 from holodeck.lib.errors import ExecutionError
 from holodeck.lib.escape import escape_unprintable, one_line
@@ -63,12 +64,13 @@ _COLOURS: Mapping[Outcome, str] = {"passed": "green", "failed": "red", "not_judg
 )
 @click.option("-k", "pattern", default="", help="Only cases whose name or input has this text (or matches this glob).")
 @click.option("-q", "--quiet", is_flag=True, help="Do not show what happens while a case runs.")
-def command(file: str, as_json: bool, report: Path | None, pattern: str, quiet: bool) -> int:
+@trust_option
+def command(file: str, as_json: bool, report: Path | None, pattern: str, quiet: bool, is_trusted: bool) -> int:
     """Run the test cases of the agent in FILE (default: agent.yaml)."""
     terminal = Terminal(is_quiet=quiet)
     # A test must not depend on whether a user is at the terminal.
     terminal.can_ask = False
-    loaded = read_and_warn(file, terminal)
+    loaded = read_trusted_agent(file, terminal, is_trusted=is_trusted)
     cases = _select_cases(loaded, pattern)
     try:
         verdicts = run_interruptible(_run_cases(loaded, cases, terminal, prints=not as_json))

@@ -16,9 +16,11 @@ import click
 
 from holodeck.cli.default_file import resolve_file
 from holodeck.cli.output.config_problems import count_problems, print_problems, problem_data
+from holodeck.config.actions import NO_KEY, describe_endpoint, describe_key, list_actions
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE, LoadedAgent, LoadedTool
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.escape import escape_unprintable
+from holodeck.models.llm import LLM
 from holodeck.models.tool import FunctionTool, MCPTool
 from holodeck.runtime import read_agent_or_gateway
 from holodeck.tools.mcp.launch.plan import describe_launch, plan_launch
@@ -56,6 +58,7 @@ def command(file: str | None, as_json: bool, strict: bool) -> int:
         loaded = read_agent_or_gateway(path)
         problems, is_valid = loaded.warnings, not (strict and loaded.warnings)
         summary_data = agent_summary(loaded) if isinstance(loaded, LoadedAgent) else gateway_summary(loaded)
+        summary_data["trust_digest"] = list_actions(loaded).digest
     except ConfigError as error:
         problems, is_valid = error.problems, False
     if as_json:
@@ -99,6 +102,8 @@ def _print_summary(summary_data: dict[str, Any]) -> None:
         console.print(escape_unprintable(f"{label:<{width}}  {text}"))
     if summary_data["tools"]:
         show_table(console, _COLUMNS, [_row(tool) for tool in summary_data["tools"]])
+    # On a line of its own, whole, to be copied.
+    console.print(f"Trust digest: {summary_data['trust_digest']}", soft_wrap=True)
     console.print()
 
 
@@ -120,12 +125,20 @@ def agent_summary(loaded: LoadedAgent) -> dict[str, Any]:
             "description": _as_written(agent.description, written.get("description")),
             "max_turns": agent.max_turns,
         },
-        "model": {
-            "provider": agent.model.provider.value,
-            "name": _as_written(agent.model.name, model.get("name") if isinstance(model, dict) else None),
-        },
+        "model": _model_summary(agent.model, model),
         "tools": [_tool_summary(item) for item in loaded.tools],
         "test_cases": len(agent.test_cases),
+    }
+
+
+def _model_summary(model: LLM, entry: object) -> dict[str, Any]:
+    """Return a model with its endpoint and where its key comes from. `entry` is the model as written."""
+    written = entry if isinstance(entry, dict) else {}
+    address = {"endpoint": describe_endpoint(model, written), "key": describe_key(model, written)}
+    return {
+        "provider": model.provider.value,
+        "name": _as_written(model.name, written.get("name")),
+        **(address if model.spec.is_service else {}),
     }
 
 
@@ -134,6 +147,8 @@ def gateway_summary(loaded: LoadedGateway) -> dict[str, Any]:
     gateway = loaded.gateway
     names = [*loaded.models, *(f"{name} (agent)" for name in loaded.agents)]
     issuers = [f"tokens of {gateway.jwt.issuer}"] if gateway.jwt else []
+    entries = loaded.written.get("models")
+    written = {entry["name"]: entry.get("model") for entry in entries} if isinstance(entries, list) else {}
     storage = re.sub(r"//.*@", "//***@", gateway.storage.url.partition("?")[0])
     return {
         "gateway": {
@@ -142,6 +157,14 @@ def gateway_summary(loaded: LoadedGateway) -> dict[str, Any]:
             "callers": [key.name for key in gateway.keys] + issuers,
             "storage": storage,
         },
+        "models": [
+            {"served_as": served.name, **_model_summary(served.model, written.get(served.name))}
+            for served in gateway.models
+        ]
+        + [
+            {"served_as": name, **_model_summary(agent.agent.model, agent.written.get("model"))}
+            for name, agent in loaded.agents.items()
+        ],
         "tools": [
             *(_tool_summary(item) for item in loaded.servers),
             *({**_tool_summary(item), "agent": name} for name, agent in loaded.agents.items() for item in agent.tools),
@@ -164,13 +187,22 @@ def summary_headings(summary_data: dict[str, Any]) -> list[tuple[str, str]]:
             ("Listens", gateway["listens"]),
             ("Callers", callers),
             ("Storage", gateway["storage"]),
+            *(("Model", f"{model['served_as']}: {_model_line(model)}") for model in summary_data["models"]),
         ]
     agent, model = summary_data["agent"], summary_data["model"]
     about = f" - {agent['description']}" if agent["description"] else ""
     return [
         ("Agent", f"{agent['name']}{about}"),
-        ("Model", f"{model['provider']}{' ' + model['name'] if model['name'] else ''}"),
+        ("Model", _model_line(model)),
     ]
+
+
+def _model_line(model: dict[str, Any]) -> str:
+    name = f"{model['provider']}{' ' + model['name'] if model['name'] else ''}"
+    if "endpoint" not in model:
+        return name
+    key = "without a key" if model["key"] == NO_KEY else f"with the key of {model['key']}"
+    return f"{name} at {model['endpoint']}, {key}"
 
 
 def _tool_summary(item: LoadedTool) -> dict[str, Any]:

@@ -6,12 +6,15 @@ import functools
 import json
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from holodeck.cli.default_file import resolve_file
 from holodeck.cli.output.config_problems import count_problems, print_problems, problem_data
+from holodeck.cli.output.trust_question import require_trust, trust_option
+from holodeck.config.actions import Actions, list_actions
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE, LoadedTool
 from holodeck.config.known_keys import closest_match
 from holodeck.config.server_loader import LoadedServers
@@ -19,6 +22,7 @@ from holodeck.lib.errors import ConfigError, HoloDeckError, MCPError, Problem
 from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.record import record
 from holodeck.models.tool import MCPTool
+from holodeck.trust.check import VARIABLE, is_allowed_by_variable, is_part_of
 
 DEFAULT_FILES = (DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE, "mcp.json", ".mcp.json", ".vscode/mcp.json")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -35,14 +39,28 @@ class Target:
     env: tuple[str, ...]
     as_json: bool
     verbose: bool
+    is_trusted: bool = False
+    """Whether the user has said on the command line that the file is trusted."""
 
     @property
     def label(self) -> str:
         """Where the servers are defined, for messages."""
         return self.file or ("the URL" if self.url else "the command")
 
+    def load_trusted_servers(self) -> LoadedServers:
+        """Read the servers, and ask whether the user trusts their file. Raises `ConfigError`, also for a no.
+
+        A URL or a command that the user has typed needs no question.
+        """
+        loaded = self.load_servers()
+        if self.file is not None:
+            file, actions = Path(self.file), list_actions(loaded)
+            is_trusted = self.is_trusted or _is_part_of_allowed_file(file, actions)
+            require_trust(file, actions, is_trusted=is_trusted)
+        return loaded
+
     def load_servers(self) -> LoadedServers:
-        """Read the servers. Raises `ConfigError`."""
+        """Read the servers, for a command that starts and dials none. Raises `ConfigError`."""
         from holodeck.runtime import read_servers
 
         if self.url:
@@ -81,6 +99,7 @@ def target_options(function: _Command) -> Callable[..., Any]:
         ),
         click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
         click.option("-v", "--verbose", is_flag=True, help="Show details and the log, including that of servers."),
+        trust_option,
     ]
 
     @functools.wraps(function)
@@ -92,12 +111,20 @@ def target_options(function: _Command) -> Callable[..., Any]:
         env: tuple[str, ...],
         as_json: bool,
         verbose: bool,
+        is_trusted: bool,
         **rest: Any,
     ) -> int:
         try:
             found = _resolve_file(file, url, command)
             target = Target(
-                file=found, url=url, command=command, headers=headers, env=env, as_json=as_json, verbose=verbose
+                file=found,
+                url=url,
+                command=command,
+                headers=headers,
+                env=env,
+                as_json=as_json,
+                verbose=verbose,
+                is_trusted=is_trusted,
             )
             return int(function(target=target, **rest))
         except HoloDeckError as error:
@@ -109,6 +136,19 @@ def target_options(function: _Command) -> Callable[..., Any]:
     for option in reversed(options):
         wrapper = option(wrapper)
     return wrapper
+
+
+def _is_part_of_allowed_file(file: Path, actions: Actions) -> bool:
+    """Whether HOLODECK_TRUST has the digest of the whole file, of which only the servers were read."""
+    from holodeck.runtime import is_other_program_file, read_agent_or_gateway
+
+    if not os.environ.get(VARIABLE) or is_other_program_file(file):
+        return False
+    try:
+        whole = list_actions(read_agent_or_gateway(file))
+    except ConfigError:
+        return False
+    return is_allowed_by_variable(whole, os.environ) and is_part_of(actions, whole.actions)
 
 
 def failure_data(error: HoloDeckError) -> dict[str, Any]:

@@ -9,7 +9,8 @@ import click
 from holodeck.cli.durable_run import resume_run
 from holodeck.cli.output.run_printer import EXIT_CODES, parse_output_format
 from holodeck.cli.output.terminal import Terminal
-from holodeck.cli.terminal_agent import read_and_warn
+from holodeck.cli.output.trust_question import trust_option
+from holodeck.cli.terminal_agent import read_trusted_agent
 from holodeck.durable_runs.local_state import find_local_state
 from holodeck.durable_runs.records import RunRecord, RunStore
 from holodeck.lib.errors import ExecutionError
@@ -31,7 +32,8 @@ Exit codes are those of `holodeck run`."""
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead of the answer.")
 @click.option("--events", "as_events", is_flag=True, help="Print each event as a JSON line, as it happens.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the answer and errors.")
-def command(run_id: str | None, last: bool, as_json: bool, as_events: bool, quiet: bool) -> int:
+@trust_option
+def command(run_id: str | None, last: bool, as_json: bool, as_events: bool, quiet: bool, is_trusted: bool) -> int:
     """Continue an interrupted RUN after its last finished step, to its answer."""
     output = parse_output_format(as_json=as_json, as_events=as_events)
     if bool(run_id) == last:
@@ -42,7 +44,7 @@ def command(run_id: str | None, last: bool, as_json: bool, as_events: bool, quie
     _require_resumable(run)
     if run.input.has_file_changed:
         terminal.note(f"{run.input.file} has changed since this run began; it continues with the new one.", fg="yellow")
-    loaded = read_and_warn(str(run.input.file), terminal)
+    loaded = read_trusted_agent(str(run.input.file), terminal, is_trusted=is_trusted)
     if loaded.agent.name != run.input.agent:
         raise ExecutionError(
             f"{run.id} is a run of '{run.input.agent}', and {run.input.file} is '{loaded.agent.name}' now. "

@@ -1,0 +1,260 @@
+"""What a file would do once it is used: the models it asks, the programs it starts, the addresses it dials, the Python
+code it imports, and the files outside its folder that it reads.
+
+`list_actions` derives them from what a loader has returned, and nothing is started, dialled or read for it. Details are
+texts as written in the file: references instead of the values of variables, and `***` with a fingerprint instead of a
+literal secret. `Actions.digest` is the trust digest. It changes with everything that acts, and with nothing else: not
+with a comment, a description, a time limit or a test case. Keys that are not known to be inert count, so that a new key
+counts until it is listed here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit, urlunsplit
+
+from holodeck.config.agent_loader import USER_SETTINGS, LoadedAgent, LoadedTool
+from holodeck.config.server_loader import LoadedServers
+from holodeck.config.source import FileRead
+from holodeck.lib.record import record
+from holodeck.lib.redaction import is_secret_name
+from holodeck.models.llm import LLM, Provider
+from holodeck.models.tool import FunctionTool, MCPTool
+
+# The commands for agents do not need the models of a gateway, whose import is slow.
+if TYPE_CHECKING:
+    from holodeck.config.gateway_loader import LoadedGateway
+
+ActionKind = Literal["model", "process", "connection", "code", "file", "variables", "gateway", "shared"]
+
+NO_KEY = "none"
+"""The text for a model that gets no key."""
+# A digest of another format would be another one for the same file.
+_FORMAT = b"holodeck actions 1\n"
+_FINGERPRINT_CHARS = 12
+_INERT_MODEL_KEYS = frozenset(
+    {"provider", "endpoint", "api_key", "name", "temperature", "max_tokens", "top_p", "timeout", "api_version"}
+)
+"""Keys of a model that do not act, or have a detail of their own."""
+_INERT_SERVER_KEYS = frozenset(
+    {"name", "description", "type", "enabled", "required", "encoding", "load_tools", "load_prompts"}
+    | {"timeout", "sse_read_timeout", "request_timeout", "startup_timeout", "terminate_on_close"}
+    | {"max_concurrent_calls", "max_result_bytes"}
+    | {"command", "args", "server", "transport", "url", "cwd"}
+)
+"""Keys of a server that do not act, or have a detail of their own."""
+_INERT_GATEWAY_KEYS = frozenset({"models", "agents", "mcp_servers", "limits", "log", "background", "mcp_output"})
+"""Keys of a gateway file that do not act, or are actions of their own."""
+_REFERENCE = re.compile(r"(?<!\$)\$\{")
+
+
+@record
+class Action:
+    """One thing that a file would do. `details` are pairs of a label and a text, all of them to be shown."""
+
+    kind: ActionKind
+    name: str
+    """Name of the model, server, file or key. Unique among the actions of a kind."""
+    details: tuple[tuple[str, str], ...] = ()
+    is_personal: bool = False
+    """True for what the user's own settings add. It is no part of the digest, which is the same on every machine."""
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the action as plain data."""
+        return {"kind": self.kind, "name": self.name, "details": [list(detail) for detail in self.details]}
+
+
+@record
+class Actions:
+    """Everything that a file would do, sorted by kind and name."""
+
+    actions: tuple[Action, ...]
+    is_whole: bool = True
+    """False: only the servers of the file were read, as commands without a model do."""
+
+    @property
+    def digest(self) -> str:
+        """The trust digest: `sha256:` and 64 hexadecimal digits."""
+        data = [action.to_data() for action in self.actions if not action.is_personal]
+        text = json.dumps(data, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
+        return f"sha256:{sha256(_FORMAT + text.encode()).hexdigest()}"
+
+
+def list_actions(loaded: LoadedAgent | LoadedGateway | LoadedServers) -> Actions:
+    """List everything that a loaded file would do."""
+    if isinstance(loaded, LoadedAgent):
+        return _sort(_agent_actions(loaded))
+    if isinstance(loaded, LoadedServers):
+        return _sort([*_tool_actions(loaded.tools), *_read_actions(loaded.reads)], is_whole=False)
+    return _sort(_gateway_actions(loaded))
+
+
+def describe_key(model: LLM, written: Mapping[str, Any]) -> str:
+    """Return where the key of a model comes from: a variable, a reference or a file, never the key itself.
+
+    `written` is the model as written in its file.
+    """
+    for name in ("api_key", "api_key_file"):
+        if written.get(name) is not None:
+            return f"api_key_file {written[name]}" if name == "api_key_file" else _mask("api_key", written[name])
+    return model.environment_key or NO_KEY
+
+
+def describe_endpoint(model: LLM, written: Mapping[str, Any]) -> str:
+    """Return the address that gets the requests of a model, as written in its file; empty if none does."""
+    if not model.spec.is_service:
+        return ""
+    endpoint = written.get("endpoint")
+    if isinstance(endpoint, str):
+        return _mask_url(endpoint)
+    return model.spec.own_hosts[0] if model.spec.own_hosts else "localhost"
+
+
+def _sort(actions: Iterable[Action], *, is_whole: bool = True) -> Actions:
+    # An agent's file may be served twice by a gateway.
+    unique = dict.fromkeys(actions)
+    return Actions(
+        actions=tuple(sorted(unique, key=lambda action: (action.kind, action.name, action.details))), is_whole=is_whole
+    )
+
+
+def _agent_actions(loaded: LoadedAgent, prefix: str = "") -> Iterator[Action]:
+    yield from _model_actions(loaded.agent.model, loaded.written.get("model"), prefix.rstrip("/") or "model")
+    yield from _tool_actions(loaded.tools, prefix)
+    yield from _read_actions(loaded.reads, prefix)
+    for path, digest in loaded.code.items():
+        yield Action(kind="code", name=f"{prefix}{path}", details=(("sha256", digest),))
+
+
+def _gateway_actions(loaded: LoadedGateway) -> Iterator[Action]:
+    agents = loaded.agents
+    # The gateway of one agent: all that is its own comes from variables of the user.
+    if not loaded.written:
+        for agent in agents.values():
+            yield from _agent_actions(agent)
+        return
+    for key, value in loaded.written.items():
+        if key not in _INERT_GATEWAY_KEYS:
+            yield Action(kind="gateway", name=key, details=tuple(_value_details(key, value)))
+    written = _by_name(loaded.written.get("models"))
+    for name, served in loaded.models.items():
+        entry = written.get(name, {})
+        yield from _model_actions(served.model, entry.get("model"), name)
+    yield from _tool_actions(loaded.servers)
+    yield from _read_actions(loaded.reads)
+    for name, agent in agents.items():
+        yield from _agent_actions(agent, f"{name}/")
+
+
+def _by_name(entries: Any) -> dict[str, Mapping[str, Any]]:
+    listed = entries if isinstance(entries, list) else []
+    return {str(entry.get("name")): entry for entry in listed if isinstance(entry, dict)}
+
+
+def _model_actions(model: LLM, entry: Any, name: str) -> Iterator[Action]:
+    written = entry if isinstance(entry, dict) else {}
+    # It is built in, and neither a process nor an address.
+    if model.provider is Provider.REHEARSAL:
+        return
+    details = [("provider", str(model.provider))]
+    if model.spec.is_service:
+        details += [("endpoint", describe_endpoint(model, written)), ("key", describe_key(model, written))]
+    else:
+        details.append(("name", model.name or ""))
+    for key, value in written.items():
+        if key not in _INERT_MODEL_KEYS and key != "api_key_file":
+            details += _value_details(key, value)
+    yield Action(kind="model", name=name, details=tuple(details))
+
+
+def _tool_actions(tools: Iterable[LoadedTool], prefix: str = "") -> Iterator[Action]:
+    for item in tools:
+        tool = item.tool
+        if isinstance(tool, FunctionTool):
+            details = (("calls", f"{tool.function} in {item.written.get('file')}"),)
+            yield Action(kind="code", name=f"{prefix}{tool.name}", details=details)
+        elif item.file == USER_SETTINGS and tool.enabled:
+            yield Action(kind="shared", name=tool.name, is_personal=True)
+        elif tool.enabled:
+            yield _server_action(tool, item.written, prefix)
+
+
+def _server_action(tool: MCPTool, written: Mapping[str, Any], prefix: str) -> Action:
+    name = f"{prefix}{tool.name}"
+    others = [
+        detail
+        for key, value in sorted(written.items())
+        if key not in _INERT_SERVER_KEYS
+        for detail in _value_details(key, value)
+    ]
+    if not tool.starts_process:
+        url = ("url", _mask_url(str(written.get("url") or "")))
+        return Action(kind="connection", name=name, details=(url, *others))
+    args = written.get("args")
+    words = [str(arg) for arg in args] if isinstance(args, list) else [str(written.get("server") or "")]
+    command = shlex.join([str(tool.command), *(word for word in words if word or isinstance(args, list))])
+    folder = ("folder", str(written.get("cwd") or "."))
+    return Action(kind="process", name=name, details=(("command", command), folder, *others))
+
+
+def _read_actions(reads: Iterable[FileRead], prefix: str = "") -> Iterator[Action]:
+    for each in reads:
+        digest = ("sha256", each.sha256)
+        if each.variables:
+            details = (("names", ", ".join(each.variables)), digest)
+            yield Action(kind="variables", name=f"{prefix}{each.path}", details=details)
+        else:
+            yield Action(kind="file", name=f"{prefix}{each.path}", details=(digest,))
+
+
+def _value_details(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    """The details of one key: one for each entry of a mapping, such as `env`, else one."""
+    if isinstance(value, dict) and value:
+        for name, item in sorted(value.items(), key=lambda pair: str(pair[0])):
+            yield f"{key}.{name}", _mask(str(name), item)
+    else:
+        yield key, _mask(key, value)
+
+
+def _mask(key: str, value: Any) -> str:
+    """The text of a value, as JSON unless it is a text. Literals that their keys name as secrets are fingerprints."""
+    masked = _mask_literals(key, value)
+    return masked if isinstance(masked, str) else json.dumps(masked, ensure_ascii=False, sort_keys=True, default=str)
+
+
+def _mask_literals(key: str, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _mask_literals(str(name), item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_mask_literals(key, item) for item in value]
+    if not isinstance(value, str):
+        return value
+    if is_secret_name(key) and not _REFERENCE.search(value):
+        return _fingerprint(value)
+    return _mask_url(value) if "://" in value else value
+
+
+def _mask_url(url: str) -> str:
+    """The URL with a fingerprint for each literal value of its query and for a password."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url
+
+    def mask_value(match: re.Match[str]) -> str:
+        return f"={match[1]}" if _REFERENCE.search(match[1]) else f"={_fingerprint(match[1])}"
+
+    query = "&".join(re.sub(r"=(.*)", mask_value, pair) for pair in parts.query.split("&")) if parts.query else ""
+    user, at, host = parts.netloc.rpartition("@")
+    if at and not _REFERENCE.search(user):
+        user = _fingerprint(user)
+    return urlunsplit(parts._replace(netloc=f"{user}{at}{host}", query=query))
+
+
+def _fingerprint(secret: str) -> str:
+    return f"***{sha256(secret.encode('utf-8', 'surrogateescape')).hexdigest()[:_FINGERPRINT_CHARS]}"

@@ -1,0 +1,182 @@
+"""The trust store: one file in the user's own folder, with a trust record for each file that the user trusts.
+
+The file is `~/.holodeck/trust.json`, where `~` is the home of the process: nothing in a project can move it. It is
+private to its owner, replaced as a whole, and written under a lock, so that two processes at once lose no record. A
+store that another user owns or could have written is refused.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from holodeck.config.actions import Action
+from holodeck.lib.errors import ConfigError, ExecutionError, Problem
+from holodeck.lib.record import record
+
+# Seconds to wait for another process, whose write takes milliseconds.
+LOCK_TIMEOUT = 10.0
+_LOCK_POLL = 0.02
+_VERSION = 1
+_FOLDER_MODE = 0o700
+_FILE_MODE = 0o600
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+@record
+class TrustRecord:
+    """A file that the user trusts, with what it did when the user said yes."""
+
+    path: str
+    digest: str
+    trusted_at: float
+    """Seconds since 1970."""
+    actions: tuple[Action, ...]
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the record as plain data, without its path."""
+        actions = [
+            {**action.to_data(), **({"personal": True} if action.is_personal else {})} for action in self.actions
+        ]
+        return {"digest": self.digest, "trusted_at": self.trusted_at, "actions": actions}
+
+
+def record_path(file: Path) -> str:
+    """Return the path that identifies a file: absolute, without symbolic links in its folder.
+
+    A link that is the file itself stays: what the file names is relative to the folder of the link.
+    """
+    path = file.absolute()
+    return str(path.parent.resolve() / path.name)
+
+
+class TrustStore:
+    """The records of one user. Nothing is created before the first record."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file = folder / "trust.json"
+
+    def list_records(self) -> list[TrustRecord]:
+        """Return all records, sorted by path. Raises `ConfigError` for a store that cannot be trusted or read."""
+        return [_parse_record(path, data) for path, data in sorted(self._read().items())]
+
+    def find_record(self, file: Path) -> TrustRecord | None:
+        """Return the record of a file. Raises as `list_records` does."""
+        path = record_path(file)
+        data = self._read().get(path)
+        return None if data is None else _parse_record(path, data)
+
+    def save_record(self, new: TrustRecord) -> None:
+        """Add or replace a record. Raises `ExecutionError` when the store cannot be written."""
+        self._update(lambda files: files | {new.path: new.to_data()})
+
+    def delete_record(self, file: Path) -> bool:
+        """Delete the record of a file, and return whether there was one."""
+        path = record_path(file)
+        if path not in self._read():
+            return False
+        self._update(lambda files: {each: data for each, data in files.items() if each != path})
+        return True
+
+    def _read(self) -> dict[str, Mapping[str, Any]]:
+        try:
+            handle = os.open(self._file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise self._error(f"cannot be read: {error.strerror}") from None
+        with os.fdopen(handle, "rb") as file:
+            status = os.fstat(handle)
+            if status.st_uid != os.geteuid():
+                raise self._error("belongs to another user", "Remove it, or use the HOME of this user.")
+            if status.st_mode & _WRITABLE_BY_OTHERS:
+                raise self._error("can be written by other users", f"Look at it, then: chmod 600 {self._file}")
+            data = file.read()
+        try:
+            content = orjson.loads(data)
+            files = content["files"] if content["version"] == _VERSION else None
+        except (ValueError, KeyError, TypeError):
+            files = None
+        if not isinstance(files, dict) or not all(isinstance(each, dict) for each in files.values()):
+            raise self._error("is not a trust store that this version can read", "Remove it: you are asked again.")
+        return files
+
+    def _update(self, change: Callable[[dict[str, Mapping[str, Any]]], dict[str, Mapping[str, Any]]]) -> None:
+        try:
+            self._folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            with self._lock():
+                content = {"version": _VERSION, "files": change(self._read())}
+                self._replace(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
+        except OSError as error:
+            raise ExecutionError(f"Cannot write {self._file}: {error.strerror}.") from None
+
+    def _replace(self, content: bytes) -> None:
+        draft = self._file.with_name(f"{self._file.name}.{secrets.token_hex(8)}.new")
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self._file)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        handle = os.open(self._file.with_suffix(".lock"), flags, _FILE_MODE)
+        try:
+            _wait_lock(handle, self._file)
+            yield
+        finally:
+            os.close(handle)
+
+    def _error(self, what: str, fix: str = "") -> ConfigError:
+        return ConfigError.of([Problem(message=f"the trust store {what}", file=str(self._file), fix=fix)])
+
+
+def open_trust_store(home: Path | None = None) -> TrustStore:
+    """Return the store of this user. `home` replaces the home folder of the process."""
+    return TrustStore((home or Path.home()) / ".holodeck")
+
+
+def _wait_lock(handle: int, file: Path) -> None:
+    end = time.monotonic() + LOCK_TIMEOUT
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise ExecutionError(f"{file} is being written by another process, which does not end.") from None
+            time.sleep(_LOCK_POLL)
+        else:
+            return
+
+
+def _parse_record(path: str, data: Mapping[str, Any]) -> TrustRecord:
+    try:
+        actions = tuple(
+            Action(
+                kind=each["kind"],
+                name=each["name"],
+                details=tuple((str(label), str(text)) for label, text in each["details"]),
+                is_personal=bool(each.get("personal")),
+            )
+            for each in data["actions"]
+        )
+        return TrustRecord(path=path, digest=str(data["digest"]), trusted_at=float(data["trusted_at"]), actions=actions)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        # Like no record: the user is asked again.
+        return TrustRecord(path=path, digest="", trusted_at=0.0, actions=())

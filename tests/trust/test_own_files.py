@@ -1,0 +1,81 @@
+"""What a person has made or checked just works: `init` trusts its project, `validate` shows what would be asked."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from holodeck_command import run_holodeck
+
+UNTRUSTED = {"HOLODECK_TRUST": ""}
+
+
+def test_after_init_nothing_is_asked_also_not_for_a_key_in_an_env_file(tmp_path: Path) -> None:
+    args = ("--model", "openai", "--mcp", "npx:some-server", "--non-interactive")
+    assert run_holodeck("init", "mine", *args, cwd=tmp_path, env=UNTRUSTED).returncode == 0
+    folder = tmp_path / "mine"
+    home = {"HOME": str(tmp_path.parent), **UNTRUSTED}
+    assert run_holodeck("trust", "list", cwd=folder, env=home).stdout.split()[-1] == str(folder / "agent.yaml")
+    (folder / ".env").write_text("OPENAI_API_KEY=sk-mine\n")
+    known = run_holodeck("trust", cwd=folder, env=home)
+    assert (known.returncode, "is trusted already" in known.stdout) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("model", "shown"),
+    [
+        ("{provider: openai, name: m}", "openai m at api.openai.com, with the key of OPENAI_API_KEY"),
+        (
+            "{provider: openai, name: m, endpoint: 'https://m.example/v1'}",
+            "openai m at https://m.example/v1, without a key",
+        ),
+        (
+            "{provider: openai, name: m, endpoint: 'https://m.example/v1', api_key: '${OTHER}'}",
+            "openai m at https://m.example/v1, with the key of ${OTHER}",
+        ),
+        (
+            "{provider: openai, name: m, endpoint: 'https://m.example/v1?k=secret', api_key: sk-literal}",
+            "openai m at https://m.example/v1?k=***",
+        ),
+        ("{provider: ollama, name: m}", "ollama m at localhost, without a key"),
+        ("{provider: rehearsal}", "rehearsal"),
+    ],
+)
+def test_validate_shows_the_endpoint_and_where_the_key_comes_from(model: str, shown: str, tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "agent.yaml").write_text(f"name: demo\nmodel: {model}\n")
+    env = {"OPENAI_API_KEY": "sk-canary", "OTHER": "sk-other", "COLUMNS": "200"}
+    done = run_holodeck("validate", cwd=folder, env=env)
+    assert shown in done.stdout
+    assert not re.search(r"sk-|secret", done.stdout)
+
+
+def test_validate_shows_the_endpoint_and_the_key_of_each_model_of_a_gateway(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    model = "{provider: openai, name: m, endpoint: 'https://m.example/v1', api_key: '${OTHER}'}"
+    (folder / "gateway.yaml").write_text(
+        f"models: [{{name: served, model: {model}}}]\nagents: [{{file: agent.yaml}}]\n"
+    )
+    (folder / "agent.yaml").write_text("name: demo\nmodel: {provider: anthropic, name: c}\n")
+    done = run_holodeck("validate", "gateway.yaml", cwd=folder, env={"OTHER": "sk-other", "COLUMNS": "200"})
+    assert "served: openai m at https://m.example/v1, with the key of ${OTHER}\n" in done.stdout
+    assert "demo: anthropic c at api.anthropic.com, with the key of ANTHROPIC_API_KEY\n" in done.stdout
+
+
+def test_validate_prints_the_digest_that_ci_allows(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "agent.yaml").write_text(
+        "name: demo\nmodel: {provider: ollama, name: m, endpoint: 'http://127.0.0.1:1'}\n"
+    )
+    printed = run_holodeck("validate", cwd=folder).stdout
+    data = json.loads(run_holodeck("validate", "--json", cwd=folder).stdout)
+    refused = run_holodeck("run", "Hi", cwd=folder, env=UNTRUSTED)
+    assert f"Trust digest: {data['trust_digest']}\n" in printed
+    assert data["trust_digest"] in refused.stderr
+    allowed = run_holodeck("run", "Hi", cwd=folder, env={"HOLODECK_TRUST": data["trust_digest"]})
+    assert "could not be reached" in allowed.stderr
