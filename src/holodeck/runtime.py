@@ -159,9 +159,9 @@ def read_servers(
         return load_server_at_url(text, headers=headers or {}, shown_as="the URL")
     if kind == "command" or (kind is None and is_command(text)):
         folder = str(cwd or Path.cwd())
-        return load_server_of_command(text, env=env or {}, checks=_TOOL_CHECKS, folder=folder, shown_as="the command")
+        return load_server_of_command(text, env=env or {}, folder=folder, shown_as="the command")
     if is_other_program_file(Path(text)):
-        return load_mcp_servers(text, environ=environ, checks=_TOOL_CHECKS, cwd=cwd)
+        return load_mcp_servers(text, environ=environ, cwd=cwd)
     from holodeck.config.gateway_loader import is_gateway, load_gateway_servers
 
     if is_gateway(Path(text), text):

@@ -143,10 +143,10 @@ def test_a_secret_in_a_gateway_file_is_refused_and_never_shown(project: MCPProje
 
 
 def test_a_file_that_is_wrong_is_part_of_the_examination(project: MCPProject) -> None:
-    project.write_servers(s=NPX, wrong={"command": "node", "args": ["x.js"]}, off={**NPX, "disabled": True})
+    project.write_servers(s=NPX, wrong={"url": "http://x.example/mcp"}, off={**NPX, "disabled": True})
     done = project.run_mcp("doctor")
     assert done.returncode == 2
-    assert "mcpServers.wrong.command" in done.stderr
+    assert "mcpServers.wrong.url" in done.stderr
     assert "off: switched off, not examined" in done.stdout
     data = json.loads(project.run_mcp("doctor", "--json").stdout)
     assert [server["name"] for server in data["servers"]] == ["s", "off", "wrong"]

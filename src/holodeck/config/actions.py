@@ -18,13 +18,14 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
-from holodeck.config.agent_loader import USER_SETTINGS, LoadedAgent, LoadedTool
+from holodeck.config.agent_loader import LoadedAgent, LoadedTool
 from holodeck.config.server_loader import LoadedServers
 from holodeck.config.source import FileRead
 from holodeck.lib.record import record
 from holodeck.lib.redaction import is_secret_name
 from holodeck.models.llm import LLM, Provider
 from holodeck.models.tool import FunctionTool, MCPTool
+from holodeck.models.tool_rules import USER_SETTINGS
 
 # The commands for agents do not need the models of a gateway, whose import is slow.
 if TYPE_CHECKING:

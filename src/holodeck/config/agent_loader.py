@@ -29,6 +29,7 @@ from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.json.schema import SchemaError, check_schema
 from holodeck.lib.record import record
 from holodeck.models.agent import Agent, SharedSettings
+from holodeck.models.tool_rules import USER_SETTINGS, CommandRule
 
 __all__ = [
     "DEFAULT_AGENT_FILE",
@@ -43,8 +44,6 @@ __all__ = [
 DEFAULT_AGENT_FILE = "agent.yaml"
 DEFAULT_GATEWAY_FILE = "gateway.yaml"
 SHARED_FILE = "config.yaml"
-USER_SETTINGS = f"~/.holodeck/{SHARED_FILE}"
-"""Name of the user's own shared settings in messages, and as the `file` of their servers."""
 
 
 @record
@@ -72,15 +71,18 @@ def load_agent_file(
     home: Path | None = None,
     checks: Sequence[ToolCheck] = (),
     has_model: bool = False,
+    allowed_commands: Sequence[str] = (),
 ) -> LoadedAgent:
     """Read and validate an agent file. Raises `ConfigError` with every problem.
 
     `home` is the folder of the user's shared settings, `checks` are further checks of each MCP server.
+    `allowed_commands`: those of the gateway that serves the agent, in addition to the user's own.
     `has_model`: the model of the file is not used, so that its start checks are skipped.
     """
     environ = os.environ if environ is None else environ
     source = read_source(Path(path), str(path), environ, tools_key="tools")
-    file = ToolListFile(source, "tools", checks)
+    shared = read_shared_files(source, Path(path), home, environ, checks, allowed_commands)
+    file = ToolListFile(source, "tools", checks, shared.commands)
     agent = file.validate(Agent)
     tools = file.load_tools()
     project = read_project_files(source)
@@ -88,13 +90,9 @@ def load_agent_file(
     if agent is not None and not has_model:
         file.problems += agent_problems(agent, source)
     found = file.sorted_problems()
-    reads = [*source.reads, *project.reads]
-    for settings_path, shown in shared_files(source, Path(path), home):
-        shared = read_shared(settings_path, shown, environ, checks)
-        found += shared.problems
-        reads += shared.reads
-        used_names = {item.tool.name for item in tools}
-        tools += [item for item in shared.tools if item.tool.name not in used_names]
+    found += shared.problems
+    used_names = {item.tool.name for item in tools}
+    tools += [item for item in shared.tools if item.tool.name not in used_names]
     errors = [problem for problem in found if problem.severity == "error"]
     if errors or agent is None:
         raise ConfigError.of([*errors, *(problem for problem in found if problem.severity == "warning")])
@@ -109,29 +107,54 @@ def load_agent_file(
         tools=tuple(tools),
         warnings=tuple(found),
         written=source.document.value,
-        reads=tuple(reads),
+        reads=(*source.reads, *project.reads, *shared.reads),
         code=project.code,
     )
 
 
-def shared_files(source: Source, path: Path, home: Path | None) -> list[tuple[Path, str]]:
-    """The paths of shared settings, with the name that each has in errors: beside the agent file, then the user's."""
-    user_file = (home or Path.home()) / ".holodeck" / SHARED_FILE
-    return [(source.folder / SHARED_FILE, str(path.parent / SHARED_FILE)), (user_file, USER_SETTINGS)]
-
-
 @record
 class SharedServers:
-    """What a file of shared settings adds to an agent. All of it is empty for a file that does not exist."""
+    """What files of shared settings add to an agent. All of it is empty where there is none."""
 
     tools: tuple[LoadedTool, ...] = ()
+    """One for each name: those of the file beside the agent come before the user's own."""
     problems: tuple[Problem, ...] = ()
     reads: tuple[FileRead, ...] = ()
-    """The `.env` files that values were taken from. Empty for the user's own settings."""
+    """The `.env` files that values were taken from, except for the user's own settings."""
+    commands: CommandRule = field(default_factory=CommandRule)
+    """Which programs the agent file may name, by the user's own settings."""
 
 
-def read_shared(path: Path, shown: str, environ: Mapping[str, str], checks: Sequence[ToolCheck]) -> SharedServers:
-    """Read the servers of a file of shared settings. Raises nothing: `problems` has the errors."""
+def read_shared_files(
+    source: Source,
+    path: Path,
+    home: Path | None,
+    environ: Mapping[str, str],
+    checks: Sequence[ToolCheck],
+    allowed_commands: Sequence[str] = (),
+) -> SharedServers:
+    """Read the shared settings beside an agent file, and the user's own. Raises nothing: `problems` has the errors.
+
+    `path` is that of the agent file, as the user wrote it.
+    """
+    user_file = (home or Path.home()) / ".holodeck" / SHARED_FILE
+    # In their own settings, users may name any program.
+    user = _read_shared(user_file, USER_SETTINGS, environ, checks, CommandRule(allows_all=True))
+    commands = CommandRule(allowed=(*allowed_commands, *user.commands.allowed))
+    shown = str(path.parent / SHARED_FILE)
+    beside = _read_shared(source.folder / SHARED_FILE, shown, environ, checks, commands)
+    used_names = {item.tool.name for item in beside.tools}
+    return SharedServers(
+        tools=(*beside.tools, *(item for item in user.tools if item.tool.name not in used_names)),
+        problems=(*beside.problems, *user.problems),
+        reads=beside.reads,
+        commands=commands,
+    )
+
+
+def _read_shared(
+    path: Path, shown: str, environ: Mapping[str, str], checks: Sequence[ToolCheck], commands: CommandRule
+) -> SharedServers:
     if not path.is_file():
         return SharedServers()
     try:
@@ -139,17 +162,26 @@ def read_shared(path: Path, shown: str, environ: Mapping[str, str], checks: Sequ
     except ConfigError as error:
         return SharedServers(problems=error.problems)
     # Many other programs have a config.yaml as well.
-    if "mcp_servers" not in source.data:
+    if not SharedSettings.model_fields.keys() & source.data.keys():
         message = "the file has no 'mcp_servers', so it is not HoloDeck's and is not used"
         return SharedServers(problems=(problem_at(source.document, (), message, severity="warning"),))
-    for server in source.data["mcp_servers"] if isinstance(source.data["mcp_servers"], list) else ():
+    for server in source.data["mcp_servers"] if isinstance(source.data.get("mcp_servers"), list) else ():
         if isinstance(server, dict):
             server.setdefault("type", "mcp")
-    file = ToolListFile(source, "mcp_servers", checks)
-    file.validate(SharedSettings)
+    file = ToolListFile(source, "mcp_servers", checks, commands)
+    settings = file.validate(SharedSettings)
     tools = tuple(file.load_tools())
-    reads = () if shown == USER_SETTINGS else source.reads
-    return SharedServers(tools=tools, problems=tuple(file.sorted_problems()), reads=reads)
+    allowed = tuple(settings.allowed_commands) if settings is not None else ()
+    if allowed and shown != USER_SETTINGS:
+        message = "a file of a project cannot allow itself more commands"
+        fix = f"Write 'allowed_commands' in {USER_SETTINGS}, or in a gateway file."
+        file.problems.append(problem_at(source.document, ("allowed_commands",), message, fix=fix))
+    return SharedServers(
+        tools=tools,
+        problems=tuple(file.sorted_problems()),
+        reads=source.reads,
+        commands=CommandRule(allowed=allowed),
+    )
 
 
 @dataclass(kw_only=True)

@@ -31,6 +31,7 @@ from holodeck.models.agent import Agent
 from holodeck.models.file_model import quote_value
 from holodeck.models.gateway import GatewayFile, ServedModel
 from holodeck.models.tool import MCPTool
+from holodeck.models.tool_rules import CommandRule
 
 _OWN_KEY = "Make one for each with 'holodeck keys create NAME': a caller sees what its key has stored."
 
@@ -69,13 +70,14 @@ def load_gateway_file(
     """
     environ = os.environ if environ is None else environ
     source = _apply_environment(read_source(Path(path), str(path), environ, tools_key="mcp_servers"), environ)
-    file = ToolListFile(source, "mcp_servers", checks)
+    allowed = _allowed_commands(source)
+    file = ToolListFile(source, "mcp_servers", checks, CommandRule(allowed=allowed))
     gateway = file.validate(GatewayFile)
     servers = file.load_tools()
     file.problems += [*_process_problems(source, servers), *_environment_key_problems(source, environ)]
     if gateway is not None:
         file.problems += gateway_problems(gateway, source)
-    agents, problems = _load_agents(source, environ, home, checks)
+    agents, problems = _load_agents(source, environ, home, checks, allowed)
     found = [*file.sorted_problems(), *problems, *_name_problems(source, agents)]
     errors = [problem for problem in found if problem.severity == "error"]
     if errors or gateway is None:
@@ -105,10 +107,12 @@ def load_gateway_servers(
     """
     environ = os.environ if environ is None else environ
     source = _apply_environment(read_source(Path(path), str(path), environ, tools_key="mcp_servers"), environ)
-    own = load_listed_servers(ToolListFile(source, "mcp_servers", checks), GatewayFile, ("mcp_servers", "agents"))
+    allowed = _allowed_commands(source)
+    file = ToolListFile(source, "mcp_servers", checks, CommandRule(allowed=allowed))
+    own = load_listed_servers(file, GatewayFile, ("mcp_servers", "agents"))
     groups = [("", own)]
     for _, entry in _agent_entries(source):
-        groups.append(_load_servers_of_entry(entry, source.folder / entry["file"], environ, home, checks))
+        groups.append(_load_servers_of_entry(entry, source.folder / entry["file"], environ, home, checks, allowed))
     tools: dict[tuple[str, str], tuple[str, LoadedTool]] = {}
     for agent, group in groups:
         for item in group.tools:
@@ -128,14 +132,19 @@ def load_gateway_servers(
 
 
 def _load_servers_of_entry(
-    entry: Mapping[str, Any], path: Path, environ: Mapping[str, str], home: Path | None, checks: Sequence[ToolCheck]
+    entry: Mapping[str, Any],
+    path: Path,
+    environ: Mapping[str, str],
+    home: Path | None,
+    checks: Sequence[ToolCheck],
+    allowed_commands: Sequence[str],
 ) -> tuple[str, LoadedServers]:
     """The public name of an agent of the gateway, and its servers. An agent file with errors is refused as a whole."""
     name = entry.get("name")
     try:
         source = read_source(path, str(path), environ, tools_key="tools")
         name = name or source.data.get("name")
-        return str(name or entry["file"]), load_servers_of_agent(source, path, environ, home, checks)
+        return str(name or entry["file"]), load_servers_of_agent(source, path, environ, home, checks, allowed_commands)
     except ConfigError as error:
         name = str(name or entry["file"])
         return name, LoadedServers(tools=(), problems=error.problems, refused={name: error.problems})
@@ -195,6 +204,11 @@ def _apply_environment(source: Source, environ: Mapping[str, str]) -> Source:
     return replace(source, data=resolved, problems=(*source.problems, *problems, *secrets.problems))
 
 
+def _allowed_commands(source: Source) -> tuple[str, ...]:
+    listed = source.data.get("allowed_commands")
+    return tuple(name for name in listed if isinstance(name, str)) if isinstance(listed, list) else ()
+
+
 def _process_problems(source: Source, servers: Sequence[LoadedTool]) -> list[Problem]:
     if source.data.get("allow_stdio") is True:
         return []
@@ -239,13 +253,23 @@ def _agent_entries(source: Source) -> list[tuple[int, dict[str, Any]]]:
 
 
 def _load_agents(
-    source: Source, environ: Mapping[str, str], home: Path | None, checks: Sequence[ToolCheck]
+    source: Source,
+    environ: Mapping[str, str],
+    home: Path | None,
+    checks: Sequence[ToolCheck],
+    allowed_commands: Sequence[str],
 ) -> tuple[dict[str, LoadedAgent], list[Problem]]:
     agents: dict[str, LoadedAgent] = {}
     problems: list[Problem] = []
     for index, entry in _agent_entries(source):
         try:
-            loaded = load_agent_file(source.folder / entry["file"], environ=environ, home=home, checks=checks)
+            loaded = load_agent_file(
+                source.folder / entry["file"],
+                environ=environ,
+                home=home,
+                checks=checks,
+                allowed_commands=allowed_commands,
+            )
         except ConfigError as error:
             problems += error.problems
             continue

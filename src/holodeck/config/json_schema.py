@@ -149,6 +149,9 @@ def _simplify(schema: Any) -> Any:
 def _complete_tool(definition: Schema) -> None:
     properties = definition["properties"]
     properties["env_file"] = dict(properties["envFile"])
+    # Which other programs a user allows is not in the file.
+    properties["command"]["anyOf"] = [{"$ref": "#/$defs/CommandType"}, _ABSENT]
+    del properties["command"]["title"]
     for name in _TEXTS:
         properties[name]["additionalProperties"] = {"type": ["string", "number", "boolean"]}
     for name, transports in FIELD_TRANSPORTS.items():

@@ -15,7 +15,7 @@ from typing import Any
 
 import pydantic
 
-from holodeck.config.agent_loader import read_shared, shared_files
+from holodeck.config.agent_loader import read_shared_files
 from holodeck.config.problems import problem_at
 from holodeck.config.source import FileRead, Source, read_source
 from holodeck.config.tool_list import LoadedTool, ToolCheck, ToolListFile
@@ -58,19 +58,27 @@ def load_agent_servers(
 
 
 def load_servers_of_agent(
-    source: Source, path: Path, environ: Mapping[str, str], home: Path | None, checks: Sequence[ToolCheck]
+    source: Source,
+    path: Path,
+    environ: Mapping[str, str],
+    home: Path | None,
+    checks: Sequence[ToolCheck],
+    allowed_commands: Sequence[str] = (),
 ) -> LoadedServers:
-    """Return the MCP servers of an agent file that was read, and the shared ones. `path` is as the user wrote it."""
-    listed = load_listed_servers(ToolListFile(source, "tools", checks), Agent, ("tools",))
-    tools, found, refused, reads = list(listed.tools), list(listed.problems), listed.refused, list(listed.reads)
-    for settings, shown in shared_files(source, path, home):
-        shared = read_shared(settings, shown, environ, checks)
-        found += shared.problems
-        reads += shared.reads
-        used_names = {item.tool.name for item in tools} | set(refused)
-        tools += [item for item in shared.tools if item.tool.name not in used_names]
-    usable = [item for item in tools if isinstance(item.tool, MCPTool)]
-    return LoadedServers(tools=tuple(usable), problems=tuple(found), refused=refused, reads=tuple(reads))
+    """Return the MCP servers of an agent file that was read, and the shared ones. `path` is as the user wrote it.
+
+    `allowed_commands`: see `load_agent_file`.
+    """
+    shared = read_shared_files(source, path, home, environ, checks, allowed_commands)
+    listed = load_listed_servers(ToolListFile(source, "tools", checks, shared.commands), Agent, ("tools",))
+    used_names = {item.tool.name for item in listed.tools} | set(listed.refused)
+    tools = [*listed.tools, *(item for item in shared.tools if item.tool.name not in used_names)]
+    return LoadedServers(
+        tools=tuple(item for item in tools if isinstance(item.tool, MCPTool)),
+        problems=(*listed.problems, *shared.problems),
+        refused=listed.refused,
+        reads=(*listed.reads, *shared.reads),
+    )
 
 
 def load_listed_servers(file: ToolListFile, model: type[pydantic.BaseModel], keys: tuple[str, ...]) -> LoadedServers:

@@ -23,6 +23,7 @@ from holodeck.lib.record import record
 from holodeck.lib.secret import Secret
 from holodeck.models.file_model import Substituted, as_written
 from holodeck.models.tool import FunctionTool, MCPTool
+from holodeck.models.tool_rules import CommandRule
 
 _SERVERS_KEY = "mcp_servers"
 """The key of files that several agents share. These list no functions: a function belongs to an agent's folder."""
@@ -53,8 +54,11 @@ class LoadedTool:
 class ToolListFile:
     """A file with its problems so far. `checks` are further checks of each MCP server."""
 
-    def __init__(self, source: Source, tools_key: str, checks: Sequence[ToolCheck]) -> None:
+    def __init__(
+        self, source: Source, tools_key: str, checks: Sequence[ToolCheck], commands: CommandRule | None = None
+    ) -> None:
         self.source = source
+        self._commands = commands
         self.problems: list[Problem] = list(source.problems)
         self._tools_key = tools_key
         self._checks = checks
@@ -64,7 +68,7 @@ class ToolListFile:
 
         A key with an unresolved reference has one problem only.
         """
-        result, problems = validate(model, self.source.data, self.source.document)
+        result, problems = validate(model, self.source.data, self.source.document, self._commands)
         unresolved = {problem.key for problem in self.problems if problem.severity == "error"}
         self.problems += [problem for problem in problems if problem.key not in unresolved]
         return result
@@ -79,7 +83,7 @@ class ToolListFile:
             if not isinstance(entry, dict):
                 continue
             path: KeyPath = (self._tools_key, index)
-            tool = _validate_entry(entry)
+            tool = _validate_entry(entry, self._commands)
             if isinstance(tool, MCPTool):
                 self.problems += tool_warnings(self.source, entry, path)
                 tool = self._with_absolute_paths(tool, path)
@@ -132,11 +136,11 @@ class ToolListFile:
             first.setdefault(name, index)
 
 
-def _validate_entry(entry: dict[str, Any]) -> MCPTool | FunctionTool | None:
+def _validate_entry(entry: dict[str, Any], commands: CommandRule | None) -> MCPTool | FunctionTool | None:
     models: dict[str, type[MCPTool | FunctionTool]] = {"mcp": MCPTool, "function": FunctionTool}
     model = models.get(str(entry.get("type")))
     try:
-        return model.model_validate(entry) if model is not None else None
+        return model.model_validate(entry, context=commands) if model is not None else None
     except pydantic.ValidationError:
         return None
 

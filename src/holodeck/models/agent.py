@@ -100,3 +100,8 @@ class SharedSettings(FileModel):
 
     mcp_servers: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
     """MCP servers for every agent. An agent's own tool of the same name takes precedence."""
+    allowed_commands: list[NonEmpty] = Field(default_factory=list)
+    """Programs that `command` of your agents may name besides npx, uvx and docker: names on PATH, or whole paths.
+
+    Only in `~/.holodeck/config.yaml`: a file of a project cannot allow itself more.
+    """

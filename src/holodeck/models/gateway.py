@@ -411,6 +411,8 @@ class GatewayFile(FileModel):
     """Hosted tools of OpenAI's API that requests may use, each mapped to an MCP tool. Absent: none."""
     allow_stdio: Boolean = False
     """Whether MCP servers may be started as processes on this machine."""
+    allowed_commands: list[NonEmpty] = Field(default_factory=list)
+    """Programs that `command` of these servers and agents may name besides npx, uvx and docker, such as `python`."""
     seal_key: list[Secret] = Field(default_factory=list)
     """Secret that encrypts items which clients store but cannot read, such as compacted conversations.
 

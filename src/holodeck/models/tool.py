@@ -12,6 +12,7 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     Tag,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -84,8 +85,10 @@ class MCPTool(FileModel):
     transport: TransportType = Field(default=TransportType.STDIO, strict=False)
     """Transport to the server: a process on this machine (`stdio`), or the network."""
 
-    command: CommandType | None = Field(default=None, strict=False)
-    """Program that starts the server: npx, uvx or docker."""
+    command: (
+        Annotated[Annotated[CommandType, Field(strict=False)] | NonEmpty, Field(union_mode="left_to_right")] | None
+    ) = None
+    """Program that starts the server: npx, uvx or docker, or one that `allowed_commands` lists."""
     args: list[str] | None = None
     """Arguments of `command`. Absent: derived from `server`."""
     env: dict[str, Secret] = Field(default_factory=dict)
@@ -174,13 +177,19 @@ class MCPTool(FileModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[MCPTool]) -> MCPTool:
-        """Check rules between fields. A bare npm name without a command is deprecated, and started with npx."""
+    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[MCPTool], info: ValidationInfo) -> MCPTool:
+        """Check rules between fields. A bare npm name without a command is deprecated, and started with npx.
+
+        The context of the validation may have `CommandRule`; without one, npx, uvx and docker are allowed.
+        """
         if isinstance(data, dict) and tool_rules.is_legacy_npm(data):
             message = f"server {data['server']} has no command and is started with npx; write 'command: npx'"
             warnings.warn(message, DeprecationWarning, stacklevel=2)
             data = {**data, "command": "npx"}
-        return validate_with_rules(cls.__name__, data, handler, tool_rules.find_violations)
+        rule = info.context if isinstance(info.context, tool_rules.CommandRule) else tool_rules.CommandRule()
+        return validate_with_rules(
+            cls.__name__, data, handler, lambda mapping: tool_rules.find_violations(mapping, rule)
+        )
 
 
 class FunctionTool(FileModel):

@@ -9,15 +9,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from holodeck.lib.errors import MissingTransportFieldError, ValidationError
+from holodeck.lib.record import record
 from holodeck.models.file_model import Violation, as_written, quote_value
 from holodeck.models.transport import FIELD_TRANSPORTS, TRANSPORT_SPECS, TransportSpec
 from holodeck.models.url import ALLOW_INSECURE, HTTPS_REQUIRED, url_problem, wrong_scheme
 
 COMMANDS = ("npx", "uvx", "docker")
+USER_SETTINGS = "~/.holodeck/config.yaml"
+"""The user's own shared settings, as messages name them."""
 SCOPED_NPM_NAME = re.compile(r"@[a-z0-9~-][a-z0-9._~-]*/[a-z0-9~-][a-z0-9._~-]*(@[A-Za-z0-9._+~^-]+)?")
 
 
-def find_violations(data: Mapping[str, Any]) -> list[Violation]:
+@record
+class CommandRule:
+    """Which programs may start a server, besides npx, uvx and docker. The context of the validation of a file."""
+
+    allowed: tuple[str, ...] = ()
+    """Names and paths, exactly as a file must write them."""
+    allows_all: bool = False
+    """True for what a person has typed, or trusts as a whole."""
+
+
+def find_violations(data: Mapping[str, Any], commands: CommandRule) -> list[Violation]:
     """Return every violation of a rule between fields."""
     transport = data.get("transport") or "stdio"
     if not isinstance(transport, str):
@@ -33,7 +46,7 @@ def find_violations(data: Mapping[str, Any]) -> list[Violation]:
     if "envFile" in data and "env_file" in data:
         found.append(Violation(key="env_file", message="'envFile' and 'env_file' are the same key; give one of them"))
     if data.get("enabled") is not False:
-        found += _check_command(data) if spec.starts_process else _check_url(data, transport, spec)
+        found += _check_command(data, commands) if spec.starts_process else _check_url(data, transport, spec)
     return found
 
 
@@ -108,7 +121,7 @@ def _check_server(data: Mapping[str, Any]) -> list[Violation]:
     ]
 
 
-def _check_command(data: Mapping[str, Any]) -> list[Violation]:
+def _check_command(data: Mapping[str, Any], commands: CommandRule) -> list[Violation]:
     command = data.get("command")
     if command is None:
         # A URL with stdio is reported once, as a field of another transport.
@@ -122,7 +135,10 @@ def _check_command(data: Mapping[str, Any]) -> list[Violation]:
                 fix="Add 'command: npx', 'command: uvx' or 'command: docker'.",
             )
         ]
-    if command not in COMMANDS:
+    if isinstance(command, str) and command.strip() and (commands.allows_all or command in commands.allowed):
+        if command not in COMMANDS:
+            return []
+    elif command not in COMMANDS:
         return [
             Violation(
                 key="command",
@@ -148,6 +164,7 @@ def _command_fix(command: object) -> str:
         return f"Commands are case-sensitive: write '{command.lower()}'."
     if command.split("/")[-1] in COMMANDS:
         return f"Write '{command.split('/')[-1]}' without a path; it is looked up on PATH."
+    allow = f"To start it all the same, write 'allowed_commands: [{as_written(command)}]' in {USER_SETTINGS}."
     known = {
         "python": "Run a Python server from its package with 'uvx <package>'.",
         "python3": "Run a Python server from its package with 'uvx <package>'.",
@@ -156,7 +173,8 @@ def _command_fix(command: object) -> str:
         "npm": "Use 'npx -y <package>' instead of 'npm'.",
         "podman": "Use 'docker' (podman can provide it).",
     }
-    return known.get(command, "Start the server through its npm package, its PyPI package or its image.")
+    other = known.get(command, "Start the server through its npm package, its PyPI package or its image.")
+    return f"{other} {allow}"
 
 
 def _check_url(data: Mapping[str, Any], transport: str, spec: TransportSpec) -> list[Violation]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ _HELP = (
     "  Take it back with: holodeck trust revoke FILE\n"
 )
 
-trust_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+trust_option = click.option(
     "--trust", "is_trusted", is_flag=True, help="Let the file do what it says, this time, without the question."
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pydantic
@@ -11,12 +11,12 @@ import pydantic
 from holodeck.config.mcp_json.transport import transport_of
 from holodeck.config.server_loader import LoadedServers
 from holodeck.config.server_names import name_for, name_for_command
-from holodeck.config.tool_list import LoadedTool, ToolCheck
+from holodeck.config.tool_list import LoadedTool
 from holodeck.config.validation import explain
 from holodeck.config.yaml_reader import Document
 from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
 from holodeck.models.tool import MCPTool
-from holodeck.models.tool_rules import COMMANDS
+from holodeck.models.tool_rules import COMMANDS, CommandRule
 from holodeck.models.url import BadURLError, parse_endpoint
 
 
@@ -37,15 +37,13 @@ def load_server_at_url(url: str, *, headers: Mapping[str, str], shown_as: str) -
     except BadURLError as error:
         raise _refusal_error(str(error), shown_as) from None
     tool = {"transport": transport_of(url), "url": url, **({"headers": dict(headers)} if headers else {})}
-    return _load_server({"name": name_for(host), **tool}, shown_as, ())
+    return _load_server({"name": name_for(host), **tool}, shown_as)
 
 
-def load_server_of_command(
-    line: str, *, env: Mapping[str, str], checks: Sequence[ToolCheck], folder: str, shown_as: str
-) -> LoadedServers:
-    """The server of a command line. Raises `ConfigError` for a command that is not allowed. Nothing is started.
+def load_server_of_command(line: str, *, env: Mapping[str, str], folder: str, shown_as: str) -> LoadedServers:
+    """The server of a command line, whatever the command is: a person has typed it. Nothing is started.
 
-    `folder` is the working folder of the server, `checks` are further checks of the server.
+    `folder` is the working folder of the server. Raises `ConfigError` for a line that cannot be split into words.
     """
     try:
         argv = shlex.split(line)
@@ -54,32 +52,22 @@ def load_server_of_command(
     if not argv:
         raise _refusal_error("the command line is empty", shown_as)
     tool = {"command": argv[0], "args": argv[1:], "cwd": folder, **({"env": dict(env)} if env else {})}
-    return _load_server({"name": name_for_command(argv), **tool}, shown_as, checks)
+    return _load_server({"name": name_for_command(argv), **tool}, shown_as)
 
 
-def _load_server(entry: dict[str, Any], shown_as: str, checks: Sequence[ToolCheck]) -> LoadedServers:
+def _load_server(entry: dict[str, Any], shown_as: str) -> LoadedServers:
     document = Document(file=shown_as, value={"tools": [entry]})
     data = {"tools": [{"type": "mcp", **entry}]}
     try:
-        tool = MCPTool.model_validate(data["tools"][0])
+        tool = MCPTool.model_validate(data["tools"][0], context=CommandRule(allows_all=True))
     except pydantic.ValidationError as error:
         found = error.errors(include_input=False, include_url=False)
         explained = [explain({**item, "loc": ("tools", 0, *item["loc"])}, document, data) for item in found]
         raise ConfigError.of(
             [_problem_without_position(problem.message, problem.fix, shown_as) for problem in explained]
         ) from None
-    refusals = list(_find_refusals(tool, checks, shown_as))
-    if refusals:
-        raise ConfigError.of(refusals)
+    tool = tool.model_copy(update={"allow_unsafe_args": True})
     return LoadedServers(tools=(LoadedTool(tool=tool, written=entry, file=shown_as),))
-
-
-def _find_refusals(tool: MCPTool, checks: Sequence[ToolCheck], shown_as: str) -> Iterator[Problem]:
-    for check in checks:
-        for finding in check(tool):
-            yield _problem_without_position(
-                finding.message, finding.fix.replace("on this tool", "in an agent file"), shown_as
-            )
 
 
 def _problem_without_position(message: str, fix: str, shown_as: str) -> Problem:

@@ -27,11 +27,12 @@ from holodeck.config.mcp_json.translate import translate_entry
 from holodeck.config.server_loader import LoadedServers
 from holodeck.config.server_names import make_unique_name
 from holodeck.config.source import FileRead, Source, hash_variables, resolve_document
-from holodeck.config.tool_list import LoadedTool, ToolCheck, ToolListFile
+from holodeck.config.tool_list import LoadedTool, ToolListFile
 from holodeck.config.yaml_reader import Document, KeyPath, Position, format_key_path, read_document
 from holodeck.lib.errors import Problem
 from holodeck.models.agent import SharedSettings
 from holodeck.models.file_model import quote_value
+from holodeck.models.tool_rules import CommandRule
 
 _SERVERS_KEY = "mcp_servers"
 _SERVER_KEY_PATTERN = re.compile(rf"{_SERVERS_KEY}\[(\d+)\](?:\.([A-Za-z_]+))?(?:\.([A-Za-z_]+))?")
@@ -52,12 +53,11 @@ def load_mcp_servers(
     path: str | os.PathLike[str],
     *,
     environ: Mapping[str, str] | None = None,
-    checks: Sequence[ToolCheck] = (),
     cwd: Path | None = None,
 ) -> LoadedServers:
     """Read the servers of a file. Raises `ConfigError` for a file that cannot be parsed or has no list of servers.
 
-    `cwd`: the working folder, where a file has lists for several folders. `checks`: further checks of each server.
+    `cwd`: the working folder, where a file has lists for several folders.
     """
     environ = os.environ if environ is None else environ
     file, cwd = Path(path).absolute(), cwd or Path.cwd()
@@ -71,7 +71,7 @@ def load_mcp_servers(
         _to_own_document(document, servers), file, environ, tools_key=_SERVERS_KEY, vocabulary=vocabulary
     )
     skipped = [problem for draft in drafts if not draft.is_server for problem in draft.problems]
-    loaded = _ProblemSorter(source, servers, [*document.problems, *listing.problems, *skipped]).load_servers(checks)
+    loaded = _ProblemSorter(source, servers, [*document.problems, *listing.problems, *skipped]).load_servers()
     return dataclasses.replace(loaded, reads=(*loaded.reads, *_input_defaults(listing)))
 
 
@@ -80,6 +80,10 @@ def _input_defaults(listing: ServerListing) -> Iterator[FileRead]:
     defaults = {str(item.get("id")): item["default"] for item in listing.inputs if isinstance(item.get("default"), str)}
     if defaults:
         yield FileRead(path="inputs", sha256=hash_variables(defaults), variables=tuple(sorted(defaults)))
+
+
+def _allow_unsafe_args(item: LoadedTool) -> LoadedTool:
+    return dataclasses.replace(item, tool=item.tool.model_copy(update={"allow_unsafe_args": True}))
 
 
 def _translate_entries(
@@ -142,10 +146,11 @@ class _ProblemSorter:
         self._file_problems = file_problems
         self._problems_by_server: list[list[Problem]] = [list(draft.problems) for draft in drafts]
 
-    def load_servers(self, checks: Sequence[ToolCheck]) -> LoadedServers:
-        file = ToolListFile(self._source, _SERVERS_KEY, checks)
+    def load_servers(self) -> LoadedServers:
+        # The file starts what its program would start. A user decides about all of it at once, by trusting the file.
+        file = ToolListFile(self._source, _SERVERS_KEY, (), CommandRule(allows_all=True))
         file.validate(SharedSettings)
-        tools = {item.tool.name: item for item in file.load_tools()}
+        tools = {item.tool.name: _allow_unsafe_args(item) for item in file.load_tools()}
         for problem in file.problems:
             self._assign_problem(problem)
         usable: list[LoadedTool] = []

@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -54,7 +55,7 @@ FOUND, STARTED, REACHED, AUTHORISED, SPEAKS, LISTS, ANSWERS = (
 )
 _PHASES: Mapping[str, str] = {"connect": REACHED, "authorize": AUTHORISED, "initialize": SPEAKS}
 
-_INSTALL: Mapping[CommandType, str] = {
+_INSTALL: Mapping[str, str] = {
     CommandType.NPX: "Install Node.js, which brings npx.",
     CommandType.UVX: "Install uv, which brings uvx.",
     CommandType.DOCKER: "Install Docker, or podman with its 'docker' command.",
@@ -202,7 +203,8 @@ async def _check_found(tool: MCPTool, done: Examination) -> bool:
     if tool.url:
         return await _check_host_resolves(tool, tool.url, done)
     command = str(tool.command)
-    where = shutil.which(command)
+    # A path is relative to the folder that the server is started in.
+    where = shutil.which(str(Path(tool.cwd or "") / command) if "/" in command else command)
     if where is None:
         done.add_failed(FOUND, f"'{command}' is not on PATH.", advice_for(FOUND, tool, None))
         return False
@@ -324,7 +326,9 @@ def advice_for(step: str, tool: MCPTool, error: HoloDeckError | None) -> str:
 def _advise_not_found(tool: MCPTool) -> str:
     if tool.url:
         return "Check the spelling of the URL, and whether you need a VPN to reach it."
-    return _INSTALL[tool.command] if tool.command is not None else "Give it a 'command'."
+    if tool.command is None:
+        return "Give it a 'command'."
+    return _INSTALL.get(tool.command, f"Install '{tool.command}', or name its whole path.")
 
 
 def _advise_not_started(error: HoloDeckError | None) -> str:

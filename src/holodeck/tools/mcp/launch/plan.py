@@ -55,15 +55,16 @@ def plan_launch(tool: MCPTool, *, container: str | None = None) -> Launch:
     name = None
     if tool.command is CommandType.DOCKER:
         args, name = _add_docker_options(args, env, container)
-    return Launch(argv=(tool.command.value, *args), env=MappingProxyType(env), cwd=tool.cwd, container=name)
+    return Launch(argv=(str(tool.command), *args), env=MappingProxyType(env), cwd=tool.cwd, container=name)
 
 
 def find_refusals(tool: MCPTool) -> list[Refusal]:
     """Return everything that could run other code than the server that this tool names.
 
-    Empty for a tool that starts no process and for one with `allow_unsafe_args`.
+    Empty for a tool that starts no process, for one with `allow_unsafe_args`, and for a program that the user allows
+    by name: that is other code already.
     """
-    if tool.command is None or tool.allow_unsafe_args:
+    if not isinstance(tool.command, CommandType) or tool.allow_unsafe_args:
         return []
     found = [finding.to_refusal(_key_of(tool, finding.index)) for finding in _find_dangers(tool)]
     advice = "Pass it to the container only, with '-e' in 'args'" if tool.command is CommandType.DOCKER else "Remove it"
@@ -86,7 +87,7 @@ def variable_names(launch: Launch) -> tuple[str, ...]:
 
 
 def _build_args(tool: MCPTool) -> tuple[str, ...]:
-    if tool.args or tool.command is None:
+    if tool.args or not isinstance(tool.command, CommandType):
         return tuple(tool.args or ())
     server = tool.server.strip()
     return (*_DEFAULT_ARGS[tool.command], *([server] if server else []))
