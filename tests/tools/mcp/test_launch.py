@@ -22,6 +22,9 @@ from holodeck.tools.mcp.launch.refusal import Refusal
 
 OPT_IN = "allow_unsafe_args: true"
 
+OWN_MEMORY = "--cap-drop=ALL --security-opt=no-new-privileges --pids-limit=512"
+FLAGS = f"{OWN_MEMORY} --memory=2g"
+
 
 def a_tool(command: str, args: Sequence[str] | None = None, **more: Any) -> MCPTool:
     fields: dict[str, Any] = {"name": "it", "description": "A server.", "command": command, **more}
@@ -44,7 +47,7 @@ class TestPlan:
         [
             ("npx", ("npx", "-y", "@scope/server")),
             ("uvx", ("uvx", "@scope/server")),
-            ("docker", ("docker", "run", "--init", "--rm", "-i", "@scope/server")),
+            ("docker", ("docker", "run", "--init", *FLAGS.split(), "--rm", "-i", "@scope/server")),
         ],
     )
     def test_a_server_without_arguments_is_started_by_its_name(self, command: str, argv: tuple[str, ...]) -> None:
@@ -82,17 +85,27 @@ class TestPlan:
             config={"a": 1},
         )
         argv = plan_launch(tool).argv
-        assert argv[:9] == ("docker", "run", "--init", "-e", "NEW", "-e", "OF_THE_SERVER", "-e", "MCP_CONFIG")
-        assert argv[9:] == tuple(tool.args or ())[1:]
+        added = tuple(flag for flag in argv if flag not in FLAGS.split())
+        assert added[:9] == ("docker", "run", "--init", "-e", "NEW", "-e", "OF_THE_SERVER", "-e", "MCP_CONFIG")
+        assert added[9:] == tuple(tool.args or ())[1:]
         assert "hidden" not in " ".join(argv)
 
     @pytest.mark.parametrize(
         ("line", "expected"),
         [
-            ("docker run image", "docker run --rm -i --init image"),
-            ("docker run -it --rm=true --init=false image", "docker run -it --rm=true --init=false image"),
-            ("docker -D container run --interactive image", "docker -D container run --rm --init --interactive image"),
-            ("docker run --memory 1g image --rm", "docker run --rm -i --init --memory 1g image --rm"),
+            ("docker run image", f"docker run --rm -i --init {FLAGS} image"),
+            (
+                "docker run -it --rm=true --init=false image",
+                f"docker run {FLAGS} -it --rm=true --init=false image",
+            ),
+            (
+                "docker -D container run --interactive image",
+                f"docker -D container run --rm --init {FLAGS} --interactive image",
+            ),
+            (
+                "docker run --memory 1g image --rm",
+                f"docker run --rm -i --init {OWN_MEMORY} --memory 1g image --rm",
+            ),
         ],
     )
     def test_docker_ends_with_the_tool_whatever_its_arguments_leave_out(self, line: str, expected: str) -> None:
@@ -100,10 +113,10 @@ class TestPlan:
 
     def test_a_container_has_a_name_to_be_removed_by(self) -> None:
         launch = plan_launch(of_line("docker run --rm -i --init image"), container="holodeck-it-1")
-        assert describe_launch(launch) == "docker run --name holodeck-it-1 --rm -i --init image"
+        assert describe_launch(launch) == f"docker run {FLAGS} --name holodeck-it-1 --rm -i --init image"
         assert launch.container == "holodeck-it-1"
         own = plan_launch(of_line("docker run --rm -i --init --name=mine image"), container="holodeck-it-1")
-        assert describe_launch(own) == "docker run --rm -i --init --name=mine image"
+        assert describe_launch(own) == f"docker run {FLAGS} --rm -i --init --name=mine image"
         assert own.container == "mine"
         assert plan_launch(of_line("npx -y pkg"), container="holodeck-it-1").container is None
 

@@ -1,14 +1,18 @@
 """Checks the arguments of `docker`: only `docker run` with an image and flags that keep the container isolated.
 
-A flag passes only if it is known to be harmless. Mounts are judged by their path alone, without looking at the file
-system: folders of the system, whole home folders, keys, start-up files and sockets are refused.
+A flag passes only if it is known to be harmless. Mounts are judged by their path: folders of the system, whole home
+folders, keys, start-up files and sockets are refused. `check` does not look at the file system; `check_mount_targets`
+judges the same mounts at a start, by where their symbolic links lead. `hardening_flags` are those that a container gets
+unless the arguments have their own.
 """
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from holodeck.lib.record import record
 from holodeck.tools.mcp.launch.flags import Option, Options, scan
@@ -47,6 +51,7 @@ _SYSTEM_FOLDER = "would give the container a folder of the system"
 _HOME = "would give the container a whole home folder"
 _KEYS = "would give the container keys, start-up files or programs of a home folder"
 _SOCKET = "would give the container a socket, through which it can command programs outside"
+_LINK = "would give the container a folder outside the agent's own, to which a symbolic link leads"
 _OUTSIDE = "would give the container a folder that '..' leads to"
 
 
@@ -282,6 +287,62 @@ _MUST_BE_ON: Mapping[str, str] = {
 }
 _VALUED = frozenset(_HARMLESS | _REFUSED.keys() | _VALUE_CHECKS.keys() | _MOUNTS.keys())
 _TRUE = frozenset({"1", "t", "true"})
+
+
+# A server needs far less; a runaway one must not take all of this machine.
+MAX_PROCESSES = 512
+MAX_MEMORY = "2g"
+
+
+def hardening_flags(options: Options) -> list[str]:
+    """Return the flags that restrict a container, without those that the arguments decide themselves."""
+    flags = []
+    if not options.has_any("--cap-drop", "--cap-add", "--privileged"):
+        flags.append("--cap-drop=ALL")
+    has_own = any(value.strip().startswith("no-new-privileges") for value in options.values("--security-opt"))
+    if not has_own and not options.has_any("--privileged"):
+        flags.append("--security-opt=no-new-privileges")
+    if not options.has_any("--pids-limit"):
+        flags.append(f"--pids-limit={MAX_PROCESSES}")
+    if not options.has_any("-m", "--memory"):
+        flags.append(f"--memory={MAX_MEMORY}")
+    return flags
+
+
+def check_mount_targets(args: Sequence[str], folder: Path, cwd: Path) -> list[LaunchFinding]:
+    """Return a finding for each mount whose symbolic links lead to a place that its path does not name.
+
+    `folder`: that of the agent file. A path below it may not lead out of it; any other is judged by where it leads.
+    `cwd`: where the container is started, which relative paths of mounts start from.
+    """
+    start = find_run_position(args)
+    if start is None:
+        return []
+    found = []
+    for option in scan_run_options(args, start).found:
+        for source in _mount_sources(option):
+            written = Path(os.path.normpath(cwd / Path(source).expanduser()))
+            real = written.resolve()
+            if real == written or real.is_relative_to(folder.resolve()):
+                continue
+            reason = _LINK if written.is_relative_to(folder) else _source_danger(str(real), None, is_read_only=False)
+            if reason is not None:
+                found.append(LaunchFinding(index=option.index, message=f"'{option.name}' {reason}"))
+    return found
+
+
+def _mount_sources(option: Option) -> list[str]:
+    """Return the folders of this machine that a flag mounts; not the names of volumes."""
+    value = option.value or ""
+    if option.name in {"-v", "--volume"}:
+        source, _, rest = value.partition(":")
+        sources = [source] if rest else []
+    elif option.name == "--mount":
+        fields = [field.partition("=") for field in value.split(",")]
+        sources = [text.strip() for key, _, text in fields if key.strip().lower() in _BIND_KEYS]
+    else:
+        sources = []
+    return [source for source in sources if "/" in source or source.startswith((".", "~"))]
 
 
 def find_run_position(args: Sequence[str]) -> int | None:

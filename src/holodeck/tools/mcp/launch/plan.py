@@ -1,7 +1,7 @@
 """Plans the process of an MCP tool, and lists what is refused in it.
 
-Pure functions: nothing is looked up, opened or started. A definition has a `command` exactly when its transport starts
-a process; the rules of `MCPTool` check that.
+Pure functions: nothing is looked up, opened or started, except by `check_start`, which follows symbolic links. A
+definition has a `command` exactly when its transport starts a process; the rules of `MCPTool` check that.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -76,6 +77,18 @@ def find_refusals(tool: MCPTool) -> list[Refusal]:
     return found
 
 
+def check_start(tool: MCPTool, folder: Path) -> None:
+    """Raise `MCPConfigError` for a mount whose symbolic links lead elsewhere. Looks at the file system.
+
+    `folder`: that of the agent file, which relative paths of the tool start from.
+    """
+    if tool.command is not CommandType.DOCKER or tool.allow_unsafe_args:
+        return
+    for finding in docker.check_mount_targets(_build_args(tool), folder, folder / (tool.cwd or "")):
+        refusal = finding.to_refusal(_key_of(tool, finding.index))
+        raise MCPConfigError(f"{refusal.message}. {refusal.fix}")
+
+
 def describe_launch(launch: Launch) -> str:
     """Return the command as one line for a shell, with all arguments: plan with unexpanded `${...}` to hide secrets."""
     return shlex.join(launch.argv)
@@ -134,8 +147,8 @@ def _add_docker_options(
 ) -> tuple[tuple[str, ...], str | None]:
     """Add the flags that a server in a container needs.
 
-    They keep standard input open, remove the container at its end, pass the variables by name, and name the container
-    so that it can be removed. Returns the arguments and that name.
+    They keep standard input open, remove the container at its end, restrict its powers, memory and processes, pass the
+    variables by name, and name the container so that it can be removed. Returns the arguments and that name.
     """
     start = docker.find_run_position(args)
     if start is None:
@@ -145,6 +158,7 @@ def _add_docker_options(
     added += [] if options.has_any("-i", "--interactive") else ["-i"]
     # Without an init process a signal does not end most servers.
     added += [] if options.has_any("--init") else ["--init"]
+    added += docker.hardening_flags(options)
     names = options.values("--name")
     name = names[-1] if names else container
     if name and not names:

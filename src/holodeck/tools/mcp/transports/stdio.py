@@ -15,14 +15,14 @@ from secrets import token_hex
 from typing import cast
 
 from holodeck.lib import log
-from holodeck.lib.errors import MCPConnectionError
+from holodeck.lib.errors import MCPConfigError, MCPConnectionError
 from holodeck.lib.limits import KIB
 from holodeck.lib.line_splitter import LineSplitter
 from holodeck.lib.system.fd_shortage import is_file_shortage
 from holodeck.lib.system.process import Process, count_unread_bytes, spawn_process
 from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.errors import describe_output
-from holodeck.tools.mcp.launch.plan import plan_launch
+from holodeck.tools.mcp.launch.plan import check_start, plan_launch
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode, encode_ascii, sniff_id
 from holodeck.tools.mcp.transports.base import Delivery, OnMessage, TransportSetup
 from holodeck.tools.mcp.transports.child_environment import child_environment, withheld_variables
@@ -49,6 +49,8 @@ class StdioTransport(DuplexTransport):
         super().__init__(setup, on_message)
         tool = setup.tool
         self._launch = plan_launch(tool, container=f"holodeck-{tool.name}-{token_hex(4)}")
+        self._tool = tool
+        self._base_dir = setup.base_dir
         self._cwd = setup.base_dir / (tool.cwd or "")
         self._encoding = codecs.lookup(tool.encoding).name
         self._process: Process | None = None
@@ -68,6 +70,10 @@ class StdioTransport(DuplexTransport):
         )
 
     async def open(self) -> None:
+        try:
+            check_start(self._tool, self._base_dir)
+        except MCPConfigError as error:
+            raise self._errors.connection("start", f"it was not started: {error}") from error
         withheld = withheld_variables(os.environ, self._launch.env)
         if withheld:
             name = self._errors.server
