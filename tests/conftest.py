@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from installed_servers import install_servers
 from requirement_manifest import ManifestError, load_requirements, summary
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The files of tests are their own: commands start what they say. What is about trust sets this to nothing.
 os.environ["HOLODECK_TRUST"] = "all"
+
+install_servers()
 
 # A run under nohup ignores SIGHUP, one in the background of a script SIGINT, and a process inherits that: those that
 # tests start and signal would not receive it. A handler is not inherited, so with one only this process ignores them.

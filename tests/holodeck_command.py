@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+from installed_servers import NPM_VARIABLES
 from no_network import without_network
 from warm_holodeck import Forked, can_fork
 
 LIMIT = 60.0  # seconds
-INHERITED = ("PATH", "LANG", "SSL_CERT_FILE", "HOLODECK_TRUST")
+INHERITED = ("PATH", "LANG", "SSL_CERT_FILE", "HOLODECK_TRUST", *NPM_VARIABLES)
 """Variables of the tests that every command gets."""
 
 

@@ -31,7 +31,8 @@ from pathlib import Path
 import yaml
 from docs.page_blocks import Block, Purpose, console_commands, read_blocks
 from holodeck_command import run_holodeck
-from real.project import PACKAGES, ROOT, search_path
+from installed_servers import NPM_VARIABLES
+from real.project import ROOT, search_path
 from warm_holodeck import warm_address
 
 BLOCK_SECONDS = 180.0
@@ -127,7 +128,7 @@ class _Session:
             **{name: os.environ[name] for name in ("LANG", "SSL_CERT_FILE", "HOLODECK_TRUST") if name in os.environ},
             **{"HOME": str(self._home), "TERM": "dumb", "COLUMNS": "100"},
             # Packages that an earlier run has fetched.
-            **{"UV_CACHE_DIR": str(Path.home() / ".cache/uv"), "npm_config_cache": str(ROOT / ".cache/npm")},
+            **{"UV_CACHE_DIR": str(Path.home() / ".cache/uv"), **NPM_VARIABLES},
             "PATH": f"{self._own}{os.pathsep}{search_path()}",
             **environ,
         }
@@ -141,8 +142,6 @@ class _Session:
             shutil.copytree(self._example, self._scratch)
             for file in _files_of(self._scratch):
                 file.write_text(self._with_free_ports(file.read_text()))
-        # npx finds a package in a folder above.
-        (self._scratch.parent / "node_modules").symlink_to(PACKAGES)
         (self._own / "folder").write_text(str(self._scratch))
         (self._own / "variables").write_text("")
         program = ["python", "-m", "holodeck"]

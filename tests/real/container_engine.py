@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from real.project import PACKAGES
+from installed_servers import PACKAGES
 
 from holodeck.tools.mcp.transports.child_environment import child_environment
 

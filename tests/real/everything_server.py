@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from real.project import PACKAGES, START_SECONDS, search_path
+from installed_servers import PACKAGES
+from real.project import START_SECONDS, search_path
 
 EverythingTransport: TypeAlias = Literal["stdio", "sse", "http"]
 EVERYTHING_TRANSPORTS: tuple[EverythingTransport, ...] = ("stdio", "sse", "http")

@@ -1,6 +1,6 @@
 """A project folder as users have one, and its servers through the front door.
 
-`npx` takes the packages that the project has, so these have the versions of `tests/servers/package-lock.json`.
+`npx` takes the packages that are installed, which have the versions of `tests/servers/package-lock.json`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agent_folder import AgentFolder
+from installed_servers import PACKAGES
 
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.factory import create_mcp_plugin
@@ -18,7 +19,6 @@ from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ROOT / ".cache/servers/node_modules"
 LEGACY = "2025-11-25"
 MODERN = "2026-07-28"
 START_SECONDS = 120
@@ -28,12 +28,10 @@ START_SECONDS = 120
 class RealProject(AgentFolder):
     """A folder whose agent file is written by the test."""
 
-    def __init__(self, folder: Path, *, is_installed: bool = True) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         if not PACKAGES.is_dir():
             raise FileNotFoundError(f"{PACKAGES} is missing. `make test` sets it up.")
-        if is_installed:
-            (self.path / "node_modules").symlink_to(PACKAGES)
 
     def read_tool(self, text: str, env: Mapping[str, str] | None = None) -> MCPTool:
         """The one MCP tool of this agent file."""

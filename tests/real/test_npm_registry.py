@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from async_tests import async_test
-from real.project import ROOT, START_SECONDS, RealProject
+from real.project import START_SECONDS, RealProject
 
 MEMORY = """
 tools:
@@ -26,8 +26,8 @@ async def test_a_package_that_is_not_here_is_fetched_and_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The first run of all downloads; later ones find the package where npx itself keeps it.
-    monkeypatch.setenv("npm_config_cache", str(ROOT / ".cache/npm"))
-    project = RealProject(tmp_path, is_installed=False)
+    monkeypatch.setenv("npm_config_prefix", str(tmp_path / "nothing-installed"))
+    project = RealProject(tmp_path)
     async with project.open_server(MEMORY) as server:
         assert "create_entities" in {info.name for info in await server.list_tools()}
         assert (await server.call_tool("read_graph")).success

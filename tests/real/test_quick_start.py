@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from async_tests import async_test
 from holodeck_command import run_holodeck
-from real.project import PACKAGES, ROOT, START_SECONDS, RealProject, search_path
+from real.project import ROOT, START_SECONDS, RealProject, search_path
 from real.test_filesystem_server import EXAMPLE_1
 from real.test_python_servers import TIME
 
@@ -36,7 +36,6 @@ def test_the_steps_of_the_readme_lead_to_a_server_within_five_minutes(tmp_path: 
     began, said = time.monotonic(), ""
     folder = tmp_path / "work"
     folder.mkdir()
-    (folder / "node_modules").symlink_to(PACKAGES)  # npx finds a package in a folder above, too
     install, *steps = _steps()
     assert install == ["pip", "install", "."]  # the tests of the wheel do it
     for program, *words in steps:
@@ -53,7 +52,6 @@ def test_the_steps_of_the_readme_lead_to_a_server_within_five_minutes(tmp_path: 
 
 @pytest.mark.proves("000:SC-001")
 def test_a_standard_package_is_one_flag_away(tmp_path: Path) -> None:
-    (tmp_path / "node_modules").symlink_to(PACKAGES)
     flags = [word for name in PACKAGED for word in ("--mcp", name)]
     env = {"PATH": search_path()}
     assert run_holodeck("init", "mine", *flags, "--non-interactive", cwd=tmp_path, env=env).returncode == 0

@@ -63,6 +63,12 @@ def read_regular_file(path: Path, limit: int) -> bytes:
         os.close(handle)
 
 
+def user_cache_folder() -> Path:
+    """Return the folder of files that can be made again: `$XDG_CACHE_HOME/holodeck`, else `~/.cache/holodeck`."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache") / "holodeck"
+
+
 def create_private_file(path: Path) -> None:
     """Create an empty file that only its owner can read. The permissions of an existing file are not changed."""
     with suppress(FileExistsError):

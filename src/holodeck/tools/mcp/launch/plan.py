@@ -42,6 +42,8 @@ class Launch:
     cwd: str | None
     container: str | None = None
     """With `docker`, the name of the container to remove when the process has ended."""
+    needs_npx_folder: bool = False
+    """True when npx runs a package of the registry, so that it is started outside the folder of the agent."""
 
 
 def plan_launch(tool: MCPTool, *, container: str | None = None) -> Launch:
@@ -56,7 +58,13 @@ def plan_launch(tool: MCPTool, *, container: str | None = None) -> Launch:
     name = None
     if tool.command is CommandType.DOCKER:
         args, name = _add_docker_options(args, env, container)
-    return Launch(argv=(str(tool.command), *args), env=MappingProxyType(env), cwd=tool.cwd, container=name)
+    return Launch(
+        argv=(str(tool.command), *args),
+        env=MappingProxyType(env),
+        cwd=tool.cwd,
+        container=name,
+        needs_npx_folder=tool.command is CommandType.NPX and not npx.check(args),
+    )
 
 
 def find_refusals(tool: MCPTool) -> list[Refusal]:

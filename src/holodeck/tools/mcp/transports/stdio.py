@@ -22,6 +22,7 @@ from holodeck.lib.system.fd_shortage import is_file_shortage
 from holodeck.lib.system.process import Process, count_unread_bytes, spawn_process
 from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.errors import describe_output
+from holodeck.tools.mcp.launch.npx_folder import build_npx_environment, prepare_npx_folder
 from holodeck.tools.mcp.launch.plan import check_start, plan_launch
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode, encode_ascii, sniff_id
 from holodeck.tools.mcp.transports.base import Delivery, OnMessage, TransportSetup
@@ -79,11 +80,15 @@ class StdioTransport(DuplexTransport):
             name = self._errors.server
             notice = f"{name} is started without {', '.join(withheld)}: there is a login in it. 'env' can pass it on."
             log.info("mcp.variables_withheld", server=name, notice=notice)
+        env, cwd = child_environment(os.environ, self._launch.env), self._cwd
         try:
+            if self._launch.needs_npx_folder and cwd.is_dir():
+                folder = prepare_npx_folder()
+                env, cwd = build_npx_environment(env, folder, cwd), folder
             self._process = await spawn_process(
                 self._launch.argv,
-                env=child_environment(os.environ, self._launch.env),
-                cwd=str(self._cwd),
+                env=env,
+                cwd=str(cwd),
                 stdout=self._splitter,
                 stdin=self._flow,
                 on_exit=self._schedule_end_report,
