@@ -27,9 +27,7 @@ from holodeck.providers.anthropic import Anthropic
 from holodeck.providers.base import ModelProvider
 from holodeck.providers.openai_chat import ChatCompletions
 from holodeck.providers.openai_responses import Responses
-from holodeck.providers.wrappers.circuit_breaker import CircuitBreaker
-from holodeck.providers.wrappers.retry import Retrying
-from holodeck.providers.wrappers.timeout import Timeouts
+from holodeck.providers.wrappers.guarded import GuardedModel
 from holodeck.testing.model.dialects import AnthropicWriter, ChatWriter, ResponsesWriter, Writer
 from holodeck.testing.model.script import Say
 
@@ -65,7 +63,7 @@ async def _measure(port: int) -> None:
     rows = []
     for dialect in PATHS:
         model = _model(dialect, base)
-        wrapped = CircuitBreaker(Retrying(Timeouts(model)))
+        wrapped = GuardedModel(model)
         readers: dict[str, Reader] = {
             "bytes": lambda d=dialect: _read_bytes(client, base + PATHS[d]),  # type: ignore[misc]
             "bare": lambda d=dialect: _read_bare(client, base + PATHS[d]),  # type: ignore[misc]
