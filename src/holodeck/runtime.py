@@ -207,6 +207,14 @@ def open_model(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
     )
 
 
+def open_pass_through(llm: LLM, environ: Mapping[str, str]) -> dict[str, ModelProvider]:
+    """Build what hands on bodies to the other APIs of a model's server, by their paths; empty where it has none."""
+    from holodeck.providers.factory import build_pass_through
+
+    built = {path: build_pass_through(llm, environ, path) for path in ("/embeddings", "/completions")}
+    return {path: model for path, model in built.items() if model is not None}
+
+
 def is_other_program_file(path: Path) -> bool:
     from holodeck.config.mcp_json.find_servers import has_servers
 

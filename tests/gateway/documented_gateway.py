@@ -215,6 +215,8 @@ class _Exchange(_Traffic):
             event = orjson.loads(data)
             if is_messages_path(self._path):
                 self._check("MessageEvent", event, "an event")
+            elif self._path == "/v1/completions":
+                self._check("CompletionChunk", event, "a chunk")
             elif "type" in event:
                 self._check(_EVENT_SCHEMAS.get(event["type"], "ResponseEvent"), event, "an event")
             else:

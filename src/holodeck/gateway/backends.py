@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 from holodeck.config.gateway_loader import LoadedGateway
@@ -11,7 +12,7 @@ from holodeck.lib.record import record
 from holodeck.models.llm import LLM
 from holodeck.models.tool import MCPTool
 from holodeck.providers.base import ModelProvider
-from holodeck.runtime import build_agent, open_model
+from holodeck.runtime import build_agent, open_model, open_pass_through
 from holodeck.tools.executor import ToolExecutor
 from holodeck.tools.mcp.executor import MCPExecutor
 from holodeck.tools.mcp.factory import create_mcp_plugin
@@ -32,6 +33,8 @@ class Backend:
     functions: Sequence[ToolExecutor] = ()
     instructions: str | None = None
     response_format: Mapping[str, Any] | None = None
+    pass_through: Mapping[str, ModelProvider] = field(default_factory=dict)
+    """The other APIs of the model's server, by their paths: `/embeddings` and `/completions`."""
 
     def to_resource(self) -> dict[str, Any]:
         """The model as `/v1/models` lists it."""
@@ -60,6 +63,7 @@ def build_backends(loaded: LoadedGateway, *, environ: Mapping[str, str]) -> dict
             provider=open_model(served.model, environ),
             mcp=shared if served.use_mcp else MCPExecutor([]),
             instructions=served.instructions,
+            pass_through=open_pass_through(served.model, environ),
             max_turns=loaded.gateway.limits.max_turns,
         )
     for name, agent in loaded.agents.items():

@@ -10,6 +10,7 @@ from holodeck.gateway.endpoints.chat_completions import ChatCompletions
 from holodeck.gateway.endpoints.compact import ContextEndpoints
 from holodeck.gateway.endpoints.conversations import Conversations
 from holodeck.gateway.endpoints.messages import Messages
+from holodeck.gateway.endpoints.pass_through import PassThroughEndpoints
 from holodeck.gateway.endpoints.responses import Responses
 from holodeck.gateway.http.request import Route
 from holodeck.gateway.openapi.endpoint import DocumentEndpoint
@@ -22,6 +23,7 @@ def build_routes(
     context: ContextEndpoints,
     chat: ChatCompletions,
     messages: Messages,
+    pass_through: PassThroughEndpoints,
 ) -> list[Route]:
     """Build every route, with the key that it needs and whether it counts against the limits of its caller."""
     items, server = "/v1/conversations/{id}/items", "/v1/mcp/servers/{name}"
@@ -33,6 +35,8 @@ def build_routes(
         Route(method="POST", path="/v1/chat/completions", handler=chat.create),
         Route(method="POST", path="/v1/messages", handler=messages.create),
         Route(method="POST", path="/v1/messages/count_tokens", handler=messages.count_tokens),
+        Route(method="POST", path="/v1/embeddings", handler=pass_through.create_embeddings),
+        Route(method="POST", path="/v1/completions", handler=pass_through.create_completion),
         Route(method="GET", path="/v1/responses/{id}", handler=responses.get, is_counted=False),
         Route(method="DELETE", path="/v1/responses/{id}", handler=responses.delete, is_counted=False),
         Route(method="POST", path="/v1/responses/{id}/cancel", handler=responses.cancel, is_counted=False),
@@ -62,5 +66,8 @@ def build_routes(
 
 def list_routes() -> list[Route]:
     """Every route with handlers that belong to no gateway, for what only describes them."""
-    classes: Any = (Responses, Conversations, AdminEndpoints, ContextEndpoints, ChatCompletions, Messages)
+    classes: Any = (
+        *(Responses, Conversations, AdminEndpoints, ContextEndpoints),
+        *(ChatCompletions, Messages, PassThroughEndpoints),
+    )
     return build_routes(*classes)

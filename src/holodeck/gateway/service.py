@@ -37,6 +37,7 @@ from holodeck.gateway.endpoints.chat_completions import ChatCompletions
 from holodeck.gateway.endpoints.compact import ContextEndpoints
 from holodeck.gateway.endpoints.conversations import Conversations
 from holodeck.gateway.endpoints.messages import Messages
+from holodeck.gateway.endpoints.pass_through import PassThroughEndpoints
 from holodeck.gateway.endpoints.responses import Responses
 from holodeck.gateway.endpoints.responses_ws import ResponseSockets
 from holodeck.gateway.http.request import Route
@@ -153,7 +154,8 @@ class Service:
             self._run_builder.argument_checker.close(),
             *(backend.mcp.close() for backend in self.backends.values()),
         )
-        await asyncio.gather(*(backend.provider.close() for backend in self.backends.values()))
+        models = [each for one in self.backends.values() for each in (one.provider, *one.pass_through.values())]
+        await asyncio.gather(*(model.close() for model in models))
         await self.store.close()
 
     def _build_background(self, folder: Path) -> Background:
@@ -228,6 +230,7 @@ class Service:
             ),
             ChatCompletions(self._run_builder, self.runs, self._continuations.tool_history),
             Messages(self._run_builder, self.runs, self._continuations.tool_history),
+            PassThroughEndpoints(self._run_builder, self._caller_limits, self._metrics),
         )
 
     def _build_sockets(self) -> ResponseSockets:

@@ -8,7 +8,7 @@ from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MODEL_FIRST_EVENT_TIMEOUT, MODEL_IDLE_TIMEOUT
 from holodeck.lib.redaction import LOG_SECRETS, register_secrets, secrets_in
 from holodeck.lib.secret import Secret
-from holodeck.models.llm import LLM
+from holodeck.models.llm import LLM, Provider
 from holodeck.models.model_io import ModelEvent, ModelRequest
 from holodeck.providers.base import ModelProvider
 from holodeck.providers.registry import PROVIDERS, ModelSettings
@@ -19,13 +19,35 @@ def build_model_provider(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
     row = PROVIDERS[llm.provider]
     if not llm.spec.is_service:
         return row.build(ModelSettings(llm=llm))
-    from holodeck.providers.wrappers.guarded import GuardedModel
     from holodeck.providers.wrappers.schema_adapter import SchemaAdapter
+
+    return SchemaAdapter(_with_retries(_build_service(llm, environ), llm), row.schema_rules)
+
+
+def build_pass_through(llm: LLM, environ: Mapping[str, str], path: str) -> ModelProvider | None:
+    """Build what hands on bodies to another API of the model's server, such as `/embeddings`. None: it has no such API.
+
+    Makes no network access.
+    """
+    if not llm.spec.is_service or llm.provider is Provider.ANTHROPIC:
+        return None
+    from holodeck.providers.http.model import HTTPModel
+    from holodeck.providers.http.pass_through import PassThrough
+
+    service = _build_service(llm, environ)
+    if not isinstance(service, HTTPModel):
+        # Without a key, every request raises the error that says so.
+        return service
+    endpoint = service.find_sibling(path)
+    return None if endpoint is None else _with_retries(PassThrough(endpoint), llm)
+
+
+def _with_retries(model: ModelProvider, llm: LLM) -> ModelProvider:
+    from holodeck.providers.wrappers.guarded import GuardedModel
     from holodeck.providers.wrappers.timeout import Timeouts
 
     first, idle = llm.timeout or MODEL_FIRST_EVENT_TIMEOUT, llm.timeout or MODEL_IDLE_TIMEOUT
-    model = GuardedModel(_build_service(llm, environ), timeouts=Timeouts(first=first, idle=idle))
-    return SchemaAdapter(model, row.schema_rules)
+    return GuardedModel(model, timeouts=Timeouts(first=first, idle=idle))
 
 
 class UnconfiguredModel:

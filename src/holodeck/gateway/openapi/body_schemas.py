@@ -116,6 +116,7 @@ def build_body_schemas() -> dict[str, Schema]:
         ),
         **_option_schemas(),
         **_chat_schemas(),
+        **_handed_on_schemas(),
     }
 
 
@@ -209,6 +210,14 @@ def _option_schemas() -> dict[str, Schema]:
             }
         ),
     }
+
+
+def _handed_on_schemas() -> dict[str, Schema]:
+    fields = {"model": string("A name of `/v1/models`.", min_length=1)}
+    return {
+        name: mapping("Other fields are handed on.", properties={**fields, key: {}}, required=["model", key])
+        for name, key in (("CreateEmbeddings", "input"), ("CreateCompletion", "prompt"))
+    } | {"CompletionChunk": mapping("A chunk as the provider sent it, or an error.")}
 
 
 def _chat_schemas() -> dict[str, Schema]:

@@ -123,6 +123,15 @@ CHAT_COMPLETION = {
     },
 }
 
+
+def _build_refusal(path: str) -> dict[str, Any]:
+    message = f"The model 'demo' has no {path}. Name one whose provider has it."
+    return {"error": {"message": message, "type": "invalid_request", "code": "unsupported_value", "param": "model"}}
+
+
+NO_EMBEDDINGS = _build_refusal("/embeddings")
+NO_COMPLETIONS = _build_refusal("/completions")
+
 MESSAGE = {
     "id": "msg_8a1f0c5be0b3d2a97bb0c9f0e6f4d7a1",
     "type": "message",

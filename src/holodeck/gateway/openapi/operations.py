@@ -17,6 +17,7 @@ from holodeck.gateway.openapi.schema import Schema, boolean, choice, integer, st
 
 _INPUT_ERRORS: tuple[ErrorGroup, ...] = ("fields", "input", "continuation", "servers", "model", "lookup", "storage")
 _MESSAGES_ERRORS: tuple[ErrorGroup, ...] = ("fields", "continuation", "model", "run")
+_HANDED_ON_ERRORS: tuple[ErrorGroup, ...] = ("fields", "servers", "model", "run")
 _STORED_ERRORS: tuple[ErrorGroup, ...] = ("lookup", "storage")
 _PAGE = {
     "order": choice(("asc", "desc"), "`desc`, the default, has the newest first."),
@@ -66,6 +67,10 @@ TAGS = {
     "Messages": (
         "Anthropic's Messages API, with the same models and tools. Nothing is stored. A key may be sent as "
         "`x-api-key`, and errors have the form of this API."
+    ),
+    "Embeddings and completions": (
+        "Bodies that are handed on to the provider of a model as they are. A model of the file has these routes if its "
+        "provider has them: `openai`, `azure_openai`, `ollama` and `openai_compatible`. Tools are not involved."
     ),
     "Conversations": "A conversation stores items. Responses that name it read and extend it.",
     "Models": "The models and agents of this gateway.",
@@ -148,6 +153,32 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         example=examples.MESSAGE_TOKENS,
         error="MessagesError",
         errors=_MESSAGES_ERRORS,
+    ),
+    ("POST", "/v1/embeddings"): Operation(
+        id="createEmbeddings",
+        tag="Embeddings and completions",
+        summary="Create embeddings",
+        description="The body and the reply are those of the provider, under the name that the model has here.",
+        body="CreateEmbeddings",
+        example_body={"model": "demo", "input": "Hello"},
+        reply="object",
+        example=examples.NO_EMBEDDINGS,
+        errors=_HANDED_ON_ERRORS,
+    ),
+    ("POST", "/v1/completions"): Operation(
+        id="createCompletion",
+        tag="Embeddings and completions",
+        summary="Complete a prompt",
+        description=(
+            "The body, the reply and the chunks of a stream are those of the provider, under the name that the model "
+            "has here."
+        ),
+        body="CreateCompletion",
+        example_body={"model": "demo", "prompt": "Hello"},
+        reply="object",
+        example=examples.NO_COMPLETIONS,
+        stream="CompletionChunk",
+        errors=_HANDED_ON_ERRORS,
     ),
     ("GET", "/v1/responses/{id}"): Operation(
         id="getResponse",

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, NoReturn
+from urllib.parse import urlsplit, urlunsplit
 
 import orjson
 
@@ -56,6 +57,8 @@ _HEADERS = {
 # Some servers declare a stream with a wrong type, or with none.
 _STREAM_TYPES = frozenset({"text/event-stream", "text/plain", "application/octet-stream"})
 _NETWORK_ERRORS = (OSError, EventTooLargeError, InvalidURLError, InvalidHeaderError)
+# The ends of the URLs of OpenAI's dialects: their servers have other APIs beside these.
+_SIBLINGS = ("/chat/completions", "/responses")
 _OK = HTTPStatus.OK.value
 Headers = Callable[[], Mapping[str, str]]
 
@@ -69,6 +72,14 @@ class Endpoint:
         self._headers = headers
         self._pool: HTTP1Pool | None = None
         self._proxy = ""
+
+    def find_sibling(self, path: str) -> Endpoint | None:
+        """The URL of another API of an OpenAI-compatible server, with the same key. None: it is no such server."""
+        parts = urlsplit(self._url)
+        base = next((parts.path.removesuffix(api) for api in _SIBLINGS if parts.path.endswith(api)), None)
+        if base is None:
+            return None
+        return Endpoint(urlunsplit(parts._replace(path=base + path)), address=self.address, headers=self._headers)
 
     async def stream_events(
         self, body: Mapping[str, Any], *, is_finished: Callable[[], bool]

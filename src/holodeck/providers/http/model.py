@@ -55,6 +55,10 @@ class HTTPModel(BatchingModel):
     def name(self) -> str:
         return self._endpoint.address.model
 
+    def find_sibling(self, path: str) -> Endpoint | None:
+        """The URL of another API of the same server; see `Endpoint.find_sibling`."""
+        return self._endpoint.find_sibling(path)
+
     async def stream_batches(self, request: ModelRequest) -> Batches:
         """Send one request. Closing the iterator closes the connection at once."""
         decoder = self._dialect.create_decoder(request, self._endpoint.address)

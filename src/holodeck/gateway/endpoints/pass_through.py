@@ -1,0 +1,137 @@
+"""`/v1/embeddings` and `/v1/completions`: bodies that are handed on to the provider of a model as they are.
+
+Only the name of the model is replaced, in both directions. The connection, the key, retries and timeouts are those of
+other requests to models, and so are the limits of the caller. No tool is involved and nothing is stored.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import orjson
+
+from holodeck.gateway.backends import Backend
+from holodeck.gateway.http.errors import reply_for_failed_run
+from holodeck.gateway.http.replies import Reply, StreamedReply, json_reply
+from holodeck.gateway.http.request import Request
+from holodeck.gateway.limits import CallerLimits
+from holodeck.gateway.metrics import Metrics
+from holodeck.gateway.runs.run_builder import RunBuilder
+from holodeck.gateway.wire.request.json_fields import JSONFields, refuse
+from holodeck.gateway.wire.response.event_encoder import SSE_DONE
+from holodeck.lib import log
+from holodeck.lib.errors import ModelError
+from holodeck.models.events import Failure, RunResult
+from holodeck.models.items import Usage
+from holodeck.providers.base import ModelProvider
+from holodeck.providers.http.pass_through import PassedDocument, PassThroughRequest
+
+_NO_ANSWER = "The model sent no answer."
+
+
+class PassThroughEndpoints:
+    def __init__(self, run_builder: RunBuilder, caller_limits: CallerLimits, metrics: Metrics) -> None:
+        self._run_builder = run_builder
+        self._caller_limits = caller_limits
+        self._metrics = metrics
+
+    async def create_embeddings(self, request: Request) -> Reply | StreamedReply:
+        """Hand on a request for embeddings."""
+        return await self._hand_on(request, "/embeddings", needed="input")
+
+    async def create_completion(self, request: Request) -> Reply | StreamedReply:
+        """Hand on a request for a completion of a prompt, streamed or not."""
+        return await self._hand_on(request, "/completions", needed="prompt")
+
+    async def _hand_on(self, request: Request, path: str, *, needed: str) -> Reply | StreamedReply:
+        body = request.json()
+        fields = JSONFields(body)
+        backend = self._run_builder.require_backend(fields.require_text("model", may_be_empty=False))
+        if not fields.has(needed):
+            fields.refuse_missing(needed)
+        is_streamed = fields.get_flag("stream") or False
+        model = backend.pass_through.get(path)
+        if model is None:
+            message = f"The model '{backend.name}' has no {path}. Name one whose provider has it."
+            refuse(message, "model", "unsupported_value")
+        exchange = _Exchange(backend, model, body)
+        documents = exchange.send()
+        if is_streamed:
+            return StreamedReply(chunks=self._encode_sse(exchange, documents, request))
+        async with aclosing(documents):
+            answers = [document async for document in documents]
+        result = self._count(exchange, request)
+        if result.error is not None:
+            return reply_for_failed_run(result, {"id": request.id})
+        return json_reply(answers[-1])
+
+    async def _encode_sse(
+        self, exchange: _Exchange, documents: AsyncGenerator[dict[str, Any], None], request: Request
+    ) -> AsyncGenerator[bytes, None]:
+        try:
+            async with aclosing(documents):
+                async for document in documents:
+                    yield b"data: %b\n\n" % orjson.dumps(document)
+        finally:
+            result = self._count(exchange, request)
+        if result.error is not None:
+            yield b"data: %b\n\n" % reply_for_failed_run(result, {"id": request.id}).body
+        yield SSE_DONE
+
+    def _count(self, exchange: _Exchange, request: Request) -> RunResult:
+        result = exchange.build_result()
+        self._metrics.count_run(exchange.backend.name, result)
+        self._caller_limits.add_tokens(request.caller.id, result.usage.total_tokens)
+        log.add_fields(model=exchange.backend.name, run=result.status, input_tokens=result.usage.input_tokens)
+        return result
+
+
+class _Exchange:
+    """One request to a model, and how it ended."""
+
+    def __init__(self, backend: Backend, model: ModelProvider, body: Mapping[str, Any]) -> None:
+        self.backend = backend
+        self._model = model
+        self._body = body
+        self._started_at = time.perf_counter()
+        self._usage = Usage()
+        self._error: Failure | None = Failure(code="model_error", message=_NO_ANSWER)
+
+    async def send(self) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield what the model answers, with its public name. An error ends it; `build_result` has the error."""
+        try:
+            async with aclosing(self._model.stream(PassThroughRequest(items=(), body=self._body))) as events:
+                async for event in events:
+                    if isinstance(event, PassedDocument):
+                        self._error = None
+                        self._usage = _read_usage(event.document.get("usage")) or self._usage
+                        yield {**event.document, "model": self.backend.name}
+        except ModelError as error:
+            self._error = Failure(
+                code=error.code or "model_error",
+                message=str(error),
+                is_retryable=error.is_retryable,
+                retry_after=error.retry_after,
+            )
+
+    def build_result(self) -> RunResult:
+        seconds = time.perf_counter() - self._started_at
+        return RunResult(
+            status="completed" if self._error is None else "failed",
+            text="",
+            error=self._error,
+            turns=1,
+            usage=self._usage,
+            seconds=seconds,
+        )
+
+
+def _read_usage(usage: object) -> Usage | None:
+    if not isinstance(usage, dict):
+        return None
+    counts = [usage.get(key) for key in ("prompt_tokens", "completion_tokens")]
+    sent, received = (count if isinstance(count, int) else 0 for count in counts)
+    return Usage(input_tokens=sent, output_tokens=received)
