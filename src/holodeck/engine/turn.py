@@ -57,11 +57,11 @@ async def stream_turn(
                 match event:
                     case TextDelta():
                         text = partial.add(event.text, partial.texts)
-                        logprobs = event.logprobs
-                        if logprobs:
-                            partial.count_logprobs(logprobs)
+                        partial.count_logprobs(event.logprobs)
                         append(
-                            TextAdded(item_id=ids.message, text=text, is_refusal=event.is_refusal, logprobs=logprobs)
+                            TextAdded(
+                                item_id=ids.message, text=text, is_refusal=event.is_refusal, logprobs=event.logprobs
+                            )
                         )
                     case ReasoningDelta():
                         text = partial.add(event.text, partial.reasoning_texts)
@@ -145,8 +145,9 @@ class _PartialAnswer:
 
     def count_logprobs(self, logprobs: Sequence[Logprob]) -> None:
         """Count log probabilities in the memory budget."""
-        count = sum(1 + len(entry.top) for entry in logprobs)
-        self.is_full = self.is_full or not self._reserve_memory(count * LOGPROB_COST)
+        if logprobs:
+            count = sum(1 + len(entry.top) for entry in logprobs)
+            self.is_full = self.is_full or not self._reserve_memory(count * LOGPROB_COST)
 
     def _reserve_memory(self, size: int) -> bool:
         try:

@@ -12,9 +12,9 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from holodeck.gateway.auth.callers import Caller
+from holodeck.gateway.context.tokens import count_tokens
 from holodeck.gateway.continuation.call_outputs import check_answered
 from holodeck.gateway.continuation.memory import ReasoningCache, ToolHistoryCache
-from holodeck.gateway.endpoints.compact import count_tokens
 from holodeck.gateway.http.errors import reply_for_failed_run
 from holodeck.gateway.http.messages_errors import messages_error_reply
 from holodeck.gateway.http.replies import Reply, StreamedReply, json_reply, missing_servers_header
