@@ -56,7 +56,7 @@ class PassThroughEndpoints:
         model = backend.pass_through.get(path)
         if model is None:
             message = f"The model '{backend.name}' has no {path}. Name one whose provider has it."
-            refuse(message, "model", "unsupported_value")
+            refuse(message, "model")
         exchange = _Exchange(backend, model, body)
         documents = exchange.send()
         if is_streamed:

@@ -214,10 +214,11 @@ def _option_schemas() -> dict[str, Schema]:
 
 def _handed_on_schemas() -> dict[str, Schema]:
     fields = {"model": string("A name of `/v1/models`.", min_length=1)}
+    text = any_of(string(), array(any_of(string(), integer(), array(integer()))), about="Texts, or their tokens.")
     return {
-        name: mapping("Other fields are handed on.", properties={**fields, key: {}}, required=["model", key])
+        name: mapping("Other fields are handed on.", properties={**fields, key: text}, required=["model", key])
         for name, key in (("CreateEmbeddings", "input"), ("CreateCompletion", "prompt"))
-    } | {"CompletionChunk": mapping("A chunk as the provider sent it, or an error.")}
+    } | {"CompletionChunk": mapping("A chunk as the provider sent it, or an error.", properties={"model": string()})}
 
 
 def _chat_schemas() -> dict[str, Schema]:

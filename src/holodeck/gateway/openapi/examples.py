@@ -126,7 +126,7 @@ CHAT_COMPLETION = {
 
 def _build_refusal(path: str) -> dict[str, Any]:
     message = f"The model 'demo' has no {path}. Name one whose provider has it."
-    return {"error": {"message": message, "type": "invalid_request", "code": "unsupported_value", "param": "model"}}
+    return {"error": {"message": message, "type": "invalid_request", "code": "invalid_value", "param": "model"}}
 
 
 NO_EMBEDDINGS = _build_refusal("/embeddings")

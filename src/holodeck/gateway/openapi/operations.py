@@ -17,7 +17,7 @@ from holodeck.gateway.openapi.schema import Schema, boolean, choice, integer, st
 
 _INPUT_ERRORS: tuple[ErrorGroup, ...] = ("fields", "input", "continuation", "servers", "model", "lookup", "storage")
 _MESSAGES_ERRORS: tuple[ErrorGroup, ...] = ("fields", "continuation", "model", "run")
-_HANDED_ON_ERRORS: tuple[ErrorGroup, ...] = ("fields", "servers", "model", "run")
+_HANDED_ON_ERRORS: tuple[ErrorGroup, ...] = ("fields", "model", "run")
 _STORED_ERRORS: tuple[ErrorGroup, ...] = ("lookup", "storage")
 _PAGE = {
     "order": choice(("asc", "desc"), "`desc`, the default, has the newest first."),
@@ -70,7 +70,8 @@ TAGS = {
     ),
     "Embeddings and completions": (
         "Bodies that are handed on to the provider of a model as they are. A model of the file has these routes if its "
-        "provider has them: `openai`, `azure_openai`, `ollama` and `openai_compatible`. Tools are not involved."
+        "provider has them: `openai`, `azure_openai`, `ollama` and `openai_compatible`. Tools are not "
+        "involved. The rehearsal model of these examples has none of them."
     ),
     "Conversations": "A conversation stores items. Responses that name it read and extend it.",
     "Models": "The models and agents of this gateway.",
