@@ -95,7 +95,7 @@ async def test_a_stream_that_breaks_ends_with_an_error_event(tmp_path: Path) -> 
     async with run_gateway(tmp_path, ScriptedModel([say("Once upon"), cut()])) as gateway:
         events = await stream_message(gateway, {"messages": HELLO, "stream": True})
         assert [event["type"] for event in events[-2:]] == ["content_block_stop", "error"]
-        assert events[-1]["error"]["type"] == "api_error"
+        assert events[-1]["error"]["type"] == "overloaded_error"
 
 
 @pytest.mark.parametrize(

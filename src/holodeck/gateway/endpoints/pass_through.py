@@ -98,7 +98,7 @@ class _Exchange:
         self._body = body
         self._started_at = time.perf_counter()
         self._usage = Usage()
-        self._error: Failure | None = Failure(code="model_error", message=_NO_ANSWER)
+        self._error: Failure | None = Failure(code="model_error", message=_NO_ANSWER, public_message=_NO_ANSWER)
 
     async def send(self) -> AsyncGenerator[dict[str, Any], None]:
         """Yield what the model answers, with its public name. An error ends it; `build_result` has the error."""
@@ -110,9 +110,11 @@ class _Exchange:
                         self._usage = _read_usage(event.document.get("usage")) or self._usage
                         yield {**event.document, "model": self.backend.name}
         except ModelError as error:
+            log.warning("gateway.hand_on_failed", model=self.backend.name, error=error)
             self._error = Failure(
                 code=error.code or "model_error",
                 message=str(error),
+                public_message=error.public_text,
                 is_retryable=error.is_retryable,
                 retry_after=error.retry_after,
             )
