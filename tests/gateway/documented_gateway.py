@@ -27,6 +27,8 @@ from holodeck.gateway.wire.messages.errors import status_of
 
 # Tests of limits send bodies of many megabytes, in which nothing is to be seen that others do not have.
 MAX_CHECKED_BYTES = 256 * 1024
+# Parameters that operators allow in tests: no document lists them, since it does not depend on the operator.
+EXTRA_PARAMETERS = frozenset({"top_k"})
 _EVENT_SCHEMAS = {kind.type: kind.schema_name for kind in EVENT_KINDS}
 _ANY_ERROR = errors_of(("protocol",))
 
@@ -62,6 +64,10 @@ def without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: without_nulls(each) for key, each in value.items() if each is not None}
     return [without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+def _without_extra_parameters(body: Any) -> Any:
+    return {key: each for key, each in body.items() if key not in EXTRA_PARAMETERS} if isinstance(body, dict) else body
 
 
 def check_traffic(gateway: Gateway) -> list[str]:
@@ -174,7 +180,7 @@ class _Exchange(_Traffic):
     def _check_request(self) -> None:
         body = None if self._operation is None else self._operation.body
         if self._status == 200 and body is not None and self._request and len(self._request) <= MAX_CHECKED_BYTES:
-            self._check(body, without_nulls(orjson.loads(self._request)), "it accepted")
+            self._check(body, _without_extra_parameters(without_nulls(orjson.loads(self._request))), "it accepted")
 
     def _check_reply(self) -> None:
         if self._status == 200 and self._operation is not None:

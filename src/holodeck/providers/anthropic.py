@@ -25,6 +25,7 @@ from holodeck.models.items import (
     text_message,
 )
 from holodeck.models.model_io import (
+    JSON_OBJECT_SCHEMA,
     FinishReason,
     ModelAnswer,
     ModelEvent,
@@ -98,8 +99,9 @@ def build_anthropic_body(request: ModelRequest, *, model: str) -> dict[str, Any]
 def _output_config(request: ModelRequest) -> dict[str, Any]:
     """Return the format and the effort."""
     config: dict[str, Any] = {}
-    if request.response_format is not None:
-        config["format"] = {"type": "json_schema", "schema": dict(request.response_format)}
+    schema = JSON_OBJECT_SCHEMA if request.json_mode and request.response_format is None else request.response_format
+    if schema is not None:
+        config["format"] = {"type": "json_schema", "schema": dict(schema)}
     if request.effort not in (None, "none"):
         config["effort"] = "low" if request.effort == "minimal" else request.effort
     return config

@@ -189,7 +189,7 @@ def test_parameters_of_a_chat_request_reach_the_model() -> None:
     assert choice == ToolChoice(mode="required", allowed=("ask_client",))
     assert read(max_tokens=7).options.max_output_tokens == 7
     assert read(logit_bias={}, top_logprobs=0, logprobs=False, n=1).options.stop == ()
-    assert read(response_format={"type": "json_object"}).options.schema == {"type": "object"}
+    assert read(response_format={"type": "json_object"}).options.json_mode
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -198,7 +198,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"stop": ["x"] * 17}, "stop"),
     ({"stop": 1}, "stop"),
     ({"seed": "x"}, "seed"),
-    ({"logprobs": True}, "logprobs"),
+    ({"logprobs": False, "top_logprobs": 2}, "top_logprobs"),
     ({"logit_bias": {"1": 1}}, "logit_bias"),
     ({"modalities": ["audio"]}, "modalities"),
     ({"functions": []}, "functions"),

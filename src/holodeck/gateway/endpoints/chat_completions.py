@@ -36,7 +36,7 @@ class ChatCompletions:
 
     async def create(self, request: Request) -> Reply | StreamedReply:
         """Run one request. A client that disconnects ends the run."""
-        chat = read_chat_request(request.json())
+        chat = read_chat_request(request.json(), extra_parameters_of=self._run_builder.extra_parameters_of)
         live = await self._build_run(chat, request.caller)
         self._runs.register(live)
         if chat.response.stream:

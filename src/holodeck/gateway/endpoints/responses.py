@@ -78,7 +78,9 @@ class Responses:
             await self._check_background_limit(caller)
         find = await self._continuations.build_item_lookup(body, caller)
         sealed = await self._continuations.open_sealed(body, find, caller, request.reservation.acquire)
-        response_request = read_request(body, sealed=sealed, find_item=find)
+        response_request = read_request(
+            body, sealed=sealed, find_item=find, extra_parameters_of=self._builder.extra_parameters_of
+        )
         if response_request.background:
             body = resolve_references(body, find)
             return await self._start_background(response_request, body, caller, client_kind=client_kind)

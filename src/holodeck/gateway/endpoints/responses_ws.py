@@ -141,7 +141,10 @@ class ResponseSockets:
                 find = await self._continuations.build_item_lookup(body, caller)
                 with self._caller_limits.count_request(caller):
                     sealed = await self._continuations.open_sealed(body, find, caller, reservation.acquire)
-                    request = replace(read_socket_message(body, sealed=sealed, find_item=find), stream=True)
+                    request = read_socket_message(
+                        body, sealed=sealed, find_item=find, extra_parameters_of=self._builder.extra_parameters_of
+                    )
+                    request = replace(request, stream=True)
                     live = await self._builder.build(request, caller, socket_history, client_kind=client_kind)
                     self._runs.register(live, has_request_log=False)
                     async with live, aclosing(live.stream()) as batches:

@@ -19,12 +19,8 @@ from holodeck.gateway.openapi.schema import (
     ref,
     string,
 )
-from holodeck.gateway.wire.chat.request import (
-    MAX_SEED,
-    MAX_STOP_WORDS,
-    REASONING_FIELD,
-)
-from holodeck.gateway.wire.request.body import SERVICE_TIERS, STREAM_ID
+from holodeck.gateway.wire.chat.request import REASONING_FIELD
+from holodeck.gateway.wire.request.body import STREAM_ID
 from holodeck.gateway.wire.request.content_parts import AUDIO_TYPES
 from holodeck.gateway.wire.request.context_management import MAX_ENTRIES, MIN_COMPACT_THRESHOLD
 from holodeck.gateway.wire.request.options import (
@@ -34,9 +30,10 @@ from holodeck.gateway.wire.request.options import (
     MAX_METADATA_KEY_CHARS,
     MAX_METADATA_PAIRS,
     MAX_METADATA_VALUE_CHARS,
-    MAX_PENALTY,
     MAX_TEMPERATURE,
+    MAX_TOP_LOGPROBS,
     MIN_OUTPUT_TOKENS,
+    SERVICE_TIERS,
     SUMMARIES,
     VERBOSITIES,
 )
@@ -51,6 +48,7 @@ from holodeck.lib.limits import (
     MAX_REQUEST_TOOLS,
     MAX_TOOL_NAME_CHARS,
 )
+from holodeck.models.llm import MAX_PENALTY, MAX_SEED, MAX_STOP_WORDS
 
 METADATA = mapping(
     "Your own key-value pairs.",
@@ -58,8 +56,9 @@ METADATA = mapping(
     propertyNames={"maxLength": MAX_METADATA_KEY_CHARS},
     maxProperties=MAX_METADATA_PAIRS,
 )
-_IDENTIFIER = string("Repeated in the response.", max_length=MAX_IDENTIFIER_CHARS)
-_SERVICE_TIER = choice(SERVICE_TIERS, "Accepted without effect: there is one tier.")
+_IDENTIFIER = string("Sent to the provider, if it has the field.", max_length=MAX_IDENTIFIER_CHARS)
+_SERVICE_TIER = choice(SERVICE_TIERS, "The tier at the provider. The response has the one that was used.")
+_TOP_LOGPROBS = integer("Alternatives for each token.", minimum=0, maximum=MAX_TOP_LOGPROBS)
 _INPUT = any_of(
     LONG_TEXT, array(ref("InputItem"), max_items=MAX_INPUT_ITEMS), about="A text, or the items of a conversation."
 )
@@ -138,10 +137,11 @@ def _response_fields() -> dict[str, Schema]:
         "reasoning": ref("ReasoningOptions"),
         **_sampling_fields(),
         "max_output_tokens": integer("Tokens of one answer of the model, at most.", minimum=MIN_OUTPUT_TOKENS),
-        "top_logprobs": only(0, "Log probabilities are not reported."),
+        "top_logprobs": _TOP_LOGPROBS,
         "include": array(
-            choice(each for each in INCLUDABLE if each != LOGPROBS),
-            "`reasoning.encrypted_content` adds reasoning that you can send back; others add results of hosted tools.",
+            choice(INCLUDABLE),
+            f"`reasoning.encrypted_content` adds reasoning that you can send back, `{LOGPROBS}` log probabilities; "
+            "others add results of hosted tools.",
         ),
         "truncation": choice(
             ("auto", "disabled"), "`auto`: the oldest items are left out if the model does not have room for all."
@@ -150,7 +150,7 @@ def _response_fields() -> dict[str, Schema]:
         "metadata": METADATA,
         "safety_identifier": _IDENTIFIER,
         "prompt_cache_key": _IDENTIFIER,
-        "user": string("Repeated in the response.", max_length=MAX_INPUT_TEXT_CHARS),
+        "user": string("Sent to the provider, if it has the field.", max_length=MAX_INPUT_TEXT_CHARS),
         "service_tier": _SERVICE_TIER,
         "client_metadata": mapping("Accepted without effect."),
     }
@@ -179,6 +179,12 @@ def _sampling_fields() -> dict[str, Schema]:
         "top_p": number("Only tokens within this share of the probability.", minimum=0, maximum=1),
         "presence_penalty": number("Against topics that were mentioned.", minimum=-MAX_PENALTY, maximum=MAX_PENALTY),
         "frequency_penalty": number("Against repeated words.", minimum=-MAX_PENALTY, maximum=MAX_PENALTY),
+        "stop": any_of(
+            string(min_length=1),
+            array(string(min_length=1), max_items=MAX_STOP_WORDS),
+            about="The model stops before these.",
+        ),
+        "seed": integer("For the same answer again, where the model can do that.", minimum=-MAX_SEED, maximum=MAX_SEED),
     }
 
 
@@ -248,14 +254,6 @@ def _chat_schemas() -> dict[str, Schema]:
                 "max_completion_tokens": integer("Tokens of one answer of the model, at most.", minimum=1),
                 "max_tokens": integer("The older name of `max_completion_tokens`.", minimum=1),
                 **_sampling_fields(),
-                "stop": any_of(
-                    string(min_length=1),
-                    array(string(min_length=1), max_items=MAX_STOP_WORDS),
-                    about="The model stops before these.",
-                ),
-                "seed": integer(
-                    "For the same answer again, where the model can do that.", minimum=-MAX_SEED, maximum=MAX_SEED
-                ),
                 "reasoning_effort": choice(EFFORTS, "How much the model thinks."),
                 "verbosity": choice(VERBOSITIES),
                 "metadata": METADATA,
@@ -265,8 +263,8 @@ def _chat_schemas() -> dict[str, Schema]:
                 "service_tier": _SERVICE_TIER,
                 "n": only(1),
                 "store": only(False),
-                "logprobs": only(False),
-                "top_logprobs": only(0),
+                "logprobs": boolean("True: the answer has log probabilities."),
+                "top_logprobs": _TOP_LOGPROBS,
                 "logit_bias": mapping("Only empty.", maxProperties=0),
                 "modalities": array(choice(("text",)), "Only text."),
             },

@@ -22,7 +22,8 @@ from holodeck.gateway.wire.messages.errors import status_of
 
 _INFO = (
     "Models, agents and MCP tools behind the HTTP API that OpenAI's clients know.\n\n"
-    "A field that is null counts as one that is left out, and a field that is not listed is refused by its name. "
+    "A field that is null counts as one that is left out, and a field that is not listed is refused by its name, "
+    "unless the operator allows it for the model. "
     "Every reply has an `x-request-id`, which the gateway's log has too."
 )
 _PATH_PARAMETERS = {

@@ -74,12 +74,12 @@ EVENT_KINDS = (
     EventKind(
         type="response.output_text.delta",
         about="More text of a message.",
-        fields={**_delta(_CONTENT), "logprobs": array({})},
+        fields={**_delta(_CONTENT), "logprobs": array(ref("Logprob"))},
     ),
     EventKind(
         type="response.output_text.done",
         about="The whole text of the part.",
-        fields={**_CONTENT, "text": string(), "logprobs": array({})},
+        fields={**_CONTENT, "text": string(), "logprobs": array(ref("Logprob"))},
     ),
     EventKind(type="response.refusal.delta", about="More text of a refusal.", fields=_delta(_CONTENT)),
     EventKind(

@@ -23,10 +23,10 @@ from holodeck.gateway.openapi.schema import (
     variants,
 )
 from holodeck.gateway.wire.chat.request import REASONING_FIELD
-from holodeck.gateway.wire.request.body import SERVICE_TIERS
-from holodeck.gateway.wire.request.options import EFFORTS, MAX_PENALTY, MAX_TEMPERATURE, SUMMARIES, VERBOSITIES
+from holodeck.gateway.wire.request.options import EFFORTS, MAX_TEMPERATURE, SUMMARIES, VERBOSITIES
 from holodeck.gateway.wire.request.parsed_input import ITEM_STATUSES
 from holodeck.gateway.wire.response.resource import ERROR_TYPES
+from holodeck.models.llm import MAX_PENALTY
 from holodeck.tools.mcp.connection.connection import ConnectionState
 from holodeck.tools.mcp.protocol.versions import ProtocolEra
 
@@ -115,15 +115,17 @@ def _response_schema() -> Schema:
             "max_tool_calls": nullable(integer()),
             "store": boolean(),
             "background": boolean(),
-            "service_tier": choice(SERVICE_TIERS),
+            "service_tier": string("The tier that was used, in the words of the provider."),
             "metadata": METADATA,
             "safety_identifier": _NULLABLE_TEXT,
             "prompt_cache_key": _NULLABLE_TEXT,
             "conversation": record_of({"id": string()}),
             "user": string(),
+            "stop": array(string()),
+            "seed": integer(),
         },
         "A response. Fields that the request did not have are at their defaults.",
-        optional=("conversation", "user"),
+        optional=("conversation", "user", "stop", "seed"),
     )
 
 
@@ -140,6 +142,10 @@ def _usage_schema() -> Schema:
     )
 
 
+def _token_fields() -> dict[str, Schema]:
+    return {"token": string(), "logprob": {"type": "number"}, "bytes": array(integer())}
+
+
 def _output_item_schemas() -> dict[str, Schema]:
     return {
         "OutputItem": variants(_OUTPUT_ITEM_TYPES, "One item of the output."),
@@ -148,13 +154,14 @@ def _output_item_schemas() -> dict[str, Schema]:
                 "type": constant("output_text"),
                 "text": string(),
                 "annotations": array({}),
-                "logprobs": array({}),
+                "logprobs": array(ref("Logprob"), "Only if the request asks for them."),
             }
         ),
         "CompactionItem": record_of(
             {"id": string(), "type": constant("compaction"), "encrypted_content": string()},
             "Holds what came before it in fewer tokens, encrypted. Send it back instead of that.",
         ),
+        "Logprob": record_of({**_token_fields(), "top_logprobs": array(record_of(_token_fields()))}),
         "Refusal": record_of({"type": constant("refusal"), "refusal": string()}),
         "SummaryText": record_of({"type": constant("summary_text"), "text": string()}),
         "ReasoningText": record_of({"type": constant("reasoning_text"), "text": string()}),
@@ -332,7 +339,7 @@ def _chat_reply_schemas() -> dict[str, Schema]:
         "id": string(),
         "created": _TIME,
         "model": string(),
-        "service_tier": choice(SERVICE_TIERS),
+        "service_tier": string("The tier that was used, in the words of the provider."),
         "system_fingerprint": _NULLABLE_TEXT,
     }
     function = record_of({"name": string(), "arguments": string()})
@@ -348,13 +355,14 @@ def _chat_reply_schemas() -> dict[str, Schema]:
         optional=(REASONING_FIELD, "tool_calls"),
     )
     reason = choice(("stop", "length", "tool_calls", "content_filter"))
-    none = {"index": integer(), "logprobs": {"type": "null"}}
+    tokens = nullable(array(ref("Logprob")))
+    common_choice = {"index": integer(), "logprobs": nullable(record_of({"content": tokens, "refusal": tokens}))}
     return {
         "ChatCompletion": record_of(
             {
                 **common,
                 "object": constant("chat.completion"),
-                "choices": array(record_of({**none, "message": message, "finish_reason": reason})),
+                "choices": array(record_of({**common_choice, "message": message, "finish_reason": reason})),
                 "usage": ref("ChatUsage"),
             }
         ),
@@ -362,7 +370,9 @@ def _chat_reply_schemas() -> dict[str, Schema]:
             {
                 **common,
                 "object": constant("chat.completion.chunk"),
-                "choices": array(record_of({**none, "delta": _delta_schema(), "finish_reason": nullable(reason)})),
+                "choices": array(
+                    record_of({**common_choice, "delta": _delta_schema(), "finish_reason": nullable(reason)})
+                ),
                 "usage": nullable(ref("ChatUsage")),
             },
             "One chunk of a stream. With `include_usage`, the last one has no choices and the tokens.",

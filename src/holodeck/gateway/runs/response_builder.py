@@ -66,6 +66,7 @@ class ResponseBuilder:
         self._seal_keys = seal_keys
         self._continuations = continuations
         self._mcp_output = run_builder.config.mcp_output
+        self.extra_parameters_of = run_builder.extra_parameters_of
 
     async def build(
         self,
@@ -117,7 +118,9 @@ class ResponseBuilder:
             raise ExecutionError("the key of its caller was removed from the gateway.")
         # No bytes are reserved: the budget is for requests, and was checked when this one came.
         sealed = await self._continuations.open_sealed(rebuild_input["body"], find_nothing, caller, lambda _size: None)
-        request = read_request(rebuild_input["body"], sealed=sealed)
+        request = read_request(
+            rebuild_input["body"], sealed=sealed, extra_parameters_of=self._run_builder.extra_parameters_of
+        )
         request.input.wire_items[:] = orjson.loads(record.input_items)
         continuation = Continuation.from_json(rebuild_input["before"])
         continuation.apply_to(request)

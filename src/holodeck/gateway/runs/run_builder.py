@@ -7,7 +7,7 @@ arguments, which the service closes.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from dataclasses import replace
 
 from holodeck.engine.loop import RunRequest
@@ -96,6 +96,13 @@ class RunBuilder:
         return Compactor(
             backend.provider, target_tokens=settings.target_tokens, context_tokens=backend.llm.context_tokens
         )
+
+    def extra_parameters_of(self, name: str | None) -> Collection[str]:
+        """Parameters that callers may add to a request for the model of this public name. Empty for an unknown one."""
+        backend = self._backends.get(name) if name is not None else None
+        if name is None and len(self._backends) == 1:
+            backend = next(iter(self._backends.values()))
+        return () if backend is None else backend.llm.allow_extra_parameters
 
     async def build(
         self,

@@ -31,6 +31,7 @@ _CALLED = {"role": "assistant", "tool_calls": [_CALL]}
 _OUTPUT = {"role": "tool", "tool_call_id": "call_1", "content": "Rome"}
 
 _IN_MESSAGES: Places = {"chat": "messages", "responses": "input", "anthropic": "messages"}
+_IN_JSON_MODE: Places = {"chat": "response_format", "responses": "text.format", "anthropic": "output_config.format"}
 _IN_FORMAT: Places = {
     "chat": "response_format.json_schema.schema",
     "responses": "text.format.schema",
@@ -121,7 +122,7 @@ CHAT_FIELDS = (
         tools=[_FUNCTION],
     ),
     _format("no_effect", {"type": "text"}, "It is what a model answers anyway.", {}),
-    _format("passed_on", {"type": "json_object"}, _CHECKED, _IN_FORMAT),
+    _format("passed_on", {"type": "json_object"}, _CHECKED, _IN_JSON_MODE),
     _format(
         "passed_on", {"type": "json_schema", "json_schema": {"name": "place", "schema": _SCHEMA}}, _CHECKED, _IN_FORMAT
     ),
@@ -140,14 +141,27 @@ CHAT_FIELDS = (
     ),
     passed_on_row("verbosity", "low", {"chat": "verbosity", "responses": "text.verbosity", "anthropic": REFUSED}),
     no_effect_row("metadata", {"ticket": "7"}, _NOT_STORED),
-    no_effect_row("safety_identifier", "u7", _NOT_STORED),
-    no_effect_row("prompt_cache_key", "k7", _NOT_STORED),
-    no_effect_row("user", "u7", _NOT_STORED),
-    no_effect_row("service_tier", "flex", "There is one tier."),
+    passed_on_row(
+        "safety_identifier",
+        "u7",
+        {"chat": "safety_identifier", "responses": "safety_identifier", "anthropic": "metadata.user_id"},
+    ),
+    passed_on_row(
+        "prompt_cache_key",
+        "k7",
+        {"chat": "prompt_cache_key", "responses": "prompt_cache_key", "anthropic": NOT_SENT},
+    ),
+    passed_on_row("user", "u7", {"chat": "user", "responses": "user", "anthropic": "metadata.user_id"}),
+    passed_on_row(
+        "service_tier",
+        "flex",
+        {"chat": "service_tier", "responses": "service_tier", "anthropic": REFUSED},
+        "The reply has the tier that was used. Anthropic has `auto` and `default`.",
+    ),
     refused_row("n", 2, "This gateway gives one answer to a request.", harmless=1),
     refused_row("store", True, NOT_SUPPORTED, harmless=False),
-    refused_row("logprobs", True, NOT_SUPPORTED, harmless=False),
-    refused_row("top_logprobs", 3, NOT_SUPPORTED, harmless=0),
+    passed_on_row("logprobs", True, {"chat": "logprobs", "responses": "include", "anthropic": REFUSED}),
+    passed_on_row("top_logprobs", 3, {"chat": "top_logprobs", "responses": "top_logprobs", "anthropic": REFUSED}),
     refused_row("logit_bias", {"50256": -100}, NOT_SUPPORTED, harmless={}),
     refused_row("modalities", ["text", "audio"], _TEXT_ONLY, harmless=["text"]),
     refused_row("audio", {"voice": "alloy", "format": "wav"}, NOT_SUPPORTED),

@@ -10,7 +10,12 @@ from collections.abc import Callable
 from typing import Any, Literal, cast
 
 from holodeck.gateway.wire.chat.field_table import CHAT_FIELDS
-from holodeck.gateway.wire.request.body import SERVICE_TIERS, ResponseRequest
+from holodeck.gateway.wire.request.body import (
+    ExtraParameters,
+    ResponseRequest,
+    allow_no_parameters,
+    with_extra_parameters,
+)
 from holodeck.gateway.wire.request.content_parts import AUDIO_TYPES, read_image_url
 from holodeck.gateway.wire.request.field_rows import refusal_reasons
 from holodeck.gateway.wire.request.json_fields import (
@@ -25,11 +30,13 @@ from holodeck.gateway.wire.request.json_fields import (
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration, read_declaration
 from holodeck.gateway.wire.request.options import (
     EFFORTS,
+    MAX_TOP_LOGPROBS,
     VERBOSITIES,
     GenerationOptions,
+    is_json_mode,
     read_format,
     read_metadata,
-    read_sampling_numbers,
+    read_sampling_fields,
 )
 from holodeck.gateway.wire.request.parsed_input import Input
 from holodeck.gateway.wire.request.schemas import RequestSchemas
@@ -53,10 +60,6 @@ from holodeck.lib.record import record
 from holodeck.models.content import AudioContent, TextContent
 from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Message, Part, Reasoning, Role
 
-# Limit of stop sequences in one request: OpenAI accepts 4, other servers more.
-MAX_STOP_WORDS = 16
-# The largest signed integer of 64 bits.
-MAX_SEED = 2**63 - 1
 _UNSUPPORTED_FIELDS = refusal_reasons(CHAT_FIELDS)
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _USER_PART_TYPES = ("text", "image_url", "input_audio", "file")
@@ -74,7 +77,7 @@ class ChatRequest:
     needs_usage: bool = False
 
 
-def read_chat_request(body: object) -> ChatRequest:
+def read_chat_request(body: object, *, extra_parameters_of: ExtraParameters = allow_no_parameters) -> ChatRequest:
     """Read a body. Raises `BadRequestError`, which names the field."""
     fields = JSONFields(body)
     _refuse_unsupported_fields(fields)
@@ -87,7 +90,6 @@ def read_chat_request(body: object) -> ChatRequest:
         if options.get_flag("include_obfuscation"):
             refuse_unsupported("stream_options.include_obfuscation", "Chunks of this API are not padded here.")
         options.refuse_unread()
-    fields.get_choice("service_tier", SERVICE_TIERS)
     request = ResponseRequest(
         model=fields.require_text("model", may_be_empty=False),
         input=read_messages(fields),
@@ -103,7 +105,7 @@ def read_chat_request(body: object) -> ChatRequest:
         user=fields.get_text("user", max_length=MAX_INPUT_TEXT_CHARS),
     )
     fields.pop("messages")
-    fields.refuse_unread()
+    request = with_extra_parameters(request, fields, extra_parameters_of)
     return ChatRequest(response=request, needs_usage=wants_usage)
 
 
@@ -132,13 +134,11 @@ def read_messages(fields: JSONFields) -> Input:
 def _refuse_unsupported_fields(fields: JSONFields) -> None:
     if (fields.get_integer("n", minimum=1) or 1) > 1:
         refuse_unsupported("n", "This gateway gives one answer to a request.")
-    for key in ("logprobs", "store"):
-        if fields.get_flag(key):
-            refuse_unsupported(key, NOT_SUPPORTED)
-    for key in ("logit_bias", "top_logprobs"):
-        # An empty value or 0 has no effect.
-        if fields.pop(key):
-            refuse_unsupported(key, NOT_SUPPORTED)
+    if fields.get_flag("store"):
+        refuse_unsupported("store", NOT_SUPPORTED)
+    # An empty value has no effect.
+    if fields.pop("logit_bias"):
+        refuse_unsupported("logit_bias", NOT_SUPPORTED)
     if fields.pop("modalities") not in (None, ["text"]):
         refuse_unsupported("modalities", "This gateway answers in text.")
     for key, reason in _UNSUPPORTED_FIELDS.items():
@@ -157,21 +157,18 @@ def _read_generation_options(fields: JSONFields) -> GenerationOptions:
         effort=fields.get_choice("reasoning_effort", EFFORTS),
         summary=None,
         max_output_tokens=newer or older,
-        stop=_read_stop_words(fields),
-        seed=fields.get_integer("seed", minimum=-MAX_SEED, maximum=MAX_SEED),
-        **read_sampling_numbers(fields),
+        json_mode=is_json_mode(echo),
+        top_logprobs=_read_logprobs(fields),
+        **read_sampling_fields(fields),
     )
 
 
-def _read_stop_words(fields: JSONFields) -> tuple[str, ...]:
-    value = fields.value.get("stop")
-    words = [fields.require_text("stop")] if isinstance(value, str) else fields.get_strings("stop") or []
-    if len(words) > MAX_STOP_WORDS:
-        message = f"Invalid 'stop': array too long. Expected at most {MAX_STOP_WORDS} elements, but got {len(words)}."
-        refuse(message, "stop", "array_above_max_length")
-    if "" in words:
-        refuse("Invalid 'stop': empty string.", "stop", "empty_string")
-    return tuple(words)
+def _read_logprobs(fields: JSONFields) -> int | None:
+    top = fields.get_integer("top_logprobs", minimum=0, maximum=MAX_TOP_LOGPROBS)
+    is_wanted = fields.get_flag("logprobs")
+    if top and is_wanted is False:
+        refuse("'top_logprobs' is only for 'logprobs': true.", "top_logprobs")
+    return (top or 0) if top or is_wanted else None
 
 
 def _read_chat_tools(fields: JSONFields) -> RequestTools:

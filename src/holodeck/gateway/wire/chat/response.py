@@ -5,14 +5,17 @@ Calls that the gateway runs do not appear. A `ChatWriter` belongs to one run and
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from holodeck.gateway.wire.chat.request import REASONING_FIELD, ChatRequest
+from holodeck.gateway.wire.logprobs import logprobs_to_json
 from holodeck.gateway.wire.response.resource import ending_of
 from holodeck.models.events import CallAdded, Event, ItemFinished, ReasoningAdded, RunFinished, RunResult, TextAdded
 from holodeck.models.items import FunctionCall, Message, Usage
+from holodeck.models.model_io import Logprob
 
 # Between the messages of a run, which are one message here.
 _MESSAGE_SEPARATOR = "\n\n"
@@ -36,11 +39,13 @@ class ChatWriter:
             "id": completion_id,
             "created": int(created_at),
             "model": model or request.response.model or "",
-            "service_tier": "default",
+            "service_tier": request.response.options.service_tier or "default",
             "system_fingerprint": None,
         }
         self._chunks: list[bytes] = []
         self._texts: list[str] = []
+        self._has_logprobs = request.response.options.top_logprobs is not None
+        self._logprobs: dict[str, list[dict[str, Any]]] = {"content": [], "refusal": []}
         self._refusals: list[str] = []
         self._reasoning_texts: list[str] = []
         self._calls: dict[str, dict[str, Any]] = {}
@@ -51,7 +56,7 @@ class ChatWriter:
         self._usage = Usage()
         self.error: dict[str, Any] | None = None
         """The error of the API, when the run failed or was cancelled."""
-        self._head = orjson.dumps({**self._common_fields, "object": "chat.completion.chunk"})[:-1]
+        self._head = self._build_head()
         self._emit_delta({"role": "assistant", "content": "", "refusal": None})
 
     def build_completion(self) -> dict[str, Any]:
@@ -66,7 +71,8 @@ class ChatWriter:
             message[REASONING_FIELD] = "".join(self._reasoning_texts)
         if self._calls:
             message["tool_calls"] = list(self._calls.values())
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self._finish_reason}
+        logprobs = _logprobs_to_chat_json(self._logprobs) if self._has_logprobs else None
+        choice = {"index": 0, "message": message, "logprobs": logprobs, "finish_reason": self._finish_reason}
         return {
             **self._common_fields,
             "object": "chat.completion",
@@ -86,9 +92,9 @@ class ChatWriter:
             case TextAdded(is_refusal=True):
                 self._unmatched_texts.append(event.text)
                 self._refusals.append(event.text)
-                self._emit_delta({"refusal": event.text})
+                self._emit_delta({"refusal": event.text}, logprobs=self._add_logprobs("refusal", event.logprobs))
             case TextAdded():
-                self._add_text(event.item_id, event.text)
+                self._add_text(event.item_id, event.text, event.logprobs)
             case ReasoningAdded():
                 self._reasoning_texts.append(event.text)
                 self._emit_delta({REASONING_FIELD: event.text})
@@ -104,13 +110,21 @@ class ChatWriter:
             case _:
                 pass
 
-    def _add_text(self, item_id: str, text: str) -> None:
+    def _add_text(self, item_id: str, text: str, logprobs: Sequence[Logprob] = ()) -> None:
         self._unmatched_texts.append(text)
         if item_id != self._latest_item_id and self._texts:
             text = _MESSAGE_SEPARATOR + text
         self._latest_item_id = item_id
         self._texts.append(text)
-        self._emit_delta({"content": text})
+        self._emit_delta({"content": text}, logprobs=self._add_logprobs("content", logprobs))
+
+    def _add_logprobs(self, key: str, logprobs: Sequence[Logprob]) -> dict[str, Any] | None:
+        """Add log probabilities to those of the text or of the refusal, and return them as a chunk has them."""
+        if not logprobs or not self._has_logprobs:
+            return None
+        encoded = logprobs_to_json(logprobs)
+        self._logprobs[key] += encoded
+        return _logprobs_to_chat_json({key: encoded})
 
     def _finish_message(self, item: Message) -> None:
         # A message that was not streamed is written now.
@@ -135,6 +149,8 @@ class ChatWriter:
 
     def _finish_run(self, result: RunResult) -> None:
         self._usage = result.usage
+        self._common_fields["service_tier"] = result.service_tier or "default"
+        self._head = self._build_head()
         ending = ending_of(result, is_pause_completed=False)
         if ending.error is not None or ending.status == "cancelled":
             error = ending.error or {"code": "cancelled", "message": "The run was cancelled."}
@@ -151,16 +167,26 @@ class ChatWriter:
                 b'%b,"choices":[],"usage":%b}' % (self._head, orjson.dumps(_usage_to_chat_json(self._usage)))
             )
 
-    def _emit_delta(self, delta: dict[str, Any], finish: str | None = None) -> None:
+    def _build_head(self) -> bytes:
+        """The fields that all chunks have in common."""
+        return orjson.dumps({**self._common_fields, "object": "chat.completion.chunk"})[:-1]
+
+    def _emit_delta(
+        self, delta: dict[str, Any], finish: str | None = None, *, logprobs: dict[str, Any] | None = None
+    ) -> None:
         if self.is_silent:
             return
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
         usage = b',"usage":null' if self._request.needs_usage else b""
         self._emit_chunk(b'%b,"choices":[%b]%b}' % (self._head, orjson.dumps(choice), usage))
 
     def _emit_chunk(self, chunk: bytes) -> None:
         if not self.is_silent:
             self._chunks.append(chunk)
+
+
+def _logprobs_to_chat_json(logprobs: Mapping[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    return {key: logprobs.get(key) or None for key in ("content", "refusal")}
 
 
 def _usage_to_chat_json(usage: Usage) -> dict[str, Any]:

@@ -6,8 +6,9 @@ Every parameter of the API is either supported or refused by its name; none is i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, replace
+from typing import Any
 
 from holodeck.gateway.wire.request.context_management import ContextManagement, read_context_management
 from holodeck.gateway.wire.request.field_rows import refusal_reasons
@@ -26,13 +27,20 @@ from holodeck.gateway.wire.request.tools import RequestToolChoice, RequestTools,
 from holodeck.lib.limits import MAX_IDENTIFIER_CHARS, MAX_INPUT_TEXT_CHARS
 from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, Item
-from holodeck.models.model_io import ModelRequest, ToolChoice
+from holodeck.models.model_io import NO_EXTRA_BODY, ModelRequest, ToolChoice
 
-SERVICE_TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "ultrafast", "batch")
 _UNSUPPORTED_FIELDS = refusal_reasons(RESPONSE_FIELDS)
 _SOCKET_FIELDS = ("type", "generate", "stream", "stream_options", "background", "stream_id")
 # The same pattern as in OpenAI's packages.
+_EXTRA_ADVICE = "The operator of this gateway can allow it for a model, with 'allow_extra_parameters'."
+ExtraParameters = Callable[[str | None], Collection[str]]
+"""Returns the names of the extra parameters that a request for this model may have."""
 STREAM_ID = re.compile(r"[A-Za-z0-9_.-]{1,256}")
+
+
+def allow_no_parameters(model: str | None) -> Collection[str]:
+    """Allow no extra parameters, for any model."""
+    return ()
 
 
 @record
@@ -60,6 +68,8 @@ class ResponseRequest:
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     user: str | None = None
+    extra_parameters: Mapping[str, Any] = field(default_factory=lambda: NO_EXTRA_BODY)
+    """Parameters that this gateway does not know, and that its operator allows for the model."""
     needs_model: bool = True
     """False for a request that only prepares the next one: no turn is run."""
 
@@ -94,6 +104,10 @@ class ResponseRequest:
             instructions=instructions if self.instructions is None else self.instructions,
             tool_choice=choice,
             parallel_tool_calls=self.parallel_tool_calls,
+            prompt_cache_key=self.prompt_cache_key,
+            safety_identifier=self.safety_identifier,
+            user=self.user,
+            extra_body=self.extra_parameters,
         )
 
 
@@ -103,6 +117,7 @@ def read_request(
     find_item: FindItem = find_nothing,
     tool_name_of: ToolNameOf = plain_tool_name,
     sealed: SealedInput | None = None,
+    extra_parameters_of: ExtraParameters = allow_no_parameters,
 ) -> ResponseRequest:
     """Read a body. Raises `BadRequestError`, which names the field.
 
@@ -125,8 +140,7 @@ def read_request(
     stream = fields.get_flag("stream") or False
     # Codex describes itself here, for the operator of the models.
     fields.get_mapping("client_metadata")
-    # Accepted without effect: the response names the tier that was used, as in the API.
-    fields.get_choice("service_tier", SERVICE_TIERS)
+    include = read_include(fields)
     request = ResponseRequest(
         model=fields.get_text("model"),
         input=Input()
@@ -134,7 +148,7 @@ def read_request(
         else read_input(value, find_item=find_item, tool_name_of=tool_name_of, sealed=sealed),
         tools=read_tools(fields),
         tool_choice=read_tool_choice(fields.pop("tool_choice")),
-        options=read_generation_options(fields),
+        options=read_generation_options(fields, include),
         instructions=_read_instructions(fields),
         previous_response_id=previous,
         conversation_id=conversation,
@@ -143,7 +157,7 @@ def read_request(
         truncation=fields.get_choice("truncation", ("auto", "disabled")) or "disabled",
         context_management=read_context_management(fields),
         metadata=read_metadata(fields),
-        include=read_include(fields),
+        include=include,
         store=store is not False,
         stream=stream,
         background=background,
@@ -152,8 +166,20 @@ def read_request(
         prompt_cache_key=fields.get_text("prompt_cache_key", max_length=MAX_IDENTIFIER_CHARS),
         user=fields.get_text("user", max_length=MAX_INPUT_TEXT_CHARS),
     )
-    fields.refuse_unread()
-    return request
+    return with_extra_parameters(request, fields, extra_parameters_of)
+
+
+def with_extra_parameters(
+    request: ResponseRequest, fields: JSONFields, extra_parameters_of: ExtraParameters
+) -> ResponseRequest:
+    """The request with its unread fields that the operator allows. Refuses all others, unless they are null."""
+    unread = fields.list_unread()
+    if not unread:
+        return request
+    allowed = extra_parameters_of(request.model)
+    extra = {key: fields.pop(key) for key in unread if key in allowed}
+    fields.refuse_unread(advice=_EXTRA_ADVICE)
+    return replace(request, extra_parameters=extra)
 
 
 def read_socket_message(
@@ -162,6 +188,7 @@ def read_socket_message(
     find_item: FindItem = find_nothing,
     tool_name_of: ToolNameOf = plain_tool_name,
     sealed: SealedInput | None = None,
+    extra_parameters_of: ExtraParameters = allow_no_parameters,
 ) -> ResponseRequest:
     """Read a WebSocket message of the type `response.create`: a body without the parameters that only HTTP has.
 
@@ -182,9 +209,14 @@ def read_socket_message(
         refuse(f"Invalid 'stream_id': {expected}", "stream_id", "invalid_value")
     needs_model = fields.get_flag("generate") is not False
     body = {key: value for key, value in fields.value.items() if key not in _SOCKET_FIELDS}
-    return replace(
-        read_request(body, find_item=find_item, tool_name_of=tool_name_of, sealed=sealed), needs_model=needs_model
+    request = read_request(
+        body,
+        find_item=find_item,
+        tool_name_of=tool_name_of,
+        sealed=sealed,
+        extra_parameters_of=extra_parameters_of,
     )
+    return replace(request, needs_model=needs_model)
 
 
 def stream_id_of(body: object) -> str | None:

@@ -6,12 +6,12 @@ from typing import Any
 
 from holodeck.gateway.sealing import Seal
 from holodeck.gateway.wire.compaction_item import CompactionContent, build_compaction_item
-from holodeck.gateway.wire.request.body import SERVICE_TIERS
 from holodeck.gateway.wire.request.context_management import read_context_management
 from holodeck.gateway.wire.request.field_rows import refusal_reasons
 from holodeck.gateway.wire.request.field_table import COMPACT_FIELDS
 from holodeck.gateway.wire.request.input import read_input
 from holodeck.gateway.wire.request.json_fields import JSONFields
+from holodeck.gateway.wire.request.options import SERVICE_TIERS
 from holodeck.gateway.wire.request.parsed_input import FindItem, Input, ToolNameOf, find_nothing, plain_tool_name
 from holodeck.gateway.wire.request.sealed_input import SealedInput
 from holodeck.gateway.wire.response.resource import usage_to_json

@@ -27,12 +27,10 @@ from holodeck.gateway.wire.request.json_fields import NO_PROMPT_CACHE, NOT_SUPPO
 from holodeck.gateway.wire.request.tools import HOSTED_TOOL_TYPES, NOT_MAPPED
 
 NO_FILES = "This gateway stores no files: send the content itself, or its URL."
-_NO_LOGPROBS = "The models behind this gateway report no log probabilities."
 _ONE_WAY = "The models behind this gateway have one way to reason."
 _NO_OPENAI_TOOLS = "This gateway runs none of OpenAI's own tools; an MCP server may do the same."
 _NO_CONNECTORS = "Name a server that this gateway has with 'server_label', or give its 'server_url'."
 _NO_SUCH_ITEMS = "Supported values are:"
-_REPEATED = "Repeated in the response. The model does not get it."
 _CHECKED = "The gateway also checks the answer, and asks again."
 
 _SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -45,6 +43,7 @@ _IMAGE = {"type": "input_image", "image_url": "https://example.com/chart.png"}
 _FILE = {"type": "input_file", "filename": "report.pdf", "file_data": "data:application/pdf;base64,JVBERi0x"}
 
 _IN_MESSAGES: Places = {"chat": "messages", "responses": "input", "anthropic": "messages"}
+_IN_JSON_MODE: Places = {"chat": "response_format", "responses": "text.format", "anthropic": "output_config.format"}
 _IN_FORMAT: Places = {
     "chat": "response_format.json_schema.schema",
     "responses": "text.format.schema",
@@ -183,14 +182,29 @@ _OPTIONS = (
         {"chat": "max_tokens", "responses": "max_output_tokens", "anthropic": "max_tokens"},
         "OpenAI's own Chat Completions API calls it `max_completion_tokens`.",
     ),
-    refused_row("top_logprobs", 3, _NO_LOGPROBS, harmless=0),
+    passed_on_row("top_logprobs", 3, {"chat": "top_logprobs", "responses": "top_logprobs", "anthropic": REFUSED}),
+    passed_on_row("stop", ["END"], {"chat": "stop", "responses": REFUSED, "anthropic": "stop_sequences"}),
+    passed_on_row("seed", 7, {"chat": "seed", "responses": REFUSED, "anthropic": REFUSED}),
     done_row("metadata", {"ticket": "7"}, "Stored with the response, and repeated in it."),
     done_row("truncation", "auto", "The oldest items are left out if the model does not have room for all."),
     done_row("context_management", [{"type": "compaction"}], "Beyond its threshold, a conversation is compacted."),
-    no_effect_row("safety_identifier", "u7", _REPEATED),
-    no_effect_row("prompt_cache_key", "k7", _REPEATED),
-    no_effect_row("user", "u7", _REPEATED),
-    no_effect_row("service_tier", "flex", "There is one tier, which the response names."),
+    passed_on_row(
+        "safety_identifier",
+        "u7",
+        {"chat": "safety_identifier", "responses": "safety_identifier", "anthropic": "metadata.user_id"},
+    ),
+    passed_on_row(
+        "prompt_cache_key",
+        "k7",
+        {"chat": "prompt_cache_key", "responses": "prompt_cache_key", "anthropic": NOT_SENT},
+    ),
+    passed_on_row("user", "u7", {"chat": "user", "responses": "user", "anthropic": "metadata.user_id"}),
+    passed_on_row(
+        "service_tier",
+        "flex",
+        {"chat": "service_tier", "responses": "service_tier", "anthropic": REFUSED},
+        "The reply has the tier that was used. Anthropic has `auto` and `default`.",
+    ),
     no_effect_row("client_metadata", {"program": "editor"}, "Codex describes itself here."),
     refused_row("prompt", {"id": "pmpt_1"}, NOT_SUPPORTED),
     refused_row("moderation", {"model": "m"}, NOT_SUPPORTED),
@@ -202,11 +216,18 @@ _OPTIONS = (
 
 _VALUES = (
     _format("no_effect", {"type": "text"}, "It is what a model answers anyway.", {}),
-    _format("passed_on", {"type": "json_object"}, _CHECKED, _IN_FORMAT),
+    _format("passed_on", {"type": "json_object"}, _CHECKED, _IN_JSON_MODE),
     _format("passed_on", {"type": "json_schema", "name": "place", "schema": _SCHEMA}, _CHECKED, _IN_FORMAT),
     _include_row("done", "reasoning.encrypted_content", "Adds reasoning that you can send back."),
     _include_row("no_effect", "message.input_image.image_url", "The URL of an image is always there."),
-    _include_row("refused", "message.output_text.logprobs", _NO_LOGPROBS),
+    RequestField(
+        path="include[]",
+        treatment="passed_on",
+        about="Adds log probabilities.",
+        example={"include": ["message.output_text.logprobs"]},
+        value="message.output_text.logprobs",
+        sent_as={"chat": "logprobs", "responses": "include", "anthropic": REFUSED},
+    ),
     *(
         _include_row("no_effect", value, "The item never has it here, or always.")
         for value in ("web_search_call.results", "computer_call_output.output.image_url")

@@ -176,11 +176,15 @@ class JSONFields:
             if self.pop(key) is not None:
                 refuse_unsupported(self.path_of(key), reason)
 
-    def refuse_unread(self) -> None:
-        """Refuse fields that were not read, unless they are null: SDKs send a null for every field that they know."""
-        for key in (key for key, value in self._unread.items() if value is not None):
+    def list_unread(self) -> list[str]:
+        """Fields that were not read. Without those that are null: SDKs send a null for every field that they know."""
+        return [key for key, value in self._unread.items() if value is not None]
+
+    def refuse_unread(self, *, advice: str = "") -> None:
+        """Refuse fields that were not read, unless they are null."""
+        for key in self.list_unread():
             where = self.path_of(key[:MAX_SHOWN_CHARS])
-            refuse(f"Unknown parameter: '{where}'.", where, "unknown_parameter")
+            refuse(f"Unknown parameter: '{where}'. {advice}".rstrip(), where, "unknown_parameter")
 
     def _check_range(self, key: str, value: float, minimum: float, maximum: float | None, kind: str) -> None:
         where = self.path_of(key)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
+from typing import Any, get_args
 
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type, refuse_unsupported
 from holodeck.gateway.wire.request.schemas import RequestSchemas
 from holodeck.lib.limits import MAX_TOOL_NAME_CHARS
 from holodeck.lib.record import record
 from holodeck.models.items import Item
-from holodeck.models.model_io import ModelRequest, ToolChoice
+from holodeck.models.llm import MAX_PENALTY, MAX_SEED, MAX_STOP_WORDS, Effort, Verbosity
+from holodeck.models.model_io import NO_EXTRA_BODY, ModelRequest, ToolChoice
 
 # Limits of the Responses API.
 MAX_METADATA_PAIRS = 16
@@ -20,10 +21,10 @@ MAX_METADATA_VALUE_CHARS = 512
 MIN_OUTPUT_TOKENS = 16
 MAX_TOP_LOGPROBS = 20
 MAX_TEMPERATURE = 2.0
-MAX_PENALTY = 2.0
 
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-VERBOSITIES = ("low", "medium", "high")
+EFFORTS: tuple[str, ...] = get_args(Effort)
+VERBOSITIES: tuple[str, ...] = get_args(Verbosity)
+SERVICE_TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "ultrafast", "batch")
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
 INCLUDABLE = (
@@ -37,7 +38,6 @@ INCLUDABLE = (
     "web_search_call.results",
     "computer_call_output.output.image_url",
 )
-_NO_LOGPROBS = "The models behind this gateway report no log probabilities."
 SUMMARIES = ("auto", "concise", "detailed")
 _TEXT_FORMAT: Mapping[str, Any] = {"type": "text"}
 
@@ -60,9 +60,23 @@ class GenerationOptions:
     max_output_tokens: int | None = None
     stop: tuple[str, ...] = ()
     seed: int | None = None
+    json_mode: bool = False
+    """Whether the answer must be a JSON object, without a schema."""
+    top_logprobs: int | None = None
+    """Alternatives for each token, with log probabilities. None: no log probabilities."""
+    service_tier: str | None = None
 
     def build_model_request(
-        self, *, items: tuple[Item, ...], instructions: str | None, tool_choice: ToolChoice, parallel_tool_calls: bool
+        self,
+        *,
+        items: tuple[Item, ...],
+        instructions: str | None,
+        tool_choice: ToolChoice,
+        parallel_tool_calls: bool,
+        prompt_cache_key: str | None = None,
+        safety_identifier: str | None = None,
+        user: str | None = None,
+        extra_body: Mapping[str, Any] = NO_EXTRA_BODY,
     ) -> ModelRequest:
         return ModelRequest(
             items=items,
@@ -80,41 +94,73 @@ class GenerationOptions:
             frequency_penalty=self.frequency_penalty,
             stop=self.stop,
             seed=self.seed,
+            json_mode=self.json_mode,
+            top_logprobs=self.top_logprobs,
+            service_tier=self.service_tier,
+            prompt_cache_key=prompt_cache_key,
+            safety_identifier=safety_identifier,
+            user=user,
+            extra_body=extra_body,
         )
 
 
 _DEFAULT_OPTIONS = GenerationOptions()
 _SAMPLING_FIELDS = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
-_OPTION_FIELDS = frozenset({"text", "reasoning", "top_logprobs", "max_output_tokens", *_SAMPLING_FIELDS})
+_OPTION_FIELDS = frozenset(
+    {"text", "reasoning", "top_logprobs", "max_output_tokens", "service_tier", "stop", "seed", *_SAMPLING_FIELDS}
+)
 
 
-def read_generation_options(fields: JSONFields) -> GenerationOptions:
-    """Read `text`, `reasoning`, and the numbers. Raises `BadRequestError`, which names the field."""
-    if fields.has_none_of(_OPTION_FIELDS):
+def read_generation_options(fields: JSONFields, include: frozenset[str] = frozenset()) -> GenerationOptions:
+    """Read `text`, `reasoning`, the numbers and the service tier. Raises `BadRequestError`, which names the field.
+
+    `include`: what the response shall include; with `LOGPROBS`, log probabilities are asked for.
+    """
+    if LOGPROBS not in include and fields.has_none_of(_OPTION_FIELDS):
         return _DEFAULT_OPTIONS
     echo, schema, verbosity = _read_text_options(fields)
     effort, summary = _read_reasoning_options(fields)
-    if fields.get_integer("top_logprobs", minimum=0, maximum=MAX_TOP_LOGPROBS):
-        refuse_unsupported("top_logprobs", _NO_LOGPROBS)
+    top_logprobs = fields.get_integer("top_logprobs", minimum=0, maximum=MAX_TOP_LOGPROBS) or 0
     return GenerationOptions(
         format=echo,
         schema=schema,
         verbosity=verbosity,
         effort=effort,
         summary=summary,
+        json_mode=is_json_mode(echo),
+        top_logprobs=top_logprobs if top_logprobs or LOGPROBS in include else None,
         max_output_tokens=fields.get_integer("max_output_tokens", minimum=MIN_OUTPUT_TOKENS),
-        **read_sampling_numbers(fields),
+        **read_sampling_fields(fields),
     )
 
 
-def read_sampling_numbers(fields: JSONFields) -> dict[str, Any]:
-    """Read the numbers that responses and chat completions share."""
+def read_sampling_fields(fields: JSONFields) -> dict[str, Any]:
+    """Read the options that responses and chat completions share."""
     return {
+        "service_tier": fields.get_choice("service_tier", SERVICE_TIERS),
+        "stop": _read_stop_words(fields),
+        "seed": fields.get_integer("seed", minimum=-MAX_SEED, maximum=MAX_SEED),
         "temperature": fields.get_decimal("temperature", minimum=0, maximum=MAX_TEMPERATURE),
         "top_p": fields.get_decimal("top_p", minimum=0, maximum=1),
         "presence_penalty": fields.get_decimal("presence_penalty", minimum=-MAX_PENALTY, maximum=MAX_PENALTY),
         "frequency_penalty": fields.get_decimal("frequency_penalty", minimum=-MAX_PENALTY, maximum=MAX_PENALTY),
     }
+
+
+def is_json_mode(text_format: Mapping[str, Any]) -> bool:
+    """True for the format of an answer that is a JSON object without a schema."""
+    return bool(text_format["type"] == "json_object")
+
+
+def _read_stop_words(fields: JSONFields) -> tuple[str, ...]:
+    value = fields.value.get("stop")
+    words = [fields.require_text("stop")] if isinstance(value, str) else fields.get_strings("stop") or []
+    if len(words) > MAX_STOP_WORDS:
+        message = f"Invalid 'stop': array too long. Expected at most {MAX_STOP_WORDS} elements, but got {len(words)}."
+        refuse(message, "stop", "array_above_max_length")
+    if "" in words:
+        refuse("Invalid 'stop': empty string.", "stop", "empty_string")
+    return tuple(words)
 
 
 def read_format(
@@ -134,7 +180,7 @@ def read_format(
         inner.refuse_unread()
         return echo_and_schema
     inner.refuse_unread()
-    return {"type": kind}, {"type": "object"} if kind == "json_object" else None
+    return {"type": kind}, None
 
 
 def read_json_schema(fields: JSONFields) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -184,8 +230,6 @@ def read_include(fields: JSONFields) -> frozenset[str]:
     for index, value in enumerate(wanted):
         if value not in INCLUDABLE:
             refuse_choice(f"include[{index}]", value, INCLUDABLE)
-        if value == LOGPROBS:
-            refuse_unsupported(f"include[{index}]", _NO_LOGPROBS)
     return frozenset(wanted)
 
 

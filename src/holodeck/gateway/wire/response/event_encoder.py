@@ -7,6 +7,7 @@ that order.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -37,7 +38,16 @@ class EventEncoder:
     numbers continue after them.
     """
 
-    __slots__ = ("_chars_to_skip", "_deferred", "_events", "is_obfuscated", "is_silent", "sent_events", "sequence")
+    __slots__ = (
+        "_chars_to_skip",
+        "_deferred",
+        "_events",
+        "_logprobs_to_skip",
+        "is_obfuscated",
+        "is_silent",
+        "sent_events",
+        "sequence",
+    )
 
     def __init__(
         self, *, is_silent: bool = False, is_obfuscated: bool = False, sent_events: SentEvents | None = None
@@ -49,6 +59,7 @@ class EventEncoder:
         """The number of the next event."""
         self._events: list[bytes] = []
         self._chars_to_skip: dict[bytes, int] = {}
+        self._logprobs_to_skip: dict[bytes, int] = {}
         self._deferred: list[tuple[str, dict[str, Any]]] | None = None
 
     def emit(self, kind: str, **body: Any) -> None:
@@ -80,18 +91,24 @@ class EventEncoder:
         head = orjson.dumps({"type": kind, **body})[:-1]
         if self.sent_events is not None:
             self._chars_to_skip[head] = self.sent_events.count_sent_chars(kind, body)
+            self._logprobs_to_skip[head] = self.sent_events.count_sent_logprobs(body)
         return head
 
-    def emit_delta(self, head: bytes, text: str) -> None:
-        """Add a delta event that starts with the `head` from `build_delta_head`. Text that was sent is skipped."""
+    def emit_delta(self, head: bytes, text: str, logprobs: Sequence[WireItem] | None = None) -> None:
+        """Add a delta event that starts with the `head` from `build_delta_head`. Text that was sent is skipped.
+
+        `logprobs`: of the tokens of the text, where the head has none.
+        """
         if self.sent_events is not None:
             text = self._skip_sent(head, text)
+            if logprobs:
+                logprobs = self._skip_sent_logprobs(head, logprobs)
             if not text:
                 return
-        tail = b"}"
+        tail = b"}" if logprobs is None else b',"logprobs":%b}' % orjson.dumps(list(logprobs))
         if self.is_obfuscated:
             padding = secrets.token_hex(OBFUSCATION_CHARS)[: OBFUSCATION_CHARS - len(text) % OBFUSCATION_CHARS]
-            tail = b',"obfuscation":"%b"}' % padding.encode()
+            tail = b',"obfuscation":"%b"%b' % (padding.encode(), tail)
         self._events.append(b'%b,"sequence_number":%d,"delta":%b%b' % (head, self.sequence, orjson.dumps(text), tail))
         self.sequence += 1
 
@@ -99,6 +116,11 @@ class EventEncoder:
         """Return the events since the last call, and forget them."""
         events, self._events = self._events, []
         return events
+
+    def _skip_sent_logprobs(self, head: bytes, logprobs: Sequence[WireItem]) -> Sequence[WireItem]:
+        skipped = min(self._logprobs_to_skip.get(head, 0), len(logprobs))
+        self._logprobs_to_skip[head] = self._logprobs_to_skip.get(head, 0) - skipped
+        return logprobs[skipped:]
 
     def _skip_sent(self, head: bytes, text: str) -> str:
         skipped = min(self._chars_to_skip.get(head, 0), len(text))

@@ -21,14 +21,26 @@ class OpenMessage:
     Nearly every response has one, so that it builds no events for a silent encoder.
     """
 
-    def __init__(self, encoder: EventEncoder, index: int, item_id: str, *, is_refusal: bool = False) -> None:
+    def __init__(
+        self,
+        encoder: EventEncoder,
+        index: int,
+        item_id: str,
+        *,
+        is_refusal: bool = False,
+        has_logprobs: bool = False,
+    ) -> None:
+        """`has_logprobs`: the tokens of the text have log probabilities. A refusal never has them in this API."""
+        has_logprobs = has_logprobs and not is_refusal
         self.is_refusal = is_refusal
         self.output_index = index
         self._item: WireItem = {"id": item_id, "type": "message", "status": "in_progress", "role": "assistant"}
         self._events = ItemEvents(encoder, index, item_id)
-        self._part = PartEvents(self._events, "refusal" if is_refusal else "output_text")
-        self.append = self._part.append
+        self._part = PartEvents(self._events, "refusal" if is_refusal else "output_text", has_logprobs=has_logprobs)
+        self.append = self._part.append_tokens if has_logprobs else self._part.append
         """Streams a delta. Not a method of its own, which would be one more call for each word of a model."""
+        self.append_tokens = self._part.append_tokens
+        """Streams a delta with log probabilities, of a message that has them."""
         if not encoder.is_silent:
             self._events.start({**self._item, "content": []})
             self._part.start(self._build_part(""))
@@ -44,7 +56,7 @@ class OpenMessage:
     def _build_part(self, text: str) -> WireItem:
         if self.is_refusal:
             return {"type": "refusal", "refusal": text}
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": self._part.logprobs}
 
 
 class OpenReasoning:

@@ -7,6 +7,7 @@ run goes on (`open_items`, `call_items`) and for those of a finished response (`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from holodeck.gateway.wire.client_kind import REASONING_EVENT_NAMES, ClientKind
@@ -112,9 +113,18 @@ class TextEvents:
 class PartEvents(TextEvents):
     """Emits a content part of an item: the part without its text, the text, then the whole part."""
 
-    __slots__ = ("_done_fields", "_part_event", "key")
+    __slots__ = ("_empty_fields", "_part_event", "key", "logprobs")
 
-    def __init__(self, item: ItemEvents, kind: PartKind, index: int = 0, client_kind: ClientKind = "openai") -> None:
+    def __init__(
+        self,
+        item: ItemEvents,
+        kind: PartKind,
+        index: int = 0,
+        client_kind: ClientKind = "openai",
+        *,
+        has_logprobs: bool = False,
+    ) -> None:
+        """`has_logprobs`: the text is appended with `append_tokens` only."""
         event, self._part_event, self.key = "response.output_text", "response.content_part", "text"
         position = {**item.position, "summary_index" if kind == "summary_text" else "content_index": index}
         if kind == "refusal":
@@ -123,12 +133,23 @@ class PartEvents(TextEvents):
             event = REASONING_EVENT_NAMES[client_kind]
         elif kind == "summary_text":
             event, self._part_event = "response.reasoning_summary_text", "response.reasoning_summary_part"
-        self._done_fields: dict[str, Any] = {"logprobs": []} if kind == "output_text" else {}
-        super().__init__(item.encoder, event, position, **self._done_fields)
+        self._empty_fields: dict[str, Any] = {"logprobs": []} if kind == "output_text" else {}
+        self.logprobs: list[WireItem] = []
+        super().__init__(item.encoder, event, position, **({} if has_logprobs else self._empty_fields))
 
     def start(self, part: WireItem) -> None:
-        self._encoder.emit(f"{self._part_event}.added", **self._position, part={**part, self.key: ""})
+        empty = {**part, self.key: "", **self._empty_fields}
+        self._encoder.emit(f"{self._part_event}.added", **self._position, part=empty)
+
+    def append_tokens(self, text: str, logprobs: Sequence[WireItem] = ()) -> None:
+        """Append a text with the log probabilities of its tokens."""
+        if text:
+            self._texts.append(text)
+            self.logprobs += logprobs
+            if self._delta_head:
+                self._encoder.emit_delta(self._delta_head, text, logprobs)
 
     def finish_part(self, part: WireItem) -> None:
-        self.finish(**{self.key: part[self.key]}, **self._done_fields)
+        more = {name: part.get(name, empty) for name, empty in self._empty_fields.items()}
+        self.finish(**{self.key: part[self.key]}, **more)
         self._encoder.emit(f"{self._part_event}.done", **self._position, part=part)

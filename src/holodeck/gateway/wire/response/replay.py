@@ -105,7 +105,11 @@ class _ItemReplay:
         self._events.start(item)
 
     def _write_part(self, kind: PartKind, index: int, part: WireItem) -> None:
-        events = PartEvents(self._events, kind, index, self._client_kind)
+        logprobs = part.get("logprobs")
+        events = PartEvents(self._events, kind, index, self._client_kind, has_logprobs=bool(logprobs))
         events.start(part)
-        events.append(part[events.key])
+        if logprobs:
+            events.append_tokens(part[events.key], logprobs)
+        else:
+            events.append(part[events.key])
         events.finish_part(part)

@@ -69,14 +69,14 @@ class ResponseResource:
             "top_p": _DEFAULT_TOP_P if options.top_p is None else options.top_p,
             "presence_penalty": options.presence_penalty or 0.0,
             "frequency_penalty": options.frequency_penalty or 0.0,
-            "top_logprobs": 0,
+            "top_logprobs": options.top_logprobs or 0,
             "temperature": _DEFAULT_TEMPERATURE if options.temperature is None else options.temperature,
             "reasoning": {"effort": options.effort, "summary": options.summary},
             "max_output_tokens": options.max_output_tokens,
             "max_tool_calls": request.max_tool_calls,
             "store": request.store,
             "background": request.background,
-            "service_tier": "default",
+            "service_tier": options.service_tier or "default",
             "metadata": dict(request.metadata),
             "safety_identifier": request.safety_identifier,
             "prompt_cache_key": request.prompt_cache_key,
@@ -85,6 +85,10 @@ class ResponseResource:
             self._tail["conversation"] = {"id": request.conversation_id}
         if request.user is not None:
             self._tail["user"] = request.user
+        if options.stop:
+            self._tail["stop"] = list(options.stop)
+        if options.seed is not None:
+            self._tail["seed"] = options.seed
 
     def build(
         self,
@@ -95,8 +99,12 @@ class ResponseResource:
         error: dict[str, str] | None = None,
         incomplete: str | None = None,
         usage: Usage | None = None,
+        service_tier: str | None = None,
     ) -> dict[str, Any]:
-        """Build the resource in a status, with the output so far. Times are seconds since 1970."""
+        """Build the resource in a status, with the output so far. Times are seconds since 1970.
+
+        `service_tier`: the one that was used. None: it is not known yet, and the resource has the requested one.
+        """
         return {
             **self._head,
             "completed_at": None if completed_at is None else int(completed_at),
@@ -106,6 +114,7 @@ class ResponseResource:
             "error": error,
             "usage": None if usage is None else usage_to_json(usage),
             **self._tail,
+            **({} if service_tier is None else {"service_tier": service_tier}),
         }
 
 

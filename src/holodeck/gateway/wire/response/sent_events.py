@@ -28,6 +28,8 @@ class _StartedItem:
     event_types: set[str]
     sent_chars: Counter[str] = field(default_factory=Counter)
     """Number of characters in its deltas, by the type of the delta."""
+    sent_logprobs: int = 0
+    """Number of log probabilities in its deltas."""
 
 
 class SentEvents:
@@ -56,6 +58,11 @@ class SentEvents:
         started = self._find_started(body)
         return 0 if started is None else started.sent_chars[kind]
 
+    def count_sent_logprobs(self, body: Mapping[str, Any]) -> int:
+        """Number of log probabilities that were sent in deltas of the item of `body`."""
+        started = self._find_started(body)
+        return 0 if started is None else started.sent_logprobs
+
     def find_item(self, index: int) -> WireItem | None:
         """The finished item that was sent for an index of the output."""
         return self._finished.get(index)
@@ -73,6 +80,7 @@ class SentEvents:
             self._started[index] = _StartedItem(id=_item_id_of(event), event_types={kind})
         elif kind.endswith(".delta"):
             self._started[index].sent_chars[kind] += len(event["delta"])
+            self._started[index].sent_logprobs += len(event.get("logprobs", ()))
         else:
             self._started[index].event_types.add(kind)
 

@@ -6,16 +6,20 @@ nothing that was streamed; only text that was not streamed at all is written whe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import orjson
 
 from holodeck.gateway.sealing import REASONING_PURPOSE, Seal
 from holodeck.gateway.wire.client_kind import ClientKind
+from holodeck.gateway.wire.logprobs import logprobs_to_json
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.request.options import ENCRYPTED_REASONING
 from holodeck.gateway.wire.response.open_items import OpenMessage, OpenReasoning
 from holodeck.gateway.wire.response.output_items import OutputItems
 from holodeck.lib.ids import new_id
 from holodeck.models.items import Message, Reasoning
+from holodeck.models.model_io import Logprob
 
 
 class TextItems:
@@ -30,6 +34,7 @@ class TextItems:
         self._output = output
         self._client_kind = client_kind
         self._is_summary = request.options.summary is not None
+        self._has_logprobs = request.options.top_logprobs is not None
         self._seal = seal if ENCRYPTED_REASONING in request.include else None
         self._message: OpenMessage | None = None
         self._reasoning: OpenReasoning | None = None
@@ -38,13 +43,18 @@ class TextItems:
         self._unmatched_texts: list[str] = []
         self._unmatched_reasoning: list[str] = []
 
-    def append_text(self, item_id: str, text: str, *, is_refusal: bool = False) -> None:
+    def append_text(
+        self, item_id: str, text: str, *, is_refusal: bool = False, logprobs: Sequence[Logprob] = ()
+    ) -> None:
         if self._reasoning is not None:
             self._close_reasoning()
         if self._message is None or self._message.is_refusal is not is_refusal:
             self._close_message()
             self._message = self._open_message(item_id, is_refusal=is_refusal)
-        self._message.append(text)
+        if logprobs and self._has_logprobs and not is_refusal:
+            self._message.append_tokens(text, logprobs_to_json(logprobs))
+        else:
+            self._message.append(text)
         self._unmatched_texts.append(text)
 
     def append_reasoning(self, item_id: str, text: str) -> None:
@@ -106,7 +116,13 @@ class TextItems:
 
     def _open_message(self, item_id: str, *, is_refusal: bool = False) -> OpenMessage:
         index = self._output.reserve()
-        return OpenMessage(self._output.encoder, index, self._assign_id(item_id, "msg"), is_refusal=is_refusal)
+        return OpenMessage(
+            self._output.encoder,
+            index,
+            self._assign_id(item_id, "msg"),
+            is_refusal=is_refusal,
+            has_logprobs=self._has_logprobs,
+        )
 
     def _open_reasoning(self, item_id: str) -> OpenReasoning:
         return OpenReasoning(

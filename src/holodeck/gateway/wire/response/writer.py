@@ -133,7 +133,9 @@ class ResponseWriter:
         for event in events:
             match event:
                 case TextAdded():
-                    self._text_items.append_text(event.item_id, event.text, is_refusal=event.is_refusal)
+                    self._text_items.append_text(
+                        event.item_id, event.text, is_refusal=event.is_refusal, logprobs=event.logprobs
+                    )
                 case ReasoningAdded():
                     self._text_items.append_reasoning(event.item_id, event.text)
                 case CallAdded():
@@ -213,6 +215,7 @@ class ResponseWriter:
             "error": ending.error,
             "incomplete": ending.incomplete,
             "usage": result.usage,
+            "service_tier": result.service_tier or "default",
         }
         if self.is_silent:
             return
