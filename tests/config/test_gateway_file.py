@@ -175,6 +175,7 @@ def test_a_gateway_starts_no_process_unless_its_file_says_so(folder: AgentFolder
         (MODEL + "request_servers: {allow: true, max_per_request: 0}\n", "max_per_request"),
         (MODEL + "compaction: {model: gone}\n", "no model or agent is served as 'gone'"),
         (MODEL + "compaction: {target_tokens: 10}\n", "compaction.target_tokens"),
+        (MODEL + "request_files: {max_bytes: 5}\n", "no meaning without"),
         (MODEL + "agents: [{file: gone.yaml}]\n", "no such file"),
         (MODEL + MODEL.replace("models", "agents"), "agents[0]"),
         (MODEL.replace("]\n", ", {name: fast, model: {provider: rehearsal}}]\n"), "taken above"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -10,6 +11,7 @@ import orjson
 import pytest
 from async_tests import async_test
 from gateway.documented_gateway import document
+from gateway.file_server import serve_files
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from openai.types.chat import (
     ChatCompletionContentPartParam,
@@ -41,6 +43,7 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 SCHEMAS = {RESPONSES: "CreateResponse", CHAT: "CreateChatCompletion", COMPACT: "CompactConversation"}
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "anthropic")
+FILES = {"allow": True, "allow_private_hosts": ["127.0.0.1"], "allow_insecure_hosts": ["127.0.0.1"]}
 ASK_FOR_APPROVAL = "Ask me first"
 
 
@@ -112,15 +115,24 @@ def test_every_field_that_the_gateway_describes_has_a_row(path: str) -> None:
 async def test_every_row_is_what_happens(tmp_path: Path, dialect: Dialect) -> None:
     async with (
         FaultyMCPServer() as server,
-        run_gateway(tmp_path, ScriptedModel(_answer), mcp={"files": server}, dialect=dialect) as gateway,
+        serve_files() as (files, _),
+        run_gateway(
+            tmp_path, ScriptedModel(_answer), mcp={"files": server}, dialect=dialect, request_files=FILES
+        ) as gateway,
     ):
         wrong = []
         for path, rows in TABLES.items():
             for row in rows:
-                problem = await _find_problem(gateway, path, row, dialect)
+                problem = await _find_problem(gateway, path, _at_host(row, files), dialect)
                 if problem:
                     wrong.append(f"{path} {row.path} {row.value or ''}: {problem}")
     assert not wrong, "\n".join(wrong)
+
+
+def _at_host(row: RequestField, host: str) -> RequestField:
+    """The row with the files of its example at a host that answers."""
+    example = orjson.dumps(row.example).replace(b"https://example.com/report.pdf", f"{host}/report.pdf".encode())
+    return replace(row, example=orjson.loads(example))
 
 
 def _answer(received: Received) -> Turn:

@@ -159,7 +159,7 @@ async def test_a_forbidden_declaration_is_refused_with_the_field_and_the_reason(
             ([{**mine, "server_url": "ftp://api.example.com/"}], "tools[0].server_url", "https"),
             ([{**mine, "server_label": "sums"}], "tools[0].server_label", "sums"),
             ([{**mine, "server_label": "my server"}], "tools[0].server_label", "letter"),
-            ([mine, {**mine, "server_label": "other"}], "tools[1]", "max_per_request"),
+            ([mine, {**mine, "server_label": "other"}], "tools[1]", "At most 1 servers"),
             ([{**mine, "headers": {"Host": "internal"}}], "tools[0].headers.Host", "gateway"),
             ([{**mine, "headers": {"Mcp-Session-Id": "x"}}], "tools[0].headers.Mcp-Session-Id", "gateway"),
             ([{**mine, "headers": {"X Y": "x"}}], "tools[0].headers", "name"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from collections.abc import Collection
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ModelWrapValidatorHandler, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -59,6 +60,11 @@ DEFAULT_DRAIN_SECONDS = 30.0
 DEFAULT_RETENTION_DAYS = 30.0
 # MCP servers that one request may declare by URL.
 DEFAULT_SERVERS_PER_REQUEST = 8
+DEFAULT_FILE_BYTES = 8 * MIB
+# As base64 it is as long as the content of a file that a request may have itself.
+MAX_FILE_BYTES = 24 * MIB
+# Seconds for all files of a request: their servers run already.
+DEFAULT_FILE_SECONDS = 30.0
 # Seconds in which a client reads nothing of its response: it sleeps, or its connection is lost.
 DEFAULT_READER_SECONDS = 60.0
 # Tokens of a compacted conversation: a summary of less would not be shorter.
@@ -282,29 +288,47 @@ class CompactionSettings(FileModel):
     """Tokens of a compacted conversation, estimated. Absent: a quarter of what it has, but at least 1000."""
 
 
-class RequestServers(FileModel):
-    """MCP servers that requests declare by `server_url`. Unless allowed below, only public addresses and https."""
+class RequestHosts(FileModel):
+    """Hosts that requests name by a URL. Unless allowed below, only public addresses and https."""
 
     allow: Boolean = False
-    """Whether requests may declare MCP servers. false: such a request is refused."""
+    """Whether requests may name hosts. false: such a request is refused."""
     hosts: Annotated[list[NonEmpty], Field(min_length=1)] | None = None
-    """Names or globs of hosts that may be declared. Absent: every public host."""
+    """Names or globs of hosts that requests may name. Absent: every public host."""
     allow_private_hosts: list[NonEmpty] = Field(default_factory=list)
     """Names, addresses or networks that may be reached although they are not public, such as `10.20.0.0/16`."""
     allow_insecure_hosts: list[NonEmpty] = Field(default_factory=list)
     """Hosts that may be reached by plain http://."""
-    max_per_request: Annotated[Integer, Field(ge=1, le=MAX_REQUEST_TOOLS)] = DEFAULT_SERVERS_PER_REQUEST
-    """Servers that one request may declare."""
 
     @model_validator(mode="wrap")
     @classmethod
-    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[RequestServers]) -> RequestServers:
-        return validate_with_rules(cls.__name__, data, handler, _check_hosts)
+    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        return validate_with_rules(cls.__name__, data, handler, lambda fields: _check_hosts(fields, cls.model_fields))
 
 
-def _check_hosts(data: dict[str, Any]) -> list[Violation]:
+class RequestServers(RequestHosts):
+    """MCP servers that requests declare by `server_url`. Unless allowed below, only public addresses and https."""
+
+    allow: Boolean = False
+    """Whether requests may declare MCP servers. false: such a request is refused."""
+    max_per_request: Annotated[Integer, Field(ge=1, le=MAX_REQUEST_TOOLS)] = DEFAULT_SERVERS_PER_REQUEST
+    """Servers that one request may declare."""
+
+
+class RequestFiles(RequestHosts):
+    """Files that requests name by `file_url`. Unless allowed below, only public addresses and https."""
+
+    allow: Boolean = False
+    """Whether the gateway fetches such files. false: such a request is refused."""
+    max_bytes: Annotated[Integer, Field(ge=1, le=MAX_FILE_BYTES)] = DEFAULT_FILE_BYTES
+    """Bytes of one file."""
+    max_seconds: Annotated[Number, Field(gt=0)] = DEFAULT_FILE_SECONDS
+    """Seconds in which all files of a request must have come."""
+
+
+def _check_hosts(data: dict[str, Any], known: Collection[str]) -> list[Violation]:
     found: list[Violation] = []
-    idle = [key for key in data if key in RequestServers.model_fields and key != "allow"]
+    idle = [key for key in data if key in known and key != "allow"]
     if idle and data.get("allow", False) is False:
         found.append(Violation(key=idle[0], message="it has no meaning without 'allow: true'"))
     for key in ("hosts", "allow_private_hosts", "allow_insecure_hosts"):
@@ -409,6 +433,8 @@ class GatewayFile(FileModel):
     """MCP servers that requests may declare."""
     builtin_tools: BuiltinTools = Field(default_factory=BuiltinTools)
     """Hosted tools of OpenAI's API that requests may use, each mapped to an MCP tool. Absent: none."""
+    request_files: RequestFiles = Field(default_factory=RequestFiles)
+    """Files that requests may name by their URL."""
     allow_stdio: Boolean = False
     """Whether MCP servers may be started as processes on this machine."""
     allowed_commands: list[NonEmpty] = Field(default_factory=list)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
+from holodeck.gateway.http.host_policy import HostPolicy
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.limits import MIB
-from holodeck.lib.net.ip_policy import ANY_ADDRESS, IPPolicy, parse_networks
 from holodeck.lib.secret import Secret
 from holodeck.models.gateway import RequestServers
 from holodeck.models.tool import TOOL_NAME_PATTERN, MCPTool, TransportType
-from holodeck.models.url import BadURLError, parse_endpoint
+from holodeck.models.url import parse_endpoint
 from holodeck.tools.mcp.factory import UntrustedServer, create_mcp_plugin
 from holodeck.tools.mcp.plugin import MCPPlugin
 
@@ -26,8 +25,8 @@ MAX_REQUEST_SERVER_RESULT = 8 * MIB
 
 _LABEL = re.compile(TOOL_NAME_PATTERN)
 _NOT_ALLOWED_TEXT = (
-    "This gateway dials no servers that a request names by their address, unless its operator writes "
-    "'request_servers: {allow: true}' into gateway.yaml. Use the label of a server that it has."
+    "The operator of this gateway does not allow servers that a request names by their address. "
+    "Use the label of a server that it has."
 )
 
 
@@ -38,9 +37,7 @@ class RequestServerPolicy:
         """`budget`: for the answers of untrusted servers."""
         self._config = config
         self._budget = budget
-        self._networks = parse_networks(config.allow_private_hosts)
-        self._private_hosts = {host.lower() for host in config.allow_private_hosts}
-        self._insecure_hosts = {host.lower() for host in config.allow_insecure_hosts}
+        self._hosts = HostPolicy(config)
 
     def check(self, declarations: Collection[MCPDeclaration], configured: Collection[str]) -> None:
         """Raise `BadRequestError` for a declaration that is not allowed. Nothing is dialled or resolved.
@@ -52,7 +49,7 @@ class RequestServerPolicy:
             self._check_declaration(declaration, configured)
         limit = self._config.max_per_request
         if len(untrusted) > limit:
-            message = f"At most {limit} servers with a 'server_url' in one request ('request_servers.max_per_request')."
+            message = f"At most {limit} servers with a 'server_url' in one request."
             refuse(message, untrusted[limit].param, "array_above_max_length")
 
     def build_plugin(self, declaration: MCPDeclaration) -> MCPPlugin:
@@ -74,7 +71,7 @@ class RequestServerPolicy:
         # Masked in errors, because paths and queries often contain keys.
         path_and_query = url[len(f"{parts.scheme}://{parts.netloc}") :]
         secrets = (Secret(path_and_query), *((token,) if token is not None else ()))
-        untrusted = UntrustedServer(ip_policy=self._ip_policy_for(host), secrets=secrets)
+        untrusted = UntrustedServer(ip_policy=self._hosts.ip_policy_for(host), secrets=secrets)
         return create_mcp_plugin(tool, untrusted=untrusted, budget=self._budget)
 
     def build_caller_plugin(self, declaration: MCPDeclaration, server: MCPPlugin) -> MCPPlugin:
@@ -93,20 +90,7 @@ class RequestServerPolicy:
         if not _LABEL.fullmatch(label):
             message = "a label begins with a letter and has letters, digits, '_' and '-'."
             refuse(f"Invalid '{declaration.param}.server_label': {message}", f"{declaration.param}.server_label")
-        try:
-            scheme, host, _ = parse_endpoint(declaration.server_url or "")
-        except BadURLError as error:
-            reason = str(error).removeprefix("'url' ")
-            refuse(f"Invalid '{where}': it {reason}.", where, "invalid_url")
-        if scheme != "https" and host not in self._insecure_hosts:
-            refuse(f"Invalid '{where}': it must use https://.", where, "invalid_url")
-        hosts = self._config.hosts
-        if hosts is not None and not any(fnmatchcase(host, pattern.lower()) for pattern in hosts):
-            message = f"Invalid '{where}': the operator of this gateway does not allow this host."
-            refuse(message, where, "invalid_url")
-
-    def _ip_policy_for(self, host: str) -> IPPolicy:
-        return ANY_ADDRESS if host in self._private_hosts else IPPolicy(networks=self._networks)
+        self._hosts.check(declaration.server_url or "", where)
 
 
 def headers_of(declaration: MCPDeclaration) -> dict[str, Secret]:

@@ -115,7 +115,7 @@ def part_schemas() -> dict[str, Schema]:
                 "filename": string(),
                 "file_data": string("The content, as base64 or as a data URL.", max_length=MAX_FILE_DATA_CHARS),
                 "file_url": string(
-                    "An http or https URL, instead of the content.",
+                    "A URL that the gateway fetches, instead of the content. The operator must allow it.",
                     pattern=WEB_URL,
                     example="https://example.com/report.pdf",
                 ),

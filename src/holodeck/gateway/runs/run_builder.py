@@ -19,6 +19,7 @@ from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
 from holodeck.gateway.mcp.request_server_policy import RequestServerPolicy
 from holodeck.gateway.mcp.request_servers import MappedTool, RequestServers
+from holodeck.gateway.runs.request_files import FileFetcher
 from holodeck.gateway.sealing import Seal
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.request.json_fields import refuse, refuse_unsupported
@@ -56,6 +57,7 @@ class RunBuilder:
                 server.use_budget(budget)
         self._backends = backends
         policy = RequestServerPolicy(config.request_servers, budget)
+        self._file_fetcher = FileFetcher(config.request_files, budget)
         self.pool = CallerConnectionPool(policy, timeout=config.limits.discovery_seconds)
         self.argument_checker = ArgumentChecker()
         """Checks the arguments of all runs. The service closes it, as it does the pool."""
@@ -152,6 +154,7 @@ class RunBuilder:
         if request.tool_choice.target is not None or request.tool_choice.allowed is not None:
             # A choice by server needs the names of its tools.
             await servers.specs()
+        context = await self._file_fetcher.fetch_input(request.input, continuation.context)
         pending = await _bind_pending_calls(servers, continuation)
         choice = request.tool_choice.resolve(servers.tool_names)
         toolbox = Toolbox(
@@ -168,7 +171,7 @@ class RunBuilder:
             agent=backend.name,
             provider=str(backend.llm.provider),
             model=_with_backend_defaults(
-                request.build_model_request(continuation.context, choice, instructions=backend.instructions), backend
+                request.build_model_request(context, choice, instructions=backend.instructions), backend
             ),
             max_turns=min(backend.max_turns, self.config.limits.max_turns),
             max_tool_calls=request.max_tool_calls,

@@ -352,12 +352,11 @@ _PARTS = (
     _part_field("refused", _FILE, "detail", "high", "A file is handed on as it is.", harmless="auto"),
     _part_field("refused", {"type": "input_file"}, "file_id", "file-1", NO_FILES),
     _part_field(
-        "passed_on",
+        "done",
         {"type": "input_file"},
         "file_url",
         "https://example.com/report.pdf",
-        "",
-        sent_as={"chat": DESCRIBED, "responses": "input", "anthropic": "messages"},
+        "The gateway fetches the file, and the model gets its content. Refused unless `request_files` allows it.",
     ),
     _part_field("refused", {"type": "input_text", "text": "Look"}, "prompt_cache_breakpoint", {}, NO_PROMPT_CACHE),
 )

@@ -1,0 +1,151 @@
+"""Files that a request names by their URL: fetched before the run, so that a model of any dialect gets their bytes.
+
+The rules of dialling are those for MCP servers of requests: only hosts and addresses that `request_files` allows,
+judged at the moment of dialling, for each redirect as well, and without a proxy. Number, bytes and time of one request
+are bounded. A file that may not or cannot be fetched is a refusal of the request, never a note to the model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mimetypes
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from http import HTTPStatus
+from typing import Any, NoReturn
+from urllib.parse import unquote, urljoin, urlsplit
+
+from holodeck.gateway.http.host_policy import HostPolicy
+from holodeck.gateway.wire.request.json_fields import refuse
+from holodeck.gateway.wire.request.parsed_input import Input
+from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
+from holodeck.lib.net.http1 import BodyTooLargeError
+from holodeck.lib.net.ip_policy import RefusedAddressError
+from holodeck.lib.off_loop import run_off_loop
+from holodeck.models.gateway import RequestFiles
+from holodeck.models.items import FileData, FunctionCallOutput, Item, Message, Part
+from holodeck.models.url import parse_endpoint
+
+# Files of one request, with those of its context: more than people attach to a question.
+MAX_FETCHED_FILES = 16
+# A file store sends a client on to another host once or twice.
+MAX_FILE_REDIRECTS = 3
+_NOT_ALLOWED_TEXT = "This gateway fetches no files: send the content as 'file_data'."
+_BYTES_TYPE = "application/octet-stream"
+
+
+class FileFetcher:
+    """Fetches the files of requests within `request_files` of the gateway's file."""
+
+    def __init__(self, config: RequestFiles, budget: ByteBudget) -> None:
+        """`budget`: for the bytes of files that are being fetched."""
+        self._config = config
+        self._budget = budget
+        self._policy = HostPolicy(config)
+
+    async def fetch_input(self, parsed: Input, context: tuple[Item, ...]) -> tuple[Item, ...]:
+        """Replace the links to files in an input by their content, and return the context with the same done to it.
+
+        The content of files in the input is stored with the response, so no later response fetches them again. Raises
+        `BadRequestError`, which names the field.
+        """
+        links = [part.url for item in (*context, *parsed.items) for part in _file_links(item)]
+        if not links:
+            return context
+        params = dict(_params_of(parsed.wire_items))
+        where = params.get(links[-1], "input")
+        if not self._config.allow:
+            refuse(f"Unsupported parameter: '{where}'. {_NOT_ALLOWED_TEXT}", where, "unsupported_parameter")
+        if len(links) > MAX_FETCHED_FILES:
+            refuse(f"At most {MAX_FETCHED_FILES} files by their URL in one request.", where, "array_above_max_length")
+        seconds = self._config.max_seconds
+        fetched: dict[str, FileData] = {}
+        try:
+            async with asyncio.timeout(seconds):
+                for url in dict.fromkeys(links):
+                    fetched[url] = await self._fetch(url, params.get(url, "input"))
+        except TimeoutError:
+            _refuse_download(where, f"it took more than {seconds:g} s")
+        parsed.items[:] = [_with_content(item, fetched) for item in parsed.items]
+        return tuple(_with_content(item, fetched) for item in context)
+
+    async def _fetch(self, url: str, where: str) -> FileData:
+        address, redirects = url, 0
+        while isinstance(found := await self._request(address, where), str):
+            address, redirects = found, redirects + 1
+            if redirects > MAX_FILE_REDIRECTS:
+                _refuse_download(where, f"it is redirected more than {MAX_FILE_REDIRECTS} times")
+        kind, data = found
+        name = unquote(urlsplit(url).path.rpartition("/")[2]) or "file"
+        kind = kind or mimetypes.guess_type(name)[0] or _BYTES_TYPE
+        encoded = await run_off_loop(partial(b64encode, data))
+        return FileData(url=f"data:{kind};base64,{encoded.decode()}", filename=name)
+
+    async def _request(self, url: str, where: str) -> str | tuple[str, bytes]:
+        """Send one request. Returns the URL that the server redirects to, or the type and the bytes of the file."""
+        # Few gateways fetch files, and the client takes long to load.
+        import aiohttp
+
+        from holodeck.lib.net.aiohttp_client import create_http_client, read_body
+
+        self._policy.check(url, where)
+        ip_policy = self._policy.ip_policy_for(parse_endpoint(url).host)
+        try:
+            async with (
+                create_http_client(connect_timeout=self._config.max_seconds, ip_policy=ip_policy) as client,
+                client.get(url, allow_redirects=False) as response,
+            ):
+                location = response.headers.get("location")
+                if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST and location:
+                    return urljoin(url, location)
+                if response.status != HTTPStatus.OK:
+                    _refuse_download(where, f"its server answered HTTP {response.status}")
+                with Reservation(self._budget) as reserved:
+                    data = await read_body(response, self._config.max_bytes, reserved)
+                return response.content_type if "content-type" in response.headers else "", data
+        except BodyTooLargeError:
+            _refuse_download(where, f"it has more than {self._config.max_bytes} bytes")
+        except OverBudgetError:
+            _refuse_download(where, "the gateway has no memory for it at the moment")
+        except (aiohttp.ClientError, OSError) as error:
+            _refuse_download(where, _reason_of(error))
+
+
+def _refuse_download(where: str, reason: str) -> NoReturn:
+    refuse(f"Error while downloading the file of '{where}': {reason}.", where, "invalid_url")
+
+
+def _reason_of(error: BaseException) -> str:
+    """The reason that a caller may read: not what the host resolved to."""
+    cause = getattr(error, "os_error", error)
+    is_private = isinstance(cause, RefusedAddressError)
+    return "its address is not a public one" if is_private else "its server cannot be reached"
+
+
+def _file_links(item: Item) -> Iterator[FileData]:
+    parts: Iterable[Part] = item.content if isinstance(item, Message | FunctionCallOutput) else ()
+    return (part for part in parts if isinstance(part, FileData) and not part.url.startswith("data:"))
+
+
+def _with_content(item: Item, fetched: dict[str, FileData]) -> Item:
+    if not any(True for _ in _file_links(item)) or not isinstance(item, Message | FunctionCallOutput):
+        return item
+    parts = [
+        replace(fetched[part.url], filename=part.filename or fetched[part.url].filename)
+        if isinstance(part, FileData) and part.url in fetched
+        else part
+        for part in item.content
+    ]
+    return replace(item, content=tuple(parts))
+
+
+def _params_of(wire_items: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield each link to a file of an input with the path of its field."""
+    for index, item in enumerate(wire_items):
+        for key in ("content", "output"):
+            parts = item.get(key)
+            for number, part in enumerate(parts if isinstance(parts, list) else ()):
+                if isinstance(part, dict) and part.get("file_url"):
+                    yield part["file_url"], f"input[{index}].{key}[{number}].file_url"
