@@ -7,6 +7,7 @@ a file can be used. Paths become absolute, relative to the folder of the file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,13 +53,15 @@ class LoadedTool:
 
 
 class ToolListFile:
-    """A file with its problems so far. `checks` are further checks of each MCP server."""
+    """A file with its problems so far. `checks` are further checks of each MCP server.
+
+    `commands`: programs that may start its servers besides npx, uvx and docker.
+    """
 
     def __init__(
         self, source: Source, tools_key: str, checks: Sequence[ToolCheck], commands: CommandRule | None = None
     ) -> None:
-        self.source = source
-        self._commands = commands
+        self.source = source if commands is None else _allow_commands(source, tools_key, commands)
         self.problems: list[Problem] = list(source.problems)
         self._tools_key = tools_key
         self._checks = checks
@@ -68,7 +71,7 @@ class ToolListFile:
 
         A key with an unresolved reference has one problem only.
         """
-        result, problems = validate(model, self.source.data, self.source.document, self._commands)
+        result, problems = validate(model, self.source.data, self.source.document)
         unresolved = {problem.key for problem in self.problems if problem.severity == "error"}
         self.problems += [problem for problem in problems if problem.key not in unresolved]
         return result
@@ -83,7 +86,7 @@ class ToolListFile:
             if not isinstance(entry, dict):
                 continue
             path: KeyPath = (self._tools_key, index)
-            tool = _validate_entry(entry, self._commands)
+            tool = _validate_entry(entry)
             if isinstance(tool, MCPTool):
                 self.problems += tool_warnings(self.source, entry, path)
                 tool = self._with_absolute_paths(tool, path)
@@ -136,11 +139,19 @@ class ToolListFile:
             first.setdefault(name, index)
 
 
-def _validate_entry(entry: dict[str, Any], commands: CommandRule | None) -> MCPTool | FunctionTool | None:
+def _allow_commands(source: Source, tools_key: str, commands: CommandRule) -> Source:
+    listed = source.data.get(tools_key)
+    if not isinstance(listed, list):
+        return source
+    tools = [commands.apply(tool) if isinstance(tool, dict) else tool for tool in listed]
+    return replace(source, data={**source.data, tools_key: tools})
+
+
+def _validate_entry(entry: dict[str, Any]) -> MCPTool | FunctionTool | None:
     models: dict[str, type[MCPTool | FunctionTool]] = {"mcp": MCPTool, "function": FunctionTool}
     model = models.get(str(entry.get("type")))
     try:
-        return model.model_validate(entry, context=commands) if model is not None else None
+        return model.model_validate(entry) if model is not None else None
     except pydantic.ValidationError:
         return None
 

@@ -24,7 +24,6 @@ from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
 from holodeck.models.agent import Agent
 from holodeck.models.file_model import Violation, quote_value
 from holodeck.models.tool import TOOL_TYPES
-from holodeck.models.tool_rules import CommandRule
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -50,12 +49,10 @@ _TOOL_DEPTH = 2
 _AUTH_TYPES = ("bearer", "oauth_client_credentials", "oauth_authorization_code")
 
 
-def validate(
-    model: type[Model], data: Any, document: Document, commands: CommandRule | None = None
-) -> tuple[Model | None, list[Problem]]:
+def validate(model: type[Model], data: Any, document: Document) -> tuple[Model | None, list[Problem]]:
     """The validated model and no problems, or None and all problems."""
     try:
-        return model.model_validate(data, context=commands), []
+        return model.model_validate(data), []
     except pydantic.ValidationError as error:
         errors = error.errors(include_input=False, include_url=False)
     unknown = [item for item in errors if item["type"] == "extra_forbidden"]
@@ -68,7 +65,7 @@ def validate(
         _correct_key(model, corrected, _key_path(item["loc"], data), positions)
     corrected_document = replace(document, value=corrected, positions=positions)
     try:
-        model.model_validate(corrected, context=commands)
+        model.model_validate(corrected)
     except pydantic.ValidationError as error:
         again = error.errors(include_input=False, include_url=False)
         problems += [

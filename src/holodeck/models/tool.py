@@ -12,7 +12,6 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     Tag,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -177,19 +176,13 @@ class MCPTool(FileModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[MCPTool], info: ValidationInfo) -> MCPTool:
-        """Check rules between fields. A bare npm name without a command is deprecated, and started with npx.
-
-        The context of the validation may have `CommandRule`; without one, npx, uvx and docker are allowed.
-        """
+    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[MCPTool]) -> MCPTool:
+        """Check rules between fields. A bare npm name without a command is deprecated, and started with npx."""
         if isinstance(data, dict) and tool_rules.is_legacy_npm(data):
             message = f"server {data['server']} has no command and is started with npx; write 'command: npx'"
             warnings.warn(message, DeprecationWarning, stacklevel=2)
             data = {**data, "command": "npx"}
-        rule = info.context if isinstance(info.context, tool_rules.CommandRule) else tool_rules.CommandRule()
-        return validate_with_rules(
-            cls.__name__, data, handler, lambda mapping: tool_rules.find_violations(mapping, rule)
-        )
+        return validate_with_rules(cls.__name__, data, handler, tool_rules.find_violations)
 
 
 class FunctionTool(FileModel):

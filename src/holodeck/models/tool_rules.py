@@ -10,7 +10,7 @@ from typing import Any
 
 from holodeck.lib.errors import MissingTransportFieldError, ValidationError
 from holodeck.lib.record import record
-from holodeck.models.file_model import Violation, as_written, quote_value
+from holodeck.models.file_model import Substituted, Violation, as_written, quote_value
 from holodeck.models.transport import FIELD_TRANSPORTS, TRANSPORT_SPECS, TransportSpec
 from holodeck.models.url import ALLOW_INSECURE, HTTPS_REQUIRED, url_problem, wrong_scheme
 
@@ -20,17 +20,29 @@ USER_SETTINGS = "~/.holodeck/config.yaml"
 SCOPED_NPM_NAME = re.compile(r"@[a-z0-9~-][a-z0-9._~-]*/[a-z0-9~-][a-z0-9._~-]*(@[A-Za-z0-9._+~^-]+)?")
 
 
+class AllowedCommand(Substituted):
+    """A command that may be started although it is not one of `COMMANDS`. Loaders make it; a file has plain text."""
+
+
 @record
 class CommandRule:
-    """Which programs may start a server, besides npx, uvx and docker. The context of the validation of a file."""
+    """Which programs may start a server, besides npx, uvx and docker."""
 
     allowed: tuple[str, ...] = ()
     """Names and paths, exactly as a file must write them."""
     allows_all: bool = False
     """True for what a person has typed, or trusts as a whole."""
 
+    def apply(self, tool: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the tool with its command marked, if it is allowed."""
+        command = tool.get("command")
+        is_program = isinstance(command, str) and bool(command.strip()) and command not in COMMANDS
+        if not is_program or not (self.allows_all or command in self.allowed):
+            return dict(tool)
+        return {**tool, "command": AllowedCommand(str(command), written=as_written(command))}
 
-def find_violations(data: Mapping[str, Any], commands: CommandRule) -> list[Violation]:
+
+def find_violations(data: Mapping[str, Any]) -> list[Violation]:
     """Return every violation of a rule between fields."""
     transport = data.get("transport") or "stdio"
     if not isinstance(transport, str):
@@ -46,7 +58,7 @@ def find_violations(data: Mapping[str, Any], commands: CommandRule) -> list[Viol
     if "envFile" in data and "env_file" in data:
         found.append(Violation(key="env_file", message="'envFile' and 'env_file' are the same key; give one of them"))
     if data.get("enabled") is not False:
-        found += _check_command(data, commands) if spec.starts_process else _check_url(data, transport, spec)
+        found += _check_command(data) if spec.starts_process else _check_url(data, transport, spec)
     return found
 
 
@@ -121,7 +133,7 @@ def _check_server(data: Mapping[str, Any]) -> list[Violation]:
     ]
 
 
-def _check_command(data: Mapping[str, Any], commands: CommandRule) -> list[Violation]:
+def _check_command(data: Mapping[str, Any]) -> list[Violation]:
     command = data.get("command")
     if command is None:
         # A URL with stdio is reported once, as a field of another transport.
@@ -135,10 +147,9 @@ def _check_command(data: Mapping[str, Any], commands: CommandRule) -> list[Viola
                 fix="Add 'command: npx', 'command: uvx' or 'command: docker'.",
             )
         ]
-    if isinstance(command, str) and command.strip() and (commands.allows_all or command in commands.allowed):
-        if command not in COMMANDS:
-            return []
-    elif command not in COMMANDS:
+    if isinstance(command, AllowedCommand):
+        return []
+    if command not in COMMANDS:
         return [
             Violation(
                 key="command",

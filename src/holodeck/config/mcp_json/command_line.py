@@ -57,9 +57,9 @@ def load_server_of_command(line: str, *, env: Mapping[str, str], folder: str, sh
 
 def _load_server(entry: dict[str, Any], shown_as: str) -> LoadedServers:
     document = Document(file=shown_as, value={"tools": [entry]})
-    data = {"tools": [{"type": "mcp", **entry}]}
+    data = {"tools": [CommandRule(allows_all=True).apply({"type": "mcp", **entry})]}
     try:
-        tool = MCPTool.model_validate(data["tools"][0], context=CommandRule(allows_all=True))
+        tool = MCPTool.model_validate(data["tools"][0])
     except pydantic.ValidationError as error:
         found = error.errors(include_input=False, include_url=False)
         explained = [explain({**item, "loc": ("tools", 0, *item["loc"])}, document, data) for item in found]
