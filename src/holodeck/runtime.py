@@ -159,14 +159,27 @@ def read_servers(
         return load_server_at_url(text, headers=headers or {}, shown_as="the URL")
     if kind == "command" or (kind is None and is_command(text)):
         folder = str(cwd or Path.cwd())
-        return load_server_of_command(text, env=env or {}, folder=folder, shown_as="the command")
+        return _allow_unsafe_args(load_server_of_command(text, env=env or {}, folder=folder, shown_as="the command"))
     if is_other_program_file(Path(text)):
-        return load_mcp_servers(text, environ=environ, cwd=cwd)
+        return _allow_unsafe_args(load_mcp_servers(text, environ=environ, cwd=cwd))
     from holodeck.config.gateway_loader import is_gateway, load_gateway_servers
 
     if is_gateway(Path(text), text):
         return load_gateway_servers(text, environ=environ, home=home, checks=_TOOL_CHECKS)
     return load_agent_servers(text, environ=environ, home=home, checks=_TOOL_CHECKS)
+
+
+def _allow_unsafe_args(loaded: LoadedServers) -> LoadedServers:
+    """Allow the arguments that are refused in our own files: a person has typed them, or trusts the file as a whole."""
+    return replace(
+        loaded,
+        tools=tuple(
+            replace(item, tool=item.tool.model_copy(update={"allow_unsafe_args": True}))
+            if isinstance(item.tool, MCPTool) and find_refusals(item.tool)
+            else item
+            for item in loaded.tools
+        ),
+    )
 
 
 def open_server(

@@ -26,6 +26,8 @@ COMMANDS = [
     ("mcp", "call", "own.add", "a=1"),
     ("mcp", "prompts"),
     ("mcp", "doctor"),
+    ("mcp", "lock"),
+    ("mcp", "login", "own"),
 ]
 
 

@@ -66,7 +66,6 @@ def _load_server(entry: dict[str, Any], shown_as: str) -> LoadedServers:
         raise ConfigError.of(
             [_problem_without_position(problem.message, problem.fix, shown_as) for problem in explained]
         ) from None
-    tool = tool.model_copy(update={"allow_unsafe_args": True})
     return LoadedServers(tools=(LoadedTool(tool=tool, written=entry, file=shown_as),))
 
 

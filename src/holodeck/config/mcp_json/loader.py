@@ -82,10 +82,6 @@ def _input_defaults(listing: ServerListing) -> Iterator[FileRead]:
         yield FileRead(path="inputs", sha256=hash_variables(defaults), variables=tuple(sorted(defaults)))
 
 
-def _allow_unsafe_args(item: LoadedTool) -> LoadedTool:
-    return dataclasses.replace(item, tool=item.tool.model_copy(update={"allow_unsafe_args": True}))
-
-
 def _translate_entries(
     document: Document, listing: ServerListing, file: Path, vocabulary: Vocabulary, environ: Mapping[str, str]
 ) -> list[ToolDraft]:
@@ -150,7 +146,7 @@ class _ProblemSorter:
         # The file starts what its program would start. A user decides about all of it at once, by trusting the file.
         file = ToolListFile(self._source, _SERVERS_KEY, (), CommandRule(allows_all=True))
         file.validate(SharedSettings)
-        tools = {item.tool.name: _allow_unsafe_args(item) for item in file.load_tools()}
+        tools = {item.tool.name: item for item in file.load_tools()}
         for problem in file.problems:
             self._assign_problem(problem)
         usable: list[LoadedTool] = []

@@ -73,7 +73,7 @@ def command(target: Target, words: tuple[str, ...], out: Path, timeout: float | 
     SERVER may be omitted if there is only one. Exit codes: 0 success, 1 the tool or its server failed,
     2 wrong configuration or usage.
     """
-    loaded = target.load_trusted_servers()
+    loaded = target.load_servers()
     names = {item.tool.name for item in loaded.tools} | set(loaded.refused)
     is_named = len(words) > 1 and (words[0] in names or (not is_argument(words[1]) and closest_match(words[0], names)))
     if not is_named and len(names) != 1 and len(words) == 1:

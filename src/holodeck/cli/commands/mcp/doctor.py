@@ -81,7 +81,7 @@ def command(target: Target, server: str | None, timeout: float | None) -> int:
 
     Exit codes: 0 all servers are healthy, 1 a step failed, 2 wrong configuration or usage.
     """
-    loaded = target.load_trusted_servers()
+    loaded = target.load_servers()
     chosen = [with_timeout(item, timeout) for item in select_servers(loaded, server, target)]
     enabled = [item for item in chosen if isinstance(item.tool, MCPTool) and item.tool.enabled]
     disabled = [item.tool.name for item in chosen if item not in enabled]

@@ -49,7 +49,7 @@ class _ServerDescription:
 @target_options
 def command(target: Target, timeout: float | None) -> int:
     """Show each server: state, protocol era and version, number of tools and prompts, time to start."""
-    loaded = target.load_trusted_servers()
+    loaded = target.load_servers()
     servers = [with_timeout(item, timeout) for item in loaded.tools]
     names = [*(item.tool.name for item in servers), *loaded.refused]
     width = max(map(len, (_FIRST_COLUMN, *names))) + 1

@@ -32,7 +32,7 @@ def print_listing(
 
     `kind` is the key in JSON; `show` prints the items of one server, `data` converts one item for `--json`.
     """
-    loaded = target.load_trusted_servers()
+    loaded = target.load_servers()
     chosen = [with_timeout(item, timeout) for item in select_servers(loaded, server, target)]
     refused = loaded.refused if server is None else {}
 

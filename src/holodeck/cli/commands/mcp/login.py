@@ -32,7 +32,7 @@ def command(target: Target, server: str | None, no_browser: bool) -> int:
 
     The tokens are stored in your keyring, or in a file that only you can read.
     """
-    item = select_server(target.load_trusted_servers(), server, target)
+    item = select_server(target.load_servers(), server, target)
     run_with_logging(_login(item, opens_browser=not no_browser), verbose=target.verbose)
     if target.as_json:
         click.echo(json.dumps({"server": item.tool.name, "logged_in": True}))

@@ -22,7 +22,7 @@ Example:
 @target_options
 def command(target: Target, server: str | None) -> int:
     """Delete the stored login of SERVER, which may be omitted if there is only one."""
-    item = select_server(target.load_servers(), server, target)
+    item = select_server(target.load_unused_servers(), server, target)
     run_with_logging(_logout(item), verbose=target.verbose)
     if target.as_json:
         click.echo(json.dumps({"server": item.tool.name, "logged_in": False}))

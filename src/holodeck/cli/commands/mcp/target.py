@@ -47,20 +47,20 @@ class Target:
         """Where the servers are defined, for messages."""
         return self.file or ("the URL" if self.url else "the command")
 
-    def load_trusted_servers(self) -> LoadedServers:
+    def load_servers(self) -> LoadedServers:
         """Read the servers, and ask whether the user trusts their file. Raises `ConfigError`, also for a no.
 
         A URL or a command that the user has typed needs no question.
         """
-        loaded = self.load_servers()
+        loaded = self.load_unused_servers()
         if self.file is not None:
             file, actions = Path(self.file), list_actions(loaded)
             is_trusted = self.is_trusted or _is_part_of_allowed_file(file, actions)
             require_trust(file, actions, is_trusted=is_trusted)
         return loaded
 
-    def load_servers(self) -> LoadedServers:
-        """Read the servers, for a command that starts and dials none. Raises `ConfigError`."""
+    def load_unused_servers(self) -> LoadedServers:
+        """Read the servers without a question, for a command that starts and dials none. Raises `ConfigError`."""
         from holodeck.runtime import read_servers
 
         if self.url:
