@@ -211,15 +211,31 @@ async def test_a_context_over_its_threshold_is_compacted_and_the_chain_continues
 @pytest.mark.proves("D-25")
 @async_test(30)
 async def test_a_websocket_continues_from_a_compaction_that_is_not_stored(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, summarizing_model(say("Fine."), say("Good."))) as gateway:
+    async with run_gateway(tmp_path, summarizing_model(say("Old."), say("Fine."), say("Good."))) as gateway:
         async with (await gateway.openai_client()).responses.connect() as connection:
-            body: dict[str, Any] = {"input": [*long_conversation(4), message("user", "How is it?")]}
-            for question in ("And the bicycle?", ""):
-                await connection.response.create(model=MODEL, store=False, context_management=THRESHOLD, **body)
+            body: dict[str, Any] = {"input": long_conversation(4)}
+            for question in ("How is it?", "And the bicycle?", ""):
+                await connection.response.create(model=MODEL, store=False, **body)
                 while (event := await connection.recv()).type != "response.completed":
                     assert event.type != "error"
-                body = {"input": question, "previous_response_id": event.response.id}
-        compacted, continued = map(texts_of, answers_asked(gateway))
+                body = {"input": question, "previous_response_id": event.response.id, "context_management": THRESHOLD}
+        _, compacted, continued = map(texts_of, answers_asked(gateway))
+    assert compacted[0].endswith(SUMMARY)
+    assert continued == [*compacted, "Fine.", "And the bicycle?"]
+
+
+@pytest.mark.proves("D-25", "D-28")
+@async_test(30)
+async def test_a_chain_of_stored_responses_begins_anew_with_a_compaction(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, summarizing_model(say("Old."), say("Fine."), say("Good."))) as gateway:
+        client = await gateway.openai_client()
+        history: Any = long_conversation(4)
+        first = await client.responses.create(model=MODEL, input=history)
+        second = await client.responses.create(
+            model=MODEL, input="How is it?", previous_response_id=first.id, context_management=THRESHOLD
+        )
+        await client.responses.create(model=MODEL, input="And the bicycle?", previous_response_id=second.id)
+        _, compacted, continued = map(texts_of, answers_asked(gateway))
     assert compacted[0].endswith(SUMMARY)
     assert continued == [*compacted, "Fine.", "And the bicycle?"]
 
