@@ -35,7 +35,7 @@ async def test_a_model_request_without_free_file_descriptors_is_a_503(tmp_path: 
         with exhaust_open_files(served.process.pid):
             status, answer, headers = await served.send("POST", path, body)
         assert (status, answer["error"]["code"], headers["Retry-After"]) == (503, "overloaded", "1")
-        assert "too many files and connections open. Ask again" in answer["error"]["message"]
+        assert "no capacity for this request at the moment. Try again later" in answer["error"]["message"]
         status, answer, _ = await served.send("POST", path, body)
         assert (status, "Room." in str(answer)) == (200, True)
         served.stop()

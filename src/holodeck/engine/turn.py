@@ -37,7 +37,7 @@ CALL_COST = 256
 LOGPROB_COST = 256
 
 
-async def stream_turn(  # noqa: PLR0912 - a call for each word of a model costs more than a branch
+async def stream_turn(
     model: ModelProvider, request: ModelRequest, append: AppendEvent, *, limit: int, memory: Reservation
 ) -> ModelAnswer:
     """Ask the model once. The deltas of an item have the same id as the finished item. Raises `ModelError`.

@@ -139,7 +139,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"text": {"verbosity": "loud"}}, "text.verbosity", "invalid_value"),
     ({"instructions": ["x"]}, "instructions", "invalid_type"),
     ({"tools": {}}, "tools", "invalid_type"),
-    ({"tools": [{"type": "web_search"}]}, "tools[0].type", "invalid_value"),
+    ({"tools": [{"type": "acme_search"}]}, "tools[0].type", "invalid_value"),
     ({"tools": [{"name": "f"}]}, "tools[0].type", "missing_required_parameter"),
     ({"tools": [{"type": "function"}]}, "tools[0].name", "missing_required_parameter"),
     ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name", "invalid_value"),
@@ -152,7 +152,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": [{"type": "function", "name": "f"}] * 2}, "tools", "duplicate_value"),
     ({"tool_choice": "maybe"}, "tool_choice", "invalid_value"),
     ({"tool_choice": 5}, "tool_choice", "invalid_type"),
-    ({"tool_choice": {"type": "web_search"}}, "tool_choice.type", "invalid_value"),
+    ({"tool_choice": {"type": "acme_search"}}, "tool_choice.type", "invalid_value"),
     ({"tool_choice": {"type": "function"}}, "tool_choice.name", "missing_required_parameter"),
     ({"tool_choice": {"type": "allowed_tools", "tools": []}}, "tool_choice.tools", "empty_array"),
 ]
