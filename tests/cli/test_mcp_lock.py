@@ -58,6 +58,7 @@ def test_the_lock_has_one_line_for_each_tool_and_the_same_tools_give_the_same_by
     assert '"Reads a file."' in lines["read"]
     content = (project.path / "holodeck.lock").read_bytes()
     assert b'"version": "files 1.2"' in content
+    assert b'"launch": "uvx some-server"' in content
 
     set_tools(project, READ, WRITE)
     again = project.run_mcp("lock")

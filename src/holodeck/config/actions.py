@@ -116,6 +116,15 @@ def describe_endpoint(model: LLM, written: Mapping[str, Any]) -> str:
     return model.spec.own_hosts[0] if model.spec.own_hosts else "localhost"
 
 
+def describe_server(tool: MCPTool, written: Mapping[str, Any]) -> str:
+    """Return how a server is started or reached, as written in its file: its command line or its URL."""
+    if not tool.starts_process:
+        return _mask_url(str(written.get("url") or ""))
+    args = written.get("args")
+    words = [str(arg) for arg in args] if isinstance(args, list) else [str(written.get("server") or "")]
+    return shlex.join([str(tool.command), *(word for word in words if word or isinstance(args, list))])
+
+
 def _sort(actions: Iterable[Action], *, is_whole: bool = True) -> Actions:
     # An agent's file may be served twice by a gateway.
     unique = dict.fromkeys(actions)
@@ -193,14 +202,11 @@ def _server_action(tool: MCPTool, written: Mapping[str, Any], prefix: str) -> Ac
         if key not in _INERT_SERVER_KEYS
         for detail in _value_details(key, value)
     ]
+    target = describe_server(tool, written)
     if not tool.starts_process:
-        url = ("url", _mask_url(str(written.get("url") or "")))
-        return Action(kind="connection", name=name, details=(url, *others))
-    args = written.get("args")
-    words = [str(arg) for arg in args] if isinstance(args, list) else [str(written.get("server") or "")]
-    command = shlex.join([str(tool.command), *(word for word in words if word or isinstance(args, list))])
+        return Action(kind="connection", name=name, details=(("url", target), *others))
     folder = ("folder", str(written.get("cwd") or "."))
-    return Action(kind="process", name=name, details=(("command", command), folder, *others))
+    return Action(kind="process", name=name, details=(("command", target), folder, *others))
 
 
 def _read_actions(reads: Iterable[FileRead], prefix: str = "") -> Iterator[Action]:

@@ -16,9 +16,12 @@ import click
 
 from holodeck.cli.commands.mcp.connect import ServerResult, query_all, reason_text, run_with_logging, with_timeout
 from holodeck.cli.commands.mcp.target import Target, start_timeout_option, target_options
+from holodeck.config.actions import describe_server
+from holodeck.config.agent_loader import LoadedTool
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.record import record
+from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.lock.drift import FIELDS, LockedTool, ServerLock, ToolDrift, lock_tool
 from holodeck.tools.mcp.lock.lock_file import LOCK_FILE, LockFile, read_lock, write_lock
 
@@ -128,10 +131,18 @@ def _compare(file: str, results: Sequence[ServerResult[ServerLock]]) -> _Compari
     return _Comparison(
         file=path,
         locked=None if lock is None else lock.files.get(path.name),
-        current={result.name: result.answer for result in results if result.answer is not None},
+        current={
+            result.name: replace(result.answer, launch=_describe_launch(result.loaded))
+            for result in results
+            if result.answer is not None
+        },
         errors={result.name: reason_text(result.error) for result in results if result.error is not None},
         names=frozenset(result.name for result in results),
     )
+
+
+def _describe_launch(loaded: LoadedTool) -> str:
+    return describe_server(loaded.tool, loaded.written) if isinstance(loaded.tool, MCPTool) else ""
 
 
 def _update_lock(each: _Comparison, accept: str | None, rules: Sequence[Rule]) -> Servers | None:
