@@ -325,6 +325,7 @@ GATEWAY_GROUPS = (
             "builtin_tools": Key({"web_search": "tickets.find"}, "tickets.find", {"mcp_servers": [_SERVER]}),
             "request_files": Key({"allow": True}, True),
             "allow_stdio": Key(True, "yes"),
+            "allowed_commands": Key(["python", "/opt/tools/server"], "python"),
             "seal_key": Key("${SEAL_KEY}", "${SHORT}"),
             "mcp_output": Key("openai", "open_ai"),
             "seal_key_file": Key("seal.key", "missing.key"),
@@ -563,6 +564,7 @@ CONFIG_GROUPS = (
         at=(),
         keys={
             "mcp_servers": Key([{"name": "time", "command": "uvx", "server": "mcp-server-time"}], {"time": {}}),
+            "allowed_commands": Key(["python", "/opt/tools/server"], "python"),
         },
     ),
 )

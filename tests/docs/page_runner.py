@@ -130,6 +130,8 @@ class _Session:
             # Packages that an earlier run has fetched.
             **{"UV_CACHE_DIR": str(Path.home() / ".cache/uv"), **NPM_VARIABLES},
             "PATH": f"{self._own}{os.pathsep}{search_path()}",
+            # The page about trust shows what happens without it.
+            **({"HOLODECK_TRUST": ""} if page.name == "trust.md" else {}),
             **environ,
         }
 
