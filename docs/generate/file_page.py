@@ -309,7 +309,9 @@ class _SampleLoader:
         for absent in [each for each in mapping if mapping[each] is None or mapping[each] is LEFT_OUT]:
             del mapping[absent]
         text = yaml.safe_dump(data, sort_keys=False)
-        path = self._folder / f"{self.kind}.yaml"
+        # Shared settings of the user, which may have all keys.
+        path = self._folder / (".holodeck/config.yaml" if self.kind == "config" else f"{self.kind}.yaml")
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
         if self.kind == "gateway":
             read_gateway(path, environ=_VARIABLES, home=self._folder)
