@@ -14,27 +14,35 @@ from clients.scripted_conversation import run_scripted_gateway
 from gateway.client_environments import node_folder, python_with
 
 
-def _npm_program() -> list[str]:
-    folder, node = node_folder(), shutil.which("node")
+def _node_command(folder: Path, program: str) -> list[str]:
+    node = shutil.which("node")
     assert node is not None
     # Node looks for packages beside the program.
-    for name in ("client_program.mjs", "openai_node.mjs"):
+    (folder / "node_modules").symlink_to(node_folder() / "node_modules")
+    for name in ("client_program.mjs", program):
         shutil.copy(PROGRAMS / name, folder)
-    return [node, str(folder / "openai_node.mjs")]
+    return [node, str(folder / program)]
 
 
-COMMANDS: dict[str, Callable[[], list[str]]] = {
-    "openai for Python": lambda: [sys.executable, str(PROGRAMS / "openai_python.py")],
-    "openai for JavaScript": _npm_program,
-    "openai for Python, chat": lambda: [sys.executable, str(PROGRAMS / "openai_chat.py")],
-    "openai-agents": lambda: [str(python_with("openai-agents")), str(PROGRAMS / "openai_agents_python.py")],
+def _python_command(python: Path | str, program: str) -> list[str]:
+    return [str(python), str(PROGRAMS / program)]
+
+
+# The command of each client. Programs for Node are copied to the folder.
+COMMANDS: dict[str, Callable[[Path], list[str]]] = {
+    "openai for Python": lambda _: _python_command(sys.executable, "openai_python.py"),
+    "openai for JavaScript": lambda folder: _node_command(folder, "openai_node.mjs"),
+    "openai for Python, chat": lambda _: _python_command(sys.executable, "openai_chat.py"),
+    "openai-agents": lambda _: _python_command(python_with("openai-agents"), "openai_agents_python.py"),
+    "AI SDK": lambda folder: _node_command(folder, "ai_sdk.mjs"),
+    "LangChain for Python": lambda _: _python_command(python_with("langchain"), "langchain_python.py"),
 }
 
 
 @pytest.mark.proves("D-25", "D-26", "D-23")
 @pytest.mark.parametrize("client", COMMANDS)
 def test_a_client_uses_its_own_function_and_the_operator_s_tool(tmp_path: Path, client: str) -> None:
-    command = COMMANDS[client]()
+    command = COMMANDS[client](tmp_path)
 
     @async_test(300)
     async def ask() -> None:
