@@ -168,3 +168,23 @@ async def test_thinking_that_an_anthropic_model_signed_here_goes_back_to_it_unch
         await create_message(gateway, [*HELLO, *run_tools(message, {"get_time": "noon"})], tools=[GET_TIME])
         _, answer, _ = model.received[-1].json["messages"]
         assert answer["content"][0] == {"type": "thinking", "thinking": "Is it late?", "signature": "EqQB"}
+
+
+@async_test(30)
+async def test_a_parameter_that_the_operator_allows_goes_to_the_model(tmp_path: Path) -> None:
+    async with ScriptedModel(say("ok")).serve() as model:
+        llm = {
+            "provider": "openai_compatible",
+            "name": "m",
+            "endpoint": model.url,
+            "allow_extra_parameters": ["top_k"],
+        }
+        async with run_gateway(tmp_path, models=[{"name": MODEL, "model": llm}]) as gateway:
+            await create_message(gateway, top_k=5)
+            question = {"model": MODEL, "messages": HELLO}
+            counted, _ = await gateway.send("POST", "/v1/messages/count_tokens", {**question, "top_k": 5})
+            refused, why = await gateway.send("POST", "/v1/messages", {**question, "max_tokens": 9, "min_p": 0.5})
+    assert [each.json["top_k"] for each in model.received] == [5]
+    assert (counted, refused) == (200, 400)
+    assert "'min_p'" in why["error"]["message"]
+    assert "allow_extra_parameters" in why["error"]["message"]

@@ -37,7 +37,7 @@ class Messages:
 
     async def create(self, request: Request) -> Reply | StreamedReply:
         """Run one request. A client that disconnects ends the run."""
-        messages = read_messages_request(request.json())
+        messages = read_messages_request(request.json(), extra_parameters_of=self._run_builder.extra_parameters_of)
         live = await self._build_run(messages, request.caller)
         self._runs.register(live)
         if messages.response.stream:
@@ -57,7 +57,9 @@ class Messages:
 
     async def count_tokens(self, request: Request) -> Reply:
         """Estimate the input tokens of a request, with the tools that the model would be offered."""
-        messages = read_messages_request(request.json(), needs_max_tokens=False)
+        messages = read_messages_request(
+            request.json(), needs_max_tokens=False, extra_parameters_of=self._run_builder.extra_parameters_of
+        )
         prepared = await self._prepare(messages, tuple(messages.response.input.items), request.caller)
         tools = tuple(await prepared.toolbox.collect_specs())
         return json_reply({"input_tokens": count_tokens(replace(prepared.request.model, tools=tools))})

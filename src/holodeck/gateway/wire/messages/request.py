@@ -9,7 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from holodeck.gateway.wire.messages.content_blocks import read_messages, read_system
-from holodeck.gateway.wire.request.body import ResponseRequest
+from holodeck.gateway.wire.request.body import (
+    ExtraParameters,
+    ResponseRequest,
+    allow_no_parameters,
+    with_extra_parameters,
+)
 from holodeck.gateway.wire.request.json_fields import (
     NOT_SUPPORTED,
     JSONFields,
@@ -41,9 +46,7 @@ _CHOICE_MODES: Mapping[str, Literal["auto", "required", "none"]] = {"auto": "aut
 CLEAR_THINKING = "clear_thinking_20251015"
 _NOTHING_CLEARED = "This gateway removes nothing from a conversation."
 _NO_OWN_TOOLS = "This gateway runs none of Anthropic's own tools; an MCP server may do the same."
-_NO_TOP_K = "The models behind this gateway choose among all tokens; use 'top_p'."
 _UNSUPPORTED_FIELDS = {
-    "top_k": _NO_TOP_K,
     "mcp_servers": "The operator's MCP servers are used without it.",
     "inference_geo": "The operator's models decide where they run.",
     **dict.fromkeys(
@@ -64,7 +67,9 @@ class MessagesRequest:
     thinking: Thinking = "shown"
 
 
-def read_messages_request(body: object, *, needs_max_tokens: bool = True) -> MessagesRequest:
+def read_messages_request(
+    body: object, *, needs_max_tokens: bool = True, extra_parameters_of: ExtraParameters = allow_no_parameters
+) -> MessagesRequest:
     """Read a body. Raises `BadRequestError`, which names the field. `needs_max_tokens`: it has to have `max_tokens`."""
     fields = JSONFields(body)
     for key, reason in _UNSUPPORTED_FIELDS.items():
@@ -92,7 +97,7 @@ def read_messages_request(body: object, *, needs_max_tokens: bool = True) -> Mes
         store=False,
         stream=fields.get_flag("stream") or False,
     )
-    fields.refuse_unread()
+    request = with_extra_parameters(request, fields, extra_parameters_of)
     return MessagesRequest(response=request, thinking=thinking)
 
 
