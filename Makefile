@@ -86,4 +86,8 @@ $(SERVERS)/.ready: tests/servers/package-lock.json tests/servers/package.json te
 	@command -v npm >/dev/null || { echo "The tests start MCP servers that are npm packages. Install Node.js (it brings npm)."; exit 1; }
 	@mkdir -p $(SERVERS) && cp tests/servers/package.json tests/servers/package-lock.json tests/servers/.npmrc $(SERVERS)
 	@cd $(SERVERS) && npm ci --no-audit --no-fund --silent
+	@mkdir -p .cache/npm $(SERVERS)/lib && ln -sfn ../node_modules $(SERVERS)/lib/node_modules && ln -sfn node_modules/.bin $(SERVERS)/bin
+	@echo "==> Letting npx look up these packages once, so that the tests need no network for it"
+	@cd .cache/npm && for package in $$(node -p 'Object.keys(require("$(abspath $(SERVERS))/package.json").dependencies).join(" ")'); do \
+	  npm_config_prefix=$(abspath $(SERVERS)) npm_config_cache=$(abspath .cache/npm) npm exec --silent --yes --package=$$package -c true || exit 1; done
 	@touch $@
