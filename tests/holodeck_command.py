@@ -15,7 +15,7 @@ from no_network import without_network
 from warm_holodeck import Forked, can_fork
 
 LIMIT = 60.0  # seconds
-INHERITED = ("PATH", "LANG", "SSL_CERT_FILE", "HOLODECK_TRUST", *NPM_VARIABLES)
+INHERITED = ("PATH", "LANG", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "HOLODECK_TRUST", *NPM_VARIABLES)
 """Variables of the tests that every command gets."""
 
 

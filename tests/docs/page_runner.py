@@ -46,6 +46,8 @@ _BACKGROUND = re.compile(r"(?m)(?<!&)&[ \t]*(?:#.*)?$")
 _VARIABLE = re.compile(r"(?<!\$)\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}")
 _ANYTHING = re.compile(r"\.\.\.( ms\b| s\b)?")
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07)")
+# npx looks its packages up, and a machine may trust the registry by a certificate of its own.
+_INHERITED = ("LANG", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "HOLODECK_TRUST")
 _AGENT_KEYS = {"instructions", "tools", "model", "test_cases", "response_format", "max_turns"}
 _COMMAND = """#!/bin/sh
 if [ "$1" = serve ] && [ -z "$HOLODECK_LISTEN__PORT" ] && ! grep -qs 'port:' "$@"; then
@@ -125,7 +127,7 @@ class _Session:
         self._ports = dict(zip(named, _choose_free_ports(len(named)), strict=True))
         self._is_warm = not re.search(r"kill -(?:9|KILL)", text)
         self._environ = {
-            **{name: os.environ[name] for name in ("LANG", "SSL_CERT_FILE", "HOLODECK_TRUST") if name in os.environ},
+            **{name: os.environ[name] for name in _INHERITED if name in os.environ},
             **{"HOME": str(self._home), "TERM": "dumb", "COLUMNS": "100"},
             # Packages that an earlier run has fetched.
             **{"UV_CACHE_DIR": str(Path.home() / ".cache/uv"), **NPM_VARIABLES},
