@@ -112,6 +112,11 @@ class ToolListFile:
             update["cwd"] = _absolute_path(folder, tool.cwd or ".")
             from_file = {name: Secret(value) for name, value in self.source.env_files.get(path, {}).items()}
             update["env"] = from_file | tool.env
+            limits = tool.sandbox_limits
+            if limits is not None:
+                lists = {"read": limits.read, "write": limits.write}
+                paths = {key: [_absolute_path(folder, path) for path in listed] for key, listed in lists.items()}
+                update["sandbox"] = limits.model_copy(update=paths)
         if tool.env_file:
             update["env_file"] = _absolute_path(folder, tool.env_file)
         return tool.model_copy(update=update)

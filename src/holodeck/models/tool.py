@@ -70,6 +70,17 @@ class Approval(FileModel):
     """Tools that need no approval, even if `always` matches."""
 
 
+class Sandbox(FileModel):
+    """What a server may reach on this machine."""
+
+    network: Boolean = True
+    """Whether the server may use the network, this machine's own addresses included."""
+    read: list[NonEmpty] = Field(default_factory=list)
+    """Files and folders that it may read and execute, besides those of `write` and those of the system."""
+    write: list[NonEmpty] = Field(default_factory=lambda: ["."])
+    """Files and folders that it may read and change. Absent: the folder of the agent file."""
+
+
 class MCPTool(FileModel):
     """An MCP server: how it is started or reached, and what the agent may do with it."""
 
@@ -158,6 +169,11 @@ class MCPTool(FileModel):
     """Folders that are announced to the server as MCP roots."""
     max_result_bytes: Annotated[Integer, Field(ge=KIB, le=MAX_RESULT_BYTES)] = DEFAULT_MAX_RESULT_BYTES
     """Bytes of one result. The rest is cut off, and the cut is marked."""
+    sandbox: Annotated[
+        Annotated[Boolean, Tag("text")] | Annotated[Sandbox, Tag("mapping")],
+        Discriminator(text_or_mapping),
+    ] = False
+    """Whether the server's process is kept from your other files, and what it may reach. Only on Linux."""
     allow_unsafe_args: Boolean = False
     """Whether arguments and variables that can run other code than the named server are allowed."""
 
@@ -165,6 +181,13 @@ class MCPTool(FileModel):
     def starts_process(self) -> bool:
         """Whether the server is a child process; otherwise it is remote, at `url`."""
         return TRANSPORT_SPECS[self.transport].starts_process
+
+    @property
+    def sandbox_limits(self) -> Sandbox | None:
+        """What the server may reach; None if it runs without a sandbox."""
+        if isinstance(self.sandbox, Sandbox):
+            return self.sandbox
+        return Sandbox() if self.sandbox else None
 
     @field_validator("encoding")
     @classmethod

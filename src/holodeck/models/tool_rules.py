@@ -57,6 +57,9 @@ def find_violations(data: Mapping[str, Any]) -> list[Violation]:
     found += _check_server(data)
     if "envFile" in data and "env_file" in data:
         found.append(Violation(key="env_file", message="'envFile' and 'env_file' are the same key; give one of them"))
+    if data.get("command") == "docker" and data.get("sandbox"):
+        message = "'sandbox' is not for docker: the container is one"
+        found.append(Violation(key="sandbox", message=message, fix="Remove it, or use npx or uvx."))
     if data.get("enabled") is not False:
         found += _check_command(data) if spec.starts_process else _check_url(data, transport, spec)
     return found

@@ -39,7 +39,7 @@ class TransportSpec:
         return "command" in self.fields
 
 
-_PROCESS = ("command", "args", "env", "encoding", "cwd", "allow_unsafe_args", "protocol")
+_PROCESS = ("command", "args", "env", "encoding", "cwd", "sandbox", "allow_unsafe_args", "protocol")
 _REMOTE = ("url", "headers", "auth", "caller_authorization", "timeout")
 
 TRANSPORT_SPECS: Mapping[str, TransportSpec] = {

@@ -110,6 +110,7 @@ def _print_summary(summary_data: dict[str, Any]) -> None:
 def _row(tool: dict[str, Any]) -> tuple[str, ...]:
     target = tool.get("starts") or tool.get("dials") or tool.get("calls")
     via = tool.get("transport", tool["type"]) + ("" if tool.get("enabled", True) else " (disabled)")
+    via += ", sandboxed" if tool.get("sandboxed") else ""
     via += ", callers' own credentials" if tool.get("caller_authorization") else ""
     name = tool["name"] + (f" (agent {tool['agent']})" if "agent" in tool else "")
     return (name, via, str(target), ", ".join(tool["variables"]) or "-")
@@ -213,7 +214,8 @@ def _tool_summary(item: LoadedTool) -> dict[str, Any]:
     transport = {"transport": tool.transport.value, "enabled": tool.enabled}
     target = {"starts": _launch_command(tool, item)} if tool.transport == "stdio" else {"dials": _masked_url(item)}
     authorization = {"caller_authorization": True} if tool.caller_authorization else {}
-    return {**common, **transport, **target, **authorization, "variables": _variable_names(tool, item)}
+    sandbox = {"sandboxed": True} if tool.sandbox else {}
+    return {**common, **transport, **target, **sandbox, **authorization, "variables": _variable_names(tool, item)}
 
 
 def _launch_command(tool: MCPTool, item: LoadedTool) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
+from pathlib import Path
 from secrets import token_hex
 from typing import cast
 
@@ -21,6 +22,7 @@ from holodeck.lib.line_splitter import LineSplitter
 from holodeck.lib.system.fd_shortage import is_file_shortage
 from holodeck.lib.system.process import Process, count_unread_bytes, spawn_process
 from holodeck.lib.tasks import TaskSet
+from holodeck.models.tool import Sandbox
 from holodeck.tools.mcp.errors import describe_output
 from holodeck.tools.mcp.launch.npx_folder import build_npx_environment, prepare_npx_folder
 from holodeck.tools.mcp.launch.plan import check_start, plan_launch
@@ -81,12 +83,16 @@ class StdioTransport(DuplexTransport):
             notice = f"{name} is started without {', '.join(withheld)}: there is a login in it. 'env' can pass it on."
             log.info("mcp.variables_withheld", server=name, notice=notice)
         env, cwd = child_environment(os.environ, self._launch.env), self._cwd
+        argv = self._launch.argv
+        npx_folders: list[Path] = []
         try:
             if self._launch.needs_npx_folder and cwd.is_dir():
                 folder = prepare_npx_folder()
-                env, cwd = build_npx_environment(env, folder, cwd), folder
+                env, cwd, npx_folders = build_npx_environment(env, folder, cwd), folder, [folder]
+            if self._tool.sandbox_limits is not None and self._cwd.is_dir():
+                argv, env = self._plan_sandbox(self._tool.sandbox_limits, env, npx_folders)
             self._process = await spawn_process(
-                self._launch.argv,
+                argv,
                 env=env,
                 cwd=str(cwd),
                 stdout=self._splitter,
@@ -94,10 +100,29 @@ class StdioTransport(DuplexTransport):
                 on_exit=self._schedule_end_report,
                 container=self._launch.container,
             )
+        except MCPConfigError as error:
+            raise self._errors.connection("start", f"it was not started: {error}") from error
         except (OSError, ValueError) as error:
             raise self._start_error(error) from error
         finally:
             self._spawned.set()
+
+    def _plan_sandbox(
+        self, limits: Sandbox, env: dict[str, str], npx_folders: list[Path]
+    ) -> tuple[tuple[str, ...], dict[str, str]]:
+        # Imported late: most servers run without a sandbox, and ctypes takes long to load.
+        from holodeck.tools.mcp.launch.sandbox import plan_sandbox
+
+        return plan_sandbox(
+            limits,
+            self._launch.argv,
+            env,
+            own_variables=self._launch.env,
+            server=self._tool.name,
+            folder=self._base_dir,
+            cwd=self._cwd,
+            read=npx_folders,
+        )
 
     def set_protocol_version(self, version: str, *, is_modern: bool) -> None:
         self._is_negotiated = True

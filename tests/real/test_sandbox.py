@@ -1,0 +1,194 @@
+"""A server in the sandbox does its work, and reaches nothing else of its user."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from holodeck_command import run_holodeck
+from installed_servers import NPM_VARIABLES
+from real.project import search_path
+
+CANARY = "the key of the user"
+SERVER = """
+import os, socket, tempfile
+from pathlib import Path
+from mcp.server import MCPServer
+
+server = MCPServer("probe")
+
+def outcome(action, *args, **options):
+    try:
+        return str(action(*args, **options))
+    except OSError as error:
+        return type(error).__name__
+
+def send_datagram(address):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        return sender.sendto(b"x", tuple(address))
+
+def ask_service(path):
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect(path)
+
+@server.tool()
+def read(path: str) -> str:
+    return outcome(Path(path).read_text)
+
+@server.tool()
+def probe(home: str, address: list, service: str) -> dict[str, str]:
+    home = Path(home)
+    return {
+        "read key": outcome((home / ".ssh/id").read_text),
+        "list home": outcome(os.listdir, home),
+        "write home": outcome((home / ".profile").write_text, "x"),
+        "empty key": outcome(os.truncate, home / ".ssh/id", 0),
+        "remove key": outcome(os.unlink, home / ".ssh/id"),
+        "environment of holodeck": outcome(Path(f"/proc/{os.getppid()}/environ").read_bytes),
+        "signal holodeck": outcome(os.kill, os.getppid(), 0),
+        "service": outcome(ask_service, service),
+        "read project": outcome(Path("notes.txt").read_text),
+        "write project": outcome(Path("made.txt").write_text, "x"),
+        "write own home": outcome((Path.home() / "x").write_text, "x"),
+        "write temporary": outcome((Path(tempfile.gettempdir()) / "x").write_text, "x"),
+        "connect": outcome(lambda: bool(socket.create_connection(tuple(address)))),
+        "datagram": outcome(send_datagram, address),
+    }
+
+server.run()
+"""
+REFUSED = "PermissionError"
+KEPT_OUT = dict.fromkeys(
+    ("read key", "list home", "write home", "empty key", "remove key", "environment of holodeck", "signal holodeck"),
+    REFUSED,
+)
+INSIDE = {"read project": "notes", "write project": "1", "write own home": "1", "write temporary": "1"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project in a home with a key in it, where `python` may start servers."""
+    for name, text in {
+        ".ssh/id": CANARY,
+        ".holodeck/config.yaml": "allowed_commands: [python]",
+        "shared/list.txt": "shared",
+        "project/server.py": SERVER,
+        "project/notes.txt": "notes",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path / "project"
+
+
+def run(folder: Path, tool: Mapping[str, Any], *args: str) -> subprocess.CompletedProcess[str]:
+    agent = {"name": "demo", "tools": [{"type": "mcp", "name": "own", "description": "d", **tool}]}
+    (folder / "agent.yaml").write_text(json.dumps(agent))
+    return run_holodeck(*args, cwd=folder, env={"PATH": search_path()})
+
+
+def call(folder: Path, tool: Mapping[str, Any], name: str, arguments: Mapping[str, Any]) -> str:
+    done = run(folder, tool, "mcp", "call", "own", name, json.dumps(arguments))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def python_server(sandbox: object) -> dict[str, Any]:
+    return {"command": "python", "args": ["server.py"], "sandbox": sandbox}
+
+
+def probe(folder: Path, sandbox: object) -> dict[str, str]:
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket(socket.AF_UNIX) as service:
+        # The path of a socket has at most 107 bytes.
+        link = Path(f"/proc/self/fd/{os.open(folder, os.O_RDONLY)}")
+        service.bind(str(link / "service"))
+        os.close(int(link.name))
+        service.listen()
+        arguments = {"home": str(folder.parent), "address": listener.getsockname(), "service": "service"}
+        found: dict[str, str] = json.loads(call(folder, python_server(sandbox), "probe", arguments))
+    return found
+
+
+def test_a_python_server_works_in_its_folder_and_is_kept_from_the_rest(folder: Path) -> None:
+    found = probe(folder, True)
+    assert found == {**KEPT_OUT, "service": REFUSED, **INSIDE, "connect": "True", "datagram": "1"}
+    assert (folder.parent / ".ssh/id").read_text() == CANARY
+    assert (folder / "made.txt").read_text() == "x"
+
+
+def test_without_network_no_socket_can_be_opened(folder: Path) -> None:
+    found = probe(folder, {"network": False})
+    assert found == {**KEPT_OUT, "service": REFUSED, **INSIDE, "connect": REFUSED, "datagram": REFUSED}
+
+
+def test_the_same_server_reaches_all_of_it_without_a_sandbox(folder: Path) -> None:
+    found = probe(folder, False)
+    assert (found["read key"], found["connect"], found["service"]) == (CANARY, "True", "None")
+
+
+def test_the_lists_name_what_else_it_may_read_and_all_that_it_may_change(folder: Path) -> None:
+    (folder / "out").mkdir()
+    found = probe(folder, {"read": [".", "~/shared"], "write": ["out"]})
+    assert (found["read project"], found["write project"]) == ("notes", REFUSED)
+    tool = python_server({"read": [".", "../shared"]})
+    assert call(folder, tool, "read", {"path": str(folder.parent / "shared/list.txt")}) == "shared\n"
+
+
+def test_an_npx_server_works_in_its_folder_and_is_kept_from_the_rest(folder: Path) -> None:
+    cache = NPM_VARIABLES["npm_config_cache"]
+    args = ["-y", "@modelcontextprotocol/server-filesystem", "${userHome}"]
+    # npm finds in its cache what the package is. A cache that other programs use is unsafe, and the test allows it.
+    settings = {"env": {"npm_config_cache": cache}, "allow_unsafe_args": True}
+    tool = {"command": "npx", "args": args, **settings, "sandbox": {"write": [".", cache]}}
+    assert "notes" in call(folder, tool, "read_text_file", {"path": str(folder / "notes.txt")})
+    tool["sandbox"] = {"network": False, "write": [".", cache]}
+    refused = run(folder, tool, "mcp", "call", "own", "read_text_file", f"path={folder.parent}/.ssh/id")
+    assert (refused.returncode, "EACCES" in refused.stderr, CANARY in refused.stdout) == (1, True, False)
+    outside = folder.parent / "made.txt"
+    refused = run(folder, tool, "mcp", "call", "own", "write_file", f"path={outside}", "content=x")
+    assert (refused.returncode, "EACCES" in refused.stderr, outside.exists()) == (1, True, False)
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "text"),
+    [
+        ({"write": ["missing"]}, "/missing' does not exist. Create it, or correct 'sandbox.write'."),
+        ({"write": [".."]}, "contains your home folder, so that the sandbox would protect nothing."),
+    ],
+)
+def test_a_sandbox_that_cannot_be_right_is_an_error_at_the_start(folder: Path, sandbox: object, text: str) -> None:
+    done = run(folder, python_server(sandbox), "mcp", "call", "own", "read", "path=notes.txt")
+    assert (done.returncode, text in done.stderr) == (1, True), done.stderr
+
+
+def test_a_command_that_is_missing_is_named_as_without_a_sandbox(folder: Path) -> None:
+    agent = {"command": "npx", "args": ["-y", "some-server"], "sandbox": True}
+    (folder / "agent.yaml").write_text(json.dumps({"name": "demo", "tools": [{"type": "mcp", "name": "own", **agent}]}))
+    done = run_holodeck("mcp", "call", "own", "read", cwd=folder, env={"PATH": str(folder)})
+    assert (done.returncode, "'npx' is not on PATH. Install Node.js" in done.stderr) == (1, True), done.stderr
+
+
+def test_validate_shows_which_servers_are_sandboxed(folder: Path) -> None:
+    shown = run(folder, python_server(True), "validate")
+    assert (shown.returncode, "stdio, sandboxed" in " ".join(shown.stdout.split())) == (0, True), shown.stdout
+    data = json.loads(run(folder, python_server({"network": False}), "validate", "--json").stdout)
+    assert [tool["sandboxed"] for tool in data["tools"]] == [True]
+    data = json.loads(run(folder, python_server(False), "validate", "--json").stdout)
+    assert ["sandboxed" in tool for tool in data["tools"]] == [False]
+
+
+@pytest.mark.parametrize(
+    ("tool", "text"),
+    [
+        ({"command": "docker", "args": ["run", "-i", "some/server"]}, "'sandbox' is not for docker: the container is"),
+        ({"transport": "http", "url": "https://mcp.example.com"}, "'sandbox' has no meaning for http transport"),
+    ],
+)
+def test_a_server_that_is_no_process_here_has_no_sandbox(folder: Path, tool: dict[str, Any], text: str) -> None:
+    done = run(folder, {**tool, "sandbox": True}, "validate")
+    assert (done.returncode, text in done.stderr) == (2, True), done.stderr
