@@ -44,7 +44,15 @@ _FILES = {
     "seal.key": "0123456789abcdef0123456789abcdef\n",
     "database.url": "postgresql://holodeck@db.example.com/holodeck\n",
 }
-_SHARED_BY_FILES = ("LLM", "MCPTool", "Approval", "BearerAuth", "OAuthClientCredentials", "OAuthAuthorizationCode")
+_SHARED_BY_FILES = (
+    "LLM",
+    "MCPTool",
+    "Approval",
+    "Sandbox",
+    "BearerAuth",
+    "OAuthClientCredentials",
+    "OAuthAuthorizationCode",
+)
 _GROUPS = {"agent": AGENT_GROUPS, "gateway": GATEWAY_GROUPS, "config": CONFIG_GROUPS}
 _TYPES = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
 

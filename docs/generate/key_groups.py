@@ -181,6 +181,7 @@ AGENT_GROUPS = (
             "idempotent_tools": Key(["read_*"], "read_*"),
             "roots": Key(["data"], "data"),
             "max_result_bytes": Key(1048576, 100),
+            "sandbox": Key(True, "yes"),
             "allow_unsafe_args": Key(True, "yes"),
             "env_file": Key("server.env", "missing.env"),
         },
@@ -195,6 +196,19 @@ AGENT_GROUPS = (
         keys={
             "always": Key(["write_*", "delete_*"], "write_*"),
             "never": Key(["write_log"], "write_log"),
+        },
+    ),
+    Group(
+        definition="Sandbox",
+        path="tools[].sandbox.",
+        title="Keys of sandbox",
+        about="`sandbox` is `true`, `false`, or a mapping with these keys. Paths are relative to the file.",
+        file=_agent(tools=[{**_STDIO, "sandbox": {}}]),
+        at=("tools", 0, "sandbox"),
+        keys={
+            "network": Key(False, "off"),
+            "read": Key(["data"], "data"),
+            "write": Key(["output"], "output"),
         },
     ),
     Group(
