@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,16 @@ def probe(home: str, address: list, service: str) -> dict[str, str]:
 
 server.run()
 """
+# Runs the command on a kernel that does not know `landlock_create_ruleset`, as far as it can tell.
+OLD_KERNEL = """#!{python}
+import ctypes, errno, os, struct, sys
+steps = [(0x20, 0, 0, 0), (0x15, 0, 1, 444), (0x06, 0, 0, 0x00050000 | errno.ENOSYS), (0x06, 0, 0, 0x7FFF0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, struct.pack("HP", len(steps), ctypes.addressof(code))) == 0
+os.execv("{python}", ["{python}", "-m", "holodeck", *sys.argv[1:]])
+"""
 REFUSED = "PermissionError"
 KEPT_OUT = dict.fromkeys(
     ("read key", "list home", "write home", "empty key", "remove key", "environment of holodeck", "signal holodeck"),
@@ -86,10 +97,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "project"
 
 
-def run(folder: Path, tool: Mapping[str, Any], *args: str) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, tool: Mapping[str, Any], *args: str, program: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     agent = {"name": "demo", "tools": [{"type": "mcp", "name": "own", "description": "d", **tool}]}
     (folder / "agent.yaml").write_text(json.dumps(agent))
-    return run_holodeck(*args, cwd=folder, env={"PATH": search_path()})
+    return run_holodeck(*args, cwd=folder, env={"PATH": search_path()}, program=program)
 
 
 def call(folder: Path, tool: Mapping[str, Any], name: str, arguments: Mapping[str, Any]) -> str:
@@ -164,6 +177,17 @@ def test_an_npx_server_works_in_its_folder_and_is_kept_from_the_rest(folder: Pat
 def test_a_sandbox_that_cannot_be_right_is_an_error_at_the_start(folder: Path, sandbox: object, text: str) -> None:
     done = run(folder, python_server(sandbox), "mcp", "call", "own", "read", "path=notes.txt")
     assert (done.returncode, text in done.stderr) == (1, True), done.stderr
+
+
+def test_a_kernel_without_landlock_is_an_error_and_the_server_is_not_started(folder: Path) -> None:
+    program = folder.parent / "holodeck-on-an-old-kernel"
+    program.write_text(OLD_KERNEL.format(python=sys.executable))
+    program.chmod(0o755)
+    (folder / "server.py").write_text("open('started', 'w')")
+    done = run(folder, python_server(True), "mcp", "call", "own", "read", "path=notes.txt", program=program)
+    text = "'sandbox' does not work on this machine: this kernel has no Landlock"
+    assert (done.returncode, text in done.stderr) == (1, True), done.stderr
+    assert not (folder / "started").exists()
 
 
 def test_a_command_that_is_missing_is_named_as_without_a_sandbox(folder: Path) -> None:
