@@ -171,7 +171,11 @@ def test_an_npx_server_works_in_its_folder_and_is_kept_from_the_rest(folder: Pat
     ("sandbox", "text"),
     [
         ({"write": ["missing"]}, "/missing' does not exist. Create it, or correct 'sandbox.write'."),
-        ({"write": [".."]}, "contains your home folder, so that the sandbox would protect nothing."),
+        ({"write": [".."]}, "contains your home folder or HoloDeck's own files: the sandbox would protect nothing."),
+        (
+            {"read": ["~/.holodeck"]},
+            "contains your home folder or HoloDeck's own files: the sandbox would protect nothing.",
+        ),
     ],
 )
 def test_a_sandbox_that_cannot_be_right_is_an_error_at_the_start(folder: Path, sandbox: object, text: str) -> None:

@@ -126,8 +126,10 @@ def _require_path(folder: Path, text: str, key: str) -> str:
     path = (folder / text).absolute()
     if not path.exists():
         raise MCPConfigError(f"'{path}' does not exist. Create it, or correct 'sandbox.{key}'.")
-    if Path.home().resolve().is_relative_to(path.resolve()):
-        problem = f"'{path}' contains your home folder, so that the sandbox would protect nothing"
-        fix = f"Move the agent file into a folder of its own, or list other folders in 'sandbox.{key}'"
+    # With these a server could start what it likes outside of its sandbox.
+    own = (Path.home() / ".holodeck", user_cache_folder())
+    if any(each.resolve().is_relative_to(path.resolve()) for each in own):
+        problem = f"'{path}' contains your home folder or HoloDeck's own files: the sandbox would protect nothing"
+        fix = f"Move your file into a folder of its own, or list other folders in 'sandbox.{key}'"
         raise MCPConfigError(f"{problem}. {fix}.")
     return str(path)
