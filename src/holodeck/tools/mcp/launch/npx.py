@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from holodeck.tools.mcp.launch.denylist import describe_danger, find_program, is_from_package
+from holodeck.tools.mcp.launch.flags import scan
 from holodeck.tools.mcp.launch.refusal import LaunchFinding, quote_flag
 
 SWITCHES = frozenset(
@@ -76,6 +77,12 @@ def registry_name(spec: str) -> str | None:
     ):
         return None
     return match["name"]
+
+
+def find_packages(args: Sequence[str]) -> list[str]:
+    """Return the packages with their versions as arguments that `check` accepts name them."""
+    options = scan(args, 0, switches=SWITCHES, valued=_PACKAGE_FLAGS | {"--loglevel"})
+    return options.values(*_PACKAGE_FLAGS) or list(args[options.end : options.end + 1])
 
 
 def check(args: Sequence[str]) -> list[LaunchFinding]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from holodeck.tools.mcp.launch.denylist import describe_danger, find_program, is_from_package
-from holodeck.tools.mcp.launch.flags import Option, scan
+from holodeck.tools.mcp.launch.flags import Option, Options, scan
 from holodeck.tools.mcp.launch.refusal import LaunchFinding, quote_flag
 
 _SWITCHES = frozenset(
@@ -119,9 +119,14 @@ _VALUE_CHECKS: Mapping[str, Callable[[str], str | None]] = {
 _VALUED = frozenset(_HARMLESS | _REFUSED.keys() | _VALUE_CHECKS.keys())
 
 
+def scan_options(args: Sequence[str]) -> Options:
+    """Parse the flags of uvx, which end where the package or its command is named."""
+    return scan(args, 0, switches=_SWITCHES, valued=_VALUED)
+
+
 def check(args: Sequence[str]) -> list[LaunchFinding]:
     """Return a finding for each argument before those of the server that is not known to be harmless."""
-    options = scan(args, 0, switches=_SWITCHES, valued=_VALUED)
+    options = scan_options(args)
     found = [finding for finding in map(_check_option, options.found) if finding]
     # An unknown flag may take the next argument as its value, so that the meaning of the rest is unknown.
     if any(not option.is_known for option in options.found):
