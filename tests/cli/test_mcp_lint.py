@@ -104,8 +104,11 @@ def test_instructions_to_the_model_are_errors_wherever_a_tool_has_them(project: 
 
 
 def test_a_name_that_looks_like_one_of_another_server_is_an_error(project: MCPProject) -> None:
+    honest = [tool("read_files"), tool("Open_file")]
     code, findings = lint_tools(
-        project, files=[tool("read_file")], fi1es=[tool("re\u0430d_file"), tool("read_fi\uff4ce"), tool("read_files")]
+        project,
+        files=[tool("read_file"), tool("open_file")],
+        fi1es=[tool("re\u0430d_file"), tool("read_fi\uff4ce"), *honest],
     )
     assert code == 3
     found = [(finding["code"], finding["server"], finding["tool"]) for finding in findings]

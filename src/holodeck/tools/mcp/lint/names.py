@@ -34,7 +34,7 @@ def check_names(tools: Mapping[str, Sequence[MCPToolInfo]], servers: Sequence[st
     earlier: dict[str, str] = {}
     for server in servers:
         other = earlier.setdefault(_shape_of(server), server)
-        if other != server:
+        if other.lower() != server.lower():
             yield _name_finding("lookalike_name", "error", server, None, f"it looks like the server '{other}'")
     seen: dict[str, tuple[str, str]] = {}
     for server, listed in tools.items():
@@ -49,10 +49,10 @@ def _check_tool_name(
 ) -> Iterator[Finding]:
     foreign = [char for char in name if char in _LOOKALIKES]
     other, twin = seen.get(_shape_of(name), ("", ""))
-    if twin and twin != name:
+    if twin and twin.lower() != name.lower():
         shown = escape_unprintable(f"{other}.{twin}")
         yield _name_finding("lookalike_name", "error", server, name, f"it looks like '{shown}', with other characters")
-    elif twin:
+    elif twin == name:
         message = f"the server '{other}' has a tool of this name, too"
         yield _name_finding("shadowing_name", "warning", server, name, message)
     elif foreign and _LATIN_LETTER.search(name):

@@ -122,7 +122,7 @@ def _find_instructions(plain: str) -> Iterator[tuple[str, str]]:
 def _find_codes(text: str) -> Iterator[str]:
     for match in _CODE.finditer(text):
         before = text[match.start() - 1 : match.start()]
-        is_joined = match[1] in _JOINERS and (not before.isascii() or before in _KEYCAPS) and before != ""
+        is_joined = match[1] in _JOINERS and (not before.isascii() or before in _KEYCAPS)
         if not is_joined and match[1] != _LINE_BREAK:
             yield match[1]
 
