@@ -28,6 +28,7 @@ from holodeck.providers.base import ModelProvider
 from holodeck.tools.arguments import ArgumentChecker
 from holodeck.tools.executor import ToolExecutor
 from holodeck.tools.mcp.executor import MCPExecutor
+from holodeck.tools.resource_reader import ResourceReader
 from holodeck.tools.result_reader import ResultReader
 from holodeck.tools.toolbox import Toolbox
 
@@ -44,6 +45,7 @@ class Agent:
         self.mcp = mcp
         self.functions = functions
         self._reader = ResultReader()
+        self._resources = ResourceReader()
         self._checker = ArgumentChecker()
 
     @property
@@ -87,7 +89,11 @@ class Agent:
             max_tool_calls=max_tool_calls,
         )
         toolbox = Toolbox(
-            [self.functions, self.mcp], checker=self._checker, client_functions=functions, reader=self._reader
+            [self.functions, self.mcp],
+            checker=self._checker,
+            client_functions=functions,
+            reader=self._reader,
+            resources=self._resources,
         )
         log = EventLog()
         # Owned by this generator, which cancels and awaits it before it ends.
@@ -113,8 +119,9 @@ class Agent:
         return config.model.complete_request(request)
 
     def forget(self) -> None:
-        """Start a new conversation: the rest of long tool results of earlier ones can no longer be read."""
+        """Start a new conversation: what results of earlier ones left to read can no longer be read."""
         self._reader = ResultReader()
+        self._resources = ResourceReader()
 
     async def close(self) -> None:
         """Close every server and connection, in bounded time. May be called twice."""

@@ -44,6 +44,17 @@ async def test_only_the_answer_is_on_stdout_and_everything_else_on_stderr(projec
 
 
 @async_test(60)
+async def test_a_resource_that_a_result_links_to_is_read_when_the_model_asks(project: AgentProject) -> None:
+    reading = call("read_resource", uri="test://far.pdf")
+    async with serve_scripted(call("resource_link"), reading, say("It is far away.")) as model:
+        project.write(model, project.npx_server("calc"))
+        done = await project.run_holodeck("run", "What is in it?")
+        assert (done.stdout, done.returncode) == ("It is far away.\n", 0), done.stderr
+        assert "> read_resource" in done.stderr
+        assert "far away\nfar away\n" in messages_of_turn(model, 2)[-1]["content"]
+
+
+@async_test(60)
 async def test_quiet_says_nothing_but_the_answer(project: AgentProject) -> None:
     async with serve_scripted([say("Hm."), call("add", a=1, b=2)], say("3")) as model:
         project.write(model, project.npx_server("calc"))

@@ -93,6 +93,22 @@ async def test_a_large_result_is_cut_and_the_model_can_read_on(tmp_path: Path) -
 
 
 @async_test
+async def test_a_linked_resource_can_be_read_until_the_conversation_ends(tmp_path: Path) -> None:
+    model = ScriptedModel(
+        call("resource_link"), say("one"), call("read_resource", uri="test://far.pdf"), *[say("")] * 2
+    )
+    async with open_agent_with_server(tmp_path, model) as (agent, mcp):
+        await agent.run("find it")
+        assert "resources/read" not in [one.method for one in mcp.requests], "nothing is read by itself"
+        await agent.run("read it")
+        agent.forget()
+        await agent.run("hello")
+    assert "far away" in tool_outputs(model.requests[3])["call_2"][0]
+    offered = ["read_resource" in offered_tools(request) for request in model.requests]
+    assert offered == [False, True, True, True, False]
+
+
+@async_test
 async def test_cancelling_a_run_stops_the_tool_call_at_its_server(tmp_path: Path) -> None:
     model = ScriptedModel(call("slow", seconds=60))
     async with open_agent_with_server(tmp_path, model) as (agent, mcp):

@@ -75,7 +75,7 @@ class ToolCallRunner:
         )
         self._log.append(ToolStarted(call_id=call.call_id, name=call.name, arguments=prepared.arguments))
         result = await (prepared.run() if self._steps is None else self._steps.run_call(prepared))
-        result = self._toolbox.shorten_result(call.name, result)
+        result = self._toolbox.prepare_result(call.name, result)
         output = FunctionCallOutput(
             call_id=call.call_id, content=result.content, is_error=result.is_error, id=output_id(call) or new_id("out")
         )

@@ -41,6 +41,9 @@ class ToolCall:
     """Called with one line of text for each progress report of the tool."""
 
 
+READ_RESOURCE = "read_resource"
+"""The usual name of the tool that reads resources, and its name in the patterns of a server's definition."""
+
 CHANGED = "changed"
 """Key in the metadata of a result: the call was not run, because the tool has changed since it was offered."""
 
@@ -68,6 +71,8 @@ class ToolExecutor(Protocol):
     - `may_repeat(name) -> bool`: the tool may be run twice without harm.
     - `ask_person(call) -> bool | None`: ask for a person's approval before `execute`; None when none is needed.
     - `target_of(name)`: identifies the tool behind a name that can change its meaning; equal values, same tool.
+    - `find_resource_server(name) -> str | None`: the server of a tool, if resources that its results link to may be
+      read; then also `read_resource(server, uri, call) -> ToolResult`.
     - `missing_servers() -> Sequence[MissingServer]`: servers whose tools are not on offer.
     """
 

@@ -1,6 +1,6 @@
 """The tools of one run: collected from its executors, named once, and routed to the executor of each call.
 
-A `Toolbox` is built for one run and closed at its end. It owns the `ResultReader` of the run; the executors and the
+A `Toolbox` is built for one run and closed at its end. It closes the `ResultReader` of the run; the executors and the
 `ArgumentChecker` are shared with other runs and belong to an agent or a gateway.
 """
 
@@ -11,11 +11,13 @@ from operator import is_not
 from typing import Any
 
 from holodeck.lib import log
+from holodeck.models.content import BinaryContent
 from holodeck.models.events import MissingServer
 from holodeck.models.items import FunctionCall
 from holodeck.models.model_io import ToolSpec
 from holodeck.tools.arguments import ArgumentChecker
 from holodeck.tools.executor import CHANGED, ToolCall, ToolExecutor, ToolResult
+from holodeck.tools.resource_reader import ResourceReader
 from holodeck.tools.result_reader import ResultReader
 
 _NAME_REASSIGNED = (
@@ -38,6 +40,7 @@ class Toolbox:
         checker: ArgumentChecker,
         client_functions: Sequence[ToolSpec] = (),
         reader: ResultReader | None = None,
+        resources: ResourceReader | None = None,
         needs_approval: Callable[[FunctionCall], bool] | None = None,
         is_valid_call: Callable[[FunctionCall], bool] | None = None,
     ) -> None:
@@ -51,7 +54,9 @@ class Toolbox:
         self._needs_approval = needs_approval
         self._is_valid_call = is_valid_call
         self._reader = reader
-        self._executors: tuple[ToolExecutor, ...] = (*executors, reader) if reader is not None else tuple(executors)
+        self._resources = resources
+        own: list[ToolExecutor | None] = [reader, resources]
+        self._executors: tuple[ToolExecutor, ...] = (*executors, *(each for each in own if each is not None))
         self._client_functions: Mapping[str, ToolSpec] = {spec.name: spec for spec in client_functions}
         self._routes: dict[str, ToolExecutor] = {}
         self._specs: dict[str, ToolSpec] = dict(self._client_functions)
@@ -169,9 +174,19 @@ class Toolbox:
             return ToolResult.failure(call.call_id, _NAME_REASSIGNED.format(name=call.name))
         return ToolResult.failure(call.call_id, f"There is no tool '{call.name}'.")
 
-    def shorten_result(self, name: str, result: ToolResult) -> ToolResult:
-        """Return the result as the model gets it: a long one is cut, with a note on how to read the rest."""
-        if self._reader is None or self._find_executor(name) is self._reader:
+    def prepare_result(self, name: str, result: ToolResult) -> ToolResult:
+        """Return the result as the model gets it: a long one is cut, with a note on how to read the rest.
+
+        The resources that the result links to can be read from now on, if its server permits it.
+        """
+        executor: Any = self._find_executor(name)
+        links = [block for block in result.content if isinstance(block, BinaryContent) and block.is_link]
+        if links and self._resources is not None:
+            find_server = getattr(executor, "find_resource_server", None)
+            server = None if find_server is None else find_server(name)
+            if server is not None:
+                self._resources.add_links(links, server, executor, names=self._specs)
+        if self._reader is None or executor is self._reader:
             return result
         return self._reader.shorten_result(result)
 

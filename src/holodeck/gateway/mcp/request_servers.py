@@ -28,13 +28,14 @@ from holodeck.models.events import MissingServer
 from holodeck.models.items import FunctionCall
 from holodeck.models.model_io import ToolSpec
 from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
+from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL
 from holodeck.tools.mcp.executor import MCPExecutor, ToolRoute
 from holodeck.tools.mcp.lock.drift import digest_tool
 from holodeck.tools.mcp.names import full_name
 from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.results import NEVER_SENT
 from holodeck.tools.mcp.server_tools import ServerTools
-from holodeck.tools.mcp.tool_patterns import needs_approval
+from holodeck.tools.mcp.tool_patterns import may_read_resources, needs_approval
 
 # Metric labels for untrusted servers: names that clients invent would be an unbounded number of labels.
 _REQUEST_SERVER_LABELS = {"server": "(of a request)", "tool": "(of a request)"}
@@ -190,6 +191,27 @@ class RequestServers:
         if result.metadata.get(NEVER_SENT):
             self.started.discard(call.call_id)
         return result
+
+    def find_resource_server(self, name: str) -> str | None:
+        """The server of a name, if its resources may be read without an approval of the client or another person."""
+        route = self._routes.get(name)
+        if route is None or not self._is_visible(name) or not route.server.has_resources:
+            return None
+        label, declaration = route.server.name, self._declared.get(route.server.name)
+        if self._declared and (declaration is None or declaration.needs_approval(READ_RESOURCE_TOOL)):
+            return None
+        return label if may_read_resources(route.server.config, READ_RESOURCE_TOOL) else None
+
+    async def read_resource(self, server: str, uri: str, call: ToolCall) -> ToolResult:
+        """Read a resource with the connection, and so the credentials, that the tools of the server are called with."""
+        if server not in self._request_declared_labels:
+            return await self._executor.read_resource(server, uri, call, caller_id=self._caller_id)
+        with self._open_request_servers() as offers:
+            if not any(offer.server.name == server for offer in offers):
+                return ToolResult.failure(call.call_id, f"The server '{server}' is not available at this moment.")
+            result = await self._executor.read_resource(server, uri, call, caller_id=self._caller_id)
+        is_configured = server in self._configured.server_tools
+        return replace(result, metadata={**result.metadata, **({} if is_configured else _REQUEST_SERVER_LABELS)})
 
     def _route_to(self, target: tuple[str, str]) -> ToolRoute | None:
         return next((route for route in self._routes.values() if route.target == target), None)

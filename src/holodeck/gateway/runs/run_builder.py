@@ -31,6 +31,7 @@ from holodeck.models.model_io import ModelAnswer, ModelEvent, ModelRequest, Tool
 from holodeck.models.request_fields import find_unsupported
 from holodeck.providers.base import ModelProvider
 from holodeck.tools.arguments import ArgumentChecker
+from holodeck.tools.resource_reader import ResourceReader
 from holodeck.tools.result_reader import ResultReader
 from holodeck.tools.toolbox import Toolbox
 
@@ -162,6 +163,7 @@ class RunBuilder:
             checker=self.argument_checker,
             client_functions=request.tools.functions,
             reader=ResultReader(budget=self._budget),
+            resources=ResourceReader(),
             needs_approval=servers.needs_approval_first,
             is_valid_call=request.tools.is_valid_action if request.tools.aliases else None,
         )

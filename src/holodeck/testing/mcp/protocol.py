@@ -15,6 +15,7 @@ from holodeck.testing.mcp.tools import (
     INVALID_PARAMS,
     LEGACY_VERSIONS,
     MODERN_VERSION,
+    RESOURCES,
     SERVER_INFO,
     CallRefused,
     ToolCall,
@@ -83,6 +84,7 @@ class ServerSession:
             "tools/call": self._call_tool,
             "prompts/list": self._list_prompts,
             "prompts/get": self._get_prompt,
+            "resources/read": self._read_resource,
         }
         if self.era == "modern":
             return {**shared, "server/discover": self._discover, "subscriptions/listen": self._listen}
@@ -164,6 +166,12 @@ class ServerSession:
             raise CallRefused(INVALID_PARAMS, f"Unknown prompt or missing argument: {name}")
         content = {"role": "user", "content": {"type": "text", "text": text}}
         return [self._reply(request, {"description": name, "messages": [content]})]
+
+    def _read_resource(self, request: int | str, params: Message) -> list[Action]:
+        uri = str(params.get("uri"))
+        if uri not in RESOURCES:
+            raise CallRefused(INVALID_PARAMS, f"Unknown resource: {uri}")
+        return [self._reply(request, {"contents": RESOURCES[uri]}, cacheable=True)]
 
     def _call_tool(self, request: int | str, params: Message) -> list[Action]:
         name = str(params.get("name"))

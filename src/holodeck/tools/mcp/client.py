@@ -22,7 +22,7 @@ from holodeck.tools.executor import CHANGED
 from holodeck.tools.mcp.connection.connection import Connection, ConnectionState
 from holodeck.tools.mcp.connection.supervisor import StartLimits, Supervisor
 from holodeck.tools.mcp.content import MCPToolResult, PromptResult, prompt_of
-from holodeck.tools.mcp.discovery import MCPPromptInfo, MCPToolInfo, list_prompts, list_tools
+from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL, MCPPromptInfo, MCPToolInfo, list_prompts, list_tools
 from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.lock.drift import ServerLock, ToolDrift
 from holodeck.tools.mcp.names import normalize_tool_name
@@ -180,6 +180,12 @@ class MCPClient:
         return terms.instructions if terms is not None else None
 
     @property
+    def has_resources(self) -> bool:
+        """True when the server declares resources; False before the first connection."""
+        terms = self._supervisor.terms
+        return terms is not None and terms.has_capability("resources")
+
+    @property
     def unmatched_patterns(self) -> Sequence[str]:
         """A sentence for each pattern of the definition that matches no tool of the latest list."""
         return self._tools.listing.unmatched
@@ -292,6 +298,23 @@ class MCPClient:
         finally:
             record.reserved.release()
 
+    async def read_resource(self, uri: str, *, caller_id: str = "") -> MCPToolResult:
+        """Read a resource of the server, within the limits of a call. A failure is a result; see `call`."""
+        record = CallRecord(READ_RESOURCE_TOOL.name, "", Reservation(self.budget))
+        try:
+            remaining = await self.call_limit.acquire(self.config.request_timeout, self._errors, caller_id)
+            try:
+                answer = await self._request_resource(record, uri, remaining)
+            finally:
+                self.call_limit.release()
+            contents = answer.get("contents")
+            blocks = [{"type": "resource", "resource": one} for one in contents] if isinstance(contents, list) else None
+            return await self._result_builder.build(READ_RESOURCE_TOOL, {"content": blocks}, record)
+        except MCPError as error:
+            return self._result_builder.build_failure(error, record)
+        finally:
+            record.reserved.release()
+
     def _build_session(self, spawn: Spawn, on_notification: Callable[[Message], None]) -> Session:
         kind = get_kind(self.config)
         return Session(
@@ -350,6 +373,26 @@ class MCPClient:
                 self._supervisor.record_success()
                 return info, answer
             is_last = True
+
+    async def _request_resource(self, record: CallRecord, uri: str, seconds: float) -> Message:
+        is_last = False
+        while True:
+            connection = self._supervisor.live_connection or await self._supervisor.get_connection()
+            delivery = record.delivery = Delivery(reserved=record.reserved)
+            began = asyncio.get_running_loop().time()
+            try:
+                answer = await connection.session.call(
+                    "resources/read", {"uri": uri}, seconds=seconds, delivery=delivery
+                )
+            except MCPConnectionError as error:
+                if isinstance(error, MCPTimeoutError):
+                    self._supervisor.record_timeout(connection, began)
+                if is_last or not self._can_retry(connection, READ_RESOURCE_TOOL, error, delivery):
+                    raise
+                is_last = True
+            else:
+                self._supervisor.record_success()
+                return answer
 
     def _can_retry(
         self, connection: Connection, info: MCPToolInfo, error: MCPConnectionError, delivery: Delivery

@@ -18,6 +18,7 @@ from holodeck.lib.json.schema import SchemaBudget, SchemaError, check_schema_siz
 from holodeck.lib.limits import MIB
 from holodeck.lib.record import record
 from holodeck.models.tool import MCPTool
+from holodeck.tools.executor import READ_RESOURCE
 from holodeck.tools.mcp.lock.drift import ServerLock, ToolDrift
 from holodeck.tools.mcp.names import model_names, normalize_tool_name
 from holodeck.tools.mcp.protocol.jsonrpc import Message
@@ -51,6 +52,12 @@ class MCPToolInfo:
     annotations: Mapping[str, Any] = field(default_factory=dict)
     argument_headers: Mapping[tuple[str, ...], str] = field(default_factory=dict)
     """By path of an argument, the header in which a modern HTTP request repeats it."""
+
+
+READ_RESOURCE_TOOL = MCPToolInfo(
+    name=READ_RESOURCE, model_name=READ_RESOURCE, annotations={"readOnlyHint": True, "idempotentHint": True}
+)
+"""Reading a resource, as the patterns of a definition and the metadata of results see it."""
 
 
 @record

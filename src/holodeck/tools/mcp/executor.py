@@ -20,11 +20,11 @@ from holodeck.models.events import MissingServer
 from holodeck.models.model_io import ToolSpec
 from holodeck.tools.executor import CHANGED, ToolCall, ToolKind, ToolResult
 from holodeck.tools.mcp.content import MCPToolResult
-from holodeck.tools.mcp.discovery import MCPToolInfo
+from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL, MCPToolInfo
 from holodeck.tools.mcp.names import assign_names
 from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.server_tools import ServerTools
-from holodeck.tools.mcp.tool_patterns import needs_approval
+from holodeck.tools.mcp.tool_patterns import may_read_resources, needs_approval
 
 # Unavailable servers that one executor reconnects at the same time.
 MAX_REVIVALS = 8
@@ -208,14 +208,22 @@ class MCPExecutor:
             caller_id=caller_id,
             expected=tool,
         )
-        if not result.success:
-            log.warning("mcp.call_failed", call=call.call_id, **about, **_failure_metadata(result))
-        return ToolResult(
-            call_id=call.call_id,
-            content=_content_of(result),
-            is_error=not result.success,
-            metadata={**result.metadata, **about, **_failure_metadata(result)},
-        )
+        return _build_result(call, result, about)
+
+    def find_resource_server(self, name: str) -> str | None:
+        """Return the server of an offered name, if its resources may be read; else None."""
+        route = self._routes.get(name)
+        if route is None or not route.server.has_resources:
+            return None
+        return route.server.name if may_read_resources(route.server.config, READ_RESOURCE_TOOL) else None
+
+    async def read_resource(self, server: str, uri: str, call: ToolCall, *, caller_id: str = "") -> ToolResult:
+        """Read a resource of one of the servers. Every failure is a result; only cancellation is raised."""
+        offer = self.selected.get(server)
+        if offer is None:
+            return ToolResult.failure(call.call_id, f"The server '{server}' is not available at this moment.")
+        result = await offer.server.read_resource(uri, caller_id=caller_id)
+        return _build_result(call, result, {"server": server, "tool": READ_RESOURCE_TOOL.name})
 
     async def close(self) -> None:
         """Close all servers concurrently, in time bounded by their own limits."""
@@ -263,6 +271,17 @@ def _model_names(listed: Sequence[MCPToolInfo] | None) -> dict[str, str] | None:
 
 def _build_spec(name: str, info: MCPToolInfo) -> ToolSpec:
     return ToolSpec(name=name, description=info.description or info.title or "", parameters=info.input_schema)
+
+
+def _build_result(call: ToolCall, result: MCPToolResult, about: Mapping[str, str]) -> ToolResult:
+    if not result.success:
+        log.warning("mcp.call_failed", call=call.call_id, **about, **_failure_metadata(result))
+    return ToolResult(
+        call_id=call.call_id,
+        content=_content_of(result),
+        is_error=not result.success,
+        metadata={**result.metadata, **about, **_failure_metadata(result)},
+    )
 
 
 def _failure_metadata(result: MCPToolResult) -> dict[str, Any]:

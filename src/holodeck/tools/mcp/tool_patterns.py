@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Protocol
 
 from holodeck.models.tool import Approval, MCPTool
+from holodeck.tools.executor import READ_RESOURCE
 from holodeck.tools.mcp.names import normalize_tool_name
 
 # How similar the name of a tool must be to be suggested, from 0 to 1: enough for a typo or a missing word.
@@ -57,6 +58,14 @@ def needs_approval(server: MCPTool, tool: NamedTool) -> bool:
     return is_match(approval.always, server.name, tool) and not is_match(approval.never, server.name, tool)
 
 
+def may_read_resources(server: MCPTool, reading: NamedTool) -> bool:
+    """True when resources may be read without a person's approval. `reading`: the tool that patterns match.
+
+    `allowed_tools` does not matter: only resources that an allowed tool has linked to are read.
+    """
+    return not is_match(server.denied_tools, server.name, reading) and not needs_approval(server, reading)
+
+
 def unmatched_patterns(server: MCPTool, tools: Sequence[NamedTool]) -> Iterator[str]:
     """Yield a sentence for each pattern of the definition that matches no tool, with the most similar name."""
     approval = server.approval if isinstance(server.approval, Approval) else Approval()
@@ -70,7 +79,7 @@ def unmatched_patterns(server: MCPTool, tools: Sequence[NamedTool]) -> Iterator[
     names = [tool.name for tool in tools]
     for key, patterns in keys.items():
         for pattern in patterns:
-            if not any(is_match([pattern], server.name, tool) for tool in tools):
+            if pattern != READ_RESOURCE and not any(is_match([pattern], server.name, tool) for tool in tools):
                 close = difflib.get_close_matches(pattern, names, n=1, cutoff=_MIN_SIMILARITY)
                 hint = f" Did you mean '{close[0]}'?" if close else ""
                 yield f"{server.name}: '{pattern}' in '{key}' matches none of its tools.{hint}"
