@@ -119,7 +119,7 @@ class Agent:
         return config.model.complete_request(request)
 
     def forget(self) -> None:
-        """Start a new conversation: what results of earlier ones left to read can no longer be read."""
+        """Start a new conversation: long results and linked resources of earlier ones can no longer be read."""
         self._reader = ResultReader()
         self._resources = ResourceReader()
 

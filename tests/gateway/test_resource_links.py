@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from async_tests import async_test
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
+from loopback_site import serve_site
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 
@@ -152,7 +154,11 @@ async def test_reading_that_the_operator_denies_or_wants_approved_is_not_offered
 
 @pytest.mark.parametrize(
     ("rule", "is_offered"),
-    [("never", True), ({"never": {"read_only": True, "tool_names": ["resource_link"]}}, False)],
+    [
+        ("never", True),
+        ({"never": {"tool_names": ["resource_link", "read_resource"]}}, True),
+        ({"never": {"tool_names": ["resource_link"]}}, False),
+    ],
 )
 @async_test(30)
 async def test_reading_from_a_declared_server_follows_the_client_s_approvals(
@@ -161,4 +167,37 @@ async def test_reading_from_a_declared_server_follows_the_client_s_approvals(
     model = ScriptedModel(call("resource_link"), say("Done."))
     async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"files": server}) as gateway:
         await _ask(gateway, tools=[_declared(require_approval=rule, allowed_tools=["resource_link"])])
-        assert ("read_resource" in _offered(gateway)[-1]) is is_offered
+        assert ["read_resource" in names for names in _offered(gateway)] == [False, is_offered]
+
+
+@async_test(30)
+async def test_a_modern_server_that_a_request_declares_by_its_address_is_read_from(tmp_path: Path) -> None:
+    model = ScriptedModel(call("resource_link"), call("read_resource", uri=LINK), say("Done."))
+    rules = {"allow": True, "allow_private_hosts": ["127.0.0.0/8"], "allow_insecure_hosts": ["127.0.0.1"]}
+    async with FaultyMCPServer(era="modern") as server, run_gateway(tmp_path, model, request_servers=rules) as gateway:
+        await _ask(gateway, tools=[_declared(server_url=server.url, require_approval="never")])
+        assert "far away" in _latest_result(gateway, 2)
+
+
+@async_test(30)
+async def test_a_server_that_declares_no_resources_is_not_read_from(tmp_path: Path) -> None:
+    about = {"name": "links", "version": "1"}
+    results: dict[str, dict[str, Any]] = {
+        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about},
+        "tools/list": {"tools": [{"name": "find", "inputSchema": {"type": "object"}}]},
+        "tools/call": {"content": [{"type": "resource_link", "uri": LINK, "name": "far.pdf"}]},
+    }
+
+    async def answer(request: web.Request) -> web.Response:
+        message = await request.json()
+        if message["method"] not in results:
+            return web.Response(status=202 if "id" not in message else 404)
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": results[message["method"]]})
+
+    model = ScriptedModel(call("find"), say("Done."))
+    async with serve_site(answer) as origin:
+        entry = {"type": "mcp", "name": "links", "description": "d", "transport": "http", "url": f"{origin}/mcp"}
+        async with run_gateway(tmp_path, model, mcp_servers=[entry]) as gateway:
+            await _ask(gateway)
+            assert LINK in _latest_result(gateway, 1)
+            assert _offered(gateway) == [{"find"}] * 2
