@@ -30,7 +30,7 @@ curl -s localhost:8080/v1/responses \\
   -d '{"model": "demo", "input": "Hello", "temprature": 0.5}'"""
 
 _REPLY = """\
-{"error":{"message":"Unknown parameter: 'temprature'.","type":"invalid_request","code":"unknown_parameter",\
+{"error":{"message":"Unknown parameter: 'temprature'. ...","type":"invalid_request","code":"unknown_parameter",\
 "param":"temprature"}}"""
 
 _SHAPE = """\

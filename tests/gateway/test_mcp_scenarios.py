@@ -299,7 +299,7 @@ async def test_a_server_that_a_request_declares_by_url_is_not_contacted_by_defau
         tool = _declared(server_label="other", server_url=server.url)
         status, error = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go", "tools": [tool]})
         assert (status, error["error"]["param"]) == (400, "tools[0].server_url")
-        assert "request_servers" in error["error"]["message"]
+        assert "does not allow servers that a request names by their address" in error["error"]["message"]
         assert not server.requests
 
 

@@ -39,7 +39,7 @@ Examples:
 _REVOKE_EPILOG = """\b
 Examples:
   holodeck trust revoke agent.yaml
-  holodeck trust revoke ~/work/clone/gateway.yaml
+  holodeck trust revoke ~/projects/clone/gateway.yaml
 
 \b
 Exit codes: 0 done, 2 the file was not trusted."""

@@ -85,11 +85,11 @@ COMPACTED = {
         }
     ],
     "usage": {
-        "input_tokens": 6,
+        "input_tokens": 0,
         "input_tokens_details": _NO_CACHE,
         "output_tokens": 0,
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": 6,
+        "total_tokens": 0,
     },
 }
 INPUT_TOKENS = {"object": "response.input_tokens", "input_tokens": 6}
