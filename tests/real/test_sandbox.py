@@ -88,7 +88,7 @@ def folder(tmp_path: Path) -> Path:
     for name, text in {
         ".ssh/id": CANARY,
         ".holodeck/config.yaml": "allowed_commands: [python]",
-        "shared/list.txt": "shared",
+        "common/list.txt": "common",
         "project/server.py": SERVER,
         "project/notes.txt": "notes",
     }.items():
@@ -146,10 +146,10 @@ def test_the_same_server_reaches_all_of_it_without_a_sandbox(folder: Path) -> No
 
 def test_the_lists_name_what_else_it_may_read_and_all_that_it_may_change(folder: Path) -> None:
     (folder / "out").mkdir()
-    found = probe(folder, {"read": [".", "~/shared"], "write": ["out"]})
+    found = probe(folder, {"read": [".", "~/common"], "write": ["out"]})
     assert (found["read project"], found["write project"]) == ("notes", REFUSED)
-    tool = python_server({"read": [".", "../shared"]})
-    assert call(folder, tool, "read", {"path": str(folder.parent / "shared/list.txt")}) == "shared\n"
+    tool = python_server({"read": [".", "../common"]})
+    assert call(folder, tool, "read", {"path": str(folder.parent / "common/list.txt")}) == "common\n"
 
 
 def test_an_npx_server_works_in_its_folder_and_is_kept_from_the_rest(folder: Path) -> None:
