@@ -187,3 +187,19 @@ async def test_a_request_that_cannot_be_answered_says_which_field_is_wrong(tmp_p
         assert (await gateway.send("GET", "/v1/responses"))[0] == 405
         assert (await gateway.send("GET", "/v1/nothing"))[0] == 404
         assert not gateway.model_requests
+
+
+@async_test(30)
+async def test_a_gateway_with_one_model_needs_no_model_in_a_request_of_any_api(tmp_path: Path) -> None:
+    model = ScriptedModel(say("One."), say("Two."), say("Three."))
+    async with run_gateway(tmp_path, model) as gateway:
+        ask = [{"role": "user", "content": "Hi"}]
+        for path, body in (
+            ("/v1/responses", {"input": "Hi"}),
+            ("/v1/chat/completions", {"messages": ask}),
+            ("/v1/messages", {"messages": ask, "max_tokens": 50}),
+            ("/v1/responses/compact", {"input": "Hi"}),
+        ):
+            status, answer = await gateway.send("POST", path, body)
+            assert status == 200, (path, answer)
+            assert answer.get("model", MODEL) == MODEL

@@ -89,7 +89,7 @@ def build_body_schemas() -> dict[str, Schema]:
         ),
         "CompactConversation": body_of(
             {
-                "model": string("A name of `/v1/models`.", min_length=1),
+                "model": string("A name of `/v1/models`. May be left out if there is only one."),
                 "input": _INPUT,
                 "instructions": _INSTRUCTIONS,
                 "previous_response_id": _PREVIOUS,
@@ -98,7 +98,6 @@ def build_body_schemas() -> dict[str, Schema]:
                 "context_management": _context_management("The result has about so many tokens, at most."),
             },
             "`input` is required unless there is a `previous_response_id`.",
-            required=("model",),
         ),
         "CreateConversation": body_of(
             {
@@ -219,10 +218,10 @@ def _option_schemas() -> dict[str, Schema]:
 
 
 def _handed_on_schemas() -> dict[str, Schema]:
-    fields = {"model": string("A name of `/v1/models`.", min_length=1)}
+    fields = {"model": string("A name of `/v1/models`. May be left out if there is only one.")}
     text = any_of(string(), array(any_of(string(), integer(), array(integer()))), about="Texts, or their tokens.")
     return {
-        name: mapping("Other fields are handed on.", properties={**fields, key: text}, required=["model", key])
+        name: mapping("Other fields are handed on.", properties={**fields, key: text}, required=[key])
         for name, key in (("CreateEmbeddings", "input"), ("CreateCompletion", "prompt"))
     } | {"CompletionChunk": mapping("A chunk as the provider sent it, or an error.", properties={"model": string()})}
 
@@ -239,7 +238,7 @@ def _chat_schemas() -> dict[str, Schema]:
     return {
         "CreateChatCompletion": body_of(
             {
-                "model": string("A name of `/v1/models`.", min_length=1),
+                "model": string("A name of `/v1/models`. May be left out if there is only one."),
                 "messages": array(
                     ref("ChatMessage"), "The whole conversation.", max_items=MAX_INPUT_ITEMS, min_items=1
                 ),
@@ -268,7 +267,7 @@ def _chat_schemas() -> dict[str, Schema]:
                 "logit_bias": mapping("Only empty.", maxProperties=0),
                 "modalities": array(choice(("text",)), "Only text."),
             },
-            required=("model", "messages"),
+            required=("messages",),
         ),
         "ChatResponseFormat": _chat_format(),
         "ChatToolChoice": _chat_tool_choice(),

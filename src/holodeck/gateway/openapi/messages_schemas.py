@@ -60,8 +60,8 @@ _KEEP_THINKING = body_of(
 def build_messages_schemas() -> dict[str, Schema]:
     """Every schema of the Messages API, by name."""
     return {
-        "CreateMessage": body_of(_body_fields(), required=("model", "messages", "max_tokens")),
-        "CountMessageTokens": body_of(_body_fields(), required=("model", "messages")),
+        "CreateMessage": body_of(_body_fields(), required=("messages", "max_tokens")),
+        "CountMessageTokens": body_of(_body_fields(), required=("messages",)),
         **_option_schemas(),
         **_block_schemas(),
         **_reply_schemas(),
@@ -71,7 +71,7 @@ def build_messages_schemas() -> dict[str, Schema]:
 
 def _body_fields() -> dict[str, Schema]:
     return {
-        "model": string("A name of `/v1/models`.", min_length=1),
+        "model": string("A name of `/v1/models`. May be left out if there is only one."),
         "messages": array(ref("MessagesMessage"), "The whole conversation.", max_items=MAX_INPUT_ITEMS, min_items=1),
         "max_tokens": integer("Tokens of one answer of the model, at most.", minimum=1),
         "system": any_of(_TEXT, array(ref("MessagesText")), about="Instructions, beside those of the agent."),

@@ -91,7 +91,7 @@ def read_chat_request(body: object, *, extra_parameters_of: ExtraParameters = al
             refuse_unsupported("stream_options.include_obfuscation", "Chunks of this API are not padded here.")
         options.refuse_unread()
     request = ResponseRequest(
-        model=fields.require_text("model", may_be_empty=False),
+        model=fields.get_text("model"),
         input=read_messages(fields),
         tools=_read_chat_tools(fields),
         tool_choice=_read_chat_tool_choice(fields.pop("tool_choice")),

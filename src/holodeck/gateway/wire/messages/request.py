@@ -87,7 +87,7 @@ def read_messages_request(
     thinking, effort = _read_thinking(fields, max_tokens)
     choice, is_parallel = _read_tool_choice(fields)
     request = ResponseRequest(
-        model=fields.require_text("model", may_be_empty=False),
+        model=fields.get_text("model"),
         input=_read_input(fields),
         tools=_read_tools(fields),
         tool_choice=choice,

@@ -27,7 +27,7 @@ _UNSUPPORTED_FIELDS = refusal_reasons(COMPACT_FIELDS)
 class CompactRequest:
     """A parsed request to compact a conversation."""
 
-    model: str
+    model: str | None
     input: Input
     previous_response_id: str | None = None
     instructions: str | None = None
@@ -45,7 +45,7 @@ def read_compact_request(
     """Read a body. Raises `BadRequestError`, which names the field. The other parameters: see `Input`."""
     fields = JSONFields(body)
     value, previous = fields.pop("input"), fields.get_text("previous_response_id")
-    model = fields.require_text("model", may_be_empty=False)
+    model = fields.get_text("model")
     if value is None and previous is None:
         fields.refuse_missing("input")
     # Accepted without effect: there is no prompt cache that it could name.
