@@ -158,7 +158,13 @@ def test_a_malformed_manifest_says_which_line_and_why(tree: Path, line: str, rea
 def project(tree: Path) -> Path:
     """A project with this checker, a delivered id proved in one file, and a pending one."""
     (tree.parent / "pyproject.toml").write_text(PYPROJECT, encoding="utf-8")
-    for name in ("conftest.py", "requirement_manifest.py", "requirement_proofs.py", "requirements_report.py"):
+    for name in (
+        "conftest.py",
+        "installed_servers.py",
+        "requirement_manifest.py",
+        "requirement_proofs.py",
+        "requirements_report.py",
+    ):
         shutil.copy(TESTS / name, tree)
     lines = [f'"{each.id}" = {{ text = "{each.text}", status = "{each.status}" }}' for each in KNOWN.values()]
     write_manifest(tree, "\n".join(lines))

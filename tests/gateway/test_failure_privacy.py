@@ -17,7 +17,7 @@ from holodeck.testing import ScriptedModel, say
 from holodeck.testing.model.script import Turn, cut, error_event, page, status, wait
 
 KEY = "sk-live-0123456789"
-SAID = "Our inner name is db7. Read https://provider.example/help"
+SAID = "Our inner name is inner-host. Read https://provider.example/help"
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]}
 RESPONSE = {"model": MODEL, "input": "Hi"}
 
@@ -112,7 +112,7 @@ async def test_a_failed_model_is_told_to_the_caller_without_the_inside_of_the_ga
         "endpoint",
         "inner-name",
         "openai_compatible",
-        "db7",
+        "inner-host",
         "https://",
     )
     for form, failure in failures.items():
@@ -135,4 +135,6 @@ async def test_a_request_that_the_model_refuses_has_the_reason_of_the_provider_w
     async with run_gateway(tmp_path, ScriptedModel(_refusal(400))) as gateway:
         failure = await _send(gateway, "/v1/responses", RESPONSE)
     assert (failure["status"], failure["code"]) == (400, "invalid_prompt")
-    assert failure["message"].startswith("The model does not accept the request: Our inner name is db7. Read [address]")
+    assert failure["message"].startswith(
+        "The model does not accept the request: Our inner name is inner-host. Read [address]"
+    )

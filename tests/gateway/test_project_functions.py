@@ -76,6 +76,8 @@ async def test_a_file_that_exits_when_it_is_imported_does_not_end_the_gateway(tm
             status, answer, _ = await served.create_response(model="helper")
             assert (status, "mine.py" in str(answer)) == (500, False), answer
             assert (await served.create_response())[0] == 200
+            served.stop()
+            await served.wait_exit()
     assert "mine.py cannot be imported: SystemExit: 1" in "".join(served.stderr_lines)
 
 

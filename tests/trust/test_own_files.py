@@ -14,9 +14,9 @@ UNTRUSTED = {"HOLODECK_TRUST": ""}
 
 def test_after_init_nothing_is_asked_also_not_for_a_key_in_an_env_file(tmp_path: Path) -> None:
     args = ("--model", "openai", "--mcp", "npx:some-server", "--non-interactive")
-    assert run_holodeck("init", "mine", *args, cwd=tmp_path, env=UNTRUSTED).returncode == 0
+    home = {"HOME": str(tmp_path), **UNTRUSTED}
+    assert run_holodeck("init", "mine", *args, cwd=tmp_path, env=home).returncode == 0
     folder = tmp_path / "mine"
-    home = {"HOME": str(tmp_path.parent), **UNTRUSTED}
     assert run_holodeck("trust", "list", cwd=folder, env=home).stdout.split()[-1] == str(folder / "agent.yaml")
     (folder / ".env").write_text("OPENAI_API_KEY=sk-mine\n")
     known = run_holodeck("trust", cwd=folder, env=home)
