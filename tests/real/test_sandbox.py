@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 from holodeck_command import run_holodeck
 from installed_servers import NPM_VARIABLES
 from real.project import search_path
+
+from holodeck.lib.system.landlock import find_missing
 
 CANARY = "the key of the user"
 SERVER = """
@@ -127,6 +130,19 @@ def probe(folder: Path, sandbox: object) -> dict[str, str]:
     return found
 
 
+def where_possible(test: Callable[..., None]) -> Callable[..., None]:
+    """The test where this machine has Landlock. Elsewhere: the server is not started, and the reason is told."""
+    missing = find_missing()
+
+    @functools.wraps(test)
+    def test_refusal(folder: Path, **_: Any) -> None:
+        done = run(folder, python_server(True), "mcp", "call", "own", "read", "path=notes.txt")
+        assert (done.returncode, str(missing) in done.stderr) == (1, True), done.stderr
+
+    return test if missing is None else test_refusal
+
+
+@where_possible
 def test_a_python_server_works_in_its_folder_and_is_kept_from_the_rest(folder: Path) -> None:
     found = probe(folder, True)
     assert found == {**KEPT_OUT, "service": REFUSED, **INSIDE, "connect": "True", "datagram": "1"}
@@ -134,6 +150,7 @@ def test_a_python_server_works_in_its_folder_and_is_kept_from_the_rest(folder: P
     assert (folder / "made.txt").read_text() == "x"
 
 
+@where_possible
 def test_without_network_no_socket_can_be_opened(folder: Path) -> None:
     found = probe(folder, {"network": False})
     assert found == {**KEPT_OUT, "service": REFUSED, **INSIDE, "connect": REFUSED, "datagram": REFUSED}
@@ -144,6 +161,7 @@ def test_the_same_server_reaches_all_of_it_without_a_sandbox(folder: Path) -> No
     assert (found["read key"], found["connect"], found["service"]) == (CANARY, "True", "None")
 
 
+@where_possible
 def test_the_lists_name_what_else_it_may_read_and_all_that_it_may_change(folder: Path) -> None:
     (folder / "out").mkdir()
     found = probe(folder, {"read": [".", "~/common"], "write": ["out"]})
@@ -152,6 +170,7 @@ def test_the_lists_name_what_else_it_may_read_and_all_that_it_may_change(folder:
     assert call(folder, tool, "read", {"path": str(folder.parent / "common/list.txt")}) == "common\n"
 
 
+@where_possible
 def test_an_npx_server_works_in_its_folder_and_is_kept_from_the_rest(folder: Path) -> None:
     cache = NPM_VARIABLES["npm_config_cache"]
     args = ["-y", "@modelcontextprotocol/server-filesystem", "${userHome}"]
@@ -178,6 +197,7 @@ def test_an_npx_server_works_in_its_folder_and_is_kept_from_the_rest(folder: Pat
         ),
     ],
 )
+@where_possible
 def test_a_sandbox_that_cannot_be_right_is_an_error_at_the_start(folder: Path, sandbox: object, text: str) -> None:
     done = run(folder, python_server(sandbox), "mcp", "call", "own", "read", "path=notes.txt")
     assert (done.returncode, text in done.stderr) == (1, True), done.stderr
@@ -194,6 +214,7 @@ def test_a_kernel_without_landlock_is_an_error_and_the_server_is_not_started(fol
     assert not (folder / "started").exists()
 
 
+@where_possible
 def test_a_command_that_is_missing_is_named_as_without_a_sandbox(folder: Path) -> None:
     agent = {"command": "npx", "args": ["-y", "some-server"], "sandbox": True}
     (folder / "agent.yaml").write_text(json.dumps({"name": "demo", "tools": [{"type": "mcp", "name": "own", **agent}]}))
