@@ -18,16 +18,18 @@ from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget, Reservation
 from holodeck.lib.call_errors import OUTCOME_UNKNOWN, TOOL_CHANGED
 from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError, MCPToolNotFoundError
+from holodeck.lib.record import record
 from holodeck.tools.executor import CHANGED
 from holodeck.tools.mcp.connection.connection import Connection, ConnectionState
 from holodeck.tools.mcp.connection.supervisor import StartLimits, Supervisor
-from holodeck.tools.mcp.content import MCPToolResult, PromptResult, prompt_of
+from holodeck.tools.mcp.content import MCPToolResult, PromptResult, limit_answer, prompt_of
 from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL, MCPPromptInfo, MCPToolInfo, list_prompts, list_tools
 from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.lock.drift import ServerLock, ToolDrift
 from holodeck.tools.mcp.names import normalize_tool_name
 from holodeck.tools.mcp.output_validation import OutputChecker
 from holodeck.tools.mcp.protocol.jsonrpc import HEADER_MISMATCH, Message
+from holodeck.tools.mcp.protocol.peer import Peer
 from holodeck.tools.mcp.protocol.server_requests import Callbacks, ServerRequestResponder
 from holodeck.tools.mcp.protocol.session import OnProgress, Session, Spawn
 from holodeck.tools.mcp.protocol.versions import ProtocolEra
@@ -108,6 +110,16 @@ class CallLimit:
             self._waiters_by_caller.pop(caller_id, None)
 
 
+@record
+class _CallRequest:
+    """The parts of a call that every attempt has in common; see `MCPClient.call`."""
+
+    arguments: Mapping[str, Any]
+    on_progress: OnProgress | None
+    expected: MCPToolInfo | None
+    peer: Peer | None
+
+
 class MCPClient:
     """One configured server. A failed call is a result; all other failures raise MCPError."""
 
@@ -180,6 +192,12 @@ class MCPClient:
         return terms.instructions if terms is not None else None
 
     @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What the server declares that it has; empty before the first connection."""
+        terms = self._supervisor.terms
+        return terms.capabilities if terms is not None else {}
+
+    @property
     def has_resources(self) -> bool:
         """True when the server declares resources; False before the first connection."""
         terms = self._supervisor.terms
@@ -249,13 +267,26 @@ class MCPClient:
 
     async def get_prompt(self, name: str, /, **arguments: str) -> PromptResult:
         """Return a prompt with its arguments filled in. Raises MCPError."""
+        return prompt_of(await self.request_prompt(name, arguments))
+
+    async def request_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str],
+        *,
+        on_progress: OnProgress | None = None,
+        peer: Peer | None = None,
+    ) -> Message:
+        """Return a prompt with its arguments filled in, as the server sent it. Raises MCPError."""
         connection = await self._supervisor.get_connection()
         session = connection.session
         if self.config.load_prompts:
             await self._prompts.get_current(session)
         known = self._prompts.find(session, name)
         params = {"name": known.name if known is not None else name, "arguments": arguments}
-        return prompt_of(await session.call("prompts/get", params, seconds=self.config.request_timeout))
+        return await session.call(
+            "prompts/get", params, seconds=self.config.request_timeout, on_progress=on_progress, peer=peer
+        )
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request of the protocol that has no method of its own here. Returns its result; raises MCPError."""
@@ -276,27 +307,61 @@ class MCPClient:
         key: str = "",
         caller_id: str = "",
         expected: MCPToolInfo | None = None,
+        peer: Peer | None = None,
     ) -> MCPToolResult:
         """Call a tool by the server's or the model's name of it. A failure is a result; only cancellation is raised.
 
         `timeout`: seconds, including the wait for the call limit; by default `request_timeout`. `key` is equal for
         every attempt at one call, and is sent to the server for tools that may be repeated. `caller_id`: where calls
         must wait, callers take turns. `expected`: the tool as the caller knows it; if its definition has changed since,
-        the call fails and is not sent.
+        the call fails and is not sent. `peer`: the client that the call is made for.
         """
         record = CallRecord(name, key, Reservation(self.budget))
-        seconds = timeout or self.config.request_timeout
+        request = _CallRequest(arguments=arguments, on_progress=on_progress, expected=expected, peer=peer)
         try:
-            remaining = await self.call_limit.acquire(seconds, self._errors, caller_id)
-            try:
-                info, answer = await self._request_answer(record, arguments, on_progress, remaining, expected)
-            finally:
-                self.call_limit.release()
+            info, answer = await self._request_in_turn(record, request, timeout, caller_id)
             return await self._result_builder.build(info, answer, record)
         except MCPError as error:
             return self._result_builder.build_failure(error, record)
         finally:
             record.reserved.release()
+
+    async def request_call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        on_progress: OnProgress | None = None,
+        caller_id: str = "",
+        expected: MCPToolInfo | None = None,
+        peer: Peer | None = None,
+    ) -> Message:
+        """Call a tool, and return the result as the server sent it, cut to `max_result_bytes`. Raises MCPError.
+
+        The parameters are those of `call`.
+        """
+        record = CallRecord(name, "", Reservation(self.budget))
+        request = _CallRequest(arguments=arguments, on_progress=on_progress, expected=expected, peer=peer)
+        try:
+            _, answer = await self._request_in_turn(record, request, None, caller_id)
+            return limit_answer(answer, self.config.max_result_bytes)
+        finally:
+            record.reserved.release()
+
+    async def _request_in_turn(
+        self,
+        record: CallRecord,
+        request: _CallRequest,
+        timeout: float | None,
+        caller_id: str,  # noqa: ASYNC109
+    ) -> tuple[MCPToolInfo, Message]:
+        """Send a call when the call limit permits it. Raises MCPError."""
+        seconds = timeout or self.config.request_timeout
+        remaining = await self.call_limit.acquire(seconds, self._errors, caller_id)
+        try:
+            return await self._request_answer(record, request, remaining)
+        finally:
+            self.call_limit.release()
 
     async def read_resource(self, uri: str, *, caller_id: str = "") -> MCPToolResult:
         """Read a resource of the server, within the limits of a call. A failure is a result; see `call`."""
@@ -327,14 +392,9 @@ class MCPClient:
         )
 
     async def _request_answer(
-        self,
-        record: CallRecord,
-        arguments: Mapping[str, Any],
-        on_progress: OnProgress | None,
-        seconds: float,
-        expected: MCPToolInfo | None,
+        self, record: CallRecord, request: _CallRequest, seconds: float
     ) -> tuple[MCPToolInfo, Message]:
-        is_last = False
+        is_last, arguments, expected = False, request.arguments, request.expected
         while True:
             connection = self._supervisor.live_connection or await self._supervisor.get_connection()
             session = connection.session
@@ -355,7 +415,8 @@ class MCPClient:
                     params,
                     seconds=seconds,
                     delivery=delivery,
-                    on_progress=on_progress,
+                    on_progress=request.on_progress,
+                    peer=request.peer,
                     meta={META_KEY: record.key} if record.key and self.may_repeat(info) else None,
                 )
             except MCPProtocolError as error:

@@ -148,6 +148,22 @@ def cut_to_limit(blocks: list[ContentBlock], limit: int) -> tuple[list[ContentBl
     return shortened, sum(sizes)
 
 
+def limit_answer(answer: Message, limit: int) -> Message:
+    """Return the result of a call as it is, or cut to `limit` bytes: then it is an error that has the beginning.
+
+    A cut result fits no output schema, and only an error needs none.
+    """
+    blocks, _ = blocks_of(answer.get("content"))
+    structured = answer.get("structuredContent")
+    size = sum(map(_byte_count, blocks)) + (0 if structured is None else len(_dump_structured(structured)))
+    if size <= limit:
+        return answer
+    shortened, _ = cut_to_limit(blocks, limit)
+    texts = [block.text if isinstance(block, TextContent) else describe_block(block) for block in shortened]
+    notice = f"The answer has {size} bytes and was cut to {limit} ('max_result_bytes')."
+    return {"content": [{"type": "text", "text": text} for text in (notice, *texts)], "isError": True}
+
+
 def _parse_block(item: Mapping[str, Any], warnings: list[str]) -> ContentBlock:
     kind = item.get("type")
     data, mime = item.get("data"), item.get("mimeType")

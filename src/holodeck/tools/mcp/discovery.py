@@ -13,7 +13,7 @@ from dataclasses import field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from holodeck.lib import log
-from holodeck.lib.escape import escape_json, escape_unprintable
+from holodeck.lib.escape import escape_json
 from holodeck.lib.json.schema import SchemaBudget, SchemaError, check_schema_size
 from holodeck.lib.limits import MIB
 from holodeck.lib.record import record
@@ -52,6 +52,8 @@ class MCPToolInfo:
     annotations: Mapping[str, Any] = field(default_factory=dict)
     argument_headers: Mapping[tuple[str, ...], str] = field(default_factory=dict)
     """By path of an argument, the header in which a modern HTTP request repeats it."""
+    raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """The entry as the server sent it, with its invisible characters escaped."""
 
 
 READ_RESOURCE_TOOL = MCPToolInfo(
@@ -68,6 +70,8 @@ class MCPPromptInfo:
     title: str | None = None
     description: str | None = None
     arguments: Sequence[Mapping[str, Any]] = ()
+    raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """The entry as the server sent it, with its invisible characters escaped."""
 
 
 class Named(Protocol):
@@ -244,26 +248,39 @@ def _parse_tool(entry: Mapping[str, Any], is_modern: bool, budget: SchemaBudget)
         check_schema_size(output)
     except SchemaError as error:
         raise UnusableEntryError(f"its outputSchema cannot be used: {error}") from None
+    argument_headers = find_argument_headers(schema) if is_modern else {}
+    raw = _escape_entry(entry)
     return MCPToolInfo(
         name=name,
         model_name=normalize_tool_name(name),
-        title=_text_or_none(entry.get("title")),
-        description=_text_or_none(entry.get("description")),
-        input_schema=escape_json(schema),
-        output_schema=escape_json(output) if isinstance(output, dict) else None,
-        annotations=escape_json(mapping(entry.get("annotations"))),
-        argument_headers=find_argument_headers(schema) if is_modern else {},
+        title=_text_or_none(raw.get("title")),
+        description=_text_or_none(raw.get("description")),
+        input_schema=raw["inputSchema"],
+        output_schema=raw["outputSchema"] if isinstance(output, dict) else None,
+        annotations=mapping(raw.get("annotations")),
+        argument_headers=argument_headers,
+        raw=raw,
     )
 
 
 def _parse_prompt(entry: Mapping[str, Any]) -> MCPPromptInfo:
-    arguments = entry.get("arguments")
+    name, raw = _require_name(entry), _escape_entry(entry)
+    arguments = raw.get("arguments")
     return MCPPromptInfo(
-        name=_require_name(entry),
-        title=_text_or_none(entry.get("title")),
-        description=_text_or_none(entry.get("description")),
-        arguments=tuple(escape_json(mapping(item)) for item in arguments) if isinstance(arguments, list) else (),
+        name=name,
+        title=_text_or_none(raw.get("title")),
+        description=_text_or_none(raw.get("description")),
+        arguments=tuple(mapping(item) for item in arguments) if isinstance(arguments, list) else (),
+        raw=raw,
     )
+
+
+def _escape_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry with its invisible characters escaped; line breaks of Windows become plain ones."""
+    texts = {key: text for key in ("title", "description") if isinstance(text := entry.get(key), str) and "\r" in text}
+    plain = {key: text.replace("\r\n", "\n") for key, text in texts.items()}
+    escaped: dict[str, Any] = escape_json({**entry, **plain} if plain else entry)
+    return escaped
 
 
 def _require_name(entry: Mapping[str, Any]) -> str:
@@ -279,4 +296,4 @@ def _parse_ttl(value: object) -> float:
 
 
 def _text_or_none(value: object) -> str | None:
-    return escape_unprintable(value.replace("\r\n", "\n")) if isinstance(value, str) else None
+    return value if isinstance(value, str) else None

@@ -23,6 +23,8 @@ _LEVELS = {
     "alert": logging.CRITICAL,
     "emergency": logging.CRITICAL,
 }
+LEVEL_NAMES = tuple(_LEVELS)
+"""The levels of MCP, the most verbose one first."""
 _DISABLED_LOGGER = logging.Logger("disabled", level=logging.CRITICAL + 1)
 
 
@@ -51,6 +53,16 @@ class ServerLog:
         source = params.get("logger")
         shown = f"{source}: {text}" if isinstance(source, str) and source else text
         self._logger.log(level, "%s", shown[:MAX_LOGGED_CHARS])
+
+
+def is_logged_at(level: object, lowest: str) -> bool:
+    """Whether a message of this level is one that a client wants that has asked for `lowest` and above."""
+    return level not in LEVEL_NAMES or LEVEL_NAMES.index(str(level)) >= LEVEL_NAMES.index(lowest)
+
+
+def lower_level(one: str, other: str) -> str:
+    """Return the more verbose of two levels."""
+    return min(one, other, key=LEVEL_NAMES.index)
 
 
 def _dump_log_data(data: object) -> str:

@@ -11,19 +11,25 @@ from holodeck.lib import log
 from holodeck.lib.record import record
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND
+from holodeck.tools.mcp.protocol.peer import (
+    ELICITATION_METHOD,
+    ROOTS_METHOD,
+    SAMPLING_METHOD,
+    Params,
+    Peer,
+    RefusalError,
+)
 from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
 
 # Seconds for a person or a model to answer a request of a server.
 ANSWER_TIMEOUT = 600.0
 
-Params = Mapping[str, Any]
 Handler = Callable[[Params], Awaitable[Mapping[str, Any]]]
 
 CONFIG_EXTENSION = "dev.holodeck/config"
 # The code that the protocol specifies for a sampling request that the user rejects.
 REFUSED_BY_USER = -1
-ROOTS_METHOD = "roots/list"
-INTERACTIVE_METHODS = frozenset({"sampling/createMessage", "elicitation/create"})
+INTERACTIVE_METHODS = frozenset({SAMPLING_METHOD, ELICITATION_METHOD})
 
 
 @record
@@ -38,14 +44,10 @@ class Callbacks:
     """Called with every notification of the server, and every failure of its connection."""
     on_tools_changed: Callable[[], None] | None = None
     on_prompts_changed: Callable[[], None] | None = None
-
-
-class RefusalError(RuntimeError):
-    """A request of the server is refused. The code and the text are sent to the server."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
+    has_peers: bool = False
+    """Whether calls may come with a peer, which is asked before the handlers above."""
+    find_peer: Callable[[], Peer | None] | None = None
+    """Returns the peer for requests that belong to no call: the only client of this program, if there is one."""
 
 
 class ServerRequestResponder:
@@ -53,39 +55,61 @@ class ServerRequestResponder:
 
     def __init__(self, tool: MCPTool, callbacks: Callbacks, base_dir: Path) -> None:
         self._server = tool.name
-        self._sampling = callbacks.sampling if tool.sampling == "allow" else None
-        self._elicitation = callbacks.elicitation
+        self._may_sample = tool.sampling == "allow"
+        self._callbacks = callbacks
         self._config = tool.config
         self._roots = roots_of(tool, base_dir)
 
     def capabilities(self, era: ProtocolEra) -> dict[str, Any]:
         """Return the client capabilities to declare: only those that will be answered."""
+        callbacks = self._callbacks
         declared: dict[str, Any] = {}
-        if self._roots:
+        if self._roots or self._can_ask(self.find_only_peer(), ROOTS_METHOD):
             declared["roots"] = {}
-        if self._sampling is not None:
+        if self._may_sample and (callbacks.sampling is not None or callbacks.has_peers):
             declared["sampling"] = {}
-        if self._elicitation is not None:
+        if callbacks.elicitation is not None or callbacks.has_peers:
             declared["elicitation"] = {"form": {}, "url": {}}
         if self._config:
             declared["extensions" if era is ProtocolEra.MODERN else "experimental"] = {CONFIG_EXTENSION: self._config}
         return declared
 
-    async def respond(self, method: str, params: Params) -> Mapping[str, Any]:
-        """Return the result of one request. Raises only RefusalError and cancellation."""
+    def find_only_peer(self) -> Peer | None:
+        """Return the peer for requests and notifications that belong to no call, or None."""
+        find = self._callbacks.find_peer
+        return None if find is None else find()
+
+    async def respond(self, method: str, params: Params, peer: Peer | None = None) -> Mapping[str, Any]:
+        """Return the result of one request. Raises only RefusalError and cancellation.
+
+        `peer`: the client whose call the server is working on. It is asked first, if it can answer.
+        """
         if method == "ping":
             return {}
+        can_ask = self._can_ask(peer, method, params)
         if method == ROOTS_METHOD:
-            return {"roots": self._roots}
-        if method == "sampling/createMessage":
-            if self._sampling is None:
+            return await self._ask(peer, method, params) if can_ask and not self._roots else {"roots": self._roots}
+        if method == SAMPLING_METHOD:
+            handler = self._callbacks.sampling
+            if not self._may_sample or (handler is None and not can_ask):
                 raise RefusalError(REFUSED_BY_USER, "Sampling is not allowed for this server")
-            return await self._call_handler(self._sampling, method, params)
-        if method == "elicitation/create":
-            if self._elicitation is None:
+            if can_ask or handler is None:
+                return await self._ask(peer, method, params)
+            return await self._call_handler(handler, method, params)
+        if method == ELICITATION_METHOD:
+            if can_ask:
+                return await self._ask(peer, method, params)
+            if self._callbacks.elicitation is None:
                 return {"action": "decline"}
-            return with_defaults(await self._call_handler(self._elicitation, method, params), params)
+            return with_defaults(await self._call_handler(self._callbacks.elicitation, method, params), params)
         raise RefusalError(METHOD_NOT_FOUND, f"Method not found: {method}")
+
+    def _can_ask(self, peer: Peer | None, method: str, params: Params | None = None) -> bool:
+        return peer is not None and peer.can_answer(method, params or {})
+
+    async def _ask(self, peer: Peer | None, method: str, params: Params) -> Mapping[str, Any]:
+        assert peer is not None  # noqa: S101 - the caller has checked it
+        return await self._call_handler(lambda sent: peer.ask(method, sent), method, params)
 
     async def _call_handler(self, handler: Handler, method: str, params: Params) -> Mapping[str, Any]:
         try:

@@ -22,13 +22,9 @@ from holodeck.lib.errors import MCPError, MCPTimeoutError
 from holodeck.lib.limits import NOTICE_TIMEOUT
 from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, RequestId, build_error_response
-from holodeck.tools.mcp.protocol.server_log import ServerLog
-from holodeck.tools.mcp.protocol.server_requests import (
-    INTERACTIVE_METHODS,
-    ROOTS_METHOD,
-    RefusalError,
-    ServerRequestResponder,
-)
+from holodeck.tools.mcp.protocol.peer import ROOTS_METHOD, Peer, RefusalError
+from holodeck.tools.mcp.protocol.server_log import ServerLog, lower_level
+from holodeck.tools.mcp.protocol.server_requests import INTERACTIVE_METHODS, ServerRequestResponder
 from holodeck.tools.mcp.protocol.versions import (
     CLIENT_INFO,
     META_CAPABILITIES,
@@ -57,20 +53,35 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 # Methods that may take long enough to report progress.
 _LONG_METHODS = frozenset({"tools/call", "prompts/get"})
+# Methods that a server may work on when it sends a request of its own.
+_CALL_METHODS = _LONG_METHODS | {"resources/read"}
 # Methods about something that has a name, with the attribute of a span for it.
 _NAME_ATTRIBUTES = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
 
 
 class _PendingRequest:
-    """The deadline of a request without an answer so far. `step`: its timeout; `latest`: its last possible end."""
+    """A request without an answer so far. `step`: its timeout; `latest`: its last possible end.
 
-    __slots__ = ("clock", "latest", "on_progress", "step")
+    `is_call`: the server may ask something while it works on it. `peer`: the client that it is made for.
+    """
 
-    def __init__(self, clock: asyncio.Timeout, step: float, latest: float, on_progress: OnProgress | None) -> None:
+    __slots__ = ("clock", "is_call", "latest", "on_progress", "peer", "step")
+
+    def __init__(
+        self,
+        clock: asyncio.Timeout,
+        step: float,
+        latest: float,
+        on_progress: OnProgress | None,
+        peer: Peer | None,
+        is_call: bool,
+    ) -> None:
         self.clock = clock
         self.step = step
         self.latest = latest
         self.on_progress = on_progress
+        self.peer = peer
+        self.is_call = is_call
 
     def extend(self, now: float) -> None:
         """Restart the timeout, up to `latest`."""
@@ -146,19 +157,20 @@ class Session:
         delivery: Delivery | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        peer: Peer | None = None,
     ) -> Message:
         """Send a request until its result is complete, and return the result. Raises MCPError.
 
         A modern server may answer with questions; they are answered, and the request is sent again with the answers.
         `seconds` is the deadline of each of these requests. The whole call is one span, whose `traceparent` and
-        `tracestate` travel in `_meta`, in both eras of the protocol.
+        `tracestate` travel in `_meta`, in both eras of the protocol. `peer`: the client that the call is made for.
         """
         delivery = delivery or Delivery()
         if not tracing.tracers:
-            return await self._request_until_complete(method, params, seconds, delivery, on_progress, meta)
+            return await self._request_until_complete(method, params, seconds, delivery, on_progress, meta, peer)
         with self._trace(method, params, delivery) as span:
             meta = {**(meta or {}), **span.carrier()}
-            result = await self._request_until_complete(method, params, seconds, delivery, on_progress, meta)
+            result = await self._request_until_complete(method, params, seconds, delivery, on_progress, meta, peer)
             if result.get("isError") is True:
                 span.fail("tool_error")
             return result
@@ -172,6 +184,7 @@ class Session:
         delivery: Delivery | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        peer: Peer | None = None,
         is_cancellable: bool = True,
     ) -> Message:
         """Send one request and return its result, whatever its type. Raises MCPError.
@@ -179,13 +192,15 @@ class Session:
         `seconds`: the deadline; None for none. `is_cancellable`: notify the server when the answer is not needed.
         """
         request_id = next(self._ids)
-        message = self._build_request(request_id, method, params, meta)
+        message = self._build_request(request_id, method, params, meta, peer)
         try:
             async with asyncio.timeout(seconds) as clock:
                 if seconds is not None:
                     now = asyncio.get_running_loop().time()
                     latest = now + max(seconds, MAX_EXTENDED_CALL)
-                    self._pending[request_id] = _PendingRequest(clock, seconds, latest, on_progress)
+                    self._pending[request_id] = _PendingRequest(
+                        clock, seconds, latest, on_progress, peer, method in _CALL_METHODS
+                    )
                 delivery = delivery or Delivery()
                 delivery.request_id = request_id
                 response = await self.transport.request(message, delivery)
@@ -241,14 +256,34 @@ class Session:
             self._apply_progress(params)
         elif method == "notifications/message":
             self._log.write(params)
+            if (peer := self._find_peer()) is not None:
+                peer.notify(method, params)
         elif method == "notifications/cancelled":
             self._cancel_request(params)
         self._on_notification(message)
 
+    def _find_peer(self) -> Peer | None:
+        """Return the client that the server works for, where that is certain; else None.
+
+        A message of a legacy server does not say which call it belongs to: it is passed on only if every call that is
+        pending is of the same client.
+        """
+        peers = {id(pending.peer): pending.peer for pending in self._pending.values() if pending.is_call}
+        if not peers:
+            return self._responder.find_only_peer()
+        return next(iter(peers.values())) if len(peers) == 1 else None
+
     def _build_request(
-        self, request_id: RequestId, method: str, params: Mapping[str, Any] | None, meta: Mapping[str, Any] | None
+        self,
+        request_id: RequestId,
+        method: str,
+        params: Mapping[str, Any] | None,
+        meta: Mapping[str, Any] | None,
+        peer: Peer | None,
     ) -> Message:
         sent_meta = {**self._meta, **(meta or {})}
+        if peer is not None and peer.log_level is not None and META_LOG_LEVEL in sent_meta:
+            sent_meta[META_LOG_LEVEL] = lower_level(sent_meta[META_LOG_LEVEL], peer.log_level)
         if method in _LONG_METHODS:
             sent_meta["progressToken"] = request_id
         message: Message = {"jsonrpc": "2.0", "id": request_id, "method": method}
@@ -266,6 +301,7 @@ class Session:
         delivery: Delivery,
         on_progress: OnProgress | None,
         meta: Mapping[str, Any] | None,
+        peer: Peer | None,
     ) -> Message:
         added: Mapping[str, Any] = {}
         for _ in range(MAX_INPUT_ROUNDS + 1):
@@ -276,22 +312,23 @@ class Session:
                 delivery=delivery,
                 on_progress=on_progress,
                 meta=meta,
+                peer=peer,
             )
             kind = result.get("resultType")
             if kind is None or kind == "complete":
                 return result
             if kind != "input_required":
                 raise self.errors.protocol("call", f"the result is of an unknown type {kind!r}", result_type=str(kind))
-            added = await self._build_next_round(result)
+            added = await self._build_next_round(result, peer)
         raise self.errors.protocol("call", f"the server asked for input more than {MAX_INPUT_ROUNDS} times")
 
-    async def _build_next_round(self, result: Message) -> dict[str, Any]:
+    async def _build_next_round(self, result: Message, peer: Peer | None) -> dict[str, Any]:
         """Return the parameters that the next round adds: the answers, and the server's state unchanged."""
         added: dict[str, Any] = {}
         requests = mapping(result.get("inputRequests"))
         if requests:
             answers = await asyncio.gather(
-                *(self._answer_input_request(mapping(request)) for request in requests.values())
+                *(self._answer_input_request(mapping(request), peer) for request in requests.values())
             )
             added["inputResponses"] = dict(zip(requests, answers, strict=True))
         else:
@@ -300,10 +337,10 @@ class Session:
             added["requestState"] = result["requestState"]
         return added
 
-    async def _answer_input_request(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _answer_input_request(self, request: Mapping[str, Any], peer: Peer | None) -> Mapping[str, Any]:
         method = str(request.get("method"))
         try:
-            return await self._answer(method, mapping(request.get("params")))
+            return await self._answer(method, mapping(request.get("params")), peer)
         except RefusalError as refusal:
             text = f"the server asked for {method}, which was refused: {refusal}"
             raise self.errors.protocol("call", text, code=refusal.code) from refusal
@@ -332,12 +369,12 @@ class Session:
                 sent_id = delivery.request_id
                 span.set({"jsonrpc.request.id": None if sent_id is None else str(sent_id)})
 
-    async def _answer(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _answer(self, method: str, params: Mapping[str, Any], peer: Peer | None) -> Mapping[str, Any]:
         """Answer a request of the server. While a person or a model does, no pending request times out."""
         if method not in INTERACTIVE_METHODS:
-            return await self._responder.respond(method, params)
+            return await self._responder.respond(method, params, peer)
         with self._pause_clocks():
-            return await self._responder.respond(method, params)
+            return await self._responder.respond(method, params, peer)
 
     def _answer_request(self, request_id: RequestId, method: str, params: Mapping[str, Any]) -> None:
         if len(self._answer_tasks) >= MAX_SERVER_REQUESTS:
@@ -350,7 +387,7 @@ class Session:
 
     async def _respond(self, request_id: RequestId, method: str, params: Mapping[str, Any]) -> None:
         try:
-            result = await self._answer(method, params)
+            result = await self._answer(method, params, self._find_peer())
         except RefusalError as refusal:
             await self._send(build_error_response(request_id, refusal.code, str(refusal)))
         else:
