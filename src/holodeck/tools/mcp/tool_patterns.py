@@ -40,9 +40,14 @@ def is_match(patterns: Collection[str], server: str, tool: NamedTool) -> bool:
 
 def is_allowed(server: MCPTool, tool: NamedTool) -> bool:
     """True when `allowed_tools` and `denied_tools` of the server permit this tool."""
-    if is_match(server.denied_tools, server.name, tool):
+    if is_denied(server, tool):
         return False
     return server.allowed_tools is None or is_match(server.allowed_tools, server.name, tool)
+
+
+def is_denied(server: MCPTool, tool: NamedTool) -> bool:
+    """True when `denied_tools` of the server matches this tool."""
+    return is_match(server.denied_tools, server.name, tool)
 
 
 def is_idempotent(server: MCPTool, tool: NamedTool) -> bool:
@@ -63,7 +68,7 @@ def may_read_resources(server: MCPTool, reading: NamedTool) -> bool:
 
     `allowed_tools` does not matter: only resources that an allowed tool has linked to are read.
     """
-    return not is_match(server.denied_tools, server.name, reading) and not needs_approval(server, reading)
+    return not is_denied(server, reading) and not needs_approval(server, reading)
 
 
 def unmatched_patterns(server: MCPTool, tools: Sequence[NamedTool]) -> Iterator[str]:

@@ -469,7 +469,12 @@ class Session:
             return self.errors.protocol(phase, f"the answer has neither a result nor an error: {raw}", raw=raw)
         code, text = error.get("code"), self.errors.excerpt(str(error.get("message") or "no message"))
         return self.errors.protocol(
-            phase, f"{text} (error {code})", code=code, data=error.get("data"), status=response.get("status")
+            phase,
+            f"{text} (error {code})",
+            code=code,
+            message=text,
+            data=error.get("data"),
+            status=response.get("status"),
         )
 
 

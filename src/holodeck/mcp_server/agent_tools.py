@@ -1,0 +1,78 @@
+"""Agents as tools: `ask_<name>` hands a question to an agent and returns its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import orjson
+
+from holodeck.lib.record import record
+from holodeck.mcp_server.context import RequestContext
+from holodeck.tools.mcp.names import normalize_tool_name
+
+QUESTION_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "question": {
+            "type": "string",
+            "description": "The whole task. The agent knows nothing of this conversation but what is written here.",
+        }
+    },
+    "required": ["question"],
+    "additionalProperties": False,
+}
+
+
+@record
+class AgentAnswer:
+    """What an agent has answered, or why it has not."""
+
+    text: str
+    is_error: bool = False
+
+
+AgentRunner = Callable[[str, RequestContext], Awaitable[AgentAnswer]]
+"""Runs an agent for one question. Progress and questions go to the client through the context."""
+
+
+@record
+class AgentTool:
+    """One agent, as clients see it among the tools."""
+
+    agent: str
+    """The public name of the agent."""
+    description: str | None
+    response_format: Mapping[str, Any] | None
+    """The JSON Schema of its answers; None for plain text."""
+    run: AgentRunner
+
+    @property
+    def name(self) -> str:
+        return normalize_tool_name(f"ask_{self.agent}")
+
+    def to_entry(self, name: str) -> dict[str, Any]:
+        """The tool as `tools/list` has it, under this name."""
+        about = self.description or f"the agent '{self.agent}'"
+        entry: dict[str, Any] = {
+            "name": name,
+            "title": f"Ask {self.agent}",
+            "description": f"Hand a task to an agent, and get its answer. The agent: {about}",
+            "inputSchema": QUESTION_SCHEMA,
+        }
+        if self._has_structured_answer:
+            entry["outputSchema"] = self.response_format
+        return entry
+
+    async def answer(self, question: str, context: RequestContext) -> dict[str, Any]:
+        """Run the agent, and return the result of the call."""
+        answer = await self.run(question, context)
+        result: dict[str, Any] = {"content": [{"type": "text", "text": answer.text}], "isError": answer.is_error}
+        if self._has_structured_answer and not answer.is_error:
+            result["structuredContent"] = orjson.loads(answer.text)
+        return result
+
+    @property
+    def _has_structured_answer(self) -> bool:
+        # Up to 2025-11-25 structured content is an object, and so must be what its schema describes.
+        return self.response_format is not None and self.response_format.get("type") == "object"

@@ -1,0 +1,165 @@
+"""The tools, prompts and resources of several servers, and agents, as one list each.
+
+Servers start when they are first needed. One that is down, slow or broken is missing from a list and does not fail it:
+its part is left out after `PART_TIMEOUT`, and the client is told later that the list has changed. Tools have the names
+that models see (`tools.mcp.names`). Of two prompts with the same name, and of two resources with the same address, the
+one of the server that is configured first is found by it; the other prompt is offered as `server__prompt`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from holodeck.lib import log
+from holodeck.lib.errors import MCPError
+from holodeck.mcp_server.agent_tools import AgentTool
+from holodeck.mcp_server.view import View
+from holodeck.tools.mcp.discovery import MCPPromptInfo, MCPResourceInfo, MCPResourceTemplateInfo
+from holodeck.tools.mcp.executor import MCPExecutor, ToolRoute
+from holodeck.tools.mcp.plugin import MCPPlugin
+
+# Seconds that a list of prompts or resources waits for one server.
+PART_TIMEOUT = 10.0
+# Fields of a tool that say how it can be run behind; a call through this server is an ordinary one.
+_HIDDEN_FIELDS = frozenset({"execution"})
+# Selections of servers that are remembered: one for each scope of a key, and each server alone.
+MAX_SELECTIONS = 1_000
+
+_EXPRESSION = re.compile(r"\{([^{}]*)\}")
+
+T = TypeVar("T")
+Part = tuple[MCPPlugin, Sequence[T]]
+
+
+class Catalogue:
+    """What clients can list and use. The executor and the agents belong to the caller of the constructor."""
+
+    def __init__(self, executor: MCPExecutor, agents: Sequence[AgentTool] = ()) -> None:
+        self.executor = executor
+        self._agents = {agent.name: agent for agent in agents}
+        self._selections: dict[frozenset[str], MCPExecutor] = {}
+
+    async def list_tools(self, view: View) -> list[dict[str, Any]]:
+        """Return the tools that a client may use, those of agents last."""
+        executor = self._select(view)
+        await executor.specs()
+        entries = [_tool_entry(route) for route in executor.routes.values() if view.has_tool(*route.target)]
+        agents = ((self._agent_name(agent, executor), agent) for agent in self._agents.values())
+        return [*entries, *(agent.to_entry(name) for name, agent in agents if view.has_agent(agent.agent))]
+
+    async def find_tool(self, name: str, view: View) -> ToolRoute | AgentTool | None:
+        """Return the tool or agent of a name, or None if the client has none of this name."""
+        executor = self._select(view)
+        route = executor.find_route(name)
+        if route is None:
+            await executor.specs()
+            route = executor.find_route(name)
+        if route is not None:
+            return route if view.has_tool(*route.target) else None
+        agents = (agent for agent in self._agents.values() if self._agent_name(agent, executor) == name)
+        return next((agent for agent in agents if view.has_agent(agent.agent)), None)
+
+    async def refresh_tools(self, view: View) -> None:
+        """Use the latest lists of the servers from now on: a tool was found to be changed."""
+        await self._select(view).specs()
+
+    async def list_prompts(self, view: View) -> list[dict[str, Any]]:
+        return [{**prompt.raw, "name": name} for name, (_, prompt) in (await self._name_prompts(view)).items()]
+
+    async def find_prompt(self, name: str, view: View) -> tuple[MCPPlugin, MCPPromptInfo] | None:
+        """Return the server and the prompt of a name, or None."""
+        return (await self._name_prompts(view)).get(name)
+
+    async def list_resources(self, view: View) -> list[dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        for _, resources in await self._collect(view, lambda server: server.list_resources()):
+            for resource in resources:
+                found.setdefault(resource.uri, dict(resource.raw))
+        return list(found.values())
+
+    async def list_resource_templates(self, view: View) -> list[dict[str, Any]]:
+        parts = await self._collect(view, lambda server: server.list_resource_templates())
+        return [dict(each.raw) for _, part in parts for each in part]
+
+    async def find_resource_server(self, uri: str, view: View) -> MCPPlugin | None:
+        """Return the server that lists a resource, or has a template for it; or else the only one with resources."""
+        parts: list[Part[MCPResourceInfo]] = await self._collect(view, lambda server: server.list_resources())
+        for server, resources in parts:
+            if any(each.uri == uri for each in resources):
+                return server
+        templated = await self._collect(view, lambda server: server.list_resource_templates())
+        for server, templates in templated:
+            if any(is_uri_of(each, uri) for each in templates):
+                return server
+        able = [server for server in self.servers(view) if server.has_resources]
+        return able[0] if len(able) == 1 else None
+
+    async def find_template_server(self, template: str, view: View) -> MCPPlugin | None:
+        """Return the server that has a template of this text, or a resource of this address."""
+        for server, templates in await self._collect(view, lambda server: server.list_resource_templates()):
+            if any(each.uri_template == template for each in templates):
+                return server
+        return await self.find_resource_server(template, view)
+
+    def servers(self, view: View) -> list[MCPPlugin]:
+        """Return the servers that a client may use, as they are configured."""
+        return [server for name, server in self.executor.servers.items() if view.has_server(name)]
+
+    def _agent_name(self, agent: AgentTool, executor: MCPExecutor) -> str:
+        # A tool of a server has the name as models see it, and cannot give way.
+        return agent.name if executor.find_route(agent.name) is None else f"{agent.name}-agent"
+
+    def _select(self, view: View) -> MCPExecutor:
+        """Return an executor of the servers that a client may use. The others are neither asked nor started."""
+        names = frozenset(name for name in self.executor.server_tools if view.has_server(name))
+        if len(names) == len(self.executor.server_tools):
+            return self.executor
+        if names not in self._selections:
+            if len(self._selections) >= MAX_SELECTIONS:
+                self._selections.pop(next(iter(self._selections)))
+            self._selections[names] = self.executor.select(names)
+        return self._selections[names]
+
+    async def _name_prompts(self, view: View) -> dict[str, tuple[MCPPlugin, MCPPromptInfo]]:
+        named: dict[str, tuple[MCPPlugin, MCPPromptInfo]] = {}
+        for server, prompts in await self._collect(view, lambda server: server.list_prompts()):
+            for prompt in prompts:
+                name = prompt.name if prompt.name not in named else f"{server.name}__{prompt.name}"
+                named.setdefault(name, (server, prompt))
+        return named
+
+    async def _collect(self, view: View, fetch: Callable[[MCPPlugin], Awaitable[Sequence[T]]]) -> list[Part[T]]:
+        """Return the lists of all servers of a client that answer in time, in the order of the configuration."""
+        servers = self.servers(view)
+        return list(zip(servers, await asyncio.gather(*(self._fetch(one, fetch) for one in servers)), strict=True))
+
+    async def _fetch(self, server: MCPPlugin, fetch: Callable[[MCPPlugin], Awaitable[Sequence[T]]]) -> Sequence[T]:
+        # A server that is down is being reconnected in the background.
+        if self.executor.server_tools[server.name].failure is not None:
+            return ()
+        try:
+            async with asyncio.timeout(PART_TIMEOUT):
+                return await fetch(server)
+        except (MCPError, TimeoutError) as error:
+            log.debug("mcp_server.part_missing", server=server.name, error=error)
+            return ()
+
+
+def is_uri_of(template: MCPResourceTemplateInfo, uri: str) -> bool:
+    """Whether a URI can come from a template (RFC 6570)."""
+    parts, end = [], 0
+    for match in _EXPRESSION.finditer(template.uri_template):
+        expression = match.group(1)
+        parts.append(re.escape(template.uri_template[end : match.start()]))
+        parts.append(".*" if expression[:1] in ("+", "#", "?", "&", "/", ".", ";") else "[^/?#]*")
+        end = match.end()
+    parts.append(re.escape(template.uri_template[end:]))
+    return re.fullmatch("".join(parts), uri) is not None
+
+
+def _tool_entry(route: ToolRoute) -> dict[str, Any]:
+    kept = {key: value for key, value in route.tool.raw.items() if key not in _HIDDEN_FIELDS}
+    return {**kept, "name": route.spec.name}

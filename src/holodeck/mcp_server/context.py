@@ -1,0 +1,104 @@
+"""One request of a client, as its handler and the servers behind it see it.
+
+`RequestContext` is the peer of all calls that are made for the request. What servers tell or ask while they work goes
+to the client through it: notifications by `send`, questions by `ask`. Both are given by the transport and the era.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from holodeck.mcp_server.view import View
+from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message
+from holodeck.tools.mcp.protocol.peer import (
+    ELICITATION_METHOD,
+    ROOTS_METHOD,
+    SAMPLING_METHOD,
+    Params,
+    RefusalError,
+)
+from holodeck.tools.mcp.protocol.server_log import is_logged_at
+from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
+
+Send = Callable[[Message], None]
+"""Sends a message to the client, if it can still be reached. Does not block."""
+Ask = Callable[[str, Params], Awaitable[Mapping[str, Any]]]
+"""Sends a request to the client and returns its result. Raises RefusalError."""
+
+_CAPABILITIES = {ELICITATION_METHOD: "elicitation", SAMPLING_METHOD: "sampling", ROOTS_METHOD: "roots"}
+
+
+async def refuse_question(method: str, params: Params) -> Mapping[str, Any]:
+    """An `Ask` for clients that cannot be reached."""
+    raise RefusalError(INTERNAL_ERROR, f"The client cannot be asked for {method} here")
+
+
+class RequestContext:
+    """A request with the client that sent it. A `Peer` of the servers behind."""
+
+    def __init__(
+        self,
+        view: View,
+        *,
+        era: ProtocolEra,
+        capabilities: Mapping[str, Any],
+        params: Params,
+        send: Send,
+        ask: Ask = refuse_question,
+        log_level: str | None = None,
+    ) -> None:
+        """`capabilities`: those of the client. `params`: of the request, which may have a progress token."""
+        self.view = view
+        self.era = era
+        self._capabilities = capabilities
+        self._progress_token = mapping(params.get("_meta")).get("progressToken")
+        self._send = send
+        self._ask = ask
+        self._log_level = log_level
+        self._latest_progress: float | None = None
+
+    @property
+    def log_level(self) -> str | None:
+        return self._log_level
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether the client wants to know about progress."""
+        return isinstance(self._progress_token, int | str)
+
+    def can_answer(self, method: str, params: Params) -> bool:
+        declared = self._capabilities.get(_CAPABILITIES.get(method, ""))
+        if not isinstance(declared, Mapping):
+            return False
+        if method != ELICITATION_METHOD:
+            return True
+        if params.get("mode") == "url":
+            return "url" in declared
+        # Before there were two modes, an empty object declared forms.
+        return "form" in declared or "url" not in declared
+
+    async def ask(self, method: str, params: Params) -> Mapping[str, Any]:
+        return await self._ask(method, params)
+
+    def notify(self, method: str, params: Params) -> None:
+        if method == "notifications/message" and (
+            self._log_level is None or not is_logged_at(params.get("level"), self._log_level)
+        ):
+            return
+        self._send({"jsonrpc": "2.0", "method": method, "params": dict(params)})
+
+    def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell the client about progress, if it wants to know. A report that is not further than the last is dropped.
+
+        The protocol requires that progress increases; servers behind do not always keep to it.
+        """
+        if not self.has_progress or (self._latest_progress is not None and progress <= self._latest_progress):
+            return
+        self._latest_progress = progress
+        params: dict[str, Any] = {"progressToken": self._progress_token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        self._send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})

@@ -1,0 +1,161 @@
+"""A session of the protocol up to 2025-11-25, which begins with a handshake.
+
+`LegacySession` is the state of one client: its capabilities, its log level, its subscriptions and the questions that it
+has not answered. It does not own a transport. Messages that belong to a request go to the `send` that comes with the
+request; all others go to the `send` of the session. The owner calls `close` at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from itertools import count
+from typing import Any
+
+from holodeck.mcp_server.context import RequestContext, Send
+from holodeck.mcp_server.errors import INVALID_REQUEST, RPCError, invalid_params
+from holodeck.mcp_server.list_changes import Area, ListChanges
+from holodeck.mcp_server.methods import CAPABILITIES, Methods, Result
+from holodeck.mcp_server.view import View
+from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, build_cancellation
+from holodeck.tools.mcp.protocol.peer import Params, RefusalError
+from holodeck.tools.mcp.protocol.server_log import LEVEL_NAMES
+from holodeck.tools.mcp.protocol.versions import CLIENT_INFO, LEGACY_VERSIONS, ProtocolEra, mapping
+
+# The lowest level of log messages for a client that has not chosen one.
+DEFAULT_LOG_LEVEL = "info"
+# Resources that one session may watch.
+MAX_SUBSCRIPTIONS = 1_000
+
+
+class LegacySession:
+    """One client with its handshake."""
+
+    def __init__(self, methods: Methods, changes: ListChanges, view: View, *, send: Send) -> None:
+        self.view = view
+        self.version = LEGACY_VERSIONS[-1]
+        self.is_initialized = False
+        self._methods = methods
+        self._changes = changes
+        self._send = send
+        self._capabilities: Mapping[str, Any] = {}
+        self._log_level = DEFAULT_LOG_LEVEL
+        self._ids = count(1)
+        self._questions: dict[object, asyncio.Future[Message]] = {}
+        self._subscriptions: dict[str, Callable[[], Awaitable[None]]] = {}
+        self._stop_listening: Callable[[], None] | None = None
+        self._own: Mapping[str, Callable[[Params], Awaitable[Result]]] = {
+            "initialize": self._initialize,
+            "ping": self._ping,
+            "logging/setLevel": self._set_log_level,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+        }
+
+    async def handle_request(self, method: str, params: Params, send: Send) -> Result:
+        """Return the result of a request. `send`: for messages that belong to it. Raises RPCError."""
+        if method in self._own:
+            return await self._own[method](params)
+        if not self.is_initialized:
+            raise RPCError(INVALID_REQUEST, "The session is not initialized: send 'initialize' first")
+        return await self._methods.handle(method, params, self.build_context(params, send))
+
+    def build_context(self, params: Params, send: Send) -> RequestContext:
+        return RequestContext(
+            self.view,
+            era=ProtocolEra.LEGACY,
+            capabilities=self._capabilities,
+            params=params,
+            send=send,
+            ask=partial(self._ask, send),
+            log_level=self._log_level,
+        )
+
+    def handle_response(self, message: Message) -> None:
+        """Take the answer to a question of a server. One that is not waited for is ignored."""
+        future = self._questions.get(message.get("id"))
+        if future is not None and not future.done():
+            future.set_result(message)
+
+    async def close(self) -> None:
+        """End the subscriptions and the open questions."""
+        if self._stop_listening is not None:
+            self._stop_listening()
+        for future in self._questions.values():
+            future.cancel()
+        for unsubscribe in list(self._subscriptions.values()):
+            await unsubscribe()
+        self._subscriptions.clear()
+
+    async def _initialize(self, params: Params) -> Result:
+        version = params.get("protocolVersion")
+        if not isinstance(version, str):
+            raise invalid_params("'protocolVersion' must be a text")
+        self.version = version if version in LEGACY_VERSIONS else LEGACY_VERSIONS[-1]
+        self._capabilities = mapping(params.get("capabilities"))
+        self.is_initialized = True
+        if self._stop_listening is None:
+            self._stop_listening = self._changes.listen(self._send_change)
+        result: dict[str, Any] = {
+            "protocolVersion": self.version,
+            "capabilities": CAPABILITIES,
+            "serverInfo": CLIENT_INFO,
+        }
+        instructions = self._methods.describe(self.view)
+        return result if instructions is None else {**result, "instructions": instructions}
+
+    async def _ping(self, params: Params) -> Result:
+        return {}
+
+    async def _set_log_level(self, params: Params) -> Result:
+        level = params.get("level")
+        if level not in LEVEL_NAMES:
+            raise invalid_params(f"'level' must be one of {', '.join(LEVEL_NAMES)}")
+        self._log_level = str(level)
+        await self._methods.request_log_level(self._log_level, self.view)
+        return {}
+
+    async def _subscribe(self, params: Params) -> Result:
+        uri = params.get("uri")
+        if not isinstance(uri, str):
+            raise invalid_params("'uri' must be a text")
+        if uri not in self._subscriptions:
+            if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
+                raise invalid_params(f"This session has {MAX_SUBSCRIPTIONS} subscriptions: end some first")
+            self._subscriptions[uri] = await self._methods.subscribe(uri, self.view, self._send_update)
+        return {}
+
+    async def _unsubscribe(self, params: Params) -> Result:
+        unsubscribe = self._subscriptions.pop(str(params.get("uri")), None)
+        if unsubscribe is not None:
+            await unsubscribe()
+        return {}
+
+    async def _ask(self, send: Send, method: str, params: Params) -> Mapping[str, Any]:
+        """Send a request to the client with the messages of one of its own requests, and wait for the answer."""
+        request_id = f"holodeck-{next(self._ids)}"
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._questions[request_id] = future
+        try:
+            send({"jsonrpc": "2.0", "id": request_id, "method": method, "params": dict(params)})
+            answer = await future
+        except asyncio.CancelledError:
+            if future.cancelled():
+                raise RefusalError(INTERNAL_ERROR, "The client has left") from None
+            send(build_cancellation(request_id, "the answer is not needed any more"))
+            raise
+        finally:
+            self._questions.pop(request_id, None)
+        if isinstance(answer.get("result"), dict):
+            result: Mapping[str, Any] = answer["result"]
+            return result
+        error = mapping(answer.get("error"))
+        code = error.get("code")
+        raise RefusalError(code if isinstance(code, int) else INTERNAL_ERROR, str(error.get("message") or "refused"))
+
+    def _send_change(self, area: Area) -> None:
+        self._send({"jsonrpc": "2.0", "method": f"notifications/{area}/list_changed"})
+
+    def _send_update(self, uri: str) -> None:
+        self._send({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}})

@@ -1,0 +1,260 @@
+"""The methods of the protocol that clients call, without the transport and without what differs between the eras.
+
+Every rule that holds for the calls of a model holds here: the patterns of a server, its lock, approvals, the limits of
+calls, times and sizes. A failed call of a tool is a result that says so, which the model of the client can read; what
+else fails is a JSON-RPC error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from holodeck.lib.errors import MCPError, MCPProtocolError
+from holodeck.mcp_server.agent_tools import QUESTION_SCHEMA, AgentTool
+from holodeck.mcp_server.approval import find_refusal
+from holodeck.mcp_server.call_log import CallLog
+from holodeck.mcp_server.catalogue import Catalogue
+from holodeck.mcp_server.context import RequestContext
+from holodeck.mcp_server.errors import (
+    METHOD_NOT_FOUND,
+    RESOURCE_NOT_FOUND,
+    RPCError,
+    build_failure,
+    error_of,
+    invalid_params,
+)
+from holodeck.mcp_server.view import View
+from holodeck.tools.arguments import ArgumentChecker, BadArgumentsError
+from holodeck.tools.executor import CHANGED
+from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL
+from holodeck.tools.mcp.executor import ToolRoute
+from holodeck.tools.mcp.plugin import MCPPlugin
+from holodeck.tools.mcp.protocol.jsonrpc import INVALID_PARAMS
+from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
+from holodeck.tools.mcp.tool_patterns import is_denied, needs_approval
+
+# Entries of one page of a list: more than most clients ever see, and few enough for one message.
+PAGE_SIZE = 1_000
+
+CAPABILITIES: Mapping[str, Any] = {
+    "tools": {"listChanged": True},
+    "prompts": {"listChanged": True},
+    "resources": {"subscribe": True, "listChanged": True},
+    "completions": {},
+    "logging": {},
+}
+"""What servers behind may have. They are not started to find out."""
+
+Result = Mapping[str, Any]
+Unsubscribe = Callable[[], Coroutine[Any, Any, None]]
+Handler = Callable[[Mapping[str, Any], RequestContext], Awaitable[Result]]
+
+
+class Methods:
+    """Answers the requests of all clients. Owns its argument checker; the catalogue belongs to the caller."""
+
+    def __init__(self, catalogue: Catalogue, *, call_log: CallLog | None = None) -> None:
+        self.catalogue = catalogue
+        self._call_log = call_log or CallLog()
+        self._checker = ArgumentChecker()
+        self._handlers: Mapping[str, Handler] = {
+            "tools/list": self._list_tools,
+            "tools/call": self._call_tool,
+            "prompts/list": self._list_prompts,
+            "prompts/get": self._get_prompt,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_resource_templates,
+            "resources/read": self._read_resource,
+            "completion/complete": self._complete,
+        }
+
+    def has(self, method: str) -> bool:
+        return method in self._handlers
+
+    async def handle(self, method: str, params: Mapping[str, Any], context: RequestContext) -> Result:
+        """Return the result of one request. Raises RPCError."""
+        handler = self._handlers.get(method)
+        if handler is None:
+            raise RPCError(METHOD_NOT_FOUND, f"Method not found: {method}")
+        return await handler(params, context)
+
+    def describe(self, view: View) -> str | None:
+        """Return the instructions for a client: what stands behind this server."""
+        lines = [
+            f"- {server.name}: {text.strip()}" if (text := server.description) else f"- {server.name}"
+            for server in self.catalogue.servers(view)
+        ]
+        return "\n".join(["The tools of these servers:", *lines]) if lines else None
+
+    async def subscribe(self, uri: str, view: View, listener: Callable[[str], None]) -> Unsubscribe:
+        """Call the listener with the address of a resource whenever it changes. Raises RPCError."""
+        server = await self.catalogue.find_resource_server(uri, view)
+        if server is None or is_denied(server.config, READ_RESOURCE_TOOL):
+            raise RPCError(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
+        try:
+            return await server.subscribe(uri, listener)
+        except MCPError as error:
+            raise error_of(error, _server_text(server, error)) from error
+
+    async def request_log_level(self, level: str, view: View) -> None:
+        """Let the servers of a client send log messages of this level, if they do not yet."""
+        for server in self.catalogue.servers(view):
+            await server.lower_log_level(level)
+
+    async def close(self) -> None:
+        await self._checker.close()
+
+    async def _list_tools(self, params: Mapping[str, Any], context: RequestContext) -> Result:
+        return _build_page("tools", await self.catalogue.list_tools(context.view), params)
+
+    async def _list_prompts(self, params: Mapping[str, Any], context: RequestContext) -> Result:
+        return _build_page("prompts", await self.catalogue.list_prompts(context.view), params)
+
+    async def _list_resources(self, params: Mapping[str, Any], context: RequestContext) -> Result:
+        return _build_page("resources", await self.catalogue.list_resources(context.view), params)
+
+    async def _list_resource_templates(self, params: Mapping[str, Any], context: RequestContext) -> Result:
+        entries = await self.catalogue.list_resource_templates(context.view)
+        return _build_page("resourceTemplates", entries, params)
+
+    async def _call_tool(self, params: Mapping[str, Any], context: RequestContext) -> Result:
+        name, arguments = _require_text(params, "name"), params.get("arguments")
+        if arguments is not None and not isinstance(arguments, dict):
+            raise invalid_params("'arguments' must be an object")
+        target = await self.catalogue.find_tool(name, context.view)
+        if target is None:
+            raise invalid_params(f"Unknown tool: {name}")
+        if isinstance(target, AgentTool):
+            return await self._ask_agent(target, name, arguments or {}, context)
+        return await self._call_server_tool(target, name, arguments or {}, context)
+
+    async def _call_server_tool(
+        self, route: ToolRoute, name: str, arguments: Mapping[str, Any], context: RequestContext
+    ) -> Result:
+        server, tool = route.server, route.tool
+        with self._call_log.open(context.view.caller_id, server.name, tool.name, arguments) as entry:
+            problem = await self._find_bad_arguments(name, tool.input_schema, arguments)
+            if problem is not None:
+                return entry.refuse(problem)
+            if needs_approval(server.config, tool):
+                refusal = await find_refusal(context, server.name, tool.name, arguments)
+                if refusal is not None:
+                    return entry.refuse(refusal)
+            try:
+                result = await server.request_call(
+                    tool.name,
+                    arguments,
+                    on_progress=context.report_progress,
+                    caller_id=context.view.caller_id,
+                    # An approval, and what the client knows of the tool, is for its definition as it was listed.
+                    expected=tool,
+                    peer=context,
+                )
+            except MCPError as error:
+                entry.fail(error)
+                if CHANGED in error.details:
+                    await self.catalogue.refresh_tools(context.view)
+                if isinstance(error, MCPProtocolError) and "code" in error.details:
+                    raise error_of(error, _server_text(server, error)) from error
+                return build_failure(server.explain(error), server=error.server, phase=error.phase)
+            entry.finish(is_error=result.get("isError") is True)
+            return result
+
+    async def _find_bad_arguments(
+        self, name: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]
+    ) -> str | None:
+        try:
+            await self._checker.check_arguments(name, schema, arguments)
+        except BadArgumentsError as error:
+            return str(error)
+        return None
+
+    async def _ask_agent(
+        self, tool: AgentTool, name: str, arguments: Mapping[str, Any], context: RequestContext
+    ) -> Result:
+        problem = await self._find_bad_arguments(name, QUESTION_SCHEMA, arguments)
+        if problem is not None:
+            return build_failure(problem)
+        return await tool.answer(arguments["question"], context)
+
+    async def _get_prompt(self, params: Mapping[str, Any], context: RequestContext) -> Result:
+        name, arguments = _require_text(params, "name"), mapping(params.get("arguments"))
+        found = await self.catalogue.find_prompt(name, context.view)
+        if found is None:
+            raise invalid_params(f"Unknown prompt: {name}")
+        server, prompt = found
+        try:
+            return await server.request_prompt(
+                prompt.name, arguments, on_progress=context.report_progress, peer=context
+            )
+        except MCPError as error:
+            raise error_of(error, _server_text(server, error)) from error
+
+    async def _read_resource(self, params: Mapping[str, Any], context: RequestContext) -> Result:
+        uri = _require_text(params, "uri")
+        server = await self.catalogue.find_resource_server(uri, context.view)
+        if server is None:
+            code = INVALID_PARAMS if context.era is ProtocolEra.MODERN else RESOURCE_NOT_FOUND
+            raise RPCError(code, f"Resource not found: {uri}", {"uri": uri})
+        if is_denied(server.config, READ_RESOURCE_TOOL):
+            raise invalid_params(f"Resources of server '{server.name}' may not be read ('denied_tools').")
+        if needs_approval(server.config, READ_RESOURCE_TOOL):
+            refusal = await find_refusal(context, server.name, READ_RESOURCE_TOOL.name, {"uri": uri})
+            if refusal is not None:
+                raise invalid_params(refusal)
+        try:
+            return await server.request_resource(uri, caller_id=context.view.caller_id, peer=context)
+        except MCPError as error:
+            raise error_of(error, _server_text(server, error)) from error
+
+    async def _complete(self, params: Mapping[str, Any], context: RequestContext) -> Result:
+        ref, argument = mapping(params.get("ref")), mapping(params.get("argument"))
+        kind, server, sent = ref.get("type"), None, dict(ref)
+        if kind == "ref/prompt":
+            found = await self.catalogue.find_prompt(_require_text(ref, "name"), context.view)
+            if found is not None:
+                server, sent["name"] = found[0], found[1].name
+        elif kind == "ref/resource":
+            server = await self.catalogue.find_template_server(_require_text(ref, "uri"), context.view)
+        else:
+            raise invalid_params("'ref.type' must be 'ref/prompt' or 'ref/resource'")
+        if server is None:
+            raise invalid_params("There is no such prompt or resource")
+        try:
+            return await server.complete(sent, argument, context=params.get("context"))
+        except MCPError as error:
+            raise error_of(error, _server_text(server, error)) from error
+
+
+def _server_text(server: MCPPlugin, error: MCPError) -> str:
+    """Return the words of the server itself for its own error, or else what the client may know of the cause."""
+    said = error.details.get("message")
+    return said if isinstance(said, str) else server.explain(error)
+
+
+def _require_text(params: Mapping[str, Any], key: str) -> str:
+    value = params.get(key)
+    if not isinstance(value, str) or not value:
+        raise invalid_params(f"'{key}' must be a text")
+    return value
+
+
+def _build_page(key: str, entries: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one page of a list. A cursor of a list that has changed meanwhile is refused: the pages would not fit."""
+    if len(entries) <= PAGE_SIZE and params.get("cursor") is None:
+        return {key: list(entries)}
+    digest = hashlib.sha256(orjson.dumps([entry.get("name") for entry in entries])).hexdigest()[:16]
+    start = 0
+    if (cursor := params.get("cursor")) is not None:
+        offset, _, wanted = str(cursor).partition(".")
+        if not offset.isdecimal() or wanted != digest or int(offset) >= len(entries):
+            raise invalid_params("This cursor is not known, or the list has changed: start again without a cursor.")
+        start = int(offset)
+    page: dict[str, Any] = {key: list(entries[start : start + PAGE_SIZE])}
+    if start + PAGE_SIZE < len(entries):
+        page["nextCursor"] = f"{start + PAGE_SIZE}.{digest}"
+    return page

@@ -1,0 +1,299 @@
+"""Requests of the protocol from 2026-07-28 on: each carries all that it needs, and there is no session.
+
+A server behind that asks something makes a call pause: its result is then `input_required`, with the questions and a
+`requestState`. The client sends the call again with the answers and that state, and the paused call goes on. A paused
+call belongs to the caller that made it, is found only by its state, and is cancelled after `PAUSE_LIMIT`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Coroutine, Mapping
+from itertools import count
+from typing import Any
+
+from holodeck.lib.record import record
+from holodeck.lib.tasks import TaskSet
+from holodeck.mcp_server.context import Ask, RequestContext, Send
+from holodeck.mcp_server.errors import UNSUPPORTED_VERSION, RPCError, invalid_params
+from holodeck.mcp_server.list_changes import Area, ListChanges
+from holodeck.mcp_server.methods import CAPABILITIES, Methods, Result
+from holodeck.mcp_server.view import View
+from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, RequestId
+from holodeck.tools.mcp.protocol.peer import Params, RefusalError
+from holodeck.tools.mcp.protocol.server_log import LEVEL_NAMES
+from holodeck.tools.mcp.protocol.server_requests import ANSWER_TIMEOUT
+from holodeck.tools.mcp.protocol.versions import (
+    CLIENT_INFO,
+    LEGACY_VERSIONS,
+    META,
+    META_CAPABILITIES,
+    META_LOG_LEVEL,
+    META_SERVER,
+    META_VERSION,
+    MODERN_VERSIONS,
+    ProtocolEra,
+    mapping,
+)
+
+# Milliseconds for which a client may use a list again without asking. Changes are announced to those that listen.
+LIST_TTL_MS = 5_000
+# Seconds for which a call waits for the answers of its client.
+PAUSE_LIMIT = ANSWER_TIMEOUT
+# Paused calls of one caller, and of all.
+MAX_PAUSED_PER_CALLER = 64
+MAX_PAUSED = 1_000
+# Seconds for paused calls to end when they are cancelled.
+CLOSE_TIMEOUT = 5.0
+
+# Methods that may be answered with questions.
+_PAUSABLE = frozenset({"tools/call", "prompts/get", "resources/read"})
+# Methods whose results say for how long they may be used.
+_CACHEABLE = frozenset(
+    {"tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read", "server/discover"}
+)
+_SUBSCRIPTION_ID = f"{META}/subscriptionId"
+_AREAS: tuple[Area, ...] = ("prompts", "resources", "tools")
+
+
+@record
+class _Question:
+    request: Mapping[str, Any]
+    answer: asyncio.Future[Mapping[str, Any]]
+
+
+class _PausableCall:
+    """One call that may pause. `task` runs its handler; each round ends with the result or with questions."""
+
+    def __init__(self, caller_id: str, identity: object, send: Send) -> None:
+        self.caller_id = caller_id
+        self.identity = identity
+        """Method and target of the call, which the client must repeat."""
+        self.send = send
+        """Of the current round."""
+        self.task: asyncio.Task[Result] | None = None
+        self.questions: dict[str, _Question] = {}
+        self._numbers = count(1)
+        self._has_question = asyncio.Event()
+
+    async def ask(self, method: str, params: Params) -> Mapping[str, Any]:
+        """Put a question to the client, and wait until a later round has its answer. Raises RefusalError."""
+        answer: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
+        key = f"question-{next(self._numbers)}"
+        self.questions[key] = _Question(request={"method": method, "params": dict(params)}, answer=answer)
+        self._has_question.set()
+        try:
+            return await answer
+        finally:
+            self.questions.pop(key, None)
+
+    def apply_answers(self, answers: Mapping[str, Any]) -> None:
+        """Take the answers of the client. Those to other questions are ignored; what is not answered is asked again."""
+        for key, answer in answers.items():
+            question = self.questions.get(key)
+            if question is not None and not question.answer.done():
+                if isinstance(answer, dict):
+                    question.answer.set_result(answer)
+                else:
+                    question.answer.set_exception(RefusalError(INTERNAL_ERROR, "The client's answer is no object"))
+        self._has_question.clear()
+
+    async def finish_round(self) -> Result | None:
+        """Wait for the result, or return None when there are questions."""
+        assert self.task is not None  # noqa: S101 - set right after the constructor
+        # Lets the handler take the answers before the questions are counted.
+        await asyncio.sleep(0)
+        if any(not question.answer.done() for question in self.questions.values()):
+            self._has_question.set()
+        asking = asyncio.ensure_future(self._has_question.wait())
+        try:
+            await asyncio.wait({self.task, asking}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asking.cancel()
+        if self.task.done():
+            return self.task.result()
+        # Questions that a server asks together come in one round.
+        await asyncio.sleep(0)
+        return None
+
+
+class ModernRequests:
+    """Answers modern requests, and owns the paused calls between two of them."""
+
+    def __init__(self, methods: Methods, changes: ListChanges) -> None:
+        self._methods = methods
+        self._changes = changes
+        self._paused: dict[str, _PausableCall] = {}
+        self._tasks = TaskSet()
+
+    async def handle_request(self, request_id: RequestId, method: str, params: Params, view: View, send: Send) -> Result:
+        """Return the result of a request. `send`: for messages that belong to it. Raises RPCError.
+
+        Cancelling it cancels the call behind, unless the call is paused.
+        """
+        meta = _check_meta(params)
+        if method == "server/discover":
+            return _complete(method, self._describe(view))
+        if method == "subscriptions/listen":
+            return await self._listen(request_id, params, view, send)
+        if method not in _PAUSABLE:
+            context = _build_context(view, params, meta, send)
+            return _complete(method, await self._methods.handle(method, params, context))
+        return await self._run_round(method, params, meta, view, send)
+
+    def cancel_caller(self, caller_id: str) -> None:
+        """Cancel the paused calls of a caller."""
+        for state, call in list(self._paused.items()):
+            if call.caller_id == caller_id:
+                self._drop(state)
+
+    async def close(self) -> None:
+        for state in list(self._paused):
+            self._drop(state)
+        await self._tasks.close(CLOSE_TIMEOUT)
+
+    async def _run_round(
+        self, method: str, params: Params, meta: Mapping[str, Any], view: View, send: Send
+    ) -> Result:
+        call = self._resume(method, params, view, send) if "requestState" in params else None
+        if call is None:
+            call = _PausableCall(view.caller_id, _identity_of(method, params), send)
+            context = _build_context(view, params, meta, lambda message: call.send(message), call.ask)
+            call.task = self._start(self._methods.handle(method, params, context))
+        assert call.task is not None  # noqa: S101 - a paused call has one
+        try:
+            result = await call.finish_round()
+        except asyncio.CancelledError:
+            call.task.cancel()
+            raise
+        return _complete(method, result) if result is not None else self._pause(call)
+
+    def _start(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        task = self._tasks.start(work, name="MCP call")
+        # The error of a call whose client never comes back is not needed; asyncio would log it at the end of the task.
+        task.add_done_callback(lambda ended: None if ended.cancelled() else ended.exception())
+        return task
+
+    def _pause(self, call: _PausableCall) -> Result:
+        of_caller = [state for state, each in self._paused.items() if each.caller_id == call.caller_id]
+        if len(of_caller) >= MAX_PAUSED_PER_CALLER:
+            self._drop(of_caller[0])
+        elif len(self._paused) >= MAX_PAUSED:
+            self._drop(next(iter(self._paused)))
+        state = secrets.token_urlsafe(32)
+        self._paused[state] = call
+        # While no request of the client is open, there is no way to it.
+        call.send = _drop_message
+        asyncio.get_running_loop().call_later(PAUSE_LIMIT, self._drop, state)
+        questions = {key: question.request for key, question in call.questions.items()}
+        return {"resultType": "input_required", "inputRequests": questions, "requestState": state}
+
+    def _resume(self, method: str, params: Params, view: View, send: Send) -> _PausableCall:
+        state = params["requestState"]
+        call = self._paused.get(state) if isinstance(state, str) else None
+        if call is None or call.caller_id != view.caller_id or call.identity != _identity_of(method, params):
+            raise invalid_params(
+                "'requestState' is not known: the call was answered, has waited too long, or is another one."
+            )
+        del self._paused[state]
+        call.send = send
+        call.apply_answers(mapping(params.get("inputResponses")))
+        return call
+
+    def _drop(self, state: str) -> None:
+        call = self._paused.pop(state, None)
+        if call is not None and call.task is not None:
+            call.task.cancel()
+
+    def _describe(self, view: View) -> Result:
+        result: dict[str, Any] = {
+            "supportedVersions": [*reversed(MODERN_VERSIONS), *reversed(LEGACY_VERSIONS)],
+            "capabilities": CAPABILITIES,
+            "_meta": {META_SERVER: CLIENT_INFO},
+        }
+        instructions = self._methods.describe(view)
+        return result if instructions is None else {**result, "instructions": instructions}
+
+    async def _listen(self, request_id: RequestId, params: Params, view: View, send: Send) -> Result:
+        """Send the notifications that a client has asked for until it cancels the request."""
+        wanted = mapping(params.get("notifications"))
+        areas = [area for area in _AREAS if wanted.get(f"{area}ListChanged") is True]
+        uris = wanted.get("resourceSubscriptions")
+        watched = [uri for uri in uris if isinstance(uri, str)] if isinstance(uris, list) else []
+        meta = {_SUBSCRIPTION_ID: request_id}
+
+        def notify(method: str, **fields: Any) -> None:
+            send({"jsonrpc": "2.0", "method": method, "params": {**fields, "_meta": meta}})
+
+        accepted: dict[str, Any] = {f"{area}ListChanged": True for area in areas}
+        if watched:
+            accepted["resourceSubscriptions"] = watched
+        notify("notifications/subscriptions/acknowledged", notifications=accepted)
+        stop = self._changes.listen(
+            lambda area: notify(f"notifications/{area}/list_changed") if area in areas else None
+        )
+        ends: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        try:
+            for uri in watched:
+                ends.append(
+                    await self._methods.subscribe(
+                        uri, view, lambda updated: notify("notifications/resources/updated", uri=updated)
+                    )
+                )
+            await asyncio.Event().wait()
+        finally:
+            stop()
+            for end in ends:
+                await end()
+        raise AssertionError("unreachable")
+
+
+def is_modern(params: Params) -> bool:
+    """Whether a request is of the modern era: only these name their version."""
+    return META_VERSION in mapping(params.get("_meta"))
+
+
+def _check_meta(params: Params) -> Mapping[str, Any]:
+    meta = mapping(params.get("_meta"))
+    version = meta.get(META_VERSION)
+    if not isinstance(version, str):
+        raise invalid_params(f"'_meta' must have a text '{META_VERSION}'")
+    if version not in MODERN_VERSIONS:
+        data = {"supported": [*reversed(MODERN_VERSIONS), *reversed(LEGACY_VERSIONS)], "requested": version}
+        raise RPCError(UNSUPPORTED_VERSION, f"Unsupported protocol version: {version}", data)
+    if not isinstance(meta.get(META_CAPABILITIES), dict):
+        raise invalid_params(f"'_meta' must have an object '{META_CAPABILITIES}'")
+    return meta
+
+
+def _build_context(
+    view: View, params: Params, meta: Mapping[str, Any], send: Send, ask: Ask | None = None
+) -> RequestContext:
+    level = meta.get(META_LOG_LEVEL)
+    asking = {} if ask is None else {"ask": ask}
+    return RequestContext(
+        view,
+        era=ProtocolEra.MODERN,
+        capabilities=mapping(meta.get(META_CAPABILITIES)),
+        params=params,
+        send=send,
+        log_level=level if level in LEVEL_NAMES else None,
+        **asking,
+    )
+
+
+def _complete(method: str, result: Result) -> Result:
+    completed: dict[str, Any] = {**result, "resultType": "complete"}
+    if method in _CACHEABLE:
+        completed.setdefault("ttlMs", 0 if method == "resources/read" else LIST_TTL_MS)
+        completed.setdefault("cacheScope", "private")
+    return completed
+
+
+def _identity_of(method: str, params: Params) -> object:
+    return method, params.get("name"), params.get("uri")
+
+
+def _drop_message(message: Message) -> None:
+    """A `Send` for a call that no request of its client waits for."""

@@ -1,0 +1,49 @@
+"""The part of the servers and agents that one client may see and use."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from holodeck.lib.record import record
+
+
+class Scope(Protocol):
+    """What a caller may use, by name."""
+
+    def allows_server(self, server: str) -> bool: ...
+
+    def allows_tool(self, server: str, tool: str) -> bool: ...
+
+    def allows_agent(self, name: str) -> bool: ...
+
+
+class WholeScope:
+    """Allows everything."""
+
+    def allows_server(self, server: str) -> bool:
+        return True
+
+    def allows_tool(self, server: str, tool: str) -> bool:
+        return True
+
+    def allows_agent(self, name: str) -> bool:
+        return True
+
+
+@record
+class View:
+    """A caller, its scope, and the one server that it has chosen, if any."""
+
+    caller_id: str
+    scope: Scope
+    server: str | None = None
+    """Only this server, and no agents. None: all of them."""
+
+    def has_server(self, server: str) -> bool:
+        return self.server in (None, server) and self.scope.allows_server(server)
+
+    def has_tool(self, server: str, tool: str) -> bool:
+        return self.has_server(server) and self.scope.allows_tool(server, tool)
+
+    def has_agent(self, name: str) -> bool:
+        return self.server is None and self.scope.allows_agent(name)
