@@ -17,9 +17,10 @@ from holodeck.lib import log
 from holodeck.lib.errors import MCPError
 from holodeck.mcp_server.agent_tools import AgentTool
 from holodeck.mcp_server.view import View
-from holodeck.tools.mcp.discovery import MCPPromptInfo, MCPResourceInfo, MCPResourceTemplateInfo
+from holodeck.tools.mcp.discovery import MCPPromptInfo
 from holodeck.tools.mcp.executor import MCPExecutor, ToolRoute
 from holodeck.tools.mcp.plugin import MCPPlugin
+from holodeck.tools.mcp.resource_discovery import MCPResourceInfo, MCPResourceTemplateInfo
 
 # Seconds that a list of prompts or resources waits for one server.
 PART_TIMEOUT = 10.0
@@ -77,12 +78,12 @@ class Catalogue:
         found: dict[str, dict[str, Any]] = {}
         for _, resources in await self._collect(view, lambda server: server.list_resources()):
             for resource in resources:
-                found.setdefault(resource.uri, dict(resource.raw))
+                found.setdefault(resource.uri, {**resource.raw, "uri": resource.uri})
         return list(found.values())
 
     async def list_resource_templates(self, view: View) -> list[dict[str, Any]]:
         parts = await self._collect(view, lambda server: server.list_resource_templates())
-        return [dict(each.raw) for _, part in parts for each in part]
+        return [{**each.raw, "uriTemplate": each.uri_template} for _, part in parts for each in part]
 
     async def find_resource_server(self, uri: str, view: View) -> MCPPlugin | None:
         """Return the server that lists a resource, or has a template for it; or else the only one with resources."""

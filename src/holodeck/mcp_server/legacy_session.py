@@ -22,6 +22,7 @@ from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, build_c
 from holodeck.tools.mcp.protocol.peer import Params, RefusalError
 from holodeck.tools.mcp.protocol.server_log import LEVEL_NAMES
 from holodeck.tools.mcp.protocol.versions import CLIENT_INFO, LEGACY_VERSIONS, ProtocolEra, mapping
+from holodeck.tools.mcp.resource_subscriptions import ResourceSubscription
 
 # The lowest level of log messages for a client that has not chosen one.
 DEFAULT_LOG_LEVEL = "info"
@@ -43,7 +44,7 @@ class LegacySession:
         self._log_level = DEFAULT_LOG_LEVEL
         self._ids = count(1)
         self._questions: dict[object, asyncio.Future[Message]] = {}
-        self._subscriptions: dict[str, Callable[[], Awaitable[None]]] = {}
+        self._subscriptions: dict[str, ResourceSubscription] = {}
         self._stop_listening: Callable[[], None] | None = None
         self._own: Mapping[str, Callable[[Params], Awaitable[Result]]] = {
             "initialize": self._initialize,
@@ -84,8 +85,8 @@ class LegacySession:
             self._stop_listening()
         for future in self._questions.values():
             future.cancel()
-        for unsubscribe in list(self._subscriptions.values()):
-            await unsubscribe()
+        for subscription in list(self._subscriptions.values()):
+            await subscription.close()
         self._subscriptions.clear()
 
     async def _initialize(self, params: Params) -> Result:
@@ -127,9 +128,9 @@ class LegacySession:
         return {}
 
     async def _unsubscribe(self, params: Params) -> Result:
-        unsubscribe = self._subscriptions.pop(str(params.get("uri")), None)
-        if unsubscribe is not None:
-            await unsubscribe()
+        subscription = self._subscriptions.pop(str(params.get("uri")), None)
+        if subscription is not None:
+            await subscription.close()
         return {}
 
     async def _ask(self, send: Send, method: str, params: Params) -> Mapping[str, Any]:

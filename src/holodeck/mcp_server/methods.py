@@ -8,7 +8,7 @@ else fails is a JSON-RPC error.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -20,7 +20,6 @@ from holodeck.mcp_server.call_log import CallLog
 from holodeck.mcp_server.catalogue import Catalogue
 from holodeck.mcp_server.context import RequestContext
 from holodeck.mcp_server.errors import (
-    METHOD_NOT_FOUND,
     RESOURCE_NOT_FOUND,
     RPCError,
     build_failure,
@@ -33,8 +32,9 @@ from holodeck.tools.executor import CHANGED
 from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL
 from holodeck.tools.mcp.executor import ToolRoute
 from holodeck.tools.mcp.plugin import MCPPlugin
-from holodeck.tools.mcp.protocol.jsonrpc import INVALID_PARAMS
+from holodeck.tools.mcp.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
+from holodeck.tools.mcp.resource_subscriptions import OnUpdate, ResourceSubscription
 from holodeck.tools.mcp.tool_patterns import is_denied, needs_approval
 
 # Entries of one page of a list: more than most clients ever see, and few enough for one message.
@@ -50,7 +50,6 @@ CAPABILITIES: Mapping[str, Any] = {
 """What servers behind may have. They are not started to find out."""
 
 Result = Mapping[str, Any]
-Unsubscribe = Callable[[], Coroutine[Any, Any, None]]
 Handler = Callable[[Mapping[str, Any], RequestContext], Awaitable[Result]]
 
 
@@ -90,7 +89,7 @@ class Methods:
         ]
         return "\n".join(["The tools of these servers:", *lines]) if lines else None
 
-    async def subscribe(self, uri: str, view: View, listener: Callable[[str], None]) -> Unsubscribe:
+    async def subscribe(self, uri: str, view: View, listener: OnUpdate) -> ResourceSubscription:
         """Call the listener with the address of a resource whenever it changes. Raises RPCError."""
         server = await self.catalogue.find_resource_server(uri, view)
         if server is None or is_denied(server.config, READ_RESOURCE_TOOL):

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
+from contextlib import AsyncExitStack
 from itertools import count
 from typing import Any
 
 from holodeck.lib.record import record
 from holodeck.lib.tasks import TaskSet
 from holodeck.mcp_server.context import Ask, RequestContext, Send
-from holodeck.mcp_server.errors import UNSUPPORTED_VERSION, RPCError, invalid_params
+from holodeck.mcp_server.errors import RPCError, invalid_params
 from holodeck.mcp_server.list_changes import Area, ListChanges
 from holodeck.mcp_server.methods import CAPABILITIES, Methods, Result
 from holodeck.mcp_server.view import View
-from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, RequestId
+from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, UNSUPPORTED_VERSION, Message, RequestId
 from holodeck.tools.mcp.protocol.peer import Params, RefusalError
 from holodeck.tools.mcp.protocol.server_log import LEVEL_NAMES
 from holodeck.tools.mcp.protocol.server_requests import ANSWER_TIMEOUT
@@ -77,6 +78,10 @@ class _PausableCall:
         self._numbers = count(1)
         self._has_question = asyncio.Event()
 
+    def send_now(self, message: Message) -> None:
+        """Send a message with the current round."""
+        self.send(message)
+
     async def ask(self, method: str, params: Params) -> Mapping[str, Any]:
         """Put a question to the client, and wait until a later round has its answer. Raises RefusalError."""
         answer: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
@@ -126,8 +131,12 @@ class ModernRequests:
         self._changes = changes
         self._paused: dict[str, _PausableCall] = {}
         self._tasks = TaskSet()
+        self._closing = asyncio.Event()
+        """Ends the subscriptions in an orderly way."""
 
-    async def handle_request(self, request_id: RequestId, method: str, params: Params, view: View, send: Send) -> Result:
+    async def handle_request(
+        self, request_id: RequestId, method: str, params: Params, view: View, send: Send
+    ) -> Result:
         """Return the result of a request. `send`: for messages that belong to it. Raises RPCError.
 
         Cancelling it cancels the call behind, unless the call is paused.
@@ -148,18 +157,21 @@ class ModernRequests:
             if call.caller_id == caller_id:
                 self._drop(state)
 
+    def end_subscriptions(self) -> None:
+        """Answer every `subscriptions/listen`: this server ends."""
+        self._closing.set()
+
     async def close(self) -> None:
+        self.end_subscriptions()
         for state in list(self._paused):
             self._drop(state)
         await self._tasks.close(CLOSE_TIMEOUT)
 
-    async def _run_round(
-        self, method: str, params: Params, meta: Mapping[str, Any], view: View, send: Send
-    ) -> Result:
+    async def _run_round(self, method: str, params: Params, meta: Mapping[str, Any], view: View, send: Send) -> Result:
         call = self._resume(method, params, view, send) if "requestState" in params else None
         if call is None:
             call = _PausableCall(view.caller_id, _identity_of(method, params), send)
-            context = _build_context(view, params, meta, lambda message: call.send(message), call.ask)
+            context = _build_context(view, params, meta, call.send_now, call.ask)
             call.task = self._start(self._methods.handle(method, params, context))
         assert call.task is not None  # noqa: S101 - a paused call has one
         try:
@@ -216,7 +228,7 @@ class ModernRequests:
         return result if instructions is None else {**result, "instructions": instructions}
 
     async def _listen(self, request_id: RequestId, params: Params, view: View, send: Send) -> Result:
-        """Send the notifications that a client has asked for until it cancels the request."""
+        """Send the notifications that a client has asked for until it cancels the request, or this server ends."""
         wanted = mapping(params.get("notifications"))
         areas = [area for area in _AREAS if wanted.get(f"{area}ListChanged") is True]
         uris = wanted.get("resourceSubscriptions")
@@ -233,20 +245,17 @@ class ModernRequests:
         stop = self._changes.listen(
             lambda area: notify(f"notifications/{area}/list_changed") if area in areas else None
         )
-        ends: list[Callable[[], Coroutine[Any, Any, None]]] = []
         try:
-            for uri in watched:
-                ends.append(
-                    await self._methods.subscribe(
+            async with AsyncExitStack() as subscriptions:
+                for uri in watched:
+                    subscription = await self._methods.subscribe(
                         uri, view, lambda updated: notify("notifications/resources/updated", uri=updated)
                     )
-                )
-            await asyncio.Event().wait()
+                    await subscriptions.enter_async_context(subscription)
+                await self._closing.wait()
         finally:
             stop()
-            for end in ends:
-                await end()
-        raise AssertionError("unreachable")
+        return {"resultType": "complete", "_meta": meta}
 
 
 def is_modern(params: Params) -> bool:

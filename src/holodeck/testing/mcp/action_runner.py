@@ -8,7 +8,7 @@ requests runs in a task, which a cancellation of the client or `close` cancels.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Protocol, assert_never
@@ -55,11 +55,21 @@ class MessageWriter(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Listener:
-    """A stream that receives pushed notifications: all, or the `methods` that a modern client subscribed to."""
+    """A stream that receives pushed notifications: all, or the `methods` that a modern client subscribed to.
+
+    Updates of a resource are pushed only to those that are subscribed to it, in `resources`.
+    """
 
     writer: MessageWriter
+    resources: Collection[str] = ()
     methods: frozenset[str] | None = None
     subscription: int | str | None = None
+
+    def wants(self, push: Push) -> bool:
+        """Whether a notification is pushed to this stream."""
+        if push.uri is not None:
+            return push.uri in self.resources
+        return self.methods is None or push.method in self.methods
 
 
 class ActionRunner:
@@ -97,8 +107,8 @@ class ActionRunner:
                 await writer.write_stderr(_STDERR_LINE * (size // len(_STDERR_LINE)))
             case Die(code, stderr):
                 await writer.die(code, stderr)
-            case Listen(subscription, wanted):
-                await self._listen(Listener(writer, wanted, subscription))
+            case Listen(subscription, wanted, resources):
+                await self._listen(Listener(writer, resources, wanted, subscription))
             case _:
                 assert_never(action)
 
@@ -106,7 +116,7 @@ class ActionRunner:
         """Send a notification to each listener for its method, and return their number."""
         reached = 0
         for listener in list(self.listeners):
-            if listener.methods is not None and push.method not in listener.methods:
+            if not listener.wants(push):
                 continue
             message = notification_of(push, listener.subscription)
             try:
@@ -193,7 +203,7 @@ class DuplexConnection:
         if "id" not in message:
             return
         if method == "initialize" and self._listener is None:
-            self._listener = Listener(self._writer)
+            self._listener = Listener(self._writer, self._session.subscribed)
             self._action_runner.add_listener(self._listener)
         actions = self._session.actions_for(message, fault)
         task = self._tasks.start(self._action_runner.run(actions, self._writer))

@@ -39,6 +39,8 @@ class Push:
 
     method: str
     times: int = 1
+    uri: str | None = None
+    """The resource that it is about: only streams that are subscribed to the resource get it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ class Listen:
 
     subscription: int | str
     wanted: frozenset[str]
+    resources: frozenset[str] = frozenset()
+    """URIs of the resources whose updates are pushed as well."""
 
 
 Action: TypeAlias = Reply | Notify | Raw | Push | Ask | Wait | Release | Stay | Stderr | Die | Listen

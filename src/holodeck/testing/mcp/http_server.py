@@ -163,8 +163,8 @@ class HttpServer:
         if unsent is not None:
             await self._state.action_runner.run(unsent, writer)
             return await writer.finish()
+        listener, end = Listener(writer, self._state.sessions[session].subscribed), asyncio.Event()
         await writer.open_stream()
-        listener, end = Listener(writer), asyncio.Event()
         self._sessions_of_streams[end] = session
         self._state.action_runner.add_listener(listener)
         try:

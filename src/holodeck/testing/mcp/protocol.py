@@ -9,13 +9,13 @@ from typing import Any
 from holodeck.testing.mcp.actions import Action, Listen, Message, Notify, Push, Reply, build_notification
 from holodeck.testing.mcp.distortions import distort
 from holodeck.testing.mcp.faults import REGEX_CHARS, Era, Fault
+from holodeck.testing.mcp.resources import RESOURCE_NOT_FOUND, ResourceStore, complete
 from holodeck.testing.mcp.tool_lists import LISTS, REMOTE_SCHEMA_URL, Page, remote_schema_list
 from holodeck.testing.mcp.tools import (
     INSTRUCTIONS,
     INVALID_PARAMS,
     LEGACY_VERSIONS,
     MODERN_VERSION,
-    RESOURCES,
     SERVER_INFO,
     CallRefused,
     ToolCall,
@@ -33,6 +33,7 @@ UNSUPPORTED_VERSION = -32022
 _TOPICS = {
     "toolsListChanged": "notifications/tools/list_changed",
     "promptsListChanged": "notifications/prompts/list_changed",
+    "resourcesListChanged": "notifications/resources/list_changed",
 }
 
 
@@ -49,6 +50,10 @@ class ServerSession:
     """Names of tools added while the server runs; sessions may share the list."""
     redefined_tools: dict[str, Message] = field(default_factory=dict)
     """By name, fields of a tool's entry that replace the normal ones; sessions may share the mapping."""
+    resources: ResourceStore = field(default_factory=ResourceStore)
+    """What can be read; sessions may share it."""
+    subscribed: set[str] = field(default_factory=set)
+    """URIs of the resources that a legacy client has subscribed to."""
     is_initialized: bool = False
     client_capabilities: Message = field(default_factory=dict)
     schema_url: str = REMOTE_SCHEMA_URL
@@ -84,7 +89,10 @@ class ServerSession:
             "tools/call": self._call_tool,
             "prompts/list": self._list_prompts,
             "prompts/get": self._get_prompt,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
             "resources/read": self._read_resource,
+            "completion/complete": self._complete,
         }
         if self.era == "modern":
             return {**shared, "server/discover": self._discover, "subscriptions/listen": self._listen}
@@ -93,6 +101,8 @@ class ServerSession:
             "initialize": self._initialize,
             "ping": self._reply_empty,
             "logging/setLevel": self._reply_empty,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
         }
 
     def _check_modern(self, method: str, params: Message) -> None:
@@ -137,13 +147,26 @@ class ServerSession:
 
     def _listen(self, request: int | str, params: Message) -> list[Action]:
         requested = params.get("notifications") or {}
-        granted = {topic: True for topic in _TOPICS if requested.get(topic)}
+        granted: Message = {topic: True for topic in _TOPICS if requested.get(topic)}
+        methods = frozenset(_TOPICS[topic] for topic in granted)
+        watched = [uri for uri in requested.get("resourceSubscriptions") or () if self.resources.find_contents(uri)]
+        if watched:
+            granted["resourceSubscriptions"] = watched
         ack = build_notification(
             "notifications/subscriptions/acknowledged",
             notifications=granted,
             _meta={f"{META}subscriptionId": request},
         )
-        return [Notify(ack), Listen(request, frozenset(_TOPICS[topic] for topic in granted))]
+        return [Notify(ack), Listen(request, methods, frozenset(watched))]
+
+    def _subscribe(self, request: int | str, params: Message) -> list[Action]:
+        self._require_contents(params)
+        self.subscribed.add(str(params["uri"]))
+        return [self._reply(request, {})]
+
+    def _unsubscribe(self, request: int | str, params: Message) -> list[Action]:
+        self.subscribed.discard(str(params.get("uri")))
+        return [self._reply(request, {})]
 
     def _list_tools(self, request: int | str, params: Message) -> list[Action]:
         own = [
@@ -167,11 +190,25 @@ class ServerSession:
         content = {"role": "user", "content": {"type": "text", "text": text}}
         return [self._reply(request, {"description": name, "messages": [content]})]
 
+    def _list_resources(self, request: int | str, params: Message) -> list[Action]:
+        return [self._reply(request, {"resources": self.resources.list_entries()}, cacheable=True)]
+
+    def _list_templates(self, request: int | str, params: Message) -> list[Action]:
+        return [self._reply(request, {"resourceTemplates": self.resources.list_templates()}, cacheable=True)]
+
     def _read_resource(self, request: int | str, params: Message) -> list[Action]:
+        return [self._reply(request, {"contents": self._require_contents(params)}, cacheable=True)]
+
+    def _require_contents(self, params: Message) -> list[Message]:
         uri = str(params.get("uri"))
-        if uri not in RESOURCES:
-            raise CallRefused(INVALID_PARAMS, f"Unknown resource: {uri}")
-        return [self._reply(request, {"contents": RESOURCES[uri]}, cacheable=True)]
+        contents = self.resources.find_contents(uri)
+        if contents is None:
+            code = INVALID_PARAMS if self.era == "modern" else RESOURCE_NOT_FOUND
+            raise CallRefused(code, f"Unknown resource: {uri}")
+        return contents
+
+    def _complete(self, request: int | str, params: Message) -> list[Action]:
+        return [self._reply(request, complete(params))]
 
     def _call_tool(self, request: int | str, params: Message) -> list[Action]:
         name = str(params.get("name"))
@@ -206,6 +243,7 @@ def error_reply(request: int | str | None, code: int, message: str) -> Reply:
 
 def notification_of(push: Push, subscription: int | str | None = None) -> Message:
     """Return the notification of a push, marked with the id of the subscription, if any."""
+    uri = {} if push.uri is None else {"uri": push.uri}
     if subscription is None:
-        return build_notification(push.method)
-    return build_notification(push.method, _meta={f"{META}subscriptionId": subscription})
+        return build_notification(push.method, **uri)
+    return build_notification(push.method, **uri, _meta={f"{META}subscriptionId": subscription})

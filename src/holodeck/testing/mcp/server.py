@@ -203,6 +203,24 @@ class FaultyMCPServer:
         """Change fields of a tool's entry in all lists from now on, without a notification: `description`, ..."""
         self._state.redefined_tools[tool] = entry
 
+    async def put_resource(
+        self, uri: str, *, text: str | None = None, blob: str | None = None, mime_type: str = "text/plain", **entry: Any
+    ) -> int:
+        """Add or replace a resource, notify the streams that want to know, and return their number.
+
+        `blob` is base64; `entry` has further fields of its entry in the list: `name`, `description`, ...
+        """
+        content = {"blob": blob} if text is None else {"text": text}
+        is_new = self._state.resources.put(uri, {"mimeType": mime_type, **content}, {"mimeType": mime_type, **entry})
+        if is_new:
+            return await self.push("notifications/resources/list_changed")
+        return await self._state.action_runner.push(Push("notifications/resources/updated", uri=uri))
+
+    async def remove_resource(self, uri: str) -> None:
+        """Remove a resource, and notify the listening streams."""
+        self._state.resources.remove(uri)
+        await self.push("notifications/resources/list_changed")
+
     async def listening(self, streams: int = 1, *, within: float = WAIT_SECONDS) -> None:
         """Wait until this many streams listen to pushed notifications. Raises `TimeoutError` after `within` seconds."""
         async with asyncio.timeout(within):

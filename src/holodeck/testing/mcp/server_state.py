@@ -11,6 +11,7 @@ from holodeck.testing.mcp.actions import Action, Message
 from holodeck.testing.mcp.faults import Era, FaultSchedule
 from holodeck.testing.mcp.journal import ReceivedLog
 from holodeck.testing.mcp.protocol import ServerSession
+from holodeck.testing.mcp.resources import ResourceStore
 from holodeck.testing.mcp.tool_lists import REMOTE_SCHEMA_URL
 
 NOT_FOUND = 404
@@ -33,6 +34,7 @@ class ServerState:
     action_runner: ActionRunner = field(default_factory=ActionRunner)
     added_tools: list[str] = field(default_factory=list)
     redefined_tools: dict[str, Message] = field(default_factory=dict)
+    resources: ResourceStore = field(default_factory=ResourceStore)
     sessions: dict[str, ServerSession] = field(default_factory=dict)
     resumable: dict[str, Sequence[Action]] = field(default_factory=dict)
     """Unsent actions of a stream that ended early, by the last event id of the stream."""
@@ -41,13 +43,14 @@ class ServerState:
         self.stateless = self.new_session()
 
     def new_session(self) -> ServerSession:
-        """Return a new session; all offer the same tools."""
+        """Return a new session; all offer the same tools and resources."""
         return ServerSession(
             era=self.era,
             version=self.version,
             ttl_ms=self.ttl_ms,
             added_tools=self.added_tools,
             redefined_tools=self.redefined_tools,
+            resources=self.resources,
             schema_url=self.schema_url,
         )
 

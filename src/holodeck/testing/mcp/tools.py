@@ -56,16 +56,6 @@ RESOURCE_LINK: Message = {
     "mimeType": "application/pdf",
 }
 
-RESOURCES: dict[str, list[Message]] = {
-    "test://notes.txt": [RESOURCE_TEXT["resource"]],
-    "test://data.bin": [RESOURCE_BLOB["resource"]],
-    "test://far.pdf": [
-        {"uri": "test://far.pdf", "mimeType": "application/pdf", "blob": BLOB},
-        {"uri": "test://far.pdf#text", "mimeType": "text/plain", "text": "far away\n" * 10_000},
-    ],
-}
-"""By URI, the contents that the server returns: for the file that is linked to, its bytes and a long text."""
-
 BLOCKS: dict[str, list[Message]] = {
     "image": [IMAGE],
     "audio": [AUDIO],
@@ -296,4 +286,10 @@ def prompt_text(name: str, arguments: dict[str, Any]) -> str | None:
 
 def server_capabilities() -> Message:
     """Return the capabilities of the server."""
-    return {"tools": {"listChanged": True}, "prompts": {"listChanged": True}, "resources": {}, "logging": {}}
+    return {
+        "tools": {"listChanged": True},
+        "prompts": {"listChanged": True},
+        "resources": {"listChanged": True, "subscribe": True},
+        "completions": {},
+        "logging": {},
+    }

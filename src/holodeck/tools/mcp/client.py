@@ -1,15 +1,16 @@
 """The client of one configured MCP server.
 
-`MCPClient` owns the supervisor of the connection, the cached lists of tools and prompts, and the call limit. Calls may
-come from any task. A call is repeated at most once, and only if the first attempt cannot have taken effect or if the
-definition calls the tool idempotent. `connect` may follow `close`; nothing is connected before the first use.
+`MCPClient` owns the supervisor of the connection, the cached lists of tools, prompts and resources, the subscriptions
+to resources, and the call limit. Calls may come from any task. A call is repeated at most once, and only if the first
+attempt cannot have taken effect or if the definition calls the tool idempotent. `connect` may follow `close`; nothing
+is connected before the first use.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,21 +19,30 @@ from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget, Reservation
 from holodeck.lib.call_errors import OUTCOME_UNKNOWN, TOOL_CHANGED
 from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError, MCPToolNotFoundError
+from holodeck.lib.limits import NOTICE_TIMEOUT
 from holodeck.lib.record import record
 from holodeck.tools.executor import CHANGED
+from holodeck.tools.mcp.call_limit import CallLimit
 from holodeck.tools.mcp.connection.connection import Connection, ConnectionState
 from holodeck.tools.mcp.connection.supervisor import StartLimits, Supervisor
-from holodeck.tools.mcp.content import MCPToolResult, PromptResult, limit_answer, prompt_of
+from holodeck.tools.mcp.content import MCPToolResult, PromptResult, count_resource_bytes, limit_answer, prompt_of
 from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL, MCPPromptInfo, MCPToolInfo, list_prompts, list_tools
-from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.lock.drift import ServerLock, ToolDrift
 from holodeck.tools.mcp.names import normalize_tool_name
 from holodeck.tools.mcp.output_validation import OutputChecker
 from holodeck.tools.mcp.protocol.jsonrpc import HEADER_MISMATCH, Message
 from holodeck.tools.mcp.protocol.peer import Peer
+from holodeck.tools.mcp.protocol.server_log import lower_level
 from holodeck.tools.mcp.protocol.server_requests import Callbacks, ServerRequestResponder
 from holodeck.tools.mcp.protocol.session import OnProgress, Session, Spawn
 from holodeck.tools.mcp.protocol.versions import ProtocolEra
+from holodeck.tools.mcp.resource_discovery import (
+    MCPResourceInfo,
+    MCPResourceTemplateInfo,
+    list_resource_templates,
+    list_resources,
+)
+from holodeck.tools.mcp.resource_subscriptions import OnUpdate, ResourceSubscription, ResourceSubscriptions
 from holodeck.tools.mcp.results import CallRecord, ResultBuilder
 from holodeck.tools.mcp.tool_cache import CachedList, ListChangeWatcher
 from holodeck.tools.mcp.tool_patterns import is_allowed, is_idempotent
@@ -45,69 +55,6 @@ LIST_RECHECK = 5.0
 
 # The key in `_meta` under which a server finds the idempotency key of a call.
 META_KEY = "holodeck/idempotency-key"
-
-
-class CallLimit:
-    """Limits the concurrent calls of one server; shared by all clients of that server.
-
-    A semaphore that is fair among callers. Waiting calls stand in one queue per caller, and the queues take turns: a
-    caller with many calls delays its own calls, not those of others. The wait counts against the timeout of a call. A
-    call that is cancelled while it waits leaves its queue.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._free = limit
-        self._waiters_by_caller: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-
-    async def acquire(self, seconds: float, errors: ErrorFactory, caller_id: str = "") -> float:
-        """Wait for a free slot and return the rest of `seconds`. Raises MCPTimeoutError when they are over."""
-        if not self._free:
-            return await self._wait(seconds, errors, caller_id)
-        self._free -= 1
-        return seconds
-
-    async def _wait(self, seconds: float, errors: ErrorFactory, caller_id: str) -> float:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
-        turn: asyncio.Future[None] = loop.create_future()
-        self._waiters_by_caller.setdefault(caller_id, deque()).append(turn)
-        try:
-            async with asyncio.timeout_at(deadline):
-                await turn
-        except BaseException as error:
-            # The slot was assigned in the same moment, and goes to the next waiter.
-            if turn.done() and not turn.cancelled():
-                self.release()
-            else:
-                self._remove_waiter(caller_id, turn)
-            if not isinstance(error, TimeoutError):
-                raise
-            text = f"it was busy with {self._limit} other calls for {seconds:g} s ('max_concurrent_calls')."
-            raise errors.timeout(
-                "queue", f"{text} This call was not sent; it can be tried again.", is_public=True
-            ) from None
-        return max(deadline - loop.time(), 0.0)
-
-    def release(self) -> None:
-        """Pass the slot on to the next caller that waits, or free it."""
-        while self._waiters_by_caller:
-            caller, queue = self._waiters_by_caller.popitem(last=False)
-            turn = queue.popleft()
-            if queue:
-                self._waiters_by_caller[caller] = queue
-            # A waiter whose future is done was cancelled, and has not left the queue yet.
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._free += 1
-
-    def _remove_waiter(self, caller_id: str, waiter: asyncio.Future[None]) -> None:
-        queue = self._waiters_by_caller.get(caller_id, deque())
-        if waiter in queue:
-            queue.remove(waiter)
-        if not queue:
-            self._waiters_by_caller.pop(caller_id, None)
 
 
 @record
@@ -150,9 +97,19 @@ class MCPClient:
             lambda session: list_prompts(session, tool),
             lambda info: (info.name, normalize_tool_name(info.name)),
         )
+        self._resources: CachedList[MCPResourceInfo] = CachedList(
+            tool.name, lambda session: list_resources(session, tool), lambda info: (info.uri,)
+        )
+        self._templates: CachedList[MCPResourceTemplateInfo] = CachedList(
+            tool.name, lambda session: list_resource_templates(session, tool), lambda info: (info.uri_template,)
+        )
         self._list_watcher = ListChangeWatcher(
-            {"tools": self._tools, "prompts": self._prompts},
-            {"tools": callbacks.on_tools_changed, "prompts": callbacks.on_prompts_changed},
+            {"tools": [self._tools], "prompts": [self._prompts], "resources": [self._resources, self._templates]},
+            {
+                "tools": callbacks.on_tools_changed,
+                "prompts": callbacks.on_prompts_changed,
+                "resources": callbacks.on_resources_changed,
+            },
             server=tool.name,
         )
         self._supervisor = Supervisor(
@@ -160,9 +117,12 @@ class MCPClient:
             self._build_session,
             errors=self._errors,
             limits=limits or StartLimits(),
-            on_connected=self._list_watcher.watch,
+            on_connected=self._on_connected,
             on_notification=self._on_notification,
             on_failure=self._notify_listener,
+        )
+        self._subscriptions = ResourceSubscriptions(
+            self._errors, self._supervisor.get_connection, request_timeout=tool.request_timeout
         )
 
     @property
@@ -193,7 +153,7 @@ class MCPClient:
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What the server declares that it has; empty before the first connection."""
+        """What the server declares that it can do; empty before the first connection."""
         terms = self._supervisor.terms
         return terms.capabilities if terms is not None else {}
 
@@ -241,6 +201,7 @@ class MCPClient:
 
     async def close(self) -> None:
         """End the connection, and the process of the server if there is one. Bounded; may be called twice."""
+        await self._subscriptions.close()
         await self._supervisor.close()
         await self._result_builder.close()
 
@@ -288,6 +249,51 @@ class MCPClient:
             "prompts/get", params, seconds=self.config.request_timeout, on_progress=on_progress, peer=peer
         )
 
+    async def list_resources(self) -> list[MCPResourceInfo]:
+        """Return the current resources; none if the server does not declare any. Raises MCPError."""
+        connection = await self._supervisor.get_connection()
+        return list((await self._resources.get_current(connection.session)).items)
+
+    async def list_resource_templates(self) -> list[MCPResourceTemplateInfo]:
+        """Return the current resource templates; none if the server does not declare resources. Raises MCPError."""
+        connection = await self._supervisor.get_connection()
+        return list((await self._templates.get_current(connection.session)).items)
+
+    async def subscribe(self, uri: str, listener: OnUpdate) -> ResourceSubscription:
+        """Call `listener` with each update of a resource, and once after a reconnection. Raises MCPError.
+
+        Ends with `close` of the returned subscription or with its `async with`. Holds the connection open meanwhile.
+        """
+        return await self._subscriptions.subscribe(uri, listener)
+
+    async def complete(
+        self, ref: Mapping[str, Any], argument: Mapping[str, Any], context: Mapping[str, Any] | None = None
+    ) -> Mapping[str, Any]:
+        """Return the result of `completion/complete`, without values if the server does not declare completions.
+
+        Raises MCPError.
+        """
+        connection = await self._supervisor.get_connection()
+        terms = connection.session.terms
+        if terms is not None and not terms.has_capability("completions"):
+            return {"completion": {"values": []}}
+        params = {"ref": ref, "argument": argument, **({"context": context} if context else {})}
+        return await connection.session.call("completion/complete", params, seconds=self.config.request_timeout)
+
+    async def lower_log_level(self, level: str) -> None:
+        """Let a connected legacy server send log messages of this level, if it does not yet. Raises nothing.
+
+        A modern server is told the level with each request.
+        """
+        connection = self._supervisor.live_connection
+        terms = None if connection is None else connection.session.terms
+        if connection is None or terms is None or terms.era is not ProtocolEra.LEGACY:
+            return
+        if terms.has_capability("logging"):
+            wanted = lower_level(level, connection.session.log_level())
+            with suppress(MCPError):
+                await connection.session.request("logging/setLevel", {"level": wanted}, seconds=NOTICE_TIMEOUT)
+
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request of the protocol that has no method of its own here. Returns its result; raises MCPError."""
         connection = await self._supervisor.get_connection()
@@ -319,7 +325,9 @@ class MCPClient:
         record = CallRecord(name, key, Reservation(self.budget))
         request = _CallRequest(arguments=arguments, on_progress=on_progress, expected=expected, peer=peer)
         try:
-            info, answer = await self._request_in_turn(record, request, timeout, caller_id)
+            info, answer = await self._request_in_turn(
+                record, request, timeout or self.config.request_timeout, caller_id
+            )
             return await self._result_builder.build(info, answer, record)
         except MCPError as error:
             return self._result_builder.build_failure(error, record)
@@ -343,7 +351,7 @@ class MCPClient:
         record = CallRecord(name, "", Reservation(self.budget))
         request = _CallRequest(arguments=arguments, on_progress=on_progress, expected=expected, peer=peer)
         try:
-            _, answer = await self._request_in_turn(record, request, None, caller_id)
+            _, answer = await self._request_in_turn(record, request, self.config.request_timeout, caller_id)
             return limit_answer(answer, self.config.max_result_bytes)
         finally:
             record.reserved.release()
@@ -352,27 +360,37 @@ class MCPClient:
         self,
         record: CallRecord,
         request: _CallRequest,
-        timeout: float | None,
-        caller_id: str,  # noqa: ASYNC109
+        seconds: float,
+        caller_id: str,
     ) -> tuple[MCPToolInfo, Message]:
         """Send a call when the call limit permits it. Raises MCPError."""
-        seconds = timeout or self.config.request_timeout
         remaining = await self.call_limit.acquire(seconds, self._errors, caller_id)
         try:
             return await self._request_answer(record, request, remaining)
         finally:
             self.call_limit.release()
 
-    async def read_resource(self, uri: str, *, caller_id: str = "") -> MCPToolResult:
-        """Read a resource of the server, within the limits of a call. A failure is a result; see `call`."""
+    async def request_resource(self, uri: str, *, caller_id: str = "", peer: Peer | None = None) -> Mapping[str, Any]:
+        """Return the result of `resources/read`, within the limits of a call. Raises MCPError.
+
+        Contents over `max_result_bytes` are an error: what is left of a cut image or document is of no use.
+        """
         record = CallRecord(READ_RESOURCE_TOOL.name, "", Reservation(self.budget))
         try:
-            remaining = await self.call_limit.acquire(self.config.request_timeout, self._errors, caller_id)
-            try:
-                answer = await self._request_resource(record, uri, remaining)
-            finally:
-                self.call_limit.release()
-            contents = answer.get("contents")
+            answer = await self._request_resource(record, uri, caller_id, peer)
+            size, limit = count_resource_bytes(answer.get("contents")), self.config.max_result_bytes
+            if size > limit:
+                text = f"the resource has {size} bytes, and 'max_result_bytes' allows {limit}."
+                raise self._errors.protocol("resources/read", text, is_public=True, size=size)
+            return answer
+        finally:
+            record.reserved.release()
+
+    async def read_resource(self, uri: str, *, caller_id: str = "") -> MCPToolResult:
+        """Read a resource as a result, cut to `max_result_bytes`. A failure is a result; see `call`."""
+        record = CallRecord(READ_RESOURCE_TOOL.name, "", Reservation(self.budget))
+        try:
+            contents = (await self._request_resource(record, uri, caller_id)).get("contents")
             blocks = [{"type": "resource", "resource": one} for one in contents] if isinstance(contents, list) else None
             return await self._result_builder.build(READ_RESOURCE_TOOL, {"content": blocks}, record)
         except MCPError as error:
@@ -435,25 +453,32 @@ class MCPClient:
                 return info, answer
             is_last = True
 
-    async def _request_resource(self, record: CallRecord, uri: str, seconds: float) -> Message:
-        is_last = False
-        while True:
-            connection = self._supervisor.live_connection or await self._supervisor.get_connection()
-            delivery = record.delivery = Delivery(reserved=record.reserved)
-            began = asyncio.get_running_loop().time()
-            try:
-                answer = await connection.session.call(
-                    "resources/read", {"uri": uri}, seconds=seconds, delivery=delivery
-                )
-            except MCPConnectionError as error:
-                if isinstance(error, MCPTimeoutError):
-                    self._supervisor.record_timeout(connection, began)
-                if is_last or not self._can_retry(connection, READ_RESOURCE_TOOL, error, delivery):
-                    raise
-                is_last = True
-            else:
-                self._supervisor.record_success()
-                return answer
+    async def _request_resource(
+        self, record: CallRecord, uri: str, caller_id: str, peer: Peer | None = None
+    ) -> Message:
+        """Wait for the call limit and request a resource. `record` holds the bytes of the answer."""
+        seconds = await self.call_limit.acquire(self.config.request_timeout, self._errors, caller_id)
+        try:
+            is_last = False
+            while True:
+                connection = self._supervisor.live_connection or await self._supervisor.get_connection()
+                delivery = record.delivery = Delivery(reserved=record.reserved)
+                began = asyncio.get_running_loop().time()
+                try:
+                    answer = await connection.session.call(
+                        "resources/read", {"uri": uri}, seconds=seconds, delivery=delivery, peer=peer
+                    )
+                except MCPConnectionError as error:
+                    if isinstance(error, MCPTimeoutError):
+                        self._supervisor.record_timeout(connection, began)
+                    if is_last or not self._can_retry(connection, READ_RESOURCE_TOOL, error, delivery):
+                        raise
+                    is_last = True
+                else:
+                    self._supervisor.record_success()
+                    return answer
+        finally:
+            self.call_limit.release()
 
     def _can_retry(
         self, connection: Connection, info: MCPToolInfo, error: MCPConnectionError, delivery: Delivery
@@ -492,8 +517,13 @@ class MCPClient:
             text = f"the tool '{name}' is not allowed ('allowed_tools', 'denied_tools')."
         raise self._errors.build(MCPToolNotFoundError, "call", text, tool=name)
 
+    def _on_connected(self, connection: Connection) -> None:
+        self._list_watcher.watch(connection)
+        self._subscriptions.resume()
+
     def _on_notification(self, connection: Connection, message: Message) -> None:
-        self._list_watcher.apply_notification(connection, message)
+        if not self._subscriptions.apply_notification(message):
+            self._list_watcher.apply_notification(connection, message)
         self._notify_listener(message)
 
     def _notify_listener(self, event: Message | MCPError) -> None:

@@ -164,6 +164,18 @@ def limit_answer(answer: Message, limit: int) -> Message:
     return {"content": [{"type": "text", "text": text} for text in (notice, *texts)], "isError": True}
 
 
+def count_resource_bytes(contents: object) -> int:
+    """Return the bytes of the contents in an answer to `resources/read`: of texts in UTF-8, of blobs decoded."""
+    total = 0
+    for item in contents if isinstance(contents, list) else []:
+        text, blob = mapping(item).get("text"), mapping(item).get("blob")
+        if isinstance(text, str):
+            total += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+        if isinstance(blob, str):
+            total += base64_size(blob)
+    return total
+
+
 def _parse_block(item: Mapping[str, Any], warnings: list[str]) -> ContentBlock:
     kind = item.get("type")
     data, mime = item.get("data"), item.get("mimeType")

@@ -1,4 +1,4 @@
-"""Fetches the tools and prompts of a server: all pages, within limits on their number, size and time.
+"""Fetches the lists of a server, its tools and prompts: all pages, within limits on their number, size and time.
 
 Invisible characters in what a server says about a tool are replaced by their codes, so that they reach no model.
 An unusable entry is rejected by name with a reason, and does not affect the others. Everything that is wrong with a
@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from holodeck.lib import log
-from holodeck.lib.escape import escape_json
+from holodeck.lib.escape import escape_json, escape_unprintable
 from holodeck.lib.json.schema import SchemaBudget, SchemaError, check_schema_size
 from holodeck.lib.limits import MIB
 from holodeck.lib.record import record
@@ -53,7 +53,7 @@ class MCPToolInfo:
     argument_headers: Mapping[tuple[str, ...], str] = field(default_factory=dict)
     """By path of an argument, the header in which a modern HTTP request repeats it."""
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """The entry as the server sent it, with its invisible characters escaped."""
+    """The entry of the list, with everything that the server says. Texts in it are escaped, its name as well."""
 
 
 READ_RESOURCE_TOOL = MCPToolInfo(
@@ -71,15 +71,10 @@ class MCPPromptInfo:
     description: str | None = None
     arguments: Sequence[Mapping[str, Any]] = ()
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """The entry as the server sent it, with its invisible characters escaped."""
+    """The entry of the list; see `MCPToolInfo.raw`."""
 
 
-class Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-T = TypeVar("T", bound=Named)
+T = TypeVar("T")
 
 
 @record
@@ -113,6 +108,19 @@ class FetchedList(Generic[T]):
                 log.warning(warning.event, server=server, **dict(warning.fields))
 
 
+@record
+class ListKind:
+    """A list of the protocol: its request, the capability that announces it, and its key in an answer."""
+
+    method: str
+    capability: str
+    key: str
+
+
+TOOLS = ListKind(method="tools/list", capability="tools", key="tools")
+PROMPTS = ListKind(method="prompts/list", capability="prompts", key="prompts")
+
+
 class UnusableEntryError(ValueError):
     """An entry of a list that cannot be offered."""
 
@@ -124,7 +132,7 @@ async def list_tools(session: Session, tool: MCPTool, lock: ServerLock | None = 
     """
     is_modern = session.terms is not None and session.terms.era is ProtocolEra.MODERN
     budget = SchemaBudget(max_bytes=MAX_LISTED_SCHEMA_BYTES, max_nodes=MAX_LISTED_SCHEMA_NODES)
-    listing = await _fetch_listing(session, tool, "tools", lambda entry: _parse_tool(entry, is_modern, budget))
+    listing = await fetch_listing(session, tool, TOOLS, lambda entry: _parse_tool(entry, is_modern, budget), _name_of)
     names = model_names(info.name for info in listing.items)
     items = tuple(
         info if names[info.name] == info.model_name else replace(info, model_name=names[info.name])
@@ -157,13 +165,21 @@ def _withhold_drifted(listing: FetchedList[MCPToolInfo], lock: ServerLock) -> Fe
 
 async def list_prompts(session: Session, tool: MCPTool) -> FetchedList[MCPPromptInfo]:
     """Fetch the prompts of the server. Raises MCPError."""
-    return await _fetch_listing(session, tool, "prompts", _parse_prompt)
+    return await fetch_listing(session, tool, PROMPTS, _parse_prompt, _name_of)
 
 
-async def _fetch_listing(
-    session: Session, tool: MCPTool, area: str, read: Callable[[Mapping[str, Any]], T]
+async def fetch_listing(
+    session: Session,
+    tool: MCPTool,
+    kind: ListKind,
+    read: Callable[[Mapping[str, Any]], T],
+    key_of: Callable[[T], str],
 ) -> FetchedList[T]:
-    if session.terms is not None and not session.terms.has_capability(area):
+    """Fetch all pages of a list; empty if the server does not declare its capability. Raises MCPError.
+
+    `read` parses an entry and raises `UnusableEntryError`; `key_of` returns what is unique in the list.
+    """
+    if session.terms is not None and not session.terms.has_capability(kind.capability):
         return FetchedList()
     found: dict[str, T] = {}
     rejected: dict[str, str] = {}
@@ -171,17 +187,17 @@ async def _fetch_listing(
     warnings: list[ListWarning] = []
     try:
         async with asyncio.timeout(max(tool.startup_timeout, tool.request_timeout)):
-            async for page in _fetch_pages(session, f"{area}/list", tool.request_timeout, warnings):
+            async for page in _fetch_pages(session, kind.method, tool.request_timeout, warnings):
                 ttls.append(_parse_ttl(page.get("ttlMs")))
-                for entry in _require_entries(session, page, area):
-                    _add_entry(entry, read, found, rejected)
+                for entry in _require_entries(session, page, kind):
+                    _add_entry(entry, read, key_of, found, rejected)
                 if len(found) > MAX_LISTED:
-                    warnings.append(_build_warning("mcp.list_cut", list=area, kept=len(found)))
+                    warnings.append(_build_warning("mcp.list_cut", list=kind.key, kept=len(found)))
                     break
     except TimeoutError as error:
-        raise session.errors.timeout(f"{area}/list", "the list did not end in time") from error
+        raise session.errors.timeout(kind.method, "the list did not end in time") from error
     for name, reason in rejected.items():
-        warnings.append(_build_warning("mcp.dropped", list=area, name=name, reason=reason))
+        warnings.append(_build_warning("mcp.dropped", list=kind.key, name=name, reason=reason))
     ttl = min((each for each in ttls if each >= 0), default=None)
     return FetchedList(items=tuple(found.values()), rejected=rejected, warnings=tuple(warnings), ttl=ttl)
 
@@ -210,15 +226,19 @@ async def _fetch_pages(
     warnings.append(_build_warning("mcp.too_many_pages", method=method, pages=MAX_LIST_PAGES))
 
 
-def _require_entries(session: Session, page: Mapping[str, Any], area: str) -> list[Any]:
-    entries = page.get(area)
+def _require_entries(session: Session, page: Mapping[str, Any], kind: ListKind) -> list[Any]:
+    entries = page.get(kind.key)
     if not isinstance(entries, list):
-        raise session.errors.protocol(f"{area}/list", f"the answer has no list of {area}")
+        raise session.errors.protocol(kind.method, f"the answer has no list of {kind.key}")
     return entries
 
 
 def _add_entry(
-    entry: object, read: Callable[[Mapping[str, Any]], T], found: dict[str, T], rejected: dict[str, str]
+    entry: object,
+    read: Callable[[Mapping[str, Any]], T],
+    key_of: Callable[[T], str],
+    found: dict[str, T],
+    rejected: dict[str, str],
 ) -> None:
     described = mapping(entry)
     try:
@@ -226,14 +246,15 @@ def _add_entry(
     except (UnusableEntryError, BadAnnotationError) as error:
         rejected[str(described.get("name"))[:200]] = str(error)
         return
-    if item.name in found:
-        rejected[item.name] = "the name is on the list twice; only the first entry is used"
+    key = key_of(item)
+    if key in found:
+        rejected[key] = "the name is on the list twice; only the first entry is used"
     else:
-        found[item.name] = item
+        found[key] = item
 
 
 def _parse_tool(entry: Mapping[str, Any], is_modern: bool, budget: SchemaBudget) -> MCPToolInfo:
-    name = _require_name(entry)
+    name = require_text(entry, "name")
     schema = entry.get("inputSchema")
     if not isinstance(schema, dict) or schema.get("type") != "object":
         raise UnusableEntryError("its inputSchema is missing or does not describe an object")
@@ -248,46 +269,57 @@ def _parse_tool(entry: Mapping[str, Any], is_modern: bool, budget: SchemaBudget)
         check_schema_size(output)
     except SchemaError as error:
         raise UnusableEntryError(f"its outputSchema cannot be used: {error}") from None
-    argument_headers = find_argument_headers(schema) if is_modern else {}
-    raw = _escape_entry(entry)
+    # Escaped as a whole: the fields below are parts of the same object, which takes its memory once.
+    raw = escape_entry(entry)
     return MCPToolInfo(
         name=name,
         model_name=normalize_tool_name(name),
-        title=_text_or_none(raw.get("title")),
-        description=_text_or_none(raw.get("description")),
+        title=text_or_none(entry.get("title")),
+        description=text_or_none(entry.get("description")),
         input_schema=raw["inputSchema"],
         output_schema=raw["outputSchema"] if isinstance(output, dict) else None,
         annotations=mapping(raw.get("annotations")),
-        argument_headers=argument_headers,
+        argument_headers=find_argument_headers(schema) if is_modern else {},
         raw=raw,
     )
 
 
 def _parse_prompt(entry: Mapping[str, Any]) -> MCPPromptInfo:
-    name, raw = _require_name(entry), _escape_entry(entry)
+    raw = escape_entry(entry)
     arguments = raw.get("arguments")
     return MCPPromptInfo(
-        name=name,
-        title=_text_or_none(raw.get("title")),
-        description=_text_or_none(raw.get("description")),
+        name=require_text(entry, "name"),
+        title=text_or_none(entry.get("title")),
+        description=text_or_none(entry.get("description")),
         arguments=tuple(mapping(item) for item in arguments) if isinstance(arguments, list) else (),
         raw=raw,
     )
 
 
-def _escape_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry with its invisible characters escaped; line breaks of Windows become plain ones."""
+def _name_of(item: MCPToolInfo | MCPPromptInfo) -> str:
+    return item.name
+
+
+def escape_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry with all texts escaped, the same object if none needs it. Raises `UnusableEntryError`.
+
+    Line breaks of Windows become plain ones.
+    """
     texts = {key: text for key in ("title", "description") if isinstance(text := entry.get(key), str) and "\r" in text}
     plain = {key: text.replace("\r\n", "\n") for key, text in texts.items()}
-    escaped: dict[str, Any] = escape_json({**entry, **plain} if plain else entry)
+    try:
+        escaped: dict[str, Any] = escape_json({**entry, **plain} if plain else entry)
+    except TypeError:
+        raise UnusableEntryError("it is nested too deeply") from None
     return escaped
 
 
-def _require_name(entry: Mapping[str, Any]) -> str:
-    name = entry.get("name")
-    if not isinstance(name, str) or not name:
-        raise UnusableEntryError("it has no name")
-    return name
+def require_text(entry: Mapping[str, Any], key: str) -> str:
+    """Return the text of a key. Raises `UnusableEntryError` if it is missing or empty."""
+    text = entry.get(key)
+    if not isinstance(text, str) or not text:
+        raise UnusableEntryError(f"it has no {key}")
+    return text
 
 
 def _parse_ttl(value: object) -> float:
@@ -295,5 +327,6 @@ def _parse_ttl(value: object) -> float:
     return value / 1000 if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else -1.0
 
 
-def _text_or_none(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+def text_or_none(value: object) -> str | None:
+    """Return a text of the server with invisible characters escaped; None for anything else."""
+    return escape_unprintable(value.replace("\r\n", "\n")) if isinstance(value, str) else None

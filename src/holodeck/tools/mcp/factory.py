@@ -13,7 +13,7 @@ from holodeck.lib.record import record
 from holodeck.lib.redaction import secrets_in, url_secrets
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool, TransportType
-from holodeck.tools.mcp.client import CallLimit
+from holodeck.tools.mcp.call_limit import CallLimit
 from holodeck.tools.mcp.connection.supervisor import StartLimits
 from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.lock.drift import ServerLock

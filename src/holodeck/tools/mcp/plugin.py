@@ -10,7 +10,8 @@ from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import MCPError
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool
-from holodeck.tools.mcp.client import CallLimit, MCPClient
+from holodeck.tools.mcp.call_limit import CallLimit
+from holodeck.tools.mcp.client import MCPClient
 from holodeck.tools.mcp.connection.supervisor import StartLimits
 from holodeck.tools.mcp.lock.drift import ServerLock
 from holodeck.tools.mcp.protocol.server_requests import Callbacks

@@ -1,4 +1,4 @@
-"""Cached lists of tools and prompts of one server, and the notifications that invalidate them.
+"""Cached lists of one server, such as its tools, and the notifications that invalidate them.
 
 `CachedList` holds the latest list and fetches it again when it may have changed. `ListChangeWatcher` receives the
 change notifications of the server, in either era of the protocol, and schedules one fetch for several of them. Its
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from holodeck.lib import log
@@ -17,7 +17,7 @@ from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import MAX_STREAM_RETRY, STREAM_RETRY
 from holodeck.tools.mcp.connection.connection import Connection
-from holodeck.tools.mcp.discovery import FetchedList, Named
+from holodeck.tools.mcp.discovery import FetchedList
 from holodeck.tools.mcp.protocol.jsonrpc import METHOD_NOT_FOUND, Message
 from holodeck.tools.mcp.protocol.session import Session
 from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
@@ -26,14 +26,14 @@ from holodeck.tools.mcp.transports.base import Delivery
 # Seconds between a change notification and the fetch: notifications in this time share one fetch.
 LIST_CHANGE_PAUSE = 0.1
 
-_LISTS_BY_NOTIFICATION = {"notifications/tools/list_changed": "tools", "notifications/prompts/list_changed": "prompts"}
+_AREAS_BY_NOTIFICATION = {f"notifications/{area}/list_changed": area for area in ("tools", "prompts", "resources")}
 _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
-T = TypeVar("T", bound=Named)
+T = TypeVar("T")
 
 
 class CachedList(Generic[T]):
-    """The tools, or the prompts, of one server, across its connections. Concurrent callers share one fetch."""
+    """One list of one server, such as its tools, across its connections. Concurrent callers share one fetch."""
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class CachedList(Generic[T]):
         fetch: Callable[[Session], Awaitable[FetchedList[T]]],
         names_of: Callable[[T], tuple[str, ...]],
     ) -> None:
+        """`names_of`: the names by which an entry is found, the server's own one first."""
         self._server = server
         self._fetch = fetch
         self._names_of = names_of
@@ -91,7 +92,7 @@ class CachedList(Generic[T]):
                     self._by_name.setdefault(spelling, item)
             # The server's own name of a tool takes precedence over other spellings of another tool.
             for item in listing.items:
-                self._by_name[item.name] = item
+                self._by_name[self._names_of(item)[0]] = item
             self._session, self._fetched_changes = session, changes
             self._fetch_started_at, self._fetch_ended_at = began, time.monotonic()
 
@@ -108,8 +109,13 @@ class ListChangeWatcher:
     """Refreshes the cached lists of one server when it announces a change."""
 
     def __init__(
-        self, lists: dict[str, CachedList[Any]], listeners: dict[str, Callable[[], None] | None], *, server: str
+        self,
+        lists: Mapping[str, Sequence[CachedList[Any]]],
+        listeners: Mapping[str, Callable[[], None] | None],
+        *,
+        server: str,
     ) -> None:
+        """`lists`, `listeners`: by area of the protocol, such as `tools`."""
         self._lists = lists
         self._listeners = listeners
         self._server = server
@@ -121,8 +127,8 @@ class ListChangeWatcher:
         if terms is None:
             return
         announced = {area for area in self._lists if terms.has_list_changed(area)}
-        for area, cached in self._lists.items():
-            cached.has_change_notices = terms.era is ProtocolEra.LEGACY and area in announced
+        for area in self._lists:
+            self._set_change_notices(area, terms.era is ProtocolEra.LEGACY and area in announced)
         if terms.era is ProtocolEra.MODERN and announced:
             connection.spawn_task(self._subscribe(connection, announced))
         elif terms.era is ProtocolEra.LEGACY and terms.has_capability("logging"):
@@ -133,16 +139,18 @@ class ListChangeWatcher:
         method = message.get("method")
         if method == _ACKNOWLEDGED:
             accepted = mapping(mapping(message.get("params")).get("notifications"))
-            for area, cached in self._lists.items():
-                cached.has_change_notices = accepted.get(f"{area}ListChanged") is True
-        elif isinstance(method, str) and method in _LISTS_BY_NOTIFICATION:
-            self._schedule_refresh(connection, _LISTS_BY_NOTIFICATION[method])
+            for area in self._lists:
+                self._set_change_notices(area, accepted.get(f"{area}ListChanged") is True)
+        elif isinstance(method, str) and method in _AREAS_BY_NOTIFICATION:
+            self._schedule_refresh(connection, _AREAS_BY_NOTIFICATION[method])
+
+    def _set_change_notices(self, area: str, has_notices: bool) -> None:
+        for cached in self._lists[area]:
+            cached.has_change_notices = has_notices
 
     def _schedule_refresh(self, connection: Connection, area: str) -> None:
-        cached = self._lists.get(area)
-        if cached is None:
-            return
-        cached.mark_changed()
+        for cached in self._lists[area]:
+            cached.mark_changed()
         if area not in self._refreshing:
             self._refreshing.add(area)
             connection.spawn_task(self._refresh(connection, area)).add_done_callback(
@@ -153,7 +161,10 @@ class ListChangeWatcher:
         await asyncio.sleep(LIST_CHANGE_PAUSE)
         # A notification from here on announces a change that this fetch may not see.
         self._refreshing.discard(area)
-        await self._lists[area].refresh(connection.session)
+        for cached in self._lists[area]:
+            # A list that has not been used in this session is fetched when it is needed.
+            if cached.age(connection.session) < float("inf"):
+                await cached.refresh(connection.session)
         log.debug("mcp.list_refreshed", server=self._server, list=area)
         listener = self._listeners.get(area)
         if listener is not None:
@@ -183,7 +194,7 @@ class ListChangeWatcher:
                 failures += 1
                 log.debug("mcp.listen_refused", server=self._server, error=error, failures=failures)
             for area in areas:
-                self._lists[area].has_change_notices = False
+                self._set_change_notices(area, False)
             # `failures + 1`: a stream that ended without an error is reopened after the first pause.
             await asyncio.sleep(backoff_pause(failures + 1, first=STREAM_RETRY, longest=MAX_STREAM_RETRY))
             # Changes while there was no subscription are not announced.

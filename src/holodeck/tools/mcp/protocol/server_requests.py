@@ -44,6 +44,7 @@ class Callbacks:
     """Called with every notification of the server, and every failure of its connection."""
     on_tools_changed: Callable[[], None] | None = None
     on_prompts_changed: Callable[[], None] | None = None
+    on_resources_changed: Callable[[], None] | None = None
     has_peers: bool = False
     """Whether calls may come with a peer, which is asked before the handlers above."""
     find_peer: Callable[[], Peer | None] | None = None

@@ -28,6 +28,7 @@ META_CAPABILITIES = f"{META}/clientCapabilities"
 META_CLIENT = f"{META}/clientInfo"
 META_SERVER = f"{META}/serverInfo"
 META_LOG_LEVEL = f"{META}/logLevel"
+META_SUBSCRIPTION = f"{META}/subscriptionId"
 
 
 @record

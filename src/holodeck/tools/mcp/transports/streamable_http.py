@@ -38,8 +38,8 @@ STREAM_TAIL_TIMEOUT = 0.05
 
 FIRST_ERROR_STATUS = 300
 _FIRST_SERVER_ERROR = 500
-_BAD_REQUEST = 400
-_NOT_FOUND = 404
+# Answers to a session that the server does not know, such as after its restart.
+_STALE_STATUSES = frozenset({400, 404})
 # Answers to the end of a session: it is unknown to the server, or clients cannot end sessions.
 _NO_SESSION_TO_END = frozenset({404, 405, 501})
 # Statuses about the caller or its rate: the JSON-RPC error in the body, if any, is not the answer of the request.
@@ -124,7 +124,7 @@ class ResponseStreams:
 
     async def listen(self, failure: asyncio.Future[Any]) -> None:
         """Read a legacy server's own stream of notifications and requests, reopening it until `failure` is done."""
-        last_id, failures = "", 0
+        last_id, failures, was_open = "", 0, False
         while not failure.done():
             headers = {**self.headers(), **_ACCEPT_EVENTS, **({"Last-Event-ID": last_id} if last_id else {})}
             retry: float | None = None
@@ -132,7 +132,7 @@ class ResponseStreams:
                 response = await self.http.send("GET", headers)
                 with closing(response):
                     if response.status < FIRST_ERROR_STATUS and response.content_type == _ACCEPT_EVENTS["Accept"]:
-                        failures = 0
+                        failures, was_open = 0, True
                         stream = EventStream(
                             response, read_timeout=self.read_timeout, limit=self.limit, budget=self.budget
                         )
@@ -146,6 +146,9 @@ class ResponseStreams:
                     elif response.status < _FIRST_SERVER_ERROR:
                         # The server has no such stream, or no longer knows the session.
                         log.debug("mcp.no_stream", server=self.http.errors.server, status=response.status)
+                        if was_open and response.status in _STALE_STATUSES and not failure.done():
+                            text = f"HTTP {response.status}: it no longer knows the session."
+                            failure.set_result(self.http.errors.connection("listen", text, stale_session=True))
                         return
                     else:
                         failures += 1
@@ -360,7 +363,7 @@ class StreamableHTTPTransport:
 
     async def _read_refusal(self, response: HTTP1Response, request_id: RequestId, phase: str) -> Message:
         error = await self._http.read_rpc_error(response)
-        is_stale = self._session_id is not None and response.status in (_BAD_REQUEST, _NOT_FOUND)
+        is_stale = self._session_id is not None and response.status in _STALE_STATUSES
         is_answer = error is not None and (error.get("id") == request_id or not is_stale)
         if error is not None and is_answer and response.status not in _CALLER_STATUSES:
             return {"jsonrpc": "2.0", "id": request_id, "error": error["error"], "status": response.status}
