@@ -98,13 +98,14 @@ def build_agent(
     model: ModelProvider | None = None,
     environ: Mapping[str, str] | None = None,
     people: People | None = None,
+    callbacks: Callbacks | None = None,
     discovery_timeout: float | None = None,
     revives: bool = False,
     tells_causes: bool = True,
 ) -> Agent:
     """Build an agent with its model and servers; nothing is started. `model` replaces the one in the file.
 
-    `discovery_timeout`, `revives`: see `MCPExecutor`, where the latter is `can_revive`. `tells_causes`: see
+    `callbacks`: for all servers, beside those that ask the model and people. `discovery_timeout`, `revives`: see `MCPExecutor`, where the latter is `can_revive`. `tells_causes`: see
     `create_mcp_plugin`, where it is `may_expose_causes`.
     """
     from holodeck.agent import Agent
@@ -119,7 +120,9 @@ def build_agent(
     sampling = create_sampling_handler(provider)
 
     def callbacks_for(server: str) -> Callbacks:
-        return Callbacks(sampling=sampling, elicitation=partial(elicit, server) if elicit else None)
+        return replace(
+            callbacks or Callbacks(), sampling=sampling, elicitation=partial(elicit, server) if elicit else None
+        )
 
     servers = [
         open_server(item, callbacks=callbacks_for(item.tool.name), tells_causes=tells_causes)

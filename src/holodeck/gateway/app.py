@@ -182,13 +182,14 @@ class Gateway:
             request = Request(
                 caller=caller,
                 path_params=path_params,
+                headers=headers,
                 query=query,
                 reservation=reservation,
                 body=body,
                 client_kind=detect_client_kind(headers),
                 id=request_scope.id,
             )
-            if is_counted:
+            if is_counted or route.counts_itself:
                 reply = await _run_while_connected(route.handler(request), receive, client)
                 await self._write_answer(reply, receive, send, client, nullcontext())
                 return

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Any
 
 from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.lib.record import record
+from holodeck.mcp_server.list_changes import ListChanges
 from holodeck.models.llm import LLM
 from holodeck.models.tool import MCPTool
 from holodeck.providers.base import ModelProvider
@@ -18,6 +20,8 @@ from holodeck.tools.mcp.executor import MCPExecutor
 from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.lock.lock_file import LockFile, read_lock
 from holodeck.tools.mcp.plugin import MCPPlugin
+from holodeck.tools.mcp.protocol.peer import Peer
+from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
 
 @record
@@ -30,6 +34,9 @@ class Backend:
     provider: ModelProvider
     mcp: MCPExecutor
     max_turns: int
+    description: str | None = None
+    """What the agent is for; None for a plain model."""
+    is_agent: bool = False
     functions: Sequence[ToolExecutor] = ()
     instructions: str | None = None
     response_format: Mapping[str, Any] | None = None
@@ -41,15 +48,49 @@ class Backend:
         return {"id": self.name, "object": "model", "created": self.created, "owned_by": "holodeck"}
 
 
-def build_backends(loaded: LoadedGateway, *, environ: Mapping[str, str]) -> dict[str, Backend]:
-    """Build the backends by their public names. Plain models share the gateway's MCP servers; agents have their own."""
+@record
+class Backends:
+    """Everything that a gateway serves."""
+
+    by_name: Mapping[str, Backend]
+    """The models and agents, by their public names."""
+    shared_servers: MCPExecutor
+    """The gateway's own MCP servers, also those that no model uses."""
+    changes: ListChanges
+    """Announces changes of the lists of all MCP servers."""
+
+    @property
+    def servers(self) -> MCPExecutor:
+        """All MCP servers: the gateway's own, then those of its agents. They belong to the backends."""
+        return MCPExecutor.merge([self.shared_servers, *(backend.mcp for backend in self.by_name.values())])
+
+
+def build_backends(
+    loaded: LoadedGateway, *, environ: Mapping[str, str], find_peer: Callable[[], Peer | None] | None = None
+) -> Backends:
+    """Build the backends. Plain models share the gateway's MCP servers; agents have their own.
+
+    `find_peer`: the only MCP client, if there is only one; see `Callbacks`.
+    """
+    changes = ListChanges()
+    callbacks = Callbacks(
+        has_peers=True,
+        find_peer=find_peer,
+        on_tools_changed=partial(changes.announce, "tools"),
+        on_prompts_changed=partial(changes.announce, "prompts"),
+        on_resources_changed=partial(changes.announce, "resources"),
+    )
     folder, created = loaded.path.parent, int(time.time())
     tools = [item.tool for item in loaded.servers if isinstance(item.tool, MCPTool) and item.tool.enabled]
     lock = read_lock(folder) or LockFile()
     timeout = loaded.gateway.limits.discovery_seconds
     servers = [
         create_mcp_plugin(
-            tool, base_dir=folder, lock=lock.find_server(loaded.path.name, tool.name), may_expose_causes=False
+            tool,
+            base_dir=folder,
+            callbacks=callbacks,
+            lock=lock.find_server(loaded.path.name, tool.name),
+            may_expose_causes=False,
         )
         for tool in tools
     ]
@@ -67,7 +108,14 @@ def build_backends(loaded: LoadedGateway, *, environ: Mapping[str, str]) -> dict
             max_turns=loaded.gateway.limits.max_turns,
         )
     for name, agent in loaded.agents.items():
-        wired = build_agent(agent, environ=environ, discovery_timeout=timeout, revives=True, tells_causes=False)
+        wired = build_agent(
+            agent,
+            environ=environ,
+            callbacks=callbacks,
+            discovery_timeout=timeout,
+            revives=True,
+            tells_causes=False,
+        )
         config = wired.config
         backends[name] = Backend(
             name=name,
@@ -79,9 +127,11 @@ def build_backends(loaded: LoadedGateway, *, environ: Mapping[str, str]) -> dict
             instructions=config.instructions if isinstance(config.instructions, str) else None,
             response_format=config.response_format if isinstance(config.response_format, dict) else None,
             max_turns=config.max_turns,
+            description=config.description,
+            is_agent=True,
         )
     _share_limits(server for backend in backends.values() for server in backend.mcp.servers.values())
-    return backends
+    return Backends(by_name=backends, shared_servers=shared, changes=changes)
 
 
 def _share_limits(servers: Iterable[MCPPlugin]) -> None:

@@ -47,9 +47,14 @@ class RequestContext:
         send: Send,
         ask: Ask = refuse_question,
         log_level: str | None = None,
+        client: object = None,
     ) -> None:
-        """`capabilities`: those of the client. `params`: of the request, which may have a progress token."""
+        """`capabilities`: those of the client. `params`: of the request, which may have a progress token.
+
+        `client`: see `Peer`. None: this request stands for itself.
+        """
         self.view = view
+        self._client = self if client is None else client
         self.era = era
         self._capabilities = capabilities
         self._progress_token = mapping(params.get("_meta")).get("progressToken")
@@ -57,6 +62,10 @@ class RequestContext:
         self._ask = ask
         self._log_level = log_level
         self._latest_progress: float | None = None
+
+    @property
+    def client(self) -> object:
+        return self._client
 
     @property
     def log_level(self) -> str | None:

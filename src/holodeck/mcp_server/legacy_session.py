@@ -71,6 +71,7 @@ class LegacySession:
             send=send,
             ask=partial(self._ask, send),
             log_level=self._log_level,
+            client=self,
         )
 
     def handle_response(self, message: Message) -> None:

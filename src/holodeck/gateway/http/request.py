@@ -24,6 +24,8 @@ class Request:
 
     caller: Caller
     path_params: Mapping[str, str]
+    headers: Mapping[str, str]
+    """With names in lower case."""
     query: Mapping[str, str]
     reservation: RequestReservation
     """Bytes of the gateway's budget that this request holds beside its body; the application releases them."""
@@ -65,3 +67,5 @@ class Route:
     """Counts against the request limits of its caller. Public routes are never counted."""
     may_have_slashes: bool = False
     """The path parameter may contain slashes, as names of models do."""
+    counts_itself: bool = False
+    """The handler counts what counts. It is cancelled when its client disconnects, like one that is counted."""

@@ -24,6 +24,7 @@ from holodeck.lib import log
 from holodeck.lib.call_errors import CHANGED_SINCE_APPROVAL, PROCESS_ENDED
 from holodeck.lib.errors import MCPError
 from holodeck.lib.record import record
+from holodeck.mcp_server.approval import find_refusal
 from holodeck.models.events import MissingServer
 from holodeck.models.items import FunctionCall
 from holodeck.models.model_io import ToolSpec
@@ -33,6 +34,7 @@ from holodeck.tools.mcp.executor import MCPExecutor, ToolRoute
 from holodeck.tools.mcp.lock.drift import digest_tool
 from holodeck.tools.mcp.names import full_name
 from holodeck.tools.mcp.plugin import MCPPlugin
+from holodeck.tools.mcp.protocol.peer import Peer
 from holodeck.tools.mcp.results import NEVER_SENT
 from holodeck.tools.mcp.server_tools import ServerTools
 from holodeck.tools.mcp.tool_patterns import may_read_resources, needs_approval
@@ -68,13 +70,16 @@ class RequestServers:
         approved: Collection[str] = (),
         calls_with_unknown_outcome: Collection[str] = (),
         hosted: Mapping[str, MappedTool] | None = None,
+        peer: Peer | None = None,
     ) -> None:
         """Raises `BadRequestError` for a declaration of a server that may not be used.
 
         `can_request_approval`: the client can answer approval requests. `approved`: ids of calls that were approved.
         `calls_with_unknown_outcome`: ids of calls that a gateway that died may have run; they are not run again.
         `hosted`: by name, hosted tools. The MCP tool of each is offered under that name, and under no other.
+        `peer`: the MCP client that the request comes from. Approvals are asked of it.
         """
+        self._peer = peer
         self._hosted = hosted or {}
         self._hosted_targets = {each.target for each in self._hosted.values()}
         self._configured = self._executor = executor
@@ -168,10 +173,13 @@ class RequestServers:
             return ToolResult.failure(call.call_id, CHANGED_SINCE_APPROVAL.format(tool=route.tool.name))
         is_approved, configured = call.call_id in self._approved, self._configured.server_tools.get(route.server.name)
         if not is_approved and self._is_blocked(route):
-            labels = {"server": route.server.name, "tool": route.tool.name}
-            return ToolResult.failure(
-                call.call_id, _cannot_ask_text(route), **(_REQUEST_SERVER_LABELS if configured is None else labels)
-            )
+            refusal = await self._find_refusal(route, call)
+            if refusal is not None:
+                labels = {"server": route.server.name, "tool": route.tool.name}
+                return ToolResult.failure(
+                    call.call_id, refusal, **(_REQUEST_SERVER_LABELS if configured is None else labels)
+                )
+            is_approved = True
         if configured is not None and configured.server is route.server:
             return await self._execute_at(route, call, is_approved=is_approved)
         with self._open_request_servers() as offers:
@@ -187,7 +195,9 @@ class RequestServers:
 
     async def _execute_at(self, route: ToolRoute, call: ToolCall, *, is_approved: bool) -> ToolResult:
         self.started.add(call.call_id)
-        result = await self._executor.execute_at(route, call, is_approved=is_approved, caller_id=self._caller_id)
+        result = await self._executor.execute_at(
+            route, call, is_approved=is_approved, caller_id=self._caller_id, peer=self._peer
+        )
         if result.metadata.get(NEVER_SENT):
             self.started.discard(call.call_id)
         return result
@@ -347,6 +357,12 @@ class RequestServers:
         if needs_approval(route.server.config, route.tool):
             return True
         return not self._can_request_approval and self._is_approval_declared(route)
+
+    async def _find_refusal(self, route: ToolRoute, call: ToolCall) -> str | None:
+        """Ask for an approval where that is possible now. Returns why the call may not run, or None if it may."""
+        if self._peer is None:
+            return _cannot_ask_text(route)
+        return await find_refusal(self._peer, route.server.name, route.tool.name, call.arguments)
 
     def _is_approval_declared(self, route: ToolRoute) -> bool:
         declaration = self._declared.get(route.server.name)

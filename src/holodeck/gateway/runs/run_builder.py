@@ -31,6 +31,7 @@ from holodeck.models.model_io import ModelAnswer, ModelEvent, ModelRequest, Tool
 from holodeck.models.request_fields import find_unsupported
 from holodeck.providers.base import ModelProvider
 from holodeck.tools.arguments import ArgumentChecker
+from holodeck.tools.mcp.protocol.peer import Peer
 from holodeck.tools.resource_reader import ResourceReader
 from holodeck.tools.result_reader import ResultReader
 from holodeck.tools.toolbox import Toolbox
@@ -115,14 +116,15 @@ class RunBuilder:
         context: tuple[Item, ...] = (),
         can_wait: bool,
         caller_id: str,
+        peer: Peer | None = None,
     ) -> PreparedRun:
-        """Build a run that starts without pending calls and never requests approval.
+        """Build a run that starts without pending calls and never pauses for an approval.
 
-        `context`: the items before the request. See `build_continued` for the rest.
+        `context`: the items before the request. `peer`: the MCP client that asks. See `build_continued` for the rest.
         """
         continuation = Continuation(context=context)
         return await self.build_continued(
-            request, run_id, continuation, can_wait=can_wait, caller_id=caller_id, can_request_approval=False
+            request, run_id, continuation, can_wait=can_wait, caller_id=caller_id, can_request_approval=False, peer=peer
         )
 
     async def build_continued(
@@ -134,6 +136,7 @@ class RunBuilder:
         can_wait: bool,
         caller_id: str,
         can_request_approval: bool = True,
+        peer: Peer | None = None,
     ) -> PreparedRun:
         """Build a run that first runs the decided pending calls of its continuation.
 
@@ -151,6 +154,7 @@ class RunBuilder:
             approved=continuation.decisions.approved,
             calls_with_unknown_outcome=continuation.calls_with_unknown_outcome,
             hosted=self._map_hosted_tools(request, backend),
+            peer=peer,
         )
         if request.tool_choice.target is not None or request.tool_choice.allowed is not None:
             # A choice by server needs the names of its tools.

@@ -190,6 +190,11 @@ class MCPClient:
         """True for a tool that the definition calls idempotent."""
         return is_idempotent(self.config, tool)
 
+    def announce_change(self) -> None:
+        """Tell the program that the tools of this server are there again, or are not there any more."""
+        if self._callbacks.on_tools_changed is not None:
+            self._callbacks.on_tools_changed()
+
     async def connect(self) -> None:
         """Connect now instead of on first use, and list tools and prompts. Raises MCPError."""
         self._supervisor.allow_connections()

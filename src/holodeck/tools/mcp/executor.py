@@ -23,6 +23,7 @@ from holodeck.tools.mcp.content import MCPToolResult
 from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL, MCPToolInfo
 from holodeck.tools.mcp.names import assign_names
 from holodeck.tools.mcp.plugin import MCPPlugin
+from holodeck.tools.mcp.protocol.peer import Peer
 from holodeck.tools.mcp.server_tools import ServerTools
 from holodeck.tools.mcp.tool_patterns import may_read_resources, needs_approval
 
@@ -92,6 +93,18 @@ class MCPExecutor:
         # A log line for each request would bury the others.
         selection._logged_names = None
         return selection
+
+    @classmethod
+    def merge(cls, executors: Iterable[MCPExecutor]) -> MCPExecutor:
+        """Return an executor of all servers of others, which own and close them. The first server of a name wins."""
+        merged = cls()
+        found: dict[str, ServerTools] = {}
+        for executor in executors:
+            for name, offer in executor.server_tools.items():
+                found.setdefault(name, offer)
+        merged.server_tools = found
+        merged._logged_names = None
+        return merged
 
     @property
     def selected(self) -> Mapping[str, ServerTools]:
@@ -182,11 +195,18 @@ class MCPExecutor:
         return await self.execute_at(route, call)
 
     async def execute_at(
-        self, route: ToolRoute, call: ToolCall, *, is_approved: bool = False, caller_id: str = ""
+        self,
+        route: ToolRoute,
+        call: ToolCall,
+        *,
+        is_approved: bool = False,
+        caller_id: str = "",
+        peer: Peer | None = None,
     ) -> ToolResult:
         """Call the tool of a route, whatever the name of the call means now.
 
-        `is_approved`: a person has already approved it. `caller_id`: callers of a busy server take turns.
+        `is_approved`: a person has already approved it. `caller_id`: callers of a busy server take turns. `peer`: the
+        client that the call is made for.
         """
         server, tool = route.server, route.tool
         about = {"server": server.name, "tool": tool.name}
@@ -207,6 +227,7 @@ class MCPExecutor:
             key=call.key,
             caller_id=caller_id,
             expected=tool,
+            peer=peer,
         )
         return _build_result(call, result, about)
 

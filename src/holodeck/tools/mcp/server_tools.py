@@ -165,8 +165,11 @@ class ServerTools:
             raise error
 
     def _apply_tools(self, tools: Sequence[MCPToolInfo]) -> None:
+        has_changed = self.failure is not None or self.latest_tools is None
         self._tools, self.failure = tools[: self._max_tools], None
         self.latest_tools = self._tools
+        if has_changed:
+            self.server.announce_change()
         if self._logged_count != len(tools):
             self._logged_count = len(tools)
             # A server without tools is no error, but rarely intended.
@@ -175,7 +178,9 @@ class ServerTools:
     def _apply_failure(self, error: MCPError) -> None:
         if str(self.failure) != str(error):
             log.warning("mcp.unavailable", server=self.server.name, phase=error.phase, reason=error)
-        self._tools, self.failure = (), error
+        had_tools, self._tools, self.failure = bool(self._tools), (), error
+        if had_tools:
+            self.server.announce_change()
         if self._revival_slots is not None and (self._revival_task is None or self._revival_task.done()):
             self._revival_task = self._tasks.start(self._revive(self._revival_slots), name=f"revive {self.server.name}")
 

@@ -29,6 +29,11 @@ class Peer(Protocol):
     """One client in front, as the servers behind may reach it."""
 
     @property
+    def client(self) -> object:
+        """Identifies the client: the same object for all of its calls whose questions may be asked with each other."""
+        ...
+
+    @property
     def log_level(self) -> str | None:
         """The lowest level of log messages that the client wants; None for none."""
         ...

@@ -268,10 +268,11 @@ class Session:
         A message of a legacy server does not say which call it belongs to: it is passed on only if every call that is
         pending is of the same client.
         """
-        peers = {id(pending.peer): pending.peer for pending in self._pending.values() if pending.is_call}
+        peers = [pending.peer for pending in self._pending.values() if pending.is_call]
         if not peers:
             return self._responder.find_only_peer()
-        return next(iter(peers.values())) if len(peers) == 1 else None
+        clients = {None if peer is None else id(peer.client) for peer in peers}
+        return peers[-1] if len(clients) == 1 else None
 
     def _build_request(
         self,

@@ -56,6 +56,16 @@ def encode_header_value(text: str) -> str:
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'surrogatepass')).decode('ascii')}?="
 
 
+def decode_header_value(text: str) -> str:
+    """Return the text that `encode_header_value` has encoded; one that cannot be decoded as it is."""
+    if not _SENTINEL.fullmatch(text):
+        return text
+    try:
+        return base64.b64decode(text[len("=?base64?") : -len("?=")], validate=True).decode("utf-8")
+    except ValueError:
+        return text
+
+
 def find_argument_headers(schema: Mapping[str, Any]) -> dict[ArgumentPath, str]:
     """Return the header of each annotated argument, by its path. Raises BadAnnotationError."""
     found: dict[ArgumentPath, str] = {}

@@ -1,0 +1,400 @@
+"""`/mcp` and `/mcp/{server}`: the gateway as an MCP server, over streamable HTTP in both eras of the protocol.
+
+A reply is JSON if the request is answered within `STREAM_AFTER` seconds without a message on the way; otherwise it is an
+event stream. In the legacy era a request goes on without its connection, and its client can come back; in the modern era
+a client that closes its connection cancels the request.
+
+Only requests that do something count against the limits of their caller: a client must be able to answer a question
+while it is at its limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from holodeck.gateway.http.errors import APIError, shutting_down_error
+from holodeck.gateway.http.replies import Reply, StreamedReply
+from holodeck.gateway.http.request import Request
+from holodeck.gateway.limits import CallerLimits
+from holodeck.gateway.mcp_endpoint.client_sessions import ClientSession, ClientSessions
+from holodeck.gateway.mcp_endpoint.event_stream import EventStream, parse_event_id
+from holodeck.gateway.mcp_endpoint.headers import (
+    SESSION_HEADER,
+    accepts_events,
+    accepts_json,
+    check_argument_headers,
+    check_legacy_version,
+    check_modern_headers,
+    is_modern_version,
+)
+from holodeck.lib import log
+from holodeck.lib.tasks import TaskSet
+from holodeck.mcp_server.errors import INVALID_REQUEST, PARSE_ERROR, RPCError, status_of
+from holodeck.mcp_server.legacy_session import LegacySession
+from holodeck.mcp_server.list_changes import ListChanges
+from holodeck.mcp_server.methods import Methods
+from holodeck.mcp_server.modern_requests import ModernRequests, is_modern
+from holodeck.mcp_server.view import View
+from holodeck.tools.mcp.executor import ToolRoute
+from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, RequestId, encode
+from holodeck.tools.mcp.protocol.versions import mapping
+
+# Seconds after which a reply becomes an event stream, whose comments keep the connection open.
+STREAM_AFTER = 2.0
+# Seconds for requests that are not of a session to end when the gateway stops.
+CLOSE_TIMEOUT = 5.0
+# The only version with batches of messages.
+_BATCH_VERSION = "2025-03-26"
+
+# Requests that only talk about the session, and count against no limit.
+_UNCOUNTED = frozenset({"initialize", "ping", "logging/setLevel", "server/discover", "subscriptions/listen"})
+
+
+class MCPEndpoint:
+    """Serves MCP clients. Owns their sessions and requests; `methods` and `changes` belong to the service."""
+
+    def __init__(
+        self,
+        methods: Methods,
+        changes: ListChanges,
+        caller_limits: CallerLimits,
+        *,
+        is_draining: Callable[[], bool],
+    ) -> None:
+        self._methods = methods
+        self._changes = changes
+        self._caller_limits = caller_limits
+        self._is_draining = is_draining
+        self._sessions = ClientSessions(methods, changes)
+        self._modern = ModernRequests(methods, changes)
+        self._tasks = TaskSet()
+
+    async def post(self, request: Request) -> Reply | StreamedReply:
+        """Answer one message of a client."""
+        view = self._view_of(request)
+        try:
+            message = request.json()
+        except ValueError:
+            return _error_reply(RPCError(PARSE_ERROR, "The body is not valid JSON"), None, 400)
+        if isinstance(message, list):
+            return await self._post_batch(request, view, message)
+        problem = _find_problem(message)
+        if problem is not None:
+            return _error_reply(RPCError(INVALID_REQUEST, problem), None, 400)
+        params = mapping(message.get("params"))
+        if is_modern(params) or is_modern_version(request.headers):
+            return await self._post_modern(request, view, message, params)
+        return await self._post_legacy(request, view, message, params)
+
+    async def get(self, request: Request) -> Reply | StreamedReply:
+        """Open the stream of a session for messages that belong to no request, or go on with another one of it."""
+        if is_modern_version(request.headers) or not accepts_events(request.headers):
+            raise _method_not_allowed("GET opens the event stream of a session, in versions up to 2025-11-25.")
+        session = self._require_session(request, self._view_of(request))
+        if isinstance(session, Reply):
+            return session
+        if self._is_draining():
+            raise shutting_down_error()
+        last_id = request.headers.get("last-event-id")
+        if last_id is None:
+            return _stream_reply(session, session.own_stream)
+        position = parse_event_id(last_id)
+        stream = None if position is None else session.find_stream(position[0])
+        if stream is None or position is None:
+            return _error_reply(RPCError(INVALID_REQUEST, "This event is not known any more"), None, 400)
+        return _stream_reply(session, stream, after=position[1])
+
+    async def delete(self, request: Request) -> Reply:
+        """End a session."""
+        session = self._require_session(request, self._view_of(request))
+        if isinstance(session, Reply):
+            return session
+        self._sessions.end(session)
+        return Reply(status=204)
+
+    def end_all_of(self, caller_id: str) -> None:
+        """End the sessions and paused calls of a caller whose key is not valid any more."""
+        self._sessions.end_all_of(caller_id)
+        self._modern.cancel_caller(caller_id)
+
+    async def drain(self, seconds: float) -> None:
+        """End the streams that only wait, and give requests `seconds` to be answered."""
+        self._sessions.end_own_streams()
+        self._modern.end_subscriptions()
+        await self._sessions.wait_running(seconds)
+
+    async def close(self) -> None:
+        await self._tasks.close(CLOSE_TIMEOUT)
+        await self._sessions.close()
+        await self._modern.close()
+        self._changes.close()
+        await self._methods.close()
+
+    def _view_of(self, request: Request) -> View:
+        server = request.path_params.get("server")
+        view = View(caller_id=request.caller.id, scope=request.caller.scope, server=server)
+        if server is not None and not (server in self._methods.catalogue.executor.servers and view.has_server(server)):
+            known = ", ".join(
+                each.name for each in self._methods.catalogue.servers(View(caller_id=view.caller_id, scope=view.scope))
+            )
+            message = f"There is no MCP server '{server}' here. There are: {known or 'none'}."
+            raise APIError(404, message, kind="not_found", code="server_not_found")
+        return view
+
+    async def _post_legacy(
+        self, request: Request, view: View, message: Message, params: Mapping[str, Any]
+    ) -> Reply | StreamedReply:
+        try:
+            check_legacy_version(request.headers)
+        except RPCError as error:
+            return _error_reply(error, message.get("id"), 400)
+        method = message.get("method")
+        if method == "initialize":
+            return await self._initialize(view, message, params)
+        session: ClientSession | Reply | None = None
+        if SESSION_HEADER in request.headers:
+            session = self._require_session(request, view)
+            if isinstance(session, Reply):
+                return session
+        if method is None or "id" not in message:
+            if session is not None:
+                _take_message(session, message, params)
+            return Reply(status=202)
+        request_id: RequestId = message["id"]
+        if session is None:
+            return await self._answer_without_session(request, view, request_id, str(method), params)
+        return await self._answer_in_session(request, session, request_id, str(method), params)
+
+    async def _initialize(self, view: View, message: Message, params: Mapping[str, Any]) -> Reply:
+        if self._is_draining():
+            raise shutting_down_error()
+        session = self._sessions.open(view)
+        try:
+            result = await session.protocol.handle_request("initialize", params, session.own_stream.send)
+        except RPCError as error:
+            self._sessions.end(session)
+            return _error_reply(error, message.get("id"), 400)
+        body = encode({"jsonrpc": "2.0", "id": message.get("id"), "result": result})
+        return Reply(body=body, headers={SESSION_HEADER: session.id})
+
+    async def _answer_in_session(
+        self, request: Request, session: ClientSession, request_id: RequestId, method: str, params: Mapping[str, Any]
+    ) -> Reply | StreamedReply:
+        if session.running.is_running(request_id):
+            return _error_reply(RPCError(INVALID_REQUEST, "This id is in use"), request_id, 400)
+        release = self._count(request, method)
+        stream = session.open_stream()
+
+        async def answer() -> None:
+            try:
+                stream.finish(await _respond(session.protocol, request_id, method, params, stream))
+            finally:
+                release()
+                stream.end()
+
+        session.running.start(request_id, answer())
+        reply = await _reply_with(stream, request, lambda: _stream_reply(session, stream))
+        if isinstance(reply, Reply):
+            session.drop_stream(stream)
+        return reply
+
+    async def _answer_without_session(
+        self, request: Request, view: View, request_id: RequestId, method: str, params: Mapping[str, Any]
+    ) -> Reply:
+        """Answer a client that keeps no session: it can be told nothing on the way, and cannot be asked."""
+        release = self._count(request, method)
+        protocol = LegacySession(self._methods, self._changes, view, send=_drop)
+        protocol.is_initialized = True
+        try:
+            stream = EventStream("", has_ids=False)
+            response = await _respond(protocol, request_id, method, params, stream)
+        finally:
+            release()
+            await protocol.close()
+        return Reply(body=encode(response))
+
+    async def _post_batch(self, request: Request, view: View, messages: list[Any]) -> Reply:
+        """Answer several messages, which only clients of one version may send."""
+        session = self._require_session(request, view)
+        if isinstance(session, Reply):
+            return session
+        problems = [_find_problem(message) for message in messages]
+        if session.protocol.version != _BATCH_VERSION or not messages or any(problems):
+            text = next(
+                (each for each in problems if each), f"Only clients of {_BATCH_VERSION} may send several messages"
+            )
+            return _error_reply(RPCError(INVALID_REQUEST, text), None, 400)
+        asked = [message for message in messages if "method" in message and "id" in message]
+        for message in messages:
+            if message not in asked:
+                _take_message(session, message, mapping(message.get("params")))
+        if not asked:
+            return Reply(status=202)
+
+        async def answer(message: Message) -> Message:
+            release = self._count(request, message["method"])
+            try:
+                stream = EventStream("", has_ids=False)
+                params = mapping(message.get("params"))
+                return await _respond(session.protocol, message["id"], message["method"], params, stream)
+            finally:
+                release()
+
+        return Reply(body=orjson.dumps(await asyncio.gather(*map(answer, asked))))
+
+    async def _post_modern(
+        self, request: Request, view: View, message: Message, params: Mapping[str, Any]
+    ) -> Reply | StreamedReply:
+        method = message.get("method")
+        if method is None or "id" not in message:
+            # Nothing that a modern client may notify a server of changes anything here.
+            return Reply(status=202)
+        request_id: RequestId = message["id"]
+        try:
+            check_modern_headers(request.headers, str(method), params)
+            await self._check_arguments(request, view, str(method), params)
+        except RPCError as error:
+            return _error_reply(error, request_id, 400)
+        release = self._count(request, str(method))
+        stream = EventStream("", has_ids=False)
+
+        async def answer() -> None:
+            try:
+                result = await self._modern.handle_request(request_id, str(method), params, view, stream.send)
+                stream.finish({"jsonrpc": "2.0", "id": request_id, "result": result})
+            except RPCError as error:
+                stream.finish(error.to_response(request_id))
+            # The boundary: a bug here must not leave the client without an answer.
+            except Exception as error:
+                stream.finish(_unexpected(error, str(method), request_id))
+            finally:
+                release()
+                stream.end()
+
+        task = self._tasks.start(answer(), name=f"MCP request {request_id}")
+
+        async def cancel() -> None:
+            task.cancel()
+
+        try:
+            return await _reply_with(
+                stream, request, lambda: StreamedReply(chunks=stream.read(), on_close=cancel), is_modern=True
+            )
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+
+    async def _check_arguments(self, request: Request, view: View, method: str, params: Mapping[str, Any]) -> None:
+        """Compare the headers that repeat arguments with the arguments of a call."""
+        if method != "tools/call" or not isinstance(params.get("name"), str):
+            return
+        found = await self._methods.catalogue.find_tool(params["name"], view)
+        if isinstance(found, ToolRoute):
+            check_argument_headers(request.headers, found.tool.input_schema, params)
+
+    def _require_session(self, request: Request, view: View) -> ClientSession | Reply:
+        session_id = request.headers.get(SESSION_HEADER)
+        if session_id is None:
+            return _error_reply(RPCError(INVALID_REQUEST, "The header Mcp-Session-Id is missing"), None, 400)
+        session = self._sessions.find(session_id, view)
+        if session is None:
+            return _error_reply(
+                RPCError(INVALID_REQUEST, "Session not found: it has ended. Initialize anew."), None, 404
+            )
+        return session
+
+    def _count(self, request: Request, method: str) -> Callable[[], None]:
+        """Count a request against the limits of its caller until the returned function is called.
+
+        Raises `TooManyError`, and the 503 of a gateway that stops.
+        """
+        if self._is_draining():
+            raise shutting_down_error()
+        if method in _UNCOUNTED:
+            return lambda: None
+        caller = request.caller
+        self._caller_limits.start_request(caller)
+        return lambda: self._caller_limits.end_request(caller)
+
+
+async def _respond(
+    protocol: LegacySession, request_id: RequestId, method: str, params: Mapping[str, Any], stream: EventStream
+) -> Message:
+    try:
+        result = await protocol.handle_request(method, params, stream.send)
+    except RPCError as error:
+        return error.to_response(request_id)
+    # The boundary: a bug here must not leave the client without an answer.
+    except Exception as error:
+        return _unexpected(error, method, request_id)
+    return {"jsonrpc": "2.0", "id": request_id, "result": result}
+
+
+async def _reply_with(
+    stream: EventStream, request: Request, open_stream: Callable[[], StreamedReply], *, is_modern: bool = False
+) -> Reply | StreamedReply:
+    """Reply with the response alone, or with a stream if it does not come soon or is not the only message."""
+    may_stream, may_reply = accepts_events(request.headers), accepts_json(request.headers)
+    if may_reply:
+        await (stream.wait_news(STREAM_AFTER) if may_stream else stream.wait_end())
+    response = stream.response
+    if may_stream and (response is None or stream.is_used or not may_reply):
+        return open_stream()
+    if response is None:
+        return _error_reply(RPCError(INVALID_REQUEST, "The request was cancelled"), None, 400)
+    return Reply(status=status_of(response) if is_modern else 200, body=encode(response))
+
+
+def _stream_reply(session: ClientSession, stream: EventStream, after: int | None = None) -> StreamedReply:
+    session.readers += 1
+
+    async def close() -> None:
+        session.readers -= 1
+
+    return StreamedReply(chunks=stream.read(after), headers={SESSION_HEADER: session.id}, on_close=close)
+
+
+def _take_message(session: ClientSession, message: Message, params: Mapping[str, Any]) -> None:
+    """Take the answer to a question, or a notification."""
+    if message.get("method") == "notifications/cancelled":
+        session.running.cancel(params.get("requestId"))
+    elif "method" not in message:
+        session.protocol.handle_response(message)
+
+
+def _find_problem(message: object) -> str | None:
+    if not isinstance(message, dict):
+        return "A message must be an object"
+    if message.get("jsonrpc") != "2.0":
+        return "'jsonrpc' must be \"2.0\""
+    request_id = message.get("id")
+    if "id" in message and (isinstance(request_id, bool) or not isinstance(request_id, int | str)):
+        return "An id must be a text or a whole number"
+    if "method" in message and not isinstance(message["method"], str):
+        return "'method' must be a text"
+    if "method" not in message and "result" not in message and "error" not in message:
+        return "A message must have a method, a result or an error"
+    return None
+
+
+def _error_reply(error: RPCError, request_id: RequestId | None, status: int) -> Reply:
+    return Reply(status=status, body=encode(error.to_response(request_id)))
+
+
+def _unexpected(error: Exception, method: str, request_id: RequestId) -> Message:
+    log.error("mcp_server.failed", method=method, error=repr(error))
+    return RPCError(INTERNAL_ERROR, "An unexpected error has happened; the gateway's log has it").to_response(
+        request_id
+    )
+
+
+def _method_not_allowed(text: str) -> APIError:
+    return APIError(405, text, kind="invalid_request", code="method_not_allowed", allow="POST")
+
+
+def _drop(message: Message) -> None:
+    """A `Send` for a client that keeps no session."""

@@ -1,0 +1,154 @@
+"""Serves one MCP client over standard input and output, in either era of the protocol.
+
+Each line is a JSON-RPC message. The first request decides nothing: a modern request names its version, and all others
+belong to the session that `initialize` begins. `run` ends when the client closes its end or is not reading; requests that
+are being answered are then cancelled, and so are their calls at the servers behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from typing import Any
+
+from holodeck.lib import log
+from holodeck.lib.limits import MIB
+from holodeck.lib.line_splitter import LineSplitter
+from holodeck.mcp_server.context import RequestContext
+from holodeck.mcp_server.errors import INVALID_REQUEST, PARSE_ERROR, RPCError
+from holodeck.mcp_server.legacy_session import LegacySession
+from holodeck.mcp_server.list_changes import ListChanges
+from holodeck.mcp_server.methods import Methods, Result
+from holodeck.mcp_server.modern_requests import ModernRequests, is_modern
+from holodeck.mcp_server.running_requests import RunningRequests
+from holodeck.mcp_server.view import View
+from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, RequestId, decode, encode, sniff_id
+from holodeck.tools.mcp.protocol.versions import mapping
+
+# Bytes of one message of the client: as many as of one request of a gateway.
+MAX_LINE = 32 * MIB
+# Bytes that wait for the client to read them, before it is taken for gone.
+MAX_UNREAD = 256 * MIB
+# Requests that are answered at the same time; further ones are refused.
+MAX_RUNNING = 1_000
+
+
+class StdioServer:
+    """The server of one client. Owns the session, the paused calls and the requests that are being answered."""
+
+    def __init__(self, methods: Methods, changes: ListChanges, view: View) -> None:
+        self._methods = methods
+        self._view = view
+        self._session = LegacySession(methods, changes, view, send=self._send)
+        self._modern = ModernRequests(methods, changes)
+        self._running = RunningRequests()
+        self._ended = asyncio.Event()
+        self._writer: asyncio.WriteTransport | None = None
+        self._stdout = -1
+
+    def find_peer(self) -> RequestContext | None:
+        """Return the client, for requests of servers that belong to no call; None before its handshake."""
+        return self._session.build_context({}, self._send) if self._session.is_initialized else None
+
+    async def run(self, stdin: int, stdout: int) -> None:
+        """Serve until the client closes `stdin`. The file descriptors stay open."""
+        loop = asyncio.get_running_loop()
+        splitter = LineSplitter(
+            limit=MAX_LINE, on_line=self._receive, on_dropped=self._refuse_long, on_end=self._ended.set
+        )
+        self._stdout = stdout
+        # A file takes everything at once, and is no pipe for the loop.
+        with suppress(ValueError, OSError):
+            self._writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(os.dup(stdout), "wb"))
+        try:
+            reading = await self._start_reading(splitter, stdin)
+            try:
+                await self._ended.wait()
+            finally:
+                if reading is not None:
+                    reading.close()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Cancel what is being answered, and end the session."""
+        await self._running.close()
+        await self._modern.close()
+        await self._session.close()
+        if self._writer is not None:
+            self._writer.close()
+
+    async def _start_reading(self, splitter: LineSplitter, stdin: int) -> asyncio.ReadTransport | None:
+        loop = asyncio.get_running_loop()
+        file = os.fdopen(os.dup(stdin), "rb")
+        try:
+            transport, _ = await loop.connect_read_pipe(lambda: splitter, file)
+        except ValueError:
+            # A regular file, which has no more to come.
+            with file:
+                splitter.data_received(await loop.run_in_executor(None, file.read))
+            await self._running.wait(MAX_RUNNING)
+            splitter.connection_lost(None)
+            return None
+        return transport
+
+    def _receive(self, line: bytes | bytearray) -> None:
+        try:
+            message = decode(line)
+        except ValueError:
+            self._send(RPCError(PARSE_ERROR, "This line is not valid JSON").to_response(None))
+            return
+        for each in message if isinstance(message, list) else (message,):
+            self._dispatch(each)
+
+    def _refuse_long(self, head: bytes, tail: bytes, size: int) -> None:
+        text = f"This message has {size} bytes, and {MAX_LINE} are allowed"
+        self._send(RPCError(INVALID_REQUEST, text).to_response(sniff_id(head, tail)))
+
+    def _dispatch(self, message: Any) -> None:
+        if not isinstance(message, dict):
+            self._send(RPCError(INVALID_REQUEST, "A message must be an object").to_response(None))
+            return
+        method, request_id, params = message.get("method"), message.get("id"), mapping(message.get("params"))
+        if not isinstance(method, str):
+            self._session.handle_response(message)
+        elif isinstance(request_id, int | str) and not isinstance(request_id, bool):
+            if len(self._running) >= MAX_RUNNING or self._running.is_running(request_id):
+                text = "Too many requests at once" if len(self._running) >= MAX_RUNNING else "This id is in use"
+                self._send(RPCError(INVALID_REQUEST, text).to_response(request_id))
+                return
+            self._running.start(request_id, self._answer(request_id, method, params))
+        elif "id" in message:
+            self._send(RPCError(INVALID_REQUEST, "An id must be a text or a whole number").to_response(None))
+        elif method == "notifications/cancelled":
+            self._running.cancel(params.get("requestId"))
+
+    async def _answer(self, request_id: RequestId, method: str, params: dict[str, Any]) -> None:
+        response: Message
+        try:
+            result = await self._handle(request_id, method, params)
+            response = {"jsonrpc": "2.0", "id": request_id, "result": result}
+        except RPCError as error:
+            response = error.to_response(request_id)
+        # The boundary: a bug here must not leave the client without an answer.
+        except Exception as error:
+            log.error("mcp_server.failed", method=method, error=repr(error))
+            response = RPCError(INTERNAL_ERROR, "An unexpected error has happened; see the log").to_response(request_id)
+        self._send(response)
+
+    async def _handle(self, request_id: RequestId, method: str, params: dict[str, Any]) -> Result:
+        if is_modern(params):
+            return await self._modern.handle_request(request_id, method, params, self._view, self._send)
+        return await self._session.handle_request(method, params, self._send)
+
+    def _send(self, message: Message) -> None:
+        line = encode(message) + b"\n"
+        if self._writer is None:
+            os.write(self._stdout, line)
+            return
+        if self._writer.get_write_buffer_size() > MAX_UNREAD:
+            log.warning("mcp_server.client_does_not_read", unread_bytes=self._writer.get_write_buffer_size())
+            self._ended.set()
+            return
+        self._writer.write(line)
