@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from holodeck.config.gateway_loader import LoadedGateway
+from holodeck.gateway.auth.scope import CallerScope
 from holodeck.lib.record import record
 from holodeck.mcp_server.list_changes import ListChanges
 from holodeck.models.llm import LLM
@@ -42,6 +43,10 @@ class Backend:
     response_format: Mapping[str, Any] | None = None
     pass_through: Mapping[str, ModelProvider] = field(default_factory=dict)
     """The other APIs of the model's server, by their paths: `/embeddings` and `/completions`."""
+
+    def is_allowed_by(self, scope: CallerScope) -> bool:
+        """Whether a caller may use it."""
+        return scope.allows_agent(self.name) if self.is_agent else scope.allows_model(self.name)
 
     def to_resource(self) -> dict[str, Any]:
         """The model as `/v1/models` lists it."""
@@ -123,15 +128,22 @@ def build_backends(
             llm=config.model,
             provider=wired.model,
             mcp=wired.mcp,
+            is_agent=True,
             functions=(wired.functions,),
             instructions=config.instructions if isinstance(config.instructions, str) else None,
             response_format=config.response_format if isinstance(config.response_format, dict) else None,
             max_turns=config.max_turns,
             description=config.description,
-            is_agent=True,
         )
     _share_limits(server for backend in backends.values() for server in backend.mcp.servers.values())
     return Backends(by_name=backends, shared_servers=shared, changes=changes)
+
+
+def select_backends(backends: Mapping[str, Backend], scope: CallerScope) -> Mapping[str, Backend]:
+    """The backends that a caller may use. To that caller the others do not exist."""
+    if not scope.is_limited:
+        return backends
+    return {name: backend for name, backend in backends.items() if backend.is_allowed_by(scope)}
 
 
 def _share_limits(servers: Iterable[MCPPlugin]) -> None:

@@ -26,9 +26,8 @@ import uvicorn
 
 from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.app import Gateway
-from holodeck.gateway.auth.callers import APIKeys, CallerProvider, Callers
+from holodeck.gateway.auth.factory import build_callers
 from holodeck.gateway.auth.hosts import HostPolicy
-from holodeck.gateway.auth.jwt import JWTProvider
 from holodeck.gateway.backends import Backend
 from holodeck.gateway.continuation.memory import SocketHistories
 from holodeck.gateway.continuation.resolve import ContinuationResolver
@@ -94,7 +93,7 @@ class Service:
         self.budget = ByteBudget(config.limits.body_budget)
         self._metrics = Metrics(frozenset(name for backend in backends.values() for name in backend.mcp.servers))
         self._seal_keys = SealKeys(read_seal_keys(config, folder))
-        self._callers = Callers(_build_caller_providers(loaded, folder))
+        self._callers = build_callers(config, folder)
         self._caller_limits = CallerLimits(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
         self._continuations = ContinuationResolver(self.store, self._seal_keys, max_bytes=config.limits.context_bytes)
         self._run_builder = RunBuilder(backends, config, self.budget)
@@ -351,15 +350,6 @@ class _DrainingServer(uvicorn.Server):
         log.info("gateway.draining", signal=signal.Signals(sig).name)
         await self._on_exit()
         self.should_exit = True
-
-
-def _build_caller_providers(loaded: LoadedGateway, folder: Path) -> list[CallerProvider]:
-    providers: list[CallerProvider] = []
-    if loaded.gateway.keys:
-        providers.append(APIKeys(loaded.gateway.keys))
-    if loaded.gateway.jwt is not None:
-        providers.append(JWTProvider(loaded.gateway.jwt, folder))
-    return providers
 
 
 def _open_listener(host: str, port: int) -> socket.socket:

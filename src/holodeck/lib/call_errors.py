@@ -32,6 +32,11 @@ CHANGED_SINCE_APPROVAL = (
     "Call it again, if it is still right as it is offered now: the person is then asked again."
 )
 
+OUT_OF_SCOPE = (
+    "The tool '{tool}' of server '{server}' was not run: the key of this caller does not allow it any more. "
+    "Go on without it."
+)
+
 NOT_APPROVED = "The person did not approve this call; it was not run."
 UNDECIDED = "The person went on without approving this call; it was not run."
 APPROVED_WITHOUT_RESULT = "This call was approved, and came to no result."

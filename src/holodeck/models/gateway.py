@@ -6,7 +6,14 @@ import re
 from collections.abc import Collection
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ModelWrapValidatorHandler, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AwareDatetime,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from holodeck.lib.limits import (
@@ -37,6 +44,7 @@ from holodeck.models.file_model import (
     validate_with_rules,
 )
 from holodeck.models.llm import LLM
+from holodeck.models.scope import ClaimScopes, Scope
 from holodeck.models.tool import Tool
 from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, is_sent_in_cleartext, url_problem
 
@@ -76,7 +84,9 @@ MAX_DURABLE_RUNS = 64
 
 MCPOutput = Literal["openai", "portable"]
 Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "EdDSA"]
-PublicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$")]
+PUBLIC_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$"
+PublicName = Annotated[str, Field(pattern=PUBLIC_NAME_PATTERN)]
+KeyHash = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 class Listen(FileModel):
@@ -135,12 +145,32 @@ class CallerKey(FileModel):
 
     name: PublicName
     """Name of the caller, in logs and as the owner of stored data; unique in the file."""
-    hash: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+    hash: KeyHash
     """Hash of the key, as `holodeck keys create` prints it."""
+    old_hash: KeyHash | None = None
+    """Hash of the key before, which is accepted until `old_hash_expires`. `holodeck keys rotate` writes both."""
+    old_hash_expires: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    """Time after which the key before is refused, with its time zone, such as `2030-01-31T12:00:00Z`."""
     is_admin: Boolean = Field(default=False, alias="admin")
     """Whether the caller may read `/v1/mcp/servers` and `/metrics`."""
+    allow: Scope | None = None
+    """Models, agents, MCP servers and tools that the caller may use. Absent: everything."""
     limits: KeyLimits | None = None
     """Limits of this caller. Absent: `limits.key`."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[CallerKey]) -> CallerKey:
+        return validate_with_rules(cls.__name__, data, handler, _check_old_hash)
+
+
+def _check_old_hash(data: dict[str, Any]) -> list[Violation]:
+    keys = ("old_hash", "old_hash_expires")
+    missing = [key for key in keys if data.get(key) is None]
+    if len(missing) != 1:
+        return []
+    other = next(key for key in keys if key not in missing)
+    return [Violation(key=other, message=f"'{missing[0]}' is missing: an old key is accepted for some time only")]
 
 
 class JWTCallers(FileModel):
@@ -158,6 +188,13 @@ class JWTCallers(FileModel):
     """Claim with the name of the caller."""
     admin_scope: NonEmpty | None = None
     """Scope that makes a caller an administrator. Absent: no caller is one."""
+    allow: Scope | None = None
+    """Models, agents, MCP servers and tools that callers with a token may use. Absent: everything.
+
+    With `allow_by_claim`: of tokens that have none of its values, and absent: nothing.
+    """
+    allow_by_claim: ClaimScopes | None = None
+    """What tokens may use by the values of a claim, such as the groups of a person."""
     algorithms: tuple[Algorithm, ...] = Field(default=("RS256", "ES256"), strict=False)
     """Signature algorithms that are accepted."""
 

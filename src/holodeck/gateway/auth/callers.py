@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Protocol
 
+from holodeck.gateway.auth.scope import CallerScope
 from holodeck.lib.record import record
 from holodeck.models.gateway import CallerKey, KeyLimits
 
@@ -24,6 +26,9 @@ KEY_CALLER_PREFIX = "key:"
 JWT_CALLER_PREFIX = "jwt:"
 # The one caller of a gateway without authentication, which listens on loopback only.
 LOCAL_CALLER_ID = "local"
+
+ClaimValues = Mapping[str, Sequence[str]]
+"""Values of claims of a token, by claim."""
 
 
 @record
@@ -37,6 +42,10 @@ class Caller:
     """The issuer of its token; empty for a key."""
     expires_at: float | None = field(default=None, compare=False)
     """When its credentials expire, in seconds since 1970. None: never."""
+    scope: CallerScope = field(default_factory=CallerScope.everything, compare=False)
+    """What it may use, as configured now."""
+    claim_values: ClaimValues = field(default_factory=dict, compare=False)
+    """The values of its token's claims that decide its scope; stored with durable work, which outlives the token."""
 
 
 class CallerProvider(Protocol):
@@ -46,8 +55,11 @@ class CallerProvider(Protocol):
         """The caller of a token. None: this provider does not recognise it."""
         ...
 
-    def is_known(self, caller_id: str, issuer: str) -> bool:
-        """Whether a caller that was authenticated before, perhaps by another process, could still be."""
+    def find_caller(self, caller_id: str, issuer: str, claim_values: ClaimValues) -> Caller | None:
+        """A caller that was authenticated before, perhaps by another process, as it is configured now.
+
+        None: it could not be authenticated any more.
+        """
         ...
 
     async def close(self) -> None:
@@ -59,18 +71,26 @@ class APIKeys:
     """Authenticates API keys by their hashes, in constant time: every hash is compared, whichever one matches."""
 
     def __init__(self, keys: Sequence[CallerKey]) -> None:
-        self._keys = tuple((key.hash.removeprefix("sha256:"), _caller_of_key(key)) for key in keys)
+        callers = [_caller_of_key(key) for key in keys]
+        self._callers = {caller.id: caller for caller in callers}
+        self._hashes = tuple(
+            (key_hash.removeprefix("sha256:"), with_expiry)
+            for key, caller in zip(keys, callers, strict=True)
+            for key_hash, with_expiry in _hashes_of_key(key, caller)
+        )
 
     async def authenticate(self, token: str) -> Caller | None:
         digest = hash_key(token).removeprefix("sha256:")
         found: Caller | None = None
-        for key_hash, caller in self._keys:
+        for key_hash, caller in self._hashes:
             if hmac.compare_digest(key_hash, digest):
                 found = caller
+        if found is not None and found.expires_at is not None and found.expires_at <= time.time():
+            return None
         return found
 
-    def is_known(self, caller_id: str, issuer: str) -> bool:
-        return any(caller.id == caller_id for _, caller in self._keys)
+    def find_caller(self, caller_id: str, issuer: str, claim_values: ClaimValues) -> Caller | None:
+        return self._callers.get(caller_id)
 
     async def close(self) -> None:
         """Does nothing: keys need no background work."""
@@ -99,11 +119,15 @@ class Callers:
                 return caller
         return None
 
-    def is_known(self, caller_id: str, issuer: str) -> bool:
-        """Whether the configuration still has a caller: its key by name, or the issuer of its tokens."""
+    def find_caller(self, caller_id: str, issuer: str, claim_values: ClaimValues) -> Caller | None:
+        """A caller with the scope that it has now, by the name of its key or the issuer of its tokens.
+
+        None: the configuration does not have it any more.
+        """
         if self.has_no_auth:
-            return caller_id == LOCAL_CALLER_ID
-        return any(provider.is_known(caller_id, issuer) for provider in self._providers)
+            return Caller(id=LOCAL_CALLER_ID, is_admin=True) if caller_id == LOCAL_CALLER_ID else None
+        found = (provider.find_caller(caller_id, issuer, claim_values) for provider in self._providers)
+        return next((caller for caller in found if caller is not None), None)
 
     async def close(self) -> None:
         """End the background work of the providers. Bounded."""
@@ -127,7 +151,16 @@ def is_storable(name: str) -> bool:
 
 
 def _caller_of_key(key: CallerKey) -> Caller:
-    return Caller(id=f"{KEY_CALLER_PREFIX}{key.name}", is_admin=key.is_admin, limits=key.limits)
+    scope = CallerScope.everything() if key.allow is None else CallerScope.of([key.allow])
+    return Caller(id=f"{KEY_CALLER_PREFIX}{key.name}", is_admin=key.is_admin, limits=key.limits, scope=scope)
+
+
+def _hashes_of_key(key: CallerKey, caller: Caller) -> list[tuple[str, Caller]]:
+    """The hashes that are accepted, each with its caller, whose credentials expire where it is the old hash."""
+    hashes = [(key.hash, caller)]
+    if key.old_hash is not None and key.old_hash_expires is not None:
+        hashes.append((key.old_hash, replace(caller, expires_at=key.old_hash_expires.timestamp())))
+    return hashes
 
 
 def _find_bearer_token(headers: Mapping[str, str]) -> str | None:

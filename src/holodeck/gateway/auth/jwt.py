@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from holodeck.gateway.auth.callers import JWT_CALLER_PREFIX, Caller, is_storable
+from holodeck.gateway.auth.callers import JWT_CALLER_PREFIX, Caller, ClaimValues, is_storable
+from holodeck.gateway.auth.scope import CallerScope
 from holodeck.lib import log
 from holodeck.lib.limits import MIB
 from holodeck.lib.record import record
@@ -36,6 +38,10 @@ JWKS_TIMEOUT = 10.0
 
 # Bytes of a key set: far more than the keys of any issuer.
 _MAX_JWKS_BYTES = 1 * MIB
+# Claims that hold several values in one text, separated by spaces (RFC 8693, and some identity providers).
+_SPACED_CLAIMS = frozenset({"scope", "scp"})
+# Combinations of claim values whose scopes are remembered: compiling one takes longer than all of a small request.
+_MAX_SCOPES = 256
 # Seconds that `close` waits for a fetch to end.
 _CLOSE_SECONDS = 1.0
 
@@ -60,6 +66,7 @@ class JWTProvider:
         self._renewals = TaskSet()
         self._fetched_at = float("-inf")
         self._lock = asyncio.Lock()
+        self._build_scope = lru_cache(_MAX_SCOPES)(partial(_build_scope, config))
 
     async def authenticate(self, token: str) -> Caller | None:
         import jwt
@@ -91,11 +98,26 @@ class JWTProvider:
             is_admin=self._config.admin_scope in scopes,
             issuer=self._config.issuer,
             expires_at=int(claims["exp"]) + JWT_LEEWAY,
+            scope=self._build_scope(values := self._matching_values(claims)),
+            claim_values={self._config.allow_by_claim.claim: values} if self._config.allow_by_claim is not None else {},
         )
 
-    def is_known(self, caller_id: str, issuer: str) -> bool:
+    def find_caller(self, caller_id: str, issuer: str, claim_values: ClaimValues) -> Caller | None:
         """`issuer` is empty for stored work of versions that did not store it."""
-        return caller_id.startswith(JWT_CALLER_PREFIX) and issuer in ("", self._config.issuer)
+        if not caller_id.startswith(JWT_CALLER_PREFIX) or issuer not in ("", self._config.issuer):
+            return None
+        scope = self._build_scope(self._matching_values(claim_values))
+        return Caller(id=caller_id, issuer=self._config.issuer, scope=scope, claim_values=claim_values)
+
+    def _matching_values(self, claims: Mapping[str, Any]) -> tuple[str, ...]:
+        """The values of the claim of `allow_by_claim` that the file has a scope for, in the order of the file."""
+        settings = self._config.allow_by_claim
+        if settings is None:
+            return ()
+        held = claims.get(settings.claim)
+        if isinstance(held, str):
+            held = held.split() if settings.claim in _SPACED_CLAIMS else [held]
+        return tuple(value for value in settings.values if isinstance(held, list | tuple) and value in held)
 
     async def close(self) -> None:
         await self._renewals.close(_CLOSE_SECONDS)
@@ -136,6 +158,15 @@ class JWTProvider:
         ):
             response.raise_for_status()
             return await read_body(response, _MAX_JWKS_BYTES)
+
+
+def _build_scope(config: JWTCallers, values: tuple[str, ...]) -> CallerScope:
+    """The scope of tokens with these values of the claim, all of which the file has."""
+    if config.allow_by_claim is not None and values:
+        return CallerScope.of(config.allow_by_claim.values[value] for value in values)
+    if config.allow is not None:
+        return CallerScope.of([config.allow])
+    return CallerScope.everything() if config.allow_by_claim is None else CallerScope.of(())
 
 
 def _signing_keys(jwks: list[Any]) -> Iterator[tuple[str, _SigningKey]]:

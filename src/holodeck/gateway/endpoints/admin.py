@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from holodeck.gateway.backends import Backend
+from holodeck.gateway.auth.scope import CallerScope
+from holodeck.gateway.backends import Backend, select_backends
 from holodeck.gateway.http.errors import APIError, not_found_error, unknown_server_text
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
@@ -75,21 +76,23 @@ class AdminEndpoints:
         return Reply(body=self._metrics.render(gauges), content_type="text/plain; version=0.0.4")
 
     async def list_models(self, request: Request) -> Reply:
-        return json_reply({"object": "list", "data": [backend.to_resource() for backend in self._backends.values()]})
+        backends = select_backends(self._backends, request.caller.scope)
+        return json_reply({"object": "list", "data": [backend.to_resource() for backend in backends.values()]})
 
     async def get_model(self, request: Request) -> Reply:
         backend = self._backends.get(request.path_params["id"])
-        if backend is None:
+        if backend is None or not backend.is_allowed_by(request.caller.scope):
             raise not_found_error("Model", request.path_params["id"])
         return json_reply(backend.to_resource())
 
     async def list_servers(self, request: Request) -> Reply:
-        return json_reply({"object": "list", "data": [_server_resource_of(offer) for offer in self._server_tools()]})
+        offers = self._allowed_server_tools(request.caller.scope)
+        return json_reply({"object": "list", "data": [_server_resource_of(offer) for offer in offers]})
 
     async def list_tools(self, request: Request) -> Reply:
-        server = self._require_servers(request)[0].server
+        server, scope = self._require_servers(request)[0].server, request.caller.scope
         try:
-            tools = await server.list_tools()
+            tools = [tool for tool in await server.list_tools() if scope.allows_tool(server.name, tool.name)]
         except MCPError as error:
             return json_reply({"object": "list", "data": [], "error": str(error)})
         data = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in tools]
@@ -116,9 +119,15 @@ class AdminEndpoints:
             dict.fromkeys(offer for each in self._backends.values() for offer in each.mcp.server_tools.values())
         )
 
+    def _allowed_server_tools(self, scope: CallerScope) -> list[ServerTools]:
+        return [offer for offer in self._server_tools() if scope.allows_server(offer.server.name)]
+
     def _require_servers(self, request: Request) -> list[ServerTools]:
-        """The servers of the name in the path, since two agents may each have one. Raises the 404 if there is none."""
-        name, offers = request.path_params["name"], self._server_tools()
+        """The servers of the name in the path, since two agents may each have one. Raises the 404 if there is none.
+
+        A server out of the caller's scope is as one that does not exist.
+        """
+        name, offers = request.path_params["name"], self._allowed_server_tools(request.caller.scope)
         found = [offer for offer in offers if offer.server.name == name]
         if not found:
             message = unknown_server_text(name, (offer.server.name for offer in offers))

@@ -36,7 +36,9 @@ class ChatCompletions:
 
     async def create(self, request: Request) -> Reply | StreamedReply:
         """Run one request. A client that disconnects ends the run."""
-        chat = read_chat_request(request.json(), extra_parameters_of=self._run_builder.extra_parameters_of)
+        chat = read_chat_request(
+            request.json(), extra_parameters_of=self._run_builder.extra_parameters_for(request.caller)
+        )
         live = await self._build_run(chat, request.caller)
         self._runs.register(live)
         if chat.response.stream:
@@ -59,7 +61,7 @@ class ChatCompletions:
         chat.response.input.items = self._tool_history.restore_calls(caller.id, sent_items)
         # Not `can_wait`: there is no stored response that the next request could continue. Calls of the gateway's tools
         # beside calls of the client's functions run at once, and are put back into the next request from the cache.
-        prepared = await self._run_builder.build(chat.response, new_id("chatcmpl"), can_wait=False, caller_id=caller.id)
+        prepared = await self._run_builder.build(chat.response, new_id("chatcmpl"), can_wait=False, caller=caller)
         await prepared.servers.check_required()
         writer = ChatWriter(
             chat,

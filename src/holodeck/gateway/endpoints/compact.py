@@ -55,7 +55,7 @@ class ContextEndpoints:
         find = await self._continuations.build_item_lookup(body, caller)
         sealed = await self._continuations.open_sealed(body, find, caller, request.reservation.acquire)
         compaction = read_compact_request(body, sealed=sealed, find_item=find)
-        backend = self._run_builder.require_backend(compaction.model)
+        backend = self._run_builder.require_backend(compaction.model, caller)
         context: tuple[Item, ...] = ()
         targets: dict[str, tuple[str, str]] = {}
         if compaction.previous_response_id is not None:
@@ -105,7 +105,7 @@ class ContextEndpoints:
         response_request = read_request(body, sealed=sealed, find_item=find)
         before = await self._continuations.resolve(response_request, caller)
         prepared = await self._run_builder.build(
-            response_request, "", context=before.context, can_wait=response_request.store, caller_id=caller.id
+            response_request, "", context=before.context, can_wait=response_request.store, caller=caller
         )
         tools = await prepared.toolbox.collect_specs()
         first = prepared.request.model

@@ -37,7 +37,9 @@ class Messages:
 
     async def create(self, request: Request) -> Reply | StreamedReply:
         """Run one request. A client that disconnects ends the run."""
-        messages = read_messages_request(request.json(), extra_parameters_of=self._run_builder.extra_parameters_of)
+        messages = read_messages_request(
+            request.json(), extra_parameters_of=self._run_builder.extra_parameters_for(request.caller)
+        )
         live = await self._build_run(messages, request.caller)
         self._runs.register(live)
         if messages.response.stream:
@@ -58,7 +60,9 @@ class Messages:
     async def count_tokens(self, request: Request) -> Reply:
         """Estimate the input tokens of a request, with the tools that the model would be offered."""
         messages = read_messages_request(
-            request.json(), needs_max_tokens=False, extra_parameters_of=self._run_builder.extra_parameters_of
+            request.json(),
+            needs_max_tokens=False,
+            extra_parameters_of=self._run_builder.extra_parameters_for(request.caller),
         )
         prepared = await self._prepare(messages, tuple(messages.response.input.items), request.caller)
         tools = tuple(await prepared.toolbox.collect_specs())
@@ -70,7 +74,7 @@ class Messages:
         messages.response.input.items = self._reasoning.restore(caller.id, restored)
         # Not `can_wait`: as for chat completions, calls of the gateway's tools beside calls of the client's tools run
         # at once, and are put back into the next request from the cache.
-        return await self._run_builder.build(messages.response, new_id("msg"), can_wait=False, caller_id=caller.id)
+        return await self._run_builder.build(messages.response, new_id("msg"), can_wait=False, caller=caller)
 
     async def _build_run(self, messages: MessagesRequest, caller: Caller) -> LiveRun[MessageWriter]:
         sent_items = tuple(messages.response.input.items)

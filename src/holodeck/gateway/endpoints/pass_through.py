@@ -49,7 +49,7 @@ class PassThroughEndpoints:
     async def _hand_on(self, request: Request, path: str, *, needed: str) -> Reply | StreamedReply:
         body = request.json()
         fields = JSONFields(body)
-        backend = self._run_builder.require_backend(fields.get_text("model"))
+        backend = self._run_builder.require_backend(fields.get_text("model"), request.caller)
         if not fields.has(needed):
             fields.refuse_missing(needed)
         is_streamed = fields.get_flag("stream") or False

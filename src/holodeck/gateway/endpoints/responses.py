@@ -79,7 +79,7 @@ class Responses:
         find = await self._continuations.build_item_lookup(body, caller)
         sealed = await self._continuations.open_sealed(body, find, caller, request.reservation.acquire)
         response_request = read_request(
-            body, sealed=sealed, find_item=find, extra_parameters_of=self._builder.extra_parameters_of
+            body, sealed=sealed, find_item=find, extra_parameters_of=self._builder.extra_parameters_for(caller)
         )
         if response_request.background:
             body = resolve_references(body, find)

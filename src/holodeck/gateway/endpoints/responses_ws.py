@@ -142,7 +142,10 @@ class ResponseSockets:
                 with self._caller_limits.count_request(caller):
                     sealed = await self._continuations.open_sealed(body, find, caller, reservation.acquire)
                     request = read_socket_message(
-                        body, sealed=sealed, find_item=find, extra_parameters_of=self._builder.extra_parameters_of
+                        body,
+                        sealed=sealed,
+                        find_item=find,
+                        extra_parameters_of=self._builder.extra_parameters_for(caller),
                     )
                     request = replace(request, stream=True)
                     live = await self._builder.build(request, caller, socket_history, client_kind=client_kind)
@@ -245,7 +248,9 @@ def _socket_time_limit_error(seconds: float) -> APIError:
 
 
 def _token_expired_error() -> APIError:
-    message = "The token with which this WebSocket was opened has expired. Open a new one with a new token."
+    message = (
+        "The key or token with which this WebSocket was opened has expired. Open a new one with a new key or token."
+    )
     return APIError(401, message, kind="invalid_request", code="token_expired")
 
 

@@ -1,9 +1,12 @@
 """The MCP servers of one request: the servers and tools that it sees, and the calls that need approval.
 
-A request without declarations sees every server of its backend. With declarations it sees only those: servers of the
-operator by their labels, reached with the operator's credentials or the caller's, and untrusted servers by their URLs.
-Connections that need the caller's credentials or a URL of the request come from the `CallerConnectionPool` and are
-open only while tools are listed or called.
+A request without declarations sees every server of its backend that is in the scope of its caller. With declarations it
+sees only those: servers of the operator by their labels, reached with the operator's credentials or the caller's, and
+untrusted servers by their URLs. Connections that need the caller's credentials or a URL of the request come from the
+`CallerConnectionPool` and are open only while tools are listed or called.
+
+A server out of scope is as one that does not exist; a tool out of scope is in no list, and a call of it is refused. The
+names of the other tools are those that every caller sees.
 """
 
 from __future__ import annotations
@@ -15,13 +18,15 @@ from typing import Any
 
 import orjson
 
+from holodeck.gateway.auth.callers import Caller
+from holodeck.gateway.auth.scope import CallerScope
 from holodeck.gateway.http.errors import server_unavailable_error, unknown_server_text
 from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration
 from holodeck.gateway.wire.response.call_items import DeclaredTool, ServerListing
 from holodeck.lib import log
-from holodeck.lib.call_errors import CHANGED_SINCE_APPROVAL, PROCESS_ENDED
+from holodeck.lib.call_errors import CHANGED_SINCE_APPROVAL, OUT_OF_SCOPE, PROCESS_ENDED
 from holodeck.lib.errors import MCPError
 from holodeck.lib.record import record
 from holodeck.mcp_server.approval import find_refusal
@@ -65,7 +70,7 @@ class RequestServers:
         declarations: Sequence[MCPDeclaration],
         *,
         pool: CallerConnectionPool,
-        caller_id: str,
+        caller: Caller,
         can_request_approval: bool = False,
         approved: Collection[str] = (),
         calls_with_unknown_outcome: Collection[str] = (),
@@ -74,6 +79,7 @@ class RequestServers:
     ) -> None:
         """Raises `BadRequestError` for a declaration of a server that may not be used.
 
+        `executor`: with the servers selected that the caller may use. `caller`: whose scope says which tools.
         `can_request_approval`: the client can answer approval requests. `approved`: ids of calls that were approved.
         `calls_with_unknown_outcome`: ids of calls that a gateway that died may have run; they are not run again.
         `hosted`: by name, hosted tools. The MCP tool of each is offered under that name, and under no other.
@@ -94,7 +100,8 @@ class RequestServers:
         self._configured_labels = [label for label in self._declared if label not in self._request_declared_labels]
         self._unavailable: dict[str, MCPError] = {}
         self._pool = pool
-        self._caller_id = caller_id
+        self._caller_id = caller.id
+        self._scope = caller.scope
         self._can_request_approval = can_request_approval
         self._approved = frozenset(approved)
         self._calls_with_unknown_outcome = frozenset(calls_with_unknown_outcome)
@@ -103,8 +110,9 @@ class RequestServers:
         self.started: set[str] = set()
         """Ids of calls that may have reached their tools."""
         if declarations:
-            pool.policy.check(declarations, executor.server_tools)
-            _check_configured_servers(declarations, executor.servers)
+            pool.policy.check(declarations, executor.selected)
+            _check_configured_servers(declarations, {name: offer.server for name, offer in executor.selected.items()})
+            _check_labels_of_urls(declarations, caller.scope)
             # A hosted tool works beside declarations, without a declaration of its server.
             servers = (label for label, _ in self._hosted_targets if label not in self._request_declared_labels)
             self._configured_labels = list(dict.fromkeys([*self._configured_labels, *servers]))
@@ -123,6 +131,11 @@ class RequestServers:
     async def _read_specs(self) -> tuple[ToolSpec, ...]:
         specs = await self._executor.specs()
         self._routes = self._executor.routes
+        if self._scope.is_limited:
+            self._routes = {
+                name: route for name, route in self._routes.items() if self._scope.allows_tool(*route.target)
+            }
+            specs = tuple(route.spec for route in self._routes.values())
         if self._hosted:
             specs = self._rename_hosted_tools(specs)
         return tuple(spec for spec in specs if self._is_visible(spec.name)) if self._declared else specs
@@ -165,7 +178,10 @@ class RequestServers:
         route = self._routes.get(call.name)
         # An approval is for one target, whichever tool has its name now.
         if call.call_id in self._targets:
-            route = self._route_to(self._targets[call.call_id])
+            server, tool = self._targets[call.call_id]
+            if not self._scope.allows_tool(server, tool):
+                return ToolResult.failure(call.call_id, OUT_OF_SCOPE.format(tool=tool, server=server))
+            route = self._route_to((server, tool))
         if route is None or not self._is_route_visible(route):
             return ToolResult.failure(call.call_id, f"There is no tool '{call.name}'.")
         if call.call_id in self._changed_since_approval:
@@ -207,6 +223,8 @@ class RequestServers:
         route = self._routes.get(name)
         if route is None or not self._is_visible(name) or not route.server.has_resources:
             return None
+        if not self._scope.allows_resources(route.server.name):
+            return None
         label, declaration = route.server.name, self._declared.get(route.server.name)
         if self._declared and (declaration is None or declaration.needs_approval(READ_RESOURCE_TOOL)):
             return None
@@ -214,6 +232,8 @@ class RequestServers:
 
     async def read_resource(self, server: str, uri: str, call: ToolCall) -> ToolResult:
         """Read a resource with the connection, and so the credentials, that the tools of the server are called with."""
+        if not self._scope.allows_resources(server):
+            return ToolResult.failure(call.call_id, f"Resources of the server '{server}' may not be read here.")
         if server not in self._request_declared_labels:
             return await self._executor.read_resource(server, uri, call, caller_id=self._caller_id)
         with self._open_request_servers() as offers:
@@ -402,6 +422,15 @@ def _check_configured_servers(declarations: Sequence[MCPDeclaration], configured
                 "unless the operator writes 'caller_authorization: true' for this server into the gateway's file."
             )
             refuse(message, f"{declaration.param}.{field}", "unsupported_parameter")
+
+
+def _check_labels_of_urls(declarations: Sequence[MCPDeclaration], scope: CallerScope) -> None:
+    """Refuse a server by URL whose label is out of scope. The text does not tell which servers the gateway has."""
+    for declaration in declarations:
+        label = declaration.server_label
+        if declaration.server_url is not None and not scope.allows_server(label):
+            message = f"This key may not use a server with the label '{label}'. Ask the operator of this gateway."
+            refuse(message, f"{declaration.param}.server_label", "unsupported_value")
 
 
 def _cannot_ask_text(route: ToolRoute) -> str:

@@ -66,7 +66,7 @@ class ResponseBuilder:
         self._seal_keys = seal_keys
         self._continuations = continuations
         self._mcp_output = run_builder.config.mcp_output
-        self.extra_parameters_of = run_builder.extra_parameters_of
+        self.extra_parameters_for = run_builder.extra_parameters_for
 
     async def build(
         self,
@@ -77,7 +77,7 @@ class ResponseBuilder:
         client_kind: ClientKind = "openai",
     ) -> LiveResponse:
         """Build the run of a request that waits. `socket_history`: the responses that its WebSocket remembers."""
-        self._run_builder.require_backend(request.model)
+        self._run_builder.require_backend(request.model, caller)
         live, _ = await self._lease_and_build(request, caller, socket_history, client_kind=client_kind)
         return live
 
@@ -88,7 +88,7 @@ class ResponseBuilder:
 
         The input is None for a request with secrets, which are never stored.
         """
-        self._run_builder.require_backend(request.model)
+        self._run_builder.require_backend(request.model, caller)
         live, continuation = await self._lease_and_build(request, caller, client_kind=client_kind)
         record = build_stored_response(live, request, continuation)
         if request.has_secrets:
@@ -101,6 +101,8 @@ class ResponseBuilder:
         }
         if caller.issuer:
             rebuild_input["issuer"] = caller.issuer
+        if caller.claim_values:
+            rebuild_input["claim_values"] = {claim: list(values) for claim, values in caller.claim_values.items()}
         if trace := tracing.carrier():
             rebuild_input["trace"] = dict(trace)
         return live, rebuild_input, record
@@ -108,18 +110,21 @@ class ResponseBuilder:
     async def rebuild(self, response_id: str, rebuild_input: Mapping[str, Any]) -> LiveResponse | None:
         """Rebuild a background run, with the events that were published of it. None: it has finished, or is deleted.
 
-        Raises `ExecutionError` when the gateway does not know its caller any more.
+        It goes on with the scope that its caller has now. Raises `ExecutionError` when the gateway does not know its
+        caller any more, and `APIError` or `BadRequestError` for what is out of scope now.
         """
-        caller = Caller(id=rebuild_input["owner"])
-        record = await self._store.get(response_id, caller.id)
+        record = await self._store.get(response_id, rebuild_input["owner"])
         if record is None or record.status not in UNFINISHED_STATUSES:
             return None
-        if not self._callers.is_known(caller.id, rebuild_input.get("issuer", "")):
+        caller = self._callers.find_caller(
+            rebuild_input["owner"], rebuild_input.get("issuer", ""), rebuild_input.get("claim_values", {})
+        )
+        if caller is None:
             raise ExecutionError("the key of its caller was removed from the gateway.")
         # No bytes are reserved: the budget is for requests, and was checked when this one came.
         sealed = await self._continuations.open_sealed(rebuild_input["body"], find_nothing, caller, lambda _size: None)
         request = read_request(
-            rebuild_input["body"], sealed=sealed, extra_parameters_of=self._run_builder.extra_parameters_of
+            rebuild_input["body"], sealed=sealed, extra_parameters_of=self._run_builder.extra_parameters_for(caller)
         )
         request.input.wire_items[:] = orjson.loads(record.input_items)
         continuation = Continuation.from_json(rebuild_input["before"])
@@ -214,7 +219,7 @@ class ResponseBuilder:
         request = add_found_tools(request, chain(continuation.context, request.input.items))
         can_wait = request.store or socket_history is not None or request.conversation_id is not None
         prepared = await self._run_builder.build_continued(
-            request, response_id, continuation, can_wait=can_wait, caller_id=caller.id
+            request, response_id, continuation, can_wait=can_wait, caller=caller
         )
         if stored is None:
             await prepared.servers.check_required()

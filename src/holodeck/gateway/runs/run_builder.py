@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from holodeck.engine.loop import RunRequest
-from holodeck.gateway.backends import Backend
+from holodeck.gateway.auth.callers import Caller
+from holodeck.gateway.auth.scope import CallerScope
+from holodeck.gateway.backends import Backend, select_backends
 from holodeck.gateway.context.compaction import CompactingModel, Compactor, find_threshold
 from holodeck.gateway.context.truncation import TruncatingModel
 from holodeck.gateway.continuation.resolve import Continuation
@@ -21,7 +24,7 @@ from holodeck.gateway.mcp.request_server_policy import RequestServerPolicy
 from holodeck.gateway.mcp.request_servers import MappedTool, RequestServers
 from holodeck.gateway.runs.request_files import FileFetcher
 from holodeck.gateway.sealing import Seal
-from holodeck.gateway.wire.request.body import ResponseRequest
+from holodeck.gateway.wire.request.body import ExtraParameters, ResponseRequest
 from holodeck.gateway.wire.request.json_fields import refuse, refuse_unsupported
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.record import record
@@ -31,10 +34,15 @@ from holodeck.models.model_io import ModelAnswer, ModelEvent, ModelRequest, Tool
 from holodeck.models.request_fields import find_unsupported
 from holodeck.providers.base import ModelProvider
 from holodeck.tools.arguments import ArgumentChecker
+from holodeck.tools.mcp.executor import MCPExecutor
 from holodeck.tools.mcp.protocol.peer import Peer
 from holodeck.tools.resource_reader import ResourceReader
 from holodeck.tools.result_reader import ResultReader
 from holodeck.tools.toolbox import Toolbox
+
+# Selections of servers for callers with a scope that are remembered with the names of their tools: one for each set of
+# servers that keys allow.
+_MAX_SELECTIONS = 256
 
 
 @record
@@ -63,18 +71,28 @@ class RunBuilder:
         self.pool = CallerConnectionPool(policy, timeout=config.limits.discovery_seconds)
         self.argument_checker = ArgumentChecker()
         """Checks the arguments of all runs. The service closes it, as it does the pool."""
+        self._select_servers = lru_cache(_MAX_SELECTIONS)(MCPExecutor.select)
 
-    def require_backend(self, name: str | None) -> Backend:
-        """The backend with this public name; None is the only one, if there is one. Raises `APIError` 400 or 404."""
-        if name is None and len(self._backends) == 1:
-            return next(iter(self._backends.values()))
+    def require_backend(self, name: str | None, caller: Caller) -> Backend:
+        """The backend with this public name; None is the only one, if there is one. Raises `APIError` 400 or 404.
+
+        A backend out of the caller's scope is as one that does not exist.
+        """
+        backend = self._find_backend(name, caller)
+        if backend is not None:
+            return backend
         if name is None:
             raise APIError(400, "Missing required parameter: 'model'.", kind="invalid_request", param="model")
-        if name not in self._backends:
-            known = ", ".join(self._backends)
-            message = f"The model '{name}' does not exist here. There are: {known}."
-            raise APIError(404, message, kind="not_found", code="model_not_found", param="model")
-        return self._backends[name]
+        known = ", ".join(select_backends(self._backends, caller.scope))
+        message = f"The model '{name}' does not exist here. {f'There are: {known}.' if known else 'There are none.'}"
+        raise APIError(404, message, kind="not_found", code="model_not_found", param="model")
+
+    def _find_backend(self, name: str | None, caller: Caller) -> Backend | None:
+        if name is None:
+            allowed = select_backends(self._backends, caller.scope)
+            return next(iter(allowed.values())) if len(allowed) == 1 else None
+        backend = self._backends.get(name)
+        return backend if backend is not None and backend.is_allowed_by(caller.scope) else None
 
     def build_model(self, request: ResponseRequest, backend: Backend, seal: Seal) -> ModelProvider:
         """The model of one run, which truncates or compacts its context where the request says so."""
@@ -101,12 +119,14 @@ class RunBuilder:
             backend.provider, target_tokens=settings.target_tokens, context_tokens=backend.llm.context_tokens
         )
 
-    def extra_parameters_of(self, name: str | None) -> Collection[str]:
-        """Parameters that callers may add to a request for the model of this public name. Empty for an unknown one."""
-        backend = self._backends.get(name) if name is not None else None
-        if name is None and len(self._backends) == 1:
-            backend = next(iter(self._backends.values()))
-        return () if backend is None else backend.llm.allow_extra_parameters
+    def extra_parameters_for(self, caller: Caller) -> ExtraParameters:
+        """A function from a public name to the parameters that requests for this model may add; none if unknown."""
+
+        def find_parameters(name: str | None) -> Collection[str]:
+            backend = self._find_backend(name, caller)
+            return () if backend is None else backend.llm.allow_extra_parameters
+
+        return find_parameters
 
     async def build(
         self,
@@ -115,7 +135,7 @@ class RunBuilder:
         *,
         context: tuple[Item, ...] = (),
         can_wait: bool,
-        caller_id: str,
+        caller: Caller,
         peer: Peer | None = None,
     ) -> PreparedRun:
         """Build a run that starts without pending calls and never pauses for an approval.
@@ -124,7 +144,7 @@ class RunBuilder:
         """
         continuation = Continuation(context=context)
         return await self.build_continued(
-            request, run_id, continuation, can_wait=can_wait, caller_id=caller_id, can_request_approval=False, peer=peer
+            request, run_id, continuation, can_wait=can_wait, caller=caller, can_request_approval=False, peer=peer
         )
 
     async def build_continued(
@@ -134,7 +154,7 @@ class RunBuilder:
         continuation: Continuation,
         *,
         can_wait: bool,
-        caller_id: str,
+        caller: Caller,
         can_request_approval: bool = True,
         peer: Peer | None = None,
     ) -> PreparedRun:
@@ -144,16 +164,16 @@ class RunBuilder:
         `can_request_approval`: the API of the client has approval requests.
         Raises `BadRequestError` and `APIError` for tools, credentials or a choice that cannot be used.
         """
-        backend = self.require_backend(request.model)
+        backend = self.require_backend(request.model, caller)
         servers = RequestServers(
-            backend.mcp,
+            self._limit_servers(backend.mcp, caller.scope),
             request.tools.declarations,
             pool=self.pool,
-            caller_id=caller_id,
+            caller=caller,
             can_request_approval=can_request_approval and request.has_mcp_declarations,
             approved=continuation.decisions.approved,
             calls_with_unknown_outcome=continuation.calls_with_unknown_outcome,
-            hosted=self._map_hosted_tools(request, backend),
+            hosted=self._map_hosted_tools(request, backend, caller.scope),
             peer=peer,
         )
         if request.tool_choice.target is not None or request.tool_choice.allowed is not None:
@@ -189,12 +209,24 @@ class RunBuilder:
         )
         return PreparedRun(backend=backend, servers=servers, toolbox=toolbox, request=run_request)
 
-    def _map_hosted_tools(self, request: ResponseRequest, backend: Backend) -> dict[str, MappedTool]:
-        """The MCP tools behind the hosted tools of a request, by name. Raises `BadRequestError` for one without."""
+    def _limit_servers(self, executor: MCPExecutor, scope: CallerScope) -> MCPExecutor:
+        """An executor of the servers that a caller may use, with the names of tools that all callers see."""
+        if not scope.is_limited:
+            return executor
+        allowed = frozenset(name for name in executor.server_tools if scope.allows_server(name))
+        return executor if len(allowed) == len(executor.server_tools) else self._select_servers(executor, allowed)
+
+    def _map_hosted_tools(
+        self, request: ResponseRequest, backend: Backend, scope: CallerScope
+    ) -> dict[str, MappedTool]:
+        """The MCP tools behind the hosted tools of a request, by name. Raises `BadRequestError` for one without.
+
+        A hosted tool whose MCP tool is out of scope is refused as one that the operator has not mapped.
+        """
         mapped = {}
         for tool in request.tools.hosted:
             target = self.config.builtin_tools.find_target(tool.name)
-            if target is None:
+            if target is None or not scope.allows_tool(*target):
                 tool.refuse_unmapped()
             if target[0] not in backend.mcp.servers:
                 tool.refuse_unmapped(

@@ -1,0 +1,181 @@
+"""The scope of a caller: which models, agents, MCP servers and tools it may use.
+
+A `CallerScope` is compiled once, from one `Scope` of the gateway file or from several, of which any may allow a thing.
+It is immutable but for its cache of tools, and shared by all requests of a key. A denial wins over every other pattern
+of the same `Scope`. A server of which no tool can be allowed is out of scope as a whole, so that it is not started.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import field
+from fnmatch import translate
+
+from holodeck.lib.record import record
+from holodeck.models.scope import Scope, split_pattern, split_tool_pattern
+from holodeck.tools.executor import READ_RESOURCE
+
+# Decisions about tools that one scope remembers: more than the tools of a gateway, and a bound for those of servers
+# that requests declare.
+_MAX_REMEMBERED = 10_000
+_ALL = "*"
+
+
+@record
+class _Names:
+    """A compiled list of patterns for names."""
+
+    allowed: re.Pattern[str] | None
+    """None: every name is allowed that is not denied."""
+    denied: re.Pattern[str] | None
+
+    def allows(self, name: str) -> bool:
+        if self.denied is not None and self.denied.match(name):
+            return False
+        return self.allowed is None or self.allowed.match(name) is not None
+
+
+@record
+class _ToolGlob:
+    """A compiled `server.tool`."""
+
+    server: re.Pattern[str]
+    tool: re.Pattern[str]
+    is_whole_server: bool
+
+
+@record
+class _Tools:
+    """A compiled list of patterns for tools."""
+
+    allowed: tuple[_ToolGlob, ...] | None
+    """None: every tool is allowed that is not denied."""
+    denied: tuple[_ToolGlob, ...]
+
+    def allows(self, server: str, tool: str) -> bool:
+        return not _matches(self.denied, server, tool) and (
+            self.allowed is None or _matches(self.allowed, server, tool)
+        )
+
+    def may_allow_some(self, server: str) -> bool:
+        """Whether a server could have a tool that is allowed."""
+        if any(glob.is_whole_server and glob.server.match(server) for glob in self.denied):
+            return False
+        return self.allowed is None or any(glob.server.match(server) for glob in self.allowed)
+
+
+@record
+class _Part:
+    """One compiled `Scope`."""
+
+    models: _Names
+    agents: _Names
+    servers: _Names
+    tools: _Tools
+
+    def allows_server(self, server: str) -> bool:
+        return self.servers.allows(server) and self.tools.may_allow_some(server)
+
+
+@record
+class CallerScope:
+    """What one caller may use. `everything()` is the scope of a caller without `allow`."""
+
+    is_limited: bool = True
+    """False: everything is allowed, and a check can be left out."""
+    parts: tuple[_Part, ...] = ()
+    """Of which any may allow a thing; none of them: nothing is allowed."""
+    _tools: dict[tuple[str, str], bool] = field(default_factory=dict, repr=False, compare=False)
+
+    @staticmethod
+    def everything() -> CallerScope:
+        """The scope that allows everything."""
+        return _EVERYTHING
+
+    @staticmethod
+    def of(scopes: Iterable[Scope]) -> CallerScope:
+        """The scope that allows what any of these allows; nothing without one."""
+        return CallerScope(parts=tuple(_compile_scope(scope) for scope in scopes))
+
+    def allows_model(self, name: str) -> bool:
+        """Whether the caller may use a plain model, by its public name."""
+        return not self.is_limited or any(part.models.allows(name) for part in self.parts)
+
+    def allows_agent(self, name: str) -> bool:
+        """Whether the caller may use an agent, by its public name."""
+        return not self.is_limited or any(part.agents.allows(name) for part in self.parts)
+
+    def allows_server(self, server: str) -> bool:
+        """Whether the caller may use an MCP server: it is allowed, and a tool of it can be."""
+        return not self.is_limited or any(part.allows_server(server) for part in self.parts)
+
+    def allows_tool(self, server: str, tool: str) -> bool:
+        """Whether the caller may use a tool of a server, by the server's own name of the tool."""
+        if not self.is_limited:
+            return True
+        is_allowed = self._tools.get((server, tool))
+        if is_allowed is None:
+            is_allowed = any(part.servers.allows(server) and part.tools.allows(server, tool) for part in self.parts)
+            if len(self._tools) >= _MAX_REMEMBERED:
+                self._tools.clear()
+            self._tools[server, tool] = is_allowed
+        return is_allowed
+
+    def allows_resources(self, server: str) -> bool:
+        """Whether the caller may read resources that tools of a server link to: unless `read_resource` is denied."""
+        return not self.is_limited or any(
+            part.allows_server(server) and not _matches(part.tools.denied, server, READ_RESOURCE) for part in self.parts
+        )
+
+
+_EVERYTHING = CallerScope(is_limited=False)
+
+
+def _compile_scope(scope: Scope) -> _Part:
+    return _Part(
+        models=_compile_names(scope.models),
+        agents=_compile_names(scope.agents),
+        servers=_compile_names(scope.servers),
+        tools=_compile_tools(scope.tools),
+    )
+
+
+def _split_list(patterns: Sequence[str]) -> tuple[list[str] | None, list[str]]:
+    """The globs that allow, and those that deny. None for the first: with only denials, all the rest is allowed."""
+    allowed = [glob for denies, glob in map(split_pattern, patterns) if not denies]
+    denied = [glob for denies, glob in map(split_pattern, patterns) if denies]
+    return (None if denied and not allowed else allowed), denied
+
+
+def _compile_names(patterns: Sequence[str] | None) -> _Names:
+    if patterns is None:
+        return _Names(allowed=None, denied=None)
+    allowed, denied = _split_list(patterns)
+    return _Names(
+        allowed=None if allowed is None else _compile_globs(allowed), denied=_compile_globs(denied) if denied else None
+    )
+
+
+def _compile_tools(patterns: Sequence[str] | None) -> _Tools:
+    if patterns is None:
+        return _Tools(allowed=None, denied=())
+    allowed, denied = _split_list(patterns)
+    return _Tools(
+        allowed=None if allowed is None else tuple(map(_compile_tool_glob, allowed)),
+        denied=tuple(map(_compile_tool_glob, denied)),
+    )
+
+
+def _compile_globs(globs: Sequence[str]) -> re.Pattern[str]:
+    """One expression for several globs. Without any it matches nothing."""
+    return re.compile("|".join(map(translate, globs)) if globs else r"(?!)")
+
+
+def _compile_tool_glob(glob: str) -> _ToolGlob:
+    server, tool = split_tool_pattern(glob)
+    return _ToolGlob(server=_compile_globs([server]), tool=_compile_globs([tool]), is_whole_server=tool == _ALL)
+
+
+def _matches(globs: Iterable[_ToolGlob], server: str, tool: str) -> bool:
+    return any(glob.server.match(server) and glob.tool.match(tool) for glob in globs)
