@@ -112,18 +112,20 @@ async def run_gateway(
     mcp: Mapping[str, FaultyMCPServer] | None = None,
     keys: Sequence[str] = (),
     admins: Sequence[str] = (),
+    scopes: Mapping[str, Mapping[str, Any]] | None = None,
     environ: Mapping[str, str] | None = None,
     dialect: DialectName = "chat",
     **config: Any,
 ) -> AsyncIterator[RunningGateway]:
     """Serve a scripted model as `demo`, with these MCP servers by name. `config` is more of the gateway file.
 
+    `scopes`: what keys allow, by key.
     `dialect`: the API of the model. That of Responses is OpenAI's own, so no file can name another address for it.
     """
     # The model ends last: a connection that the gateway is opening while the server ends would never be closed.
     async with (model or ScriptedModel()).serve(dialect) as scripted, AsyncExitStack() as clients:
         file = folder / "gateway.yaml"
-        file.write_bytes(orjson.dumps(gateway_config(scripted.url, mcp or {}, keys, admins) | config))
+        file.write_bytes(orjson.dumps(gateway_config(scripted.url, mcp or {}, keys, admins, scopes) | config))
         loaded = read_gateway(file, environ=environ or {}, home=folder)
         backends = build_backends(loaded, environ=environ or {})
         if dialect != "chat":
@@ -148,7 +150,11 @@ async def run_gateway(
 
 
 def gateway_config(
-    endpoint: str, mcp: Mapping[str, FaultyMCPServer], keys: Sequence[str] = (), admins: Sequence[str] = ()
+    endpoint: str,
+    mcp: Mapping[str, FaultyMCPServer],
+    keys: Sequence[str] = (),
+    admins: Sequence[str] = (),
+    scopes: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """What a gateway file says, as data; JSON is YAML."""
     llm = {"provider": "openai_compatible", "name": "scripted", "endpoint": endpoint}
@@ -160,7 +166,8 @@ def gateway_config(
             for name, server in mcp.items()
         ],
         "keys": [
-            {"name": key, "hash": hash_key(key), "admin": key in admins} for key in dict.fromkeys([*keys, *admins])
+            {"name": key, "hash": hash_key(key), "admin": key in admins, "allow": (scopes or {}).get(key)}
+            for key in dict.fromkeys([*keys, *admins, *(scopes or {})])
         ],
         "limits": {"drain_seconds": 0},
         "background": {"durable": False},

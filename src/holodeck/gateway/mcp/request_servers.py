@@ -161,7 +161,8 @@ class RequestServers:
         return f"{description}\n\nFollow these settings of the request where you can: {orjson.dumps(settings).decode()}"
 
     def can_execute(self, name: str) -> bool:
-        return self._is_visible(name)
+        # A pending call whose tool is not to be had any more comes here, to be refused with the reason.
+        return self._is_visible(name) or name in self._missing_routes
 
     def may_repeat(self, name: str) -> bool:
         route = self._routes.get(name)

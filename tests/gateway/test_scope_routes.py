@@ -1,0 +1,233 @@
+"""Every route of the gateway holds the scope of its caller: models, agents, MCP servers and tools.
+
+`SCOPED` decides for each route which of them apply. A route that is not in the table fails the first test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from async_tests import async_test
+from gateway.running_gateway import MODEL, RunningGateway, run_gateway
+from websockets.asyncio.client import connect
+
+from holodeck.gateway.routes import list_routes
+from holodeck.testing import FaultyMCPServer, ScriptedModel, say
+
+ALL, MODELS, SERVERS, NONE = ("models", "agents", "servers", "tools"), ("models", "agents"), ("servers", "tools"), ()
+SOCKET = "WEBSOCKET /v1/responses"
+SCOPED = {
+    SOCKET: ALL,
+    "POST /v1/responses": ALL,
+    "POST /v1/responses/compact": MODELS,
+    "POST /v1/responses/input_tokens": ALL,
+    "POST /v1/chat/completions": ALL,
+    "POST /v1/messages": ALL,
+    "POST /v1/messages/count_tokens": ALL,
+    "POST /v1/embeddings": MODELS,
+    "POST /v1/completions": MODELS,
+    "GET /v1/models": MODELS,
+    "GET /v1/models/{id}": MODELS,
+    "GET /v1/mcp/servers": ("servers",),
+    "GET /v1/mcp/servers/{name}/tools": SERVERS,
+    "POST /v1/mcp/servers/{name}/refresh": ("servers",),
+    # What a caller has stored is its own, whatever it may use now.
+    "GET /v1/responses/{id}": NONE,
+    "DELETE /v1/responses/{id}": NONE,
+    "POST /v1/responses/{id}/cancel": NONE,
+    "GET /v1/responses/{id}/input_items": NONE,
+    "POST /v1/conversations": NONE,
+    "GET /v1/conversations/{id}": NONE,
+    "POST /v1/conversations/{id}": NONE,
+    "DELETE /v1/conversations/{id}": NONE,
+    "POST /v1/conversations/{id}/items": NONE,
+    "GET /v1/conversations/{id}/items": NONE,
+    "GET /v1/conversations/{id}/items/{item_id}": NONE,
+    "DELETE /v1/conversations/{id}/items/{item_id}": NONE,
+    # The counters of the whole process, for its operator.
+    "GET /metrics": NONE,
+    # Without a caller.
+    "GET /healthz": NONE,
+    "GET /readyz": NONE,
+    "GET /openapi.json": NONE,
+}
+FREE, LIMITED = "hd-free", "hd-limited"
+SCOPES = {
+    "models": {"models": ["demo"]},
+    "agents": {"agents": ["helper"]},
+    "servers": {"servers": ["open"]},
+    "tools": {"tools": ["*.*", "!open.echo"]},
+}
+HIDDEN = {"models": "secret-model", "agents": "secret-agent"}
+"""The name that is out of scope, by the kind of scope."""
+
+
+@dataclass(kw_only=True)
+class Served:
+    """A gateway with one model, agent, server and tool out of the scope of a key."""
+
+    gateway: RunningGateway
+    closed: FaultyMCPServer
+
+    async def ask(self, route: str, key: str, model: str = MODEL) -> tuple[int, Any]:
+        """A request to a route that asks a model: status and JSON."""
+        if route == SOCKET:
+            return await self._ask_socket(key, model)
+        method, path = route.split()
+        path = path.replace("{id}", model)
+        body = {
+            "model": model,
+            "max_tokens": 100,
+            **({"messages": [{"role": "user", "content": "Go"}]} if "messages" in path or "chat" in path else {}),
+            **({"prompt": "Go"} if path == "/v1/completions" else {}),
+            **({"input": "Go"} if "responses" in path or "embeddings" in path else {}),
+        }
+        if "responses" in path:
+            del body["max_tokens"]
+        return await self.gateway.send(method, path, body if method == "POST" else None, key=key)
+
+    async def _ask_socket(self, key: str, model: str) -> tuple[int, Any]:
+        url = self.gateway.url.replace("http", "ws", 1) + "/v1/responses"
+        async with connect(url, additional_headers={"authorization": f"Bearer {key}"}) as socket:
+            await socket.send(orjson.dumps({"type": "response.create", "model": model, "input": "Go"}).decode())
+            while True:
+                event = orjson.loads(await socket.recv())
+                if event["type"] == "error":
+                    return int(event["status"]), {"error": event["error"]}
+                if event["type"] == "response.completed":
+                    return 200, event["response"]
+
+    def offered_tools(self) -> set[str]:
+        """The tools in the latest request to the model."""
+        return {tool["function"]["name"] for tool in self.gateway.model_requests[-1].get("tools", ())}
+
+
+@asynccontextmanager
+async def serve(folder: Path, kind: str) -> AsyncIterator[Served]:
+    model = ScriptedModel(lambda _: say("Hi."))
+    agent = {"model": {"provider": "rehearsal"}, "instructions": "Help."}
+    for name in ("helper", HIDDEN["agents"]):
+        (folder / f"{name}.yaml").write_bytes(orjson.dumps({"name": name, **agent}))
+    async with FaultyMCPServer() as opened, FaultyMCPServer() as closed, model.serve() as scripted:
+        llm = {"provider": "openai_compatible", "name": "scripted", "endpoint": scripted.url}
+        async with run_gateway(
+            folder,
+            model,
+            mcp={"open": opened, "closed": closed},
+            admins=[FREE, LIMITED],
+            scopes={LIMITED: SCOPES[kind]},
+            agents=[{"file": f"{name}.yaml"} for name in ("helper", HIDDEN["agents"])],
+            models=[{"name": name, "model": llm} for name in (MODEL, HIDDEN["models"])],
+        ) as gateway:
+            gateway.model = scripted
+            yield Served(gateway=gateway, closed=closed)
+
+
+def test_every_route_has_a_decision_about_scopes() -> None:
+    assert {f"{route.method} {route.path}" for route in list_routes()} | {SOCKET} == set(SCOPED)
+
+
+def routes_with(*kinds: str, prefix: str = "") -> list[Any]:
+    return [
+        pytest.param(route, kind, id=f"{route} {kind}")
+        for route, held in SCOPED.items()
+        for kind in kinds
+        if kind in held and prefix in route
+    ]
+
+
+def _without_name(reply: Any, name: str) -> str:
+    """An error without what differs between two requests: the name that they ask for, and their ids."""
+    reply.pop("request_id", None)
+    return orjson.dumps(reply).decode().replace(name, "NAME")
+
+
+@pytest.mark.proves("D-39")
+@pytest.mark.parametrize(
+    ("route", "kind"), [each for each in routes_with(*MODELS) if each.values[0] != "GET /v1/models"]
+)
+@async_test(60)
+async def test_a_model_out_of_scope_is_answered_as_one_that_does_not_exist(
+    tmp_path: Path, route: str, kind: str
+) -> None:
+    async with serve(tmp_path, kind) as served:
+        hidden, unknown = HIDDEN[kind], "no-such-model"
+        status, refused = await served.ask(route, LIMITED, hidden)
+        assert (status, refused["error"]["message"].count(hidden)) == (404, 1)
+        assert _without_name(refused, hidden) == _without_name((await served.ask(route, LIMITED, unknown))[1], unknown)
+        assert (await served.ask(route, FREE, hidden))[0] != 404
+
+
+@pytest.mark.proves("D-39")
+@pytest.mark.parametrize("kind", MODELS)
+@async_test(60)
+async def test_the_list_of_models_has_only_those_in_scope(tmp_path: Path, kind: str) -> None:
+    async with serve(tmp_path, kind) as served:
+        _, free = await served.gateway.send("GET", "/v1/models", key=FREE)
+        _, limited = await served.gateway.send("GET", "/v1/models", key=LIMITED)
+        names = [each["id"] for each in free["data"]]
+        assert [each["id"] for each in limited["data"]] == [name for name in names if name != HIDDEN[kind]]
+
+
+RUNS = [each for each in routes_with(*SERVERS) if "/v1/mcp/" not in each.values[0]]
+COUNTS = ("input_tokens", "count_tokens")
+
+
+@pytest.mark.proves("D-39", "D-37")
+@pytest.mark.parametrize(("route", "kind"), [each for each in RUNS if not each.values[0].endswith(COUNTS)])
+@async_test(60)
+async def test_tools_out_of_scope_are_not_offered_and_the_others_keep_their_names(
+    tmp_path: Path, route: str, kind: str
+) -> None:
+    async with serve(tmp_path, kind) as served:
+        assert (await served.ask(route, FREE))[0] == 200
+        free = served.offered_tools()
+        before = len(served.closed.requests)
+        assert (await served.ask(route, LIMITED))[0] == 200
+        hidden = {"echo"} if kind == "tools" else {name for name in free if name.startswith("closed__")}
+        assert hidden
+        assert served.offered_tools() == free - hidden
+        if kind == "servers":
+            assert len(served.closed.requests) == before
+
+
+@pytest.mark.proves("D-39")
+@pytest.mark.parametrize(("route", "kind"), [each for each in RUNS if each.values[0].endswith(COUNTS)])
+@async_test(60)
+async def test_tools_out_of_scope_are_not_counted(tmp_path: Path, route: str, kind: str) -> None:
+    async with serve(tmp_path, kind) as served:
+        _, limited = await served.ask(route, LIMITED)
+        assert bool(served.closed.requests) == (kind == "tools")
+        _, free = await served.ask(route, FREE)
+        assert limited["input_tokens"] < free["input_tokens"]
+
+
+@pytest.mark.proves("D-39")
+@async_test(60)
+async def test_an_operator_with_a_scope_sees_only_servers_and_tools_in_it(tmp_path: Path) -> None:
+    async with serve(tmp_path, "servers") as served:
+        send = served.gateway.send
+        _, listed = await send("GET", "/v1/mcp/servers", key=LIMITED)
+        assert [server["name"] for server in listed["data"]] == ["open"]
+        for method, what in (("GET", "tools"), ("POST", "refresh")):
+            status, refused = await send(method, f"/v1/mcp/servers/closed/{what}", key=LIMITED)
+            _, unknown = await send(method, f"/v1/mcp/servers/missing/{what}", key=LIMITED)
+            assert status == 404
+            assert _without_name(refused, "closed") == _without_name(unknown, "missing")
+        assert not served.closed.requests
+
+
+@pytest.mark.proves("D-39")
+@async_test(60)
+async def test_an_operator_with_a_scope_sees_no_tool_out_of_it(tmp_path: Path) -> None:
+    async with serve(tmp_path, "tools") as served:
+        path = "/v1/mcp/servers/open/tools"
+        free, limited = [(await served.gateway.send("GET", path, key=key))[1]["data"] for key in (FREE, LIMITED)]
+        assert [tool for tool in free if tool["name"] != "echo"] == limited
+        assert len(limited) < len(free)
