@@ -130,7 +130,7 @@ class _PreparedToolCall:
         if not self._is_within_limit:
             return _OVER_CALL_LIMIT
         if self._toolbox.find_spec(name) is None:
-            return _unknown_tool_message(name, self._toolbox.names)
+            return self._toolbox.find_missing_reason(name) or _unknown_tool_message(name, self._toolbox.names)
         if self._toolbox.acknowledge_change(name):
             return TOOL_CHANGED.format(tool=name)
         if not self._is_allowed:

@@ -134,6 +134,12 @@ class Toolbox:
     def find_spec(self, name: str) -> ToolSpec | None:
         return self._specs.get(name)
 
+    def find_missing_reason(self, name: str) -> str | None:
+        """Why a tool of this name is not offered, if an executor knows more than that it is not."""
+        finders = (getattr(executor, "find_missing_reason", None) for executor in self._executors)
+        reasons = (find(name) for find in finders if find is not None)
+        return next((reason for reason in reasons if reason is not None), None)
+
     @property
     def names(self) -> Collection[str]:
         return self._specs.keys()

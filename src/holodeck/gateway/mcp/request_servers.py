@@ -79,7 +79,7 @@ class RequestServers:
     ) -> None:
         """Raises `BadRequestError` for a declaration of a server that may not be used.
 
-        `executor`: with the servers selected that the caller may use. `caller`: whose scope says which tools.
+        `executor`: a selection of the servers and tools that the caller may use.
         `can_request_approval`: the client can answer approval requests. `approved`: ids of calls that were approved.
         `calls_with_unknown_outcome`: ids of calls that a gateway that died may have run; they are not run again.
         `hosted`: by name, hosted tools. The MCP tool of each is offered under that name, and under no other.
@@ -131,11 +131,6 @@ class RequestServers:
     async def _read_specs(self) -> tuple[ToolSpec, ...]:
         specs = await self._executor.specs()
         self._routes = self._executor.routes
-        if self._scope.is_limited:
-            self._routes = {
-                name: route for name, route in self._routes.items() if self._scope.allows_tool(*route.target)
-            }
-            specs = tuple(route.spec for route in self._routes.values())
         if self._hosted:
             specs = self._rename_hosted_tools(specs)
         return tuple(spec for spec in specs if self._is_visible(spec.name)) if self._declared else specs
@@ -161,8 +156,14 @@ class RequestServers:
         return f"{description}\n\nFollow these settings of the request where you can: {orjson.dumps(settings).decode()}"
 
     def can_execute(self, name: str) -> bool:
-        # A pending call whose tool is not to be had any more comes here, to be refused with the reason.
-        return self._is_visible(name) or name in self._missing_routes
+        return self._is_visible(name)
+
+    def find_missing_reason(self, name: str) -> str | None:
+        """Why a pending call cannot run, where its tool is out of the caller's scope by now."""
+        route = self._missing_routes.get(name)
+        if route is None or self._scope.allows_tool(route.server_label, route.tool):
+            return None
+        return OUT_OF_SCOPE.format(tool=route.tool, server=route.server_label)
 
     def may_repeat(self, name: str) -> bool:
         route = self._routes.get(name)
@@ -179,10 +180,7 @@ class RequestServers:
         route = self._routes.get(call.name)
         # An approval is for one target, whichever tool has its name now.
         if call.call_id in self._targets:
-            server, tool = self._targets[call.call_id]
-            if not self._scope.allows_tool(server, tool):
-                return ToolResult.failure(call.call_id, OUT_OF_SCOPE.format(tool=tool, server=server))
-            route = self._route_to((server, tool))
+            route = self._route_to(self._targets[call.call_id])
         if route is None or not self._is_route_visible(route):
             return ToolResult.failure(call.call_id, f"There is no tool '{call.name}'.")
         if call.call_id in self._changed_since_approval:

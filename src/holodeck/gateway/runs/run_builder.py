@@ -40,8 +40,8 @@ from holodeck.tools.resource_reader import ResourceReader
 from holodeck.tools.result_reader import ResultReader
 from holodeck.tools.toolbox import Toolbox
 
-# Selections of servers for callers with a scope that are remembered with the names of their tools: one for each set of
-# servers that keys allow.
+# Selections of tools for callers with a scope that are remembered: one for each scope and backend in use. Requests of
+# the same scope then offer the same tuple of tools, which providers encode once.
 _MAX_SELECTIONS = 256
 
 
@@ -71,7 +71,7 @@ class RunBuilder:
         self.pool = CallerConnectionPool(policy, timeout=config.limits.discovery_seconds)
         self.argument_checker = ArgumentChecker()
         """Checks the arguments of all runs. The service closes it, as it does the pool."""
-        self._select_servers = lru_cache(_MAX_SELECTIONS)(MCPExecutor.select)
+        self._select_allowed = lru_cache(_MAX_SELECTIONS)(_select_allowed)
 
     def require_backend(self, name: str | None, caller: Caller) -> Backend:
         """The backend with this public name; None is the only one, if there is one. Raises `APIError` 400 or 404.
@@ -166,7 +166,7 @@ class RunBuilder:
         """
         backend = self.require_backend(request.model, caller)
         servers = RequestServers(
-            self._limit_servers(backend.mcp, caller.scope),
+            self._select_allowed(backend.mcp, caller.scope) if caller.scope.is_limited else backend.mcp,
             request.tools.declarations,
             pool=self.pool,
             caller=caller,
@@ -209,13 +209,6 @@ class RunBuilder:
         )
         return PreparedRun(backend=backend, servers=servers, toolbox=toolbox, request=run_request)
 
-    def _limit_servers(self, executor: MCPExecutor, scope: CallerScope) -> MCPExecutor:
-        """An executor of the servers that a caller may use, with the names of tools that all callers see."""
-        if not scope.is_limited:
-            return executor
-        allowed = frozenset(name for name in executor.server_tools if scope.allows_server(name))
-        return executor if len(allowed) == len(executor.server_tools) else self._select_servers(executor, allowed)
-
     def _map_hosted_tools(
         self, request: ResponseRequest, backend: Backend, scope: CallerScope
     ) -> dict[str, MappedTool]:
@@ -234,6 +227,12 @@ class RunBuilder:
                 )
             mapped[tool.name] = MappedTool(target=target, settings=tool.settings)
         return mapped
+
+
+def _select_allowed(executor: MCPExecutor, scope: CallerScope) -> MCPExecutor:
+    """An executor of the servers and tools that a scope allows, under the names that all callers see."""
+    allowed = [name for name in executor.server_tools if scope.allows_server(name)]
+    return executor.select(allowed, allows_tool=scope.allows_tool)
 
 
 async def _bind_pending_calls(servers: RequestServers, continuation: Continuation) -> tuple[FunctionCall, ...]:

@@ -32,6 +32,8 @@ MAX_REVIVALS = 8
 
 Approver = Callable[[str, str, Mapping[str, Any]], Awaitable[bool]]
 """Asks for a person's approval of a call: `(server, tool, arguments)` to the decision."""
+ToolFilter = Callable[[str, str], bool]
+"""Whether a tool is offered: `(server, tool)`, by the server's own name of the tool."""
 
 
 @record
@@ -77,19 +79,28 @@ class MCPExecutor:
         """The lists behind `_specs`: every turn of a model asks for an offer, and the lists rarely change."""
         self._specs: tuple[ToolSpec, ...] = ()
         self._selected: Collection[str] | None = None
+        self._allows_tool: ToolFilter | None = None
         self._logged_names: dict[str, str] | None = {}
         """By server, the full names that were logged last. None: they are not logged."""
 
-    def select(self, names: Collection[str], others: Iterable[ServerTools] = ()) -> MCPExecutor:
+    def select(
+        self,
+        names: Collection[str],
+        others: Iterable[ServerTools] = (),
+        *,
+        allows_tool: ToolFilter | None = None,
+    ) -> MCPExecutor:
         """Return an executor of some of these servers and of `others`, which come last in the order of names.
 
         Servers that are not selected are neither asked nor used, but still count for names: the name of a tool does
-        not depend on the selection. One of `others` replaces a server of the same name.
+        not depend on the selection. One of `others` replaces a server of the same name. `allows_tool`: which tools of
+        the selection are offered, those of `others` included; a selection of the result has the same.
         """
         added = {offer.server.name: offer for offer in others}
         selection = MCPExecutor(approve=self._approve)
         selection.server_tools = {**self.server_tools, **added}
         selection._selected = {*names, *added}
+        selection._allows_tool = allows_tool or self._allows_tool
         # A log line for each request would bury the others.
         selection._logged_names = None
         return selection
@@ -142,7 +153,7 @@ class MCPExecutor:
         selected = self.selected
         await self._request_listings(selected.values())
         found = [
-            (offer, list(offer.collect_tools()) if name in selected else [], offer.latest_tools)
+            (offer, self._filter_tools(offer) if name in selected else [], offer.latest_tools)
             for name, offer in self.server_tools.items()
         ]
         if found != self._latest_lists:
@@ -249,6 +260,11 @@ class MCPExecutor:
     async def close(self) -> None:
         """Close all servers concurrently, in time bounded by their own limits."""
         await asyncio.gather(*(offer.close() for offer in self.server_tools.values()))
+
+    def _filter_tools(self, offer: ServerTools) -> list[MCPToolInfo]:
+        """The tools of a server that are offered: all of them, unless this is a selection of tools."""
+        tools, allows = offer.collect_tools(), self._allows_tool
+        return list(tools) if allows is None else [tool for tool in tools if allows(offer.server.name, tool.name)]
 
     async def _request_listings(self, server_tools: Collection[ServerTools]) -> None:
         """Start listing the tools of servers, and wait for the lists that no earlier offer has waited for."""
