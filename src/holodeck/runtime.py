@@ -105,8 +105,9 @@ def build_agent(
 ) -> Agent:
     """Build an agent with its model and servers; nothing is started. `model` replaces the one in the file.
 
-    `callbacks`: for all servers, beside those that ask the model and people. `discovery_timeout`, `revives`: see `MCPExecutor`, where the latter is `can_revive`. `tells_causes`: see
-    `create_mcp_plugin`, where it is `may_expose_causes`.
+    `callbacks`: for all servers, beside those that ask the model and people. `discovery_timeout`, `revives`: see
+    `MCPExecutor`, where the latter is `can_revive`. `tells_causes`: see `create_mcp_plugin`, where it is
+    `may_expose_causes`.
     """
     from holodeck.agent import Agent
     from holodeck.engine.sampling import create_sampling_handler

@@ -129,7 +129,8 @@ async def run_gateway(
         loaded = read_gateway(file, environ=environ or {}, home=folder)
         backends = build_backends(loaded, environ=environ or {})
         if dialect != "chat":
-            backends[MODEL] = replace(backends[MODEL], provider=model_at(scripted.url, dialect))
+            model_there = replace(backends.by_name[MODEL], provider=model_at(scripted.url, dialect))
+            backends = replace(backends, by_name={**backends.by_name, MODEL: model_there})
         service = Service(loaded, backends)
         problems = check_traffic(service.app)
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()

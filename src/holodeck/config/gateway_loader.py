@@ -29,7 +29,7 @@ from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
 from holodeck.lib.record import record
 from holodeck.models.agent import Agent
 from holodeck.models.file_model import quote_value
-from holodeck.models.gateway import GatewayFile, ServedModel
+from holodeck.models.gateway import GatewayFile, ServedModel, Storage
 from holodeck.models.tool import MCPTool
 from holodeck.models.tool_rules import CommandRule
 
@@ -51,6 +51,8 @@ class LoadedGateway:
     """The file as written, with references instead of the values of variables. Empty for the gateway of one agent."""
     reads: tuple[FileRead, ...] = ()
     """The `.env` files that the gateway file took values from."""
+    uses_logins: bool = False
+    """Whether the user's stored logins are used for the gateway's own MCP servers, because it is the user's alone."""
 
     @property
     def models(self) -> Mapping[str, ServedModel]:
@@ -175,6 +177,21 @@ def gateway_of_agent(loaded: LoadedAgent, *, environ: Mapping[str, str] | None =
     warnings = (*loaded.warnings, *problems)
     agents = {loaded.agent.name: loaded}
     return LoadedGateway(gateway=gateway, path=loaded.path, agents=agents, servers=(), warnings=warnings)
+
+
+def gateway_of_servers(loaded: LoadedServers, path: Path) -> LoadedGateway:
+    """The gateway that serves only MCP servers, as for `holodeck mcp serve mcp.json`.
+
+    They belong to the user that starts the gateway, so stdio servers are allowed, and stored logins are used.
+    """
+    return LoadedGateway(
+        gateway=GatewayFile(allow_stdio=True, storage=Storage(url="sqlite://:memory:")),
+        path=path,
+        agents={},
+        servers=loaded.tools,
+        warnings=loaded.problems,
+        uses_logins=True,
+    )
 
 
 def is_gateway(path: Path, shown_as: str) -> bool:
@@ -308,9 +325,9 @@ def _name_problems(source: Source, agents: Mapping[str, LoadedAgent]) -> list[Pr
                 problems.append(problem_at(source.document, where, "two callers have the same key", fix=_OWN_KEY))
             hashes.add(key)
     problems += _compaction_problems(source, agents)
-    if not agents and not source.data.get("models") and not source.data.get("agents"):
-        message = "the file serves nothing: it has neither 'models' nor 'agents'"
-        problems.append(problem_at(source.document, (), message, fix="Add a model or an agent."))
+    if not agents and not any(source.data.get(key) for key in ("models", "agents", "mcp_servers")):
+        message = "the file serves nothing: it has neither 'models' nor 'agents' nor 'mcp_servers'"
+        problems.append(problem_at(source.document, (), message, fix="Add a model, an agent or an MCP server."))
     return problems
 
 

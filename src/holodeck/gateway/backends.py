@@ -15,7 +15,7 @@ from holodeck.mcp_server.list_changes import ListChanges
 from holodeck.models.llm import LLM
 from holodeck.models.tool import MCPTool
 from holodeck.providers.base import ModelProvider
-from holodeck.runtime import build_agent, open_model, open_pass_through
+from holodeck.runtime import build_agent, open_model, open_pass_through, open_server
 from holodeck.tools.executor import ToolExecutor
 from holodeck.tools.mcp.executor import MCPExecutor
 from holodeck.tools.mcp.factory import create_mcp_plugin
@@ -71,11 +71,16 @@ class Backends:
 
 
 def build_backends(
-    loaded: LoadedGateway, *, environ: Mapping[str, str], find_peer: Callable[[], Peer | None] | None = None
+    loaded: LoadedGateway,
+    *,
+    environ: Mapping[str, str],
+    find_peer: Callable[[], Peer | None] | None = None,
+    tells_causes: bool = False,
 ) -> Backends:
     """Build the backends. Plain models share the gateway's MCP servers; agents have their own.
 
-    `find_peer`: the only MCP client, if there is only one; see `Callbacks`.
+    `find_peer`: the only MCP client, if there is only one; see `Callbacks`. `tells_causes`: callers are told why a
+    call has failed, because they operate the servers.
     """
     changes = ListChanges()
     callbacks = Callbacks(
@@ -89,16 +94,23 @@ def build_backends(
     tools = [item.tool for item in loaded.servers if isinstance(item.tool, MCPTool) and item.tool.enabled]
     lock = read_lock(folder) or LockFile()
     timeout = loaded.gateway.limits.discovery_seconds
-    servers = [
-        create_mcp_plugin(
-            tool,
-            base_dir=folder,
-            callbacks=callbacks,
-            lock=lock.find_server(loaded.path.name, tool.name),
-            may_expose_causes=False,
-        )
-        for tool in tools
-    ]
+    if loaded.uses_logins:
+        servers = [
+            open_server(item, callbacks=callbacks, tells_causes=tells_causes)
+            for item in loaded.servers
+            if item.tool in tools
+        ]
+    else:
+        servers = [
+            create_mcp_plugin(
+                tool,
+                base_dir=folder,
+                callbacks=callbacks,
+                lock=lock.find_server(loaded.path.name, tool.name),
+                may_expose_causes=tells_causes,
+            )
+            for tool in tools
+        ]
     shared = MCPExecutor(servers, discovery_timeout=timeout, can_revive=True)
     backends: dict[str, Backend] = {}
     for name, served in loaded.models.items():
@@ -119,7 +131,7 @@ def build_backends(
             callbacks=callbacks,
             discovery_timeout=timeout,
             revives=True,
-            tells_causes=False,
+            tells_causes=tells_causes,
         )
         config = wired.config
         backends[name] = Backend(

@@ -28,7 +28,7 @@ from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.app import Gateway
 from holodeck.gateway.auth.factory import build_callers
 from holodeck.gateway.auth.hosts import HostPolicy
-from holodeck.gateway.backends import Backend
+from holodeck.gateway.backends import Backend, Backends
 from holodeck.gateway.continuation.memory import SocketHistories
 from holodeck.gateway.continuation.resolve import ContinuationResolver
 from holodeck.gateway.endpoints.admin import AdminEndpoints
@@ -42,6 +42,8 @@ from holodeck.gateway.endpoints.responses_ws import ResponseSockets
 from holodeck.gateway.http.request import Route
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
+from holodeck.gateway.mcp_endpoint.agent_runs import AgentRuns
+from holodeck.gateway.mcp_endpoint.endpoint import MCPEndpoint
 from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.routes import build_routes
 from holodeck.gateway.runs.active_runs import ActiveRuns
@@ -58,6 +60,9 @@ from holodeck.lib.errors import ConfigError, ExecutionError, StorageError
 from holodeck.lib.limits import DAY
 from holodeck.lib.system.fd_shortage import watch_file_shortage
 from holodeck.lib.tasks import TaskSet
+from holodeck.mcp_server.call_log import CallLog
+from holodeck.mcp_server.catalogue import Catalogue
+from holodeck.mcp_server.methods import Methods
 from holodeck.models.url import is_loopback
 from holodeck.storage.base import ResponseStore
 from holodeck.storage.factory import open_store
@@ -85,19 +90,23 @@ _PORT_ERRNOS = frozenset({errno.EADDRINUSE, errno.EACCES})
 class Service:
     """A gateway with everything behind it. Owns storage, MCP connections, runs and its background tasks."""
 
-    def __init__(self, loaded: LoadedGateway, backends: Mapping[str, Backend]) -> None:
+    def __init__(self, loaded: LoadedGateway, backends: Backends) -> None:
         config, folder = loaded.gateway, loaded.path.parent
         self.config = config
-        self.backends = backends
+        self.backends: Mapping[str, Backend] = backends.by_name
+        self._servers = backends.servers
         self.store: ResponseStore = open_store(config.storage.url, folder=folder, durability=config.storage.durability)
         self.budget = ByteBudget(config.limits.body_budget)
-        self._metrics = Metrics(frozenset(name for backend in backends.values() for name in backend.mcp.servers))
+        self._metrics = Metrics(frozenset(self._servers.servers))
         self._seal_keys = SealKeys(read_seal_keys(config, folder))
         self._callers = build_callers(config, folder)
         self._caller_limits = CallerLimits(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
         self._continuations = ContinuationResolver(self.store, self._seal_keys, max_bytes=config.limits.context_bytes)
-        self._run_builder = RunBuilder(backends, config, self.budget)
+        self._run_builder = RunBuilder(self.backends, config, self.budget)
+        for server in self._servers.servers.values():
+            server.use_budget(self.budget)
         self.runs = ActiveRuns(self._metrics, self._caller_limits)
+        self._mcp_endpoint = self._build_mcp_endpoint(backends)
         self.background = self._build_background(folder)
         self._response_builder = self._build_response_builder()
         self.app = self._build_app()
@@ -145,12 +154,14 @@ class Service:
 
     async def close(self) -> None:
         """Close runs, background work, MCP servers, models and storage, in this order."""
+        await self._mcp_endpoint.close()
         await self.runs.close()
         await self.background.close()
         await asyncio.gather(
             self._callers.close(),
             self.pool.close(),
             self._run_builder.argument_checker.close(),
+            *(offer.close() for offer in self._servers.server_tools.values()),
             *(backend.mcp.close() for backend in self.backends.values()),
         )
         models = [each for one in self.backends.values() for each in (one.provider, *one.pass_through.values())]
@@ -168,6 +179,14 @@ class Service:
             model_wait=config.background.model_wait_seconds,
             count=self._metrics.count,
         )
+
+    def _build_mcp_endpoint(self, backends: Backends) -> MCPEndpoint:
+        agents = AgentRuns(self._run_builder, self.runs).build_tools(self.backends)
+        methods = Methods(Catalogue(self._servers, agents), call_log=CallLog(self._count_call))
+        return MCPEndpoint(methods, backends.changes, self._caller_limits, is_draining=lambda: self.app.is_draining)
+
+    def _count_call(self, server: str, tool: str, outcome: str, seconds: float) -> None:
+        self._metrics.count_tool_call(server, tool, seconds, is_error=outcome != "ok")
 
     def _build_response_builder(self) -> ResponseBuilder:
         return ResponseBuilder(
@@ -230,6 +249,7 @@ class Service:
             ChatCompletions(self._run_builder, self.runs, self._continuations.tool_history),
             Messages(self._run_builder, self.runs, self._continuations.tool_history),
             PassThroughEndpoints(self._run_builder, self._caller_limits, self._metrics),
+            self._mcp_endpoint,
         )
 
     def _build_sockets(self) -> ResponseSockets:
@@ -290,7 +310,8 @@ class Service:
         self.background.is_draining = True
         if self.config.listen.closes_first and self._server is not None:
             self._server.stop_listening()
-        await self.runs.drain(self.config.limits.drain_seconds)
+        seconds = self.config.limits.drain_seconds
+        await asyncio.gather(self.runs.drain(seconds), self._mcp_endpoint.drain(seconds))
 
     async def _run_retention(self) -> None:
         """Delete what is older than the retention, again and again."""

@@ -1,8 +1,8 @@
 """Serves one MCP client over standard input and output, in either era of the protocol.
 
 Each line is a JSON-RPC message. The first request decides nothing: a modern request names its version, and all others
-belong to the session that `initialize` begins. `run` ends when the client closes its end or is not reading; requests that
-are being answered are then cancelled, and so are their calls at the servers behind.
+belong to the session that `initialize` begins. `run` ends when the client closes its end or does not read; requests
+that are being answered are then cancelled, and so are their calls at the servers behind.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ from holodeck.mcp_server.modern_requests import ModernRequests, is_modern
 from holodeck.mcp_server.running_requests import RunningRequests
 from holodeck.mcp_server.view import View
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, RequestId, decode, encode, sniff_id
+from holodeck.tools.mcp.protocol.peer import Params
 from holodeck.tools.mcp.protocol.versions import mapping
 
 # Bytes of one message of the client: as many as of one request of a gateway.
 MAX_LINE = 32 * MIB
 # Bytes that wait for the client to read them, before it is taken for gone.
 MAX_UNREAD = 256 * MIB
+# Seconds for the requests of an input that is a file, and has ended when it is read.
+FILE_INPUT_TIMEOUT = 600.0
 # Requests that are answered at the same time; further ones are refused.
 MAX_RUNNING = 1_000
 
@@ -88,7 +91,7 @@ class StdioServer:
             # A regular file, which has no more to come.
             with file:
                 splitter.data_received(await loop.run_in_executor(None, file.read))
-            await self._running.wait(MAX_RUNNING)
+            await self._running.wait(FILE_INPUT_TIMEOUT)
             splitter.connection_lost(None)
             return None
         return transport
@@ -124,7 +127,7 @@ class StdioServer:
         elif method == "notifications/cancelled":
             self._running.cancel(params.get("requestId"))
 
-    async def _answer(self, request_id: RequestId, method: str, params: dict[str, Any]) -> None:
+    async def _answer(self, request_id: RequestId, method: str, params: Params) -> None:
         response: Message
         try:
             result = await self._handle(request_id, method, params)
@@ -137,8 +140,8 @@ class StdioServer:
             response = RPCError(INTERNAL_ERROR, "An unexpected error has happened; see the log").to_response(request_id)
         self._send(response)
 
-    async def _handle(self, request_id: RequestId, method: str, params: dict[str, Any]) -> Result:
-        if is_modern(params):
+    async def _handle(self, request_id: RequestId, method: str, params: Params) -> Result:
+        if is_modern(params) or method == "server/discover":
             return await self._modern.handle_request(request_id, method, params, self._view, self._send)
         return await self._session.handle_request(method, params, self._send)
 

@@ -12,6 +12,7 @@ import os
 import signal
 import threading
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
 
@@ -28,6 +29,9 @@ from holodeck.lib.log_handler import Format, write_log
 from holodeck.lib.system.fd_limits import allow_many_open_files
 from holodeck.lib.system.private_memory import hide_memory
 from holodeck.runtime import read_gateway
+
+if TYPE_CHECKING:
+    from holodeck.config.gateway_loader import LoadedGateway
 
 # Seconds for threads to end after the service has closed; one that hangs must not keep the process alive.
 THREAD_EXIT_TIMEOUT = 3.0
@@ -64,9 +68,6 @@ def command(file: str | None, log_format: Format | None, log_level: str | None, 
     """
     _exit_on_sigterm()
     hide_memory()
-    from holodeck.gateway.backends import build_backends
-    from holodeck.gateway.service import Service
-
     loaded = read_gateway(resolve_file(file, (DEFAULT_GATEWAY_FILE, DEFAULT_AGENT_FILE)))
     require_trust(loaded.path, list_actions(loaded), is_trusted=is_trusted)
     chosen_format = log_format or loaded.gateway.log.format
@@ -77,18 +78,26 @@ def command(file: str | None, log_format: Format | None, log_level: str | None, 
             log.warning("gateway.file", where=problem.where, key=problem.key, message=problem.message, fix=problem.fix)
     elif loaded.warnings:
         print_problems(loaded.warnings)
+    run_service(loaded, log_format=chosen_format)
+
+
+def run_service(loaded: LoadedGateway, *, log_format: Format, path: str = "/v1") -> None:
+    """Serve a gateway until a signal. `path`: what is added to the address that is shown."""
+    from holodeck.gateway.backends import build_backends
+    from holodeck.gateway.service import Service
+
     service = Service(loaded, build_backends(loaded, environ=os.environ))
 
     def on_ready(url: str) -> None:
         # All objects of now are long-lived: without this, collections that scan them take a fifth of a plain request.
         gc.freeze()
         models = ", ".join(service.backends)
-        if chosen_format == "json":
-            log.info("gateway.serving", url=f"{url}/v1", models=list(service.backends), is_open=service.has_no_auth)
+        if log_format == "json":
+            log.info("gateway.serving", url=f"{url}{path}", models=list(service.backends), is_open=service.has_no_auth)
             return
         # A log on a full disk or without a reader must not prevent serving.
         with suppress(OSError):
-            click.echo(f"Serving {escape_unprintable(models)} at {url}/v1", err=True)
+            click.echo(f"Serving {escape_unprintable(models)} at {url}{path}", err=True)
             if service.has_no_auth:
                 click.echo("No keys are configured: only this machine can use it, without a key.", err=True)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from holodeck.gateway.auth.callers import Caller
+from holodeck.gateway.auth.scope import CallerScope
 from holodeck.gateway.backends import Backend
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.live_run import LiveRun
@@ -64,7 +66,7 @@ class AgentRuns:
         request = read_request({"model": name, "input": question, "store": False})
         try:
             prepared = await self._run_builder.build(
-                request, new_id("mcp"), can_wait=False, caller_id=context.view.caller_id, peer=context
+                request, new_id("mcp"), can_wait=False, caller=_caller_of(context), peer=context
             )
             await prepared.servers.check_required()
         except HoloDeckError as error:
@@ -80,6 +82,13 @@ class AgentRuns:
         async with live:
             await live.run_to_end()
         return _answer_of(live.result)
+
+
+def _caller_of(context: RequestContext) -> Caller:
+    scope = context.view.scope
+    return Caller(
+        id=context.view.caller_id, scope=scope if isinstance(scope, CallerScope) else CallerScope.everything()
+    )
 
 
 def _describe(event: Event) -> str | None:

@@ -1,8 +1,8 @@
 """`/mcp` and `/mcp/{server}`: the gateway as an MCP server, over streamable HTTP in both eras of the protocol.
 
-A reply is JSON if the request is answered within `STREAM_AFTER` seconds without a message on the way; otherwise it is an
-event stream. In the legacy era a request goes on without its connection, and its client can come back; in the modern era
-a client that closes its connection cancels the request.
+A reply is JSON if the request is answered within `STREAM_AFTER` seconds without a message on the way; otherwise it is
+an event stream. In the legacy era a request goes on without its connection, and its client can come back; in the modern
+era a client that closes its connection cancels the request.
 
 Only requests that do something count against the limits of their caller: a client must be able to answer a question
 while it is at its limit.
@@ -32,6 +32,7 @@ from holodeck.gateway.mcp_endpoint.headers import (
     is_modern_version,
 )
 from holodeck.lib import log
+from holodeck.lib.errors import BadRequestError
 from holodeck.lib.tasks import TaskSet
 from holodeck.mcp_server.errors import INVALID_REQUEST, PARSE_ERROR, RPCError, status_of
 from holodeck.mcp_server.legacy_session import LegacySession
@@ -52,6 +53,19 @@ _BATCH_VERSION = "2025-03-26"
 
 # Requests that only talk about the session, and count against no limit.
 _UNCOUNTED = frozenset({"initialize", "ping", "logging/setLevel", "server/discover", "subscriptions/listen"})
+
+
+class _RefusedError(Exception):
+    """A request is refused before it is answered, with an HTTP status and a JSON-RPC error."""
+
+    def __init__(self, status: int, error: RPCError, request_id: RequestId | None = None) -> None:
+        super().__init__(str(error))
+        self.status = status
+        self.error = error
+        self.request_id = request_id
+
+    def to_reply(self) -> Reply:
+        return Reply(status=self.status, body=encode(self.error.to_response(self.request_id)))
 
 
 class MCPEndpoint:
@@ -75,16 +89,21 @@ class MCPEndpoint:
 
     async def post(self, request: Request) -> Reply | StreamedReply:
         """Answer one message of a client."""
-        view = self._view_of(request)
+        try:
+            return await self._post(request, self._view_of(request))
+        except _RefusedError as refusal:
+            return refusal.to_reply()
+
+    async def _post(self, request: Request, view: View) -> Reply | StreamedReply:
         try:
             message = request.json()
-        except ValueError:
-            return _error_reply(RPCError(PARSE_ERROR, "The body is not valid JSON"), None, 400)
+        except BadRequestError as error:
+            raise _RefusedError(400, RPCError(PARSE_ERROR, str(error))) from error
         if isinstance(message, list):
             return await self._post_batch(request, view, message)
         problem = _find_problem(message)
         if problem is not None:
-            return _error_reply(RPCError(INVALID_REQUEST, problem), None, 400)
+            raise _RefusedError(400, RPCError(INVALID_REQUEST, problem))
         params = mapping(message.get("params"))
         if is_modern(params) or is_modern_version(request.headers):
             return await self._post_modern(request, view, message, params)
@@ -92,11 +111,15 @@ class MCPEndpoint:
 
     async def get(self, request: Request) -> Reply | StreamedReply:
         """Open the stream of a session for messages that belong to no request, or go on with another one of it."""
+        try:
+            return self._open_stream(request)
+        except _RefusedError as refusal:
+            return refusal.to_reply()
+
+    def _open_stream(self, request: Request) -> StreamedReply:
         if is_modern_version(request.headers) or not accepts_events(request.headers):
             raise _method_not_allowed("GET opens the event stream of a session, in versions up to 2025-11-25.")
         session = self._require_session(request, self._view_of(request))
-        if isinstance(session, Reply):
-            return session
         if self._is_draining():
             raise shutting_down_error()
         last_id = request.headers.get("last-event-id")
@@ -105,15 +128,15 @@ class MCPEndpoint:
         position = parse_event_id(last_id)
         stream = None if position is None else session.find_stream(position[0])
         if stream is None or position is None:
-            return _error_reply(RPCError(INVALID_REQUEST, "This event is not known any more"), None, 400)
+            raise _RefusedError(400, RPCError(INVALID_REQUEST, "This event is not known any more"))
         return _stream_reply(session, stream, after=position[1])
 
     async def delete(self, request: Request) -> Reply:
         """End a session."""
-        session = self._require_session(request, self._view_of(request))
-        if isinstance(session, Reply):
-            return session
-        self._sessions.end(session)
+        try:
+            self._sessions.end(self._require_session(request, self._view_of(request)))
+        except _RefusedError as refusal:
+            return refusal.to_reply()
         return Reply(status=204)
 
     def end_all_of(self, caller_id: str) -> None:
@@ -151,15 +174,11 @@ class MCPEndpoint:
         try:
             check_legacy_version(request.headers)
         except RPCError as error:
-            return _error_reply(error, message.get("id"), 400)
+            raise _RefusedError(400, error, message.get("id")) from error
         method = message.get("method")
         if method == "initialize":
             return await self._initialize(view, message, params)
-        session: ClientSession | Reply | None = None
-        if SESSION_HEADER in request.headers:
-            session = self._require_session(request, view)
-            if isinstance(session, Reply):
-                return session
+        session = self._require_session(request, view) if SESSION_HEADER in request.headers else None
         if method is None or "id" not in message:
             if session is not None:
                 _take_message(session, message, params)
@@ -177,7 +196,7 @@ class MCPEndpoint:
             result = await session.protocol.handle_request("initialize", params, session.own_stream.send)
         except RPCError as error:
             self._sessions.end(session)
-            return _error_reply(error, message.get("id"), 400)
+            raise _RefusedError(400, error, message.get("id")) from error
         body = encode({"jsonrpc": "2.0", "id": message.get("id"), "result": result})
         return Reply(body=body, headers={SESSION_HEADER: session.id})
 
@@ -185,7 +204,7 @@ class MCPEndpoint:
         self, request: Request, session: ClientSession, request_id: RequestId, method: str, params: Mapping[str, Any]
     ) -> Reply | StreamedReply:
         if session.running.is_running(request_id):
-            return _error_reply(RPCError(INVALID_REQUEST, "This id is in use"), request_id, 400)
+            raise _RefusedError(400, RPCError(INVALID_REQUEST, "This id is in use"), request_id)
         release = self._count(request, method)
         stream = session.open_stream()
 
@@ -220,14 +239,12 @@ class MCPEndpoint:
     async def _post_batch(self, request: Request, view: View, messages: list[Any]) -> Reply:
         """Answer several messages, which only clients of one version may send."""
         session = self._require_session(request, view)
-        if isinstance(session, Reply):
-            return session
         problems = [_find_problem(message) for message in messages]
         if session.protocol.version != _BATCH_VERSION or not messages or any(problems):
             text = next(
                 (each for each in problems if each), f"Only clients of {_BATCH_VERSION} may send several messages"
             )
-            return _error_reply(RPCError(INVALID_REQUEST, text), None, 400)
+            raise _RefusedError(400, RPCError(INVALID_REQUEST, text))
         asked = [message for message in messages if "method" in message and "id" in message]
         for message in messages:
             if message not in asked:
@@ -258,7 +275,7 @@ class MCPEndpoint:
             check_modern_headers(request.headers, str(method), params)
             await self._check_arguments(request, view, str(method), params)
         except RPCError as error:
-            return _error_reply(error, request_id, 400)
+            raise _RefusedError(400, error, request_id) from error
         release = self._count(request, str(method))
         stream = EventStream("", has_ids=False)
 
@@ -296,15 +313,14 @@ class MCPEndpoint:
         if isinstance(found, ToolRoute):
             check_argument_headers(request.headers, found.tool.input_schema, params)
 
-    def _require_session(self, request: Request, view: View) -> ClientSession | Reply:
+    def _require_session(self, request: Request, view: View) -> ClientSession:
+        """Return the session that a request names. Raises `_RefusedError`."""
         session_id = request.headers.get(SESSION_HEADER)
         if session_id is None:
-            return _error_reply(RPCError(INVALID_REQUEST, "The header Mcp-Session-Id is missing"), None, 400)
+            raise _RefusedError(400, RPCError(INVALID_REQUEST, "The header Mcp-Session-Id is missing"))
         session = self._sessions.find(session_id, view)
         if session is None:
-            return _error_reply(
-                RPCError(INVALID_REQUEST, "Session not found: it has ended. Initialize anew."), None, 404
-            )
+            raise _RefusedError(404, RPCError(INVALID_REQUEST, "Session not found: it has ended. Initialize anew."))
         return session
 
     def _count(self, request: Request, method: str) -> Callable[[], None]:
@@ -345,7 +361,7 @@ async def _reply_with(
     if may_stream and (response is None or stream.is_used or not may_reply):
         return open_stream()
     if response is None:
-        return _error_reply(RPCError(INVALID_REQUEST, "The request was cancelled"), None, 400)
+        raise _RefusedError(400, RPCError(INVALID_REQUEST, "The request was cancelled"))
     return Reply(status=status_of(response) if is_modern else 200, body=encode(response))
 
 
@@ -379,10 +395,6 @@ def _find_problem(message: object) -> str | None:
     if "method" not in message and "result" not in message and "error" not in message:
         return "A message must have a method, a result or an error"
     return None
-
-
-def _error_reply(error: RPCError, request_id: RequestId | None, status: int) -> Reply:
-    return Reply(status=status, body=encode(error.to_response(request_id)))
 
 
 def _unexpected(error: Exception, method: str, request_id: RequestId) -> Message:

@@ -30,6 +30,7 @@ _PATH_PARAMETERS = {
     "id": "The id of the response or the conversation, or the name of the model.",
     "item_id": "The id of the item.",
     "name": "The name of the MCP server.",
+    "server": "The name of the MCP server.",
 }
 _BEARER = {
     "type": "http",

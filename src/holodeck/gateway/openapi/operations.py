@@ -76,6 +76,11 @@ TAGS = {
     "Conversations": "A conversation stores items. Responses that name it read and extend it.",
     "Models": "The models and agents of this gateway.",
     "MCP servers": "The MCP servers of this gateway. These routes need an operator's key.",
+    "MCP": (
+        "The gateway as an MCP server, over streamable HTTP: `/mcp` has the tools, prompts and resources of all servers "
+        "and the agents as tools, `/mcp/{server}` those of one server. The messages are those of the Model Context "
+        "Protocol, versions 2024-11-05 to 2026-07-28; use an MCP client."
+    ),
     "Operation": "Health, metrics and this document.",
 }
 """What belongs together, in the order of the document."""
@@ -402,3 +407,24 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         example=None,
     ),
 }
+
+_MCP_OPERATIONS = {
+    "POST": (
+        "send",
+        "Send a message",
+        "A request, a notification or an answer. A request is answered by JSON or events.",
+    ),
+    "GET": ("listen", "Open the event stream of a session", "For clients up to version 2025-11-25."),
+    "DELETE": ("end", "End a session", "For clients up to version 2025-11-25."),
+}
+for _path, _suffix in (("/mcp", ""), ("/mcp/{server}", "OfServer")):
+    for _method, (_verb, _summary, _about) in _MCP_OPERATIONS.items():
+        OPERATIONS[_method, _path] = Operation(
+            id=f"{_verb}MCP{_suffix}",
+            tag="MCP",
+            summary=_summary,
+            description=_about,
+            reply="object",
+            example=None,
+            errors=("lookup",) if _suffix else (),
+        )

@@ -14,6 +14,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("holodeck.cli.commands.mcp.doctor", "Check each server: which step fails, why, and what to do."),
     "lock": ("holodeck.cli.commands.mcp.lock", "Accept the tools as they are; from then on a changed one is withheld."),
     "lint": ("holodeck.cli.commands.mcp.lint", "Look for poison in the tools and in the entries of the servers."),
+    "serve": ("holodeck.cli.commands.mcp.serve", "Offer the servers and agents of a file to other MCP clients."),
     "login": ("holodeck.cli.commands.mcp.login", "Log in to a server with the browser."),
     "logout": ("holodeck.cli.commands.mcp.logout", "Delete the stored login of a server."),
 }

@@ -1,0 +1,81 @@
+"""The MCP server of one person: the servers and agents of a file, offered to one client over standard input and output.
+
+It is the gateway's endpoint without HTTP, keys and storage. The client is the person's own program, so it may use
+everything, and is told why a call has failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from holodeck.config.gateway_loader import LoadedGateway
+from holodeck.gateway.auth.callers import LOCAL_CALLER_ID
+from holodeck.gateway.auth.scope import CallerScope
+from holodeck.gateway.backends import build_backends
+from holodeck.gateway.limits import CallerLimits
+from holodeck.gateway.mcp_endpoint.agent_runs import AgentRuns
+from holodeck.gateway.metrics import Metrics
+from holodeck.gateway.runs.active_runs import ActiveRuns
+from holodeck.gateway.runs.run_builder import RunBuilder
+from holodeck.lib.byte_budget import ByteBudget
+from holodeck.lib.tasks import TaskSet
+from holodeck.mcp_server.catalogue import Catalogue
+from holodeck.mcp_server.methods import Methods
+from holodeck.mcp_server.stdio import StdioServer
+from holodeck.mcp_server.view import View
+from holodeck.tools.mcp.protocol.peer import Peer
+
+# Seconds for the servers to be listed at the start to end when the client leaves.
+CLOSE_TIMEOUT = 5.0
+
+
+class LocalMCPServer:
+    """Owns the servers, the models and the runs of a file for one client."""
+
+    def __init__(self, loaded: LoadedGateway, *, environ: Mapping[str, str], server: str | None = None) -> None:
+        """`server`: only this one, without agents. None: all."""
+        self._backends = build_backends(loaded, environ=environ, find_peer=self._find_peer, tells_causes=True)
+        config, models = loaded.gateway, self._backends.by_name
+        budget = ByteBudget(config.limits.body_budget)
+        self._servers = self._backends.servers
+        for each in self._servers.servers.values():
+            each.use_budget(budget)
+        limits = CallerLimits(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
+        self._run_builder = RunBuilder(models, config, budget)
+        self._runs = ActiveRuns(Metrics(), limits)
+        agents = AgentRuns(self._run_builder, self._runs).build_tools(models)
+        self._methods = Methods(Catalogue(self._servers, agents))
+        self._view = View(caller_id=LOCAL_CALLER_ID, scope=CallerScope.everything(), server=server)
+        self._stdio = StdioServer(self._methods, self._backends.changes, self._view)
+        self._tasks = TaskSet()
+
+    @property
+    def server_names(self) -> list[str]:
+        return list(self._servers.servers)
+
+    async def run(self, stdin: int, stdout: int) -> None:
+        """Serve until the client closes `stdin`, then close everything."""
+        # The client asks for the tools next, and its patience is shorter than the start of some servers.
+        self._tasks.start(self._methods.catalogue.list_tools(self._view), name="list tools")
+        try:
+            await self._stdio.run(stdin, stdout)
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
+        await self._tasks.close(CLOSE_TIMEOUT)
+        self._backends.changes.close()
+        await self._runs.close()
+        await self._methods.close()
+        backends = self._backends.by_name.values()
+        await asyncio.gather(
+            self._run_builder.pool.close(),
+            self._run_builder.argument_checker.close(),
+            *(offer.close() for offer in self._servers.server_tools.values()),
+            *(backend.mcp.close() for backend in backends),
+        )
+        await asyncio.gather(*(backend.provider.close() for backend in backends))
+
+    def _find_peer(self) -> Peer | None:
+        return self._stdio.find_peer()
