@@ -77,9 +77,9 @@ TAGS = {
     "Models": "The models and agents of this gateway.",
     "MCP servers": "The MCP servers of this gateway. These routes need an operator's key.",
     "MCP": (
-        "The gateway as an MCP server, over streamable HTTP: `/mcp` has the tools, prompts and resources of all servers "
-        "and the agents as tools, `/mcp/{server}` those of one server. The messages are those of the Model Context "
-        "Protocol, versions 2024-11-05 to 2026-07-28; use an MCP client."
+        "The gateway as an MCP server, over streamable HTTP. `/mcp` has the tools, prompts and resources of all MCP "
+        "servers, and the agents as tools; `/mcp/{server}` has those of one server. The messages are those of the Model "
+        "Context Protocol, versions 2024-11-05 to 2026-07-28. Use an MCP client."
     ),
     "Operation": "Health, metrics and this document.",
 }
