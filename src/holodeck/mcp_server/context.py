@@ -23,13 +23,13 @@ from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
 
 Send = Callable[[Message], None]
 """Sends a message to the client, if it can still be reached. Does not block."""
-Ask = Callable[[str, Params], Awaitable[Mapping[str, Any]]]
-"""Sends a request to the client and returns its result. Raises RefusalError."""
+Ask = Callable[[str, Params, str], Awaitable[Mapping[str, Any]]]
+"""Sends a request to the client and returns its result: method, parameters, key. Raises RefusalError."""
 
 _CAPABILITIES = {ELICITATION_METHOD: "elicitation", SAMPLING_METHOD: "sampling", ROOTS_METHOD: "roots"}
 
 
-async def refuse_question(method: str, params: Params) -> Mapping[str, Any]:
+async def refuse_question(method: str, params: Params, key: str) -> Mapping[str, Any]:
     """An `Ask` for clients that cannot be reached."""
     raise RefusalError(INTERNAL_ERROR, f"The client cannot be asked for {method} here")
 
@@ -87,8 +87,8 @@ class RequestContext:
         # Before there were two modes, an empty object declared forms.
         return "form" in declared or "url" not in declared
 
-    async def ask(self, method: str, params: Params) -> Mapping[str, Any]:
-        return await self._ask(method, params)
+    async def ask(self, method: str, params: Params, key: str = "") -> Mapping[str, Any]:
+        return await self._ask(method, params, key)
 
     def notify(self, method: str, params: Params) -> None:
         if method == "notifications/message" and (

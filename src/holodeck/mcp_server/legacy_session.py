@@ -134,7 +134,7 @@ class LegacySession:
             await subscription.close()
         return {}
 
-    async def _ask(self, send: Send, method: str, params: Params) -> Mapping[str, Any]:
+    async def _ask(self, send: Send, method: str, params: Params, key: str) -> Mapping[str, Any]:
         """Send a request to the client with the messages of one of its own requests, and wait for the answer."""
         request_id = f"holodeck-{next(self._ids)}"
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()

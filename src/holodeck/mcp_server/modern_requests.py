@@ -67,7 +67,9 @@ class _Question:
 class _PausableCall:
     """One call that may pause. `task` runs its handler; each round ends with the result or with questions."""
 
-    def __init__(self, caller_id: str, identity: object, send: Send) -> None:
+    def __init__(self, caller_id: str, identity: object, send: Send, answers: Mapping[str, Any]) -> None:
+        """`answers`: to questions that are not asked yet; a client may know them from an earlier call."""
+        self._answers = dict(answers)
         self.caller_id = caller_id
         self.identity = identity
         """Method and target of the call, which the client must repeat."""
@@ -82,10 +84,14 @@ class _PausableCall:
         """Send a message with the current round."""
         self.send(message)
 
-    async def ask(self, method: str, params: Params) -> Mapping[str, Any]:
+    async def ask(self, method: str, params: Params, key: str) -> Mapping[str, Any]:
         """Put a question to the client, and wait until a later round has its answer. Raises RefusalError."""
+        known = self._answers.pop(key, None)
+        if isinstance(known, dict):
+            return known
         answer: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
-        key = f"question-{next(self._numbers)}"
+        if not key or key in self.questions:
+            key = f"question-{next(self._numbers)}"
         self.questions[key] = _Question(request={"method": method, "params": dict(params)}, answer=answer)
         self._has_question.set()
         try:
@@ -95,6 +101,7 @@ class _PausableCall:
 
     def apply_answers(self, answers: Mapping[str, Any]) -> None:
         """Take the answers of the client. Those to other questions are ignored; what is not answered is asked again."""
+        self._answers = {}
         for key, answer in answers.items():
             question = self.questions.get(key)
             if question is not None and not question.answer.done():
@@ -141,7 +148,8 @@ class ModernRequests:
 
         Cancelling it cancels the call behind, unless the call is paused.
         """
-        meta = _check_meta(params)
+        meta = require_meta(params)
+        _check_version(meta[META_VERSION])
         if method == "server/discover":
             return _complete(method, self._describe(view))
         if method == "subscriptions/listen":
@@ -170,7 +178,8 @@ class ModernRequests:
     async def _run_round(self, method: str, params: Params, meta: Mapping[str, Any], view: View, send: Send) -> Result:
         call = self._resume(method, params, view, send) if "requestState" in params else None
         if call is None:
-            call = _PausableCall(view.caller_id, _identity_of(method, params), send)
+            answers = mapping(params.get("inputResponses"))
+            call = _PausableCall(view.caller_id, _identity_of(method, params), send, answers)
             context = _build_context(view, params, meta, call.send_now, call.ask)
             call.task = self._start(self._methods.handle(method, params, context))
         assert call.task is not None  # noqa: S101 - a paused call has one
@@ -263,17 +272,20 @@ def is_modern(params: Params) -> bool:
     return META_VERSION in mapping(params.get("_meta"))
 
 
-def _check_meta(params: Params) -> Mapping[str, Any]:
+def require_meta(params: Params) -> Mapping[str, Any]:
+    """Return the `_meta` of a modern request. Raises RPCError where it lacks what every one must have."""
     meta = mapping(params.get("_meta"))
-    version = meta.get(META_VERSION)
-    if not isinstance(version, str):
+    if not isinstance(meta.get(META_VERSION), str):
         raise invalid_params(f"'_meta' must have a text '{META_VERSION}'")
-    if version not in MODERN_VERSIONS:
-        data = {"supported": [*reversed(MODERN_VERSIONS), *reversed(LEGACY_VERSIONS)], "requested": version}
-        raise RPCError(UNSUPPORTED_VERSION, f"Unsupported protocol version: {version}", data)
     if not isinstance(meta.get(META_CAPABILITIES), dict):
         raise invalid_params(f"'_meta' must have an object '{META_CAPABILITIES}'")
     return meta
+
+
+def _check_version(version: str) -> None:
+    if version not in MODERN_VERSIONS:
+        data = {"supported": [*reversed(MODERN_VERSIONS), *reversed(LEGACY_VERSIONS)], "requested": version}
+        raise RPCError(UNSUPPORTED_VERSION, f"Unsupported protocol version: {version}", data)
 
 
 def _build_context(

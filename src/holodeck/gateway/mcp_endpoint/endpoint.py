@@ -38,7 +38,7 @@ from holodeck.mcp_server.errors import INVALID_REQUEST, PARSE_ERROR, RPCError, s
 from holodeck.mcp_server.legacy_session import LegacySession
 from holodeck.mcp_server.list_changes import ListChanges
 from holodeck.mcp_server.methods import Methods
-from holodeck.mcp_server.modern_requests import ModernRequests, is_modern
+from holodeck.mcp_server.modern_requests import ModernRequests, is_modern, require_meta
 from holodeck.mcp_server.view import View
 from holodeck.tools.mcp.executor import ToolRoute
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, RequestId, encode
@@ -272,6 +272,7 @@ class MCPEndpoint:
             return Reply(status=202)
         request_id: RequestId = message["id"]
         try:
+            require_meta(params)
             check_modern_headers(request.headers, str(method), params)
             await self._check_arguments(request, view, str(method), params)
         except RPCError as error:

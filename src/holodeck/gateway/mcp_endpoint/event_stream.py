@@ -16,6 +16,8 @@ from holodeck.tools.mcp.protocol.jsonrpc import Message, encode
 
 # Bytes of the latest messages that a stream keeps for a client that comes back.
 MAX_STREAM_BYTES = 4 * MIB
+# Milliseconds that a client waits before it comes back.
+RETRY_MS = 1_000
 
 
 class EventStream:
@@ -80,7 +82,7 @@ class EventStream:
         self._news.set()
         if self._is_announced and after is None:
             # Lets a client come back that loses its connection before the first message.
-            yield b"id: %s\ndata: \n\n" % self._event_id(0)
+            yield b"id: %s\nretry: %d\ndata: \n\n" % (self._event_id(0), RETRY_MS)
         sent = after or 0
         while self._reader is reader:
             self._news.clear()

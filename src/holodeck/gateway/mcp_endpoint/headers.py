@@ -22,7 +22,6 @@ from holodeck.tools.mcp.transports.http_headers import (
 
 VERSION_HEADER = "mcp-protocol-version"
 SESSION_HEADER = "mcp-session-id"
-_ARGUMENT_PREFIX = "mcp-param-"
 _EVENTS = "text/event-stream"
 _JSON = "application/json"
 
@@ -56,8 +55,7 @@ def check_modern_headers(headers: Mapping[str, str], method: str, params: Mappin
     version = mapping(params.get("_meta")).get(META_VERSION)
     _check_equal("MCP-Protocol-Version", headers.get(VERSION_HEADER), version)
     for name, expected in build_routing_headers(method, params).items():
-        sent = headers.get(name.lower())
-        _check_equal(name, None if sent is None else decode_header_value(sent), decode_header_value(expected))
+        _check_equal(name, _read(headers, name), decode_header_value(expected))
 
 
 def check_argument_headers(headers: Mapping[str, str], schema: Mapping[str, Any], params: Mapping[str, Any]) -> None:
@@ -69,18 +67,14 @@ def check_argument_headers(headers: Mapping[str, str], schema: Mapping[str, Any]
     expected = build_argument_headers(annotations, mapping(params.get("arguments")))
     for token in annotations.values():
         name = f"Mcp-Param-{token}"
-        sent, wanted = headers.get(name.lower()), expected.get(name)
-        if sent is None and wanted is None:
-            continue
-        _check_equal(
-            name,
-            None if sent is None else decode_header_value(sent),
-            None if wanted is None else decode_header_value(wanted),
-        )
+        wanted = expected.get(name)
+        _check_equal(name, _read(headers, name), None if wanted is None else decode_header_value(wanted))
 
 
-def has_argument_headers(headers: Mapping[str, str]) -> bool:
-    return any(name.startswith(_ARGUMENT_PREFIX) for name in headers)
+def _read(headers: Mapping[str, str], name: str) -> str | None:
+    """Return the decoded value of a header, without the white space that may stand around it; None if it is absent."""
+    sent = headers.get(name.lower())
+    return None if sent is None else decode_header_value(sent.strip(" \t"))
 
 
 def _check_equal(name: str, sent: object, expected: object) -> None:

@@ -78,8 +78,8 @@ TAGS = {
     "MCP servers": "The MCP servers of this gateway. These routes need an operator's key.",
     "MCP": (
         "The gateway as an MCP server, over streamable HTTP. `/mcp` has the tools, prompts and resources of all MCP "
-        "servers, and the agents as tools; `/mcp/{server}` has those of one server. The messages are those of the Model "
-        "Context Protocol, versions 2024-11-05 to 2026-07-28. Use an MCP client."
+        "servers, and the agents as tools; `/mcp/{server}` has those of one server. The messages are those of the "
+        "Model Context Protocol, versions 2024-11-05 to 2026-07-28. Use an MCP client."
     ),
     "Operation": "Health, metrics and this document.",
 }

@@ -42,8 +42,11 @@ class Peer(Protocol):
         """Whether the client has declared that it answers this request. `params` may be empty."""
         ...
 
-    async def ask(self, method: str, params: Params) -> Mapping[str, Any]:
-        """Return the client's answer to a request of a server. Raises RefusalError, also where it cannot be reached."""
+    async def ask(self, method: str, params: Params, key: str = "") -> Mapping[str, Any]:
+        """Return the client's answer to a request of a server. Raises RefusalError, also where it cannot be reached.
+
+        `key`: the server's own name of the question, if it has one.
+        """
         ...
 
     def notify(self, method: str, params: Params) -> None:

@@ -61,16 +61,23 @@ class ServerRequestResponder:
         self._config = tool.config
         self._roots = roots_of(tool, base_dir)
 
-    def capabilities(self, era: ProtocolEra) -> dict[str, Any]:
-        """Return the client capabilities to declare: only those that will be answered."""
-        callbacks = self._callbacks
+    def capabilities(self, era: ProtocolEra, peer: Peer | None = None) -> dict[str, Any]:
+        """Return the client capabilities to declare: only those that will be answered.
+
+        `peer`: of the call, where they are declared for one call. A legacy connection declares them once, for all
+        peers that it may have.
+        """
+        callbacks, is_shared = self._callbacks, era is ProtocolEra.LEGACY and self._callbacks.has_peers
         declared: dict[str, Any] = {}
-        if self._roots or self._can_ask(self.find_only_peer(), ROOTS_METHOD):
+        if self._roots or self._can_ask(peer or self.find_only_peer(), ROOTS_METHOD):
             declared["roots"] = {}
-        if self._may_sample and (callbacks.sampling is not None or callbacks.has_peers):
+        if self._may_sample and (callbacks.sampling is not None or is_shared or self._can_ask(peer, SAMPLING_METHOD)):
             declared["sampling"] = {}
-        if callbacks.elicitation is not None or callbacks.has_peers:
-            declared["elicitation"] = {"form": {}, "url": {}}
+        is_everything = callbacks.elicitation is not None or is_shared
+        modes = ("form", "url")
+        asked = {mode: {} for mode in modes if is_everything or self._can_ask(peer, ELICITATION_METHOD, {"mode": mode})}
+        if asked:
+            declared["elicitation"] = asked
         if self._config:
             declared["extensions" if era is ProtocolEra.MODERN else "experimental"] = {CONFIG_EXTENSION: self._config}
         return declared
@@ -80,26 +87,27 @@ class ServerRequestResponder:
         find = self._callbacks.find_peer
         return None if find is None else find()
 
-    async def respond(self, method: str, params: Params, peer: Peer | None = None) -> Mapping[str, Any]:
+    async def respond(self, method: str, params: Params, peer: Peer | None = None, key: str = "") -> Mapping[str, Any]:
         """Return the result of one request. Raises only RefusalError and cancellation.
 
-        `peer`: the client whose call the server is working on. It is asked first, if it can answer.
+        `peer`: the client whose call the server is working on. It is asked first, if it can answer. `key`: see `Peer`.
         """
         if method == "ping":
             return {}
         can_ask = self._can_ask(peer, method, params)
         if method == ROOTS_METHOD:
-            return await self._ask(peer, method, params) if can_ask and not self._roots else {"roots": self._roots}
+            is_asked = can_ask and not self._roots
+            return await self._ask(peer, method, params, key) if is_asked else {"roots": self._roots}
         if method == SAMPLING_METHOD:
             handler = self._callbacks.sampling
             if not self._may_sample or (handler is None and not can_ask):
                 raise RefusalError(REFUSED_BY_USER, "Sampling is not allowed for this server")
             if can_ask or handler is None:
-                return await self._ask(peer, method, params)
+                return await self._ask(peer, method, params, key)
             return await self._call_handler(handler, method, params)
         if method == ELICITATION_METHOD:
             if can_ask:
-                return await self._ask(peer, method, params)
+                return await self._ask(peer, method, params, key)
             if self._callbacks.elicitation is None:
                 return {"action": "decline"}
             return with_defaults(await self._call_handler(self._callbacks.elicitation, method, params), params)
@@ -108,9 +116,9 @@ class ServerRequestResponder:
     def _can_ask(self, peer: Peer | None, method: str, params: Params | None = None) -> bool:
         return peer is not None and peer.can_answer(method, params or {})
 
-    async def _ask(self, peer: Peer | None, method: str, params: Params) -> Mapping[str, Any]:
+    async def _ask(self, peer: Peer | None, method: str, params: Params, key: str) -> Mapping[str, Any]:
         assert peer is not None  # noqa: S101 - the caller has checked it
-        return await self._call_handler(lambda sent: peer.ask(method, sent), method, params)
+        return await self._call_handler(lambda sent: peer.ask(method, sent, key), method, params)
 
     async def _call_handler(self, handler: Handler, method: str, params: Params) -> Mapping[str, Any]:
         try:

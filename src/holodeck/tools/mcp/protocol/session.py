@@ -283,8 +283,10 @@ class Session:
         peer: Peer | None,
     ) -> Message:
         sent_meta = {**self._meta, **(meta or {})}
-        if peer is not None and peer.log_level is not None and META_LOG_LEVEL in sent_meta:
-            sent_meta[META_LOG_LEVEL] = lower_level(sent_meta[META_LOG_LEVEL], peer.log_level)
+        if peer is not None and self._meta:
+            sent_meta[META_CAPABILITIES] = self._responder.capabilities(ProtocolEra.MODERN, peer)
+            if peer.log_level is not None:
+                sent_meta[META_LOG_LEVEL] = lower_level(sent_meta[META_LOG_LEVEL], peer.log_level)
         if method in _LONG_METHODS:
             sent_meta["progressToken"] = request_id
         message: Message = {"jsonrpc": "2.0", "id": request_id, "method": method}
@@ -329,7 +331,7 @@ class Session:
         requests = mapping(result.get("inputRequests"))
         if requests:
             answers = await asyncio.gather(
-                *(self._answer_input_request(mapping(request), peer) for request in requests.values())
+                *(self._answer_input_request(key, mapping(request), peer) for key, request in requests.items())
             )
             added["inputResponses"] = dict(zip(requests, answers, strict=True))
         else:
@@ -338,10 +340,10 @@ class Session:
             added["requestState"] = result["requestState"]
         return added
 
-    async def _answer_input_request(self, request: Mapping[str, Any], peer: Peer | None) -> Mapping[str, Any]:
+    async def _answer_input_request(self, key: str, request: Mapping[str, Any], peer: Peer | None) -> Mapping[str, Any]:
         method = str(request.get("method"))
         try:
-            return await self._answer(method, mapping(request.get("params")), peer)
+            return await self._answer(method, mapping(request.get("params")), peer, key)
         except RefusalError as refusal:
             text = f"the server asked for {method}, which was refused: {refusal}"
             raise self.errors.protocol("call", text, code=refusal.code) from refusal
@@ -370,12 +372,14 @@ class Session:
                 sent_id = delivery.request_id
                 span.set({"jsonrpc.request.id": None if sent_id is None else str(sent_id)})
 
-    async def _answer(self, method: str, params: Mapping[str, Any], peer: Peer | None) -> Mapping[str, Any]:
+    async def _answer(
+        self, method: str, params: Mapping[str, Any], peer: Peer | None, key: str = ""
+    ) -> Mapping[str, Any]:
         """Answer a request of the server. While a person or a model does, no pending request times out."""
         if method not in INTERACTIVE_METHODS:
-            return await self._responder.respond(method, params, peer)
+            return await self._responder.respond(method, params, peer, key)
         with self._pause_clocks():
-            return await self._responder.respond(method, params, peer)
+            return await self._responder.respond(method, params, peer, key)
 
     def _answer_request(self, request_id: RequestId, method: str, params: Mapping[str, Any]) -> None:
         if len(self._answer_tasks) >= MAX_SERVER_REQUESTS:
