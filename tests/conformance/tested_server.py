@@ -1,6 +1,6 @@
 """The MCP server that the suite's server scenarios expect: tools, prompts and resources with fixed answers.
 
-It stands behind a gateway, which is what the suite tests, and speaks both eras of the protocol over stdio: in the legacy
+It stands behind a gateway, which is what the suite tests, and speaks both eras of MCP over stdio: in the legacy
 one it asks its client by requests, in the modern one by results that require input. Each answer is what the description
 of a scenario asks for.
 """
@@ -28,7 +28,7 @@ class RPCError(Exception):
         self.code, self.data = code, data
 
 
-class InputRequired(Exception):
+class InputRequiredError(Exception):
     """A modern call needs answers of the client."""
 
     def __init__(self, requests: Object, state: str | None = None) -> None:
@@ -84,7 +84,7 @@ class Call:
         if not self.is_modern:
             return await self._server.request(request)
         if key not in self.answers:
-            raise InputRequired({key: request})
+            raise InputRequiredError({key: request})
         answer: Object = self.answers[key]
         return answer
 
@@ -170,7 +170,7 @@ async def _roots(call: Call) -> Object:
 async def _state(call: Call) -> Object:
     question = {"confirm": ask_form("Please confirm", {"ok": {"type": "boolean"}})}
     if "confirm" not in call.answers:
-        raise InputRequired(question, "state-1")
+        raise InputRequiredError(question, "state-1")
     if call.params.get("requestState") != "state-1":
         raise RPCError(-32602, "The state is not mine")
     return {"content": [text("state-ok")]}
@@ -183,17 +183,19 @@ async def _several(call: Call) -> Object:
         "client_roots": ASK_ROOTS,
     }
     if not questions.keys() <= call.answers.keys():
-        raise InputRequired(questions, "several-1")
+        raise InputRequiredError(questions, "several-1")
     return {"content": [text("All answered")]}
 
 
 async def _rounds(call: Call) -> Object:
     state = call.params.get("requestState")
     if state is None:
-        raise InputRequired({"step1": ask_form("Step 1: What is your name?", {"name": {"type": "string"}})}, "round-1")
+        raise InputRequiredError(
+            {"step1": ask_form("Step 1: What is your name?", {"name": {"type": "string"}})}, "round-1"
+        )
     if state == "round-1":
         fields = {"color": {"type": "string"}}
-        raise InputRequired({"step2": ask_form("Step 2: What is your favorite color?", fields)}, "round-2")
+        raise InputRequiredError({"step2": ask_form("Step 2: What is your favorite color?", fields)}, "round-2")
     return {"content": [text("Both answered")]}
 
 
@@ -204,7 +206,7 @@ async def _only_declared(call: Call) -> Object:
     if "sampling" in call.capabilities():
         questions["model"] = ask_model("A model", 10)
     if questions and not questions.keys() <= call.answers.keys():
-        raise InputRequired(questions)
+        raise InputRequiredError(questions)
     return {"content": [text("Nothing to ask")]}
 
 
@@ -353,7 +355,7 @@ class TestedServer:
         call = Call(self, params)
         try:
             result = await self._handle(message["method"], message["id"], call)
-        except InputRequired as required:
+        except InputRequiredError as required:
             result = required.result
         except RPCError as error:
             data = {} if error.data is None else {"data": error.data}

@@ -22,6 +22,7 @@ from holodeck.gateway.auth.callers import Caller, Callers
 from holodeck.gateway.auth.hosts import HostPolicy
 from holodeck.gateway.http.asgi import Message, Receive, Scope, Send
 from holodeck.gateway.http.errors import APIError, client_gone_error, reply_for, shutting_down_error, unauthorized_error
+from holodeck.gateway.http.mcp_errors import is_mcp_path, mcp_error_reply
 from holodeck.gateway.http.messages_errors import is_messages_path, messages_error_reply
 from holodeck.gateway.http.replies import Reply, StreamCutError, StreamedReply
 from holodeck.gateway.http.request import Request, Route
@@ -65,12 +66,15 @@ class Gateway:
         body_seconds: float = DEFAULT_REQUEST_SECONDS,
         silent_seconds: float = DEFAULT_SILENT_SECONDS,
         sockets: Mapping[str, SocketHandler] | None = None,
+        mcp_challenge: Callable[[Mapping[str, str], str, str], str] | None = None,
     ) -> None:
         """`body_limit`: bytes of one body. `budget`: bytes of all bodies in memory.
 
         `body_seconds`: between two chunks of a body. `silent_seconds`: until an idle stream gets a comment.
         `sockets`: the handlers of WebSockets by their paths. They need a key like every route that is not public.
+        `mcp_challenge`: the `WWW-Authenticate` of a refused MCP client, by its headers, scheme and path.
         """
+        self._mcp_challenge = mcp_challenge
         self.routes = routes
         self.sockets = sockets or {}
         self.is_draining = False
@@ -115,13 +119,13 @@ class Gateway:
             except Exception as error:
                 if request_scope.status:
                     raise
-                await _write_reply(write, _build_error_reply(error, scope["path"], request_scope.id))
+                await _write_reply(write, self._build_error_reply(error, scope, headers, request_scope.id))
             except asyncio.CancelledError:
                 if not self.is_draining:
                     raise
                 # A reply that was started just ends: raising would make the server log a traceback.
                 if not request_scope.status:
-                    reply = _build_error_reply(shutting_down_error(), scope["path"], request_scope.id)
+                    reply = self._build_error_reply(shutting_down_error(), scope, headers, request_scope.id)
                     await _write_reply(write, reply)
             finally:
                 self._body_reader.release(request_scope)
@@ -183,6 +187,7 @@ class Gateway:
                 caller=caller,
                 path_params=path_params,
                 headers=headers,
+                scheme=scope["scheme"],
                 query=query,
                 reservation=reservation,
                 body=body,
@@ -195,6 +200,17 @@ class Gateway:
                 return
             reply = await route.handler(request)
         await self._write_answer(reply, receive, send, client, self._caller_limits.count_transfer(caller))
+
+    def _build_error_reply(
+        self, error: BaseException, scope: Scope, headers: Mapping[str, str], request_id: str
+    ) -> Reply:
+        """Build the reply for an error, in the form of the API that the path belongs to."""
+        reply, path = reply_for(error, request_id), scope["path"]
+        if is_messages_path(path):
+            return messages_error_reply(reply, request_id)
+        if is_mcp_path(path) and self._mcp_challenge is not None:
+            return mcp_error_reply(reply, self._mcp_challenge(headers, scope["scheme"], path))
+        return reply
 
     def _require_socket_handler(self, path: str) -> SocketHandler:
         if path not in self.sockets:
@@ -238,7 +254,7 @@ class Gateway:
 
     def _list_families(self) -> str:
         """The APIs of this gateway by the beginnings of their paths, without what is below them."""
-        paths = [route.path for route in self.routes if route.path.startswith("/v1/") and not route.is_admin]
+        paths = [route.path for route in self.routes if not route.is_public and not route.is_admin]
         return ", ".join(path for path in dict.fromkeys(paths) if not any(_is_below(path, each) for each in paths))
 
     async def _write_answer(
@@ -299,12 +315,6 @@ def _request_id_headers(path: str, request_id: str) -> list[tuple[bytes, bytes]]
     value = request_id.encode()
     named = [(b"x-request-id", value)]
     return [*named, (b"request-id", value)] if is_messages_path(path) else named
-
-
-def _build_error_reply(error: BaseException, path: str, request_id: str) -> Reply:
-    """Build the reply for an error, in the form of the API that the path belongs to."""
-    reply = reply_for(error, request_id)
-    return messages_error_reply(reply, request_id) if is_messages_path(path) else reply
 
 
 async def _write_reply(send: Send, reply: Reply) -> None:

@@ -12,8 +12,10 @@ from holodeck.gateway.endpoints.conversations import Conversations
 from holodeck.gateway.endpoints.messages import Messages
 from holodeck.gateway.endpoints.pass_through import PassThroughEndpoints
 from holodeck.gateway.endpoints.responses import Responses
+from holodeck.gateway.http.mcp_errors import MCP_PATH
 from holodeck.gateway.http.request import Route
 from holodeck.gateway.mcp_endpoint.endpoint import MCPEndpoint
+from holodeck.gateway.mcp_endpoint.resource_metadata import WELL_KNOWN, ResourceMetadata
 from holodeck.gateway.openapi.endpoint import DocumentEndpoint
 
 
@@ -26,14 +28,16 @@ def build_routes(
     messages: Messages,
     pass_through: PassThroughEndpoints,
     mcp: MCPEndpoint,
+    metadata: ResourceMetadata,
 ) -> list[Route]:
     """Build every route, with the key that it needs and whether it counts against the limits of its caller."""
     items, server = "/v1/conversations/{id}/items", "/v1/mcp/servers/{name}"
     document = DocumentEndpoint()
     mcp_routes = [
         route
-        for path in ("/mcp", "/mcp/{server}")
+        for path in (MCP_PATH, f"{MCP_PATH}/{{server}}")
         for route in (
+            Route(method="GET", path=f"{WELL_KNOWN}{path}", handler=metadata.get, is_public=True),
             Route(method="POST", path=path, handler=mcp.post, is_counted=False, counts_itself=True),
             Route(method="GET", path=path, handler=mcp.get, is_counted=False),
             Route(method="DELETE", path=path, handler=mcp.delete, is_counted=False),
@@ -68,6 +72,7 @@ def build_routes(
         Route(method="GET", path=f"{server}/tools", handler=admin.list_tools, is_admin=True, is_counted=False),
         Route(method="POST", path=f"{server}/refresh", handler=admin.refresh_server, is_admin=True, is_counted=False),
         *mcp_routes,
+        Route(method="GET", path=WELL_KNOWN, handler=metadata.get, is_public=True),
         Route(method="GET", path="/metrics", handler=admin.get_metrics, is_admin=True, is_counted=False),
         Route(method="GET", path="/healthz", handler=admin.get_health, is_public=True),
         Route(method="GET", path=READY_PATH, handler=admin.get_readiness, is_public=True),
@@ -80,6 +85,6 @@ def list_routes() -> list[Route]:
     """Every route with handlers that belong to no gateway, for what only describes them."""
     classes: Any = (
         *(Responses, Conversations, AdminEndpoints, ContextEndpoints),
-        *(ChatCompletions, Messages, PassThroughEndpoints, MCPEndpoint),
+        *(ChatCompletions, Messages, PassThroughEndpoints, MCPEndpoint, ResourceMetadata),
     )
     return build_routes(*classes)

@@ -44,6 +44,7 @@ from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
 from holodeck.gateway.mcp_endpoint.agent_runs import AgentRuns
 from holodeck.gateway.mcp_endpoint.endpoint import MCPEndpoint
+from holodeck.gateway.mcp_endpoint.resource_metadata import ResourceMetadata
 from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.routes import build_routes
 from holodeck.gateway.runs.active_runs import ActiveRuns
@@ -107,6 +108,7 @@ class Service:
             server.use_budget(self.budget)
         self.runs = ActiveRuns(self._metrics, self._caller_limits)
         self._mcp_endpoint = self._build_mcp_endpoint(backends)
+        self._resource_metadata = ResourceMetadata(lambda: self.config)
         self.background = self._build_background(folder)
         self._response_builder = self._build_response_builder()
         self.app = self._build_app()
@@ -216,6 +218,7 @@ class Service:
             budget=self.budget,
             body_seconds=config.limits.request_seconds,
             silent_seconds=config.limits.silent_seconds,
+            mcp_challenge=self._resource_metadata.challenge,
         )
 
     def _build_routes(self) -> list[Route]:
@@ -250,6 +253,7 @@ class Service:
             Messages(self._run_builder, self.runs, self._continuations.tool_history),
             PassThroughEndpoints(self._run_builder, self._caller_limits, self._metrics),
             self._mcp_endpoint,
+            self._resource_metadata,
         )
 
     def _build_sockets(self) -> ResponseSockets:

@@ -38,6 +38,8 @@ class View:
     scope: Scope
     server: str | None = None
     """Only this server, and no agents. None: all of them."""
+    has_agents: bool = True
+    """Whether agents are offered as tools."""
 
     def has_server(self, server: str) -> bool:
         return self.server in (None, server) and self.scope.allows_server(server)
@@ -46,4 +48,4 @@ class View:
         return self.has_server(server) and self.scope.allows_tool(server, tool)
 
     def has_agent(self, name: str) -> bool:
-        return self.server is None and self.scope.allows_agent(name)
+        return self.has_agents and self.server is None and self.scope.allows_agent(name)

@@ -437,6 +437,20 @@ def _check_header_privacy(data: dict[str, Any]) -> list[Violation]:
     return []
 
 
+class MCPEndpointSettings(FileModel):
+    """The gateway as an MCP server for other programs, at `/mcp`."""
+
+    enabled: Boolean = True
+    """Whether MCP clients may use the servers and agents at `/mcp` and `/mcp/{server}`."""
+    agents: Boolean = True
+    """Whether agents are offered as tools, as `ask_<name>`."""
+    public_url: NonEmpty | None = None
+    """Address at which clients reach the gateway, such as `https://gateway.example.com`, for logins with `jwt`.
+
+    Absent: the one that a request names, which is wrong behind a proxy that terminates TLS.
+    """
+
+
 class GatewayFile(FileModel):
     """The content of `gateway.yaml`."""
 
@@ -466,6 +480,8 @@ class GatewayFile(FileModel):
     """Export of traces. Absent, and without OTEL_EXPORTER_OTLP_ENDPOINT: no traces."""
     cors_origins: list[NonEmpty] = Field(default_factory=list)
     """Origins of web pages that may use the gateway, such as `https://app.example.com`."""
+    mcp_endpoint: MCPEndpointSettings = Field(default_factory=MCPEndpointSettings)
+    """The gateway as an MCP server for other programs."""
     request_servers: RequestServers = Field(default_factory=RequestServers)
     """MCP servers that requests may declare."""
     builtin_tools: BuiltinTools = Field(default_factory=BuiltinTools)

@@ -29,6 +29,8 @@ class Request:
     query: Mapping[str, str]
     reservation: RequestReservation
     """Bytes of the gateway's budget that this request holds beside its body; the application releases them."""
+    scheme: str = "http"
+    """Of the connection, which may be one from a proxy."""
     body: bytes = b""
     client_kind: ClientKind = "openai"
     id: str = ""

@@ -40,6 +40,7 @@ from holodeck.mcp_server.list_changes import ListChanges
 from holodeck.mcp_server.methods import Methods
 from holodeck.mcp_server.modern_requests import ModernRequests, is_modern, require_meta
 from holodeck.mcp_server.view import View
+from holodeck.models.gateway import MCPEndpointSettings
 from holodeck.tools.mcp.executor import ToolRoute
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, RequestId, encode
 from holodeck.tools.mcp.protocol.versions import mapping
@@ -77,8 +78,10 @@ class MCPEndpoint:
         changes: ListChanges,
         caller_limits: CallerLimits,
         *,
+        get_settings: Callable[[], MCPEndpointSettings],
         is_draining: Callable[[], bool],
     ) -> None:
+        self._get_settings = get_settings
         self._methods = methods
         self._changes = changes
         self._caller_limits = caller_limits
@@ -158,8 +161,12 @@ class MCPEndpoint:
         await self._methods.close()
 
     def _view_of(self, request: Request) -> View:
-        server = request.path_params.get("server")
-        view = View(caller_id=request.caller.id, scope=request.caller.scope, server=server)
+        """The part of the servers and agents that a request may use. Raises `APIError` 404."""
+        settings, server = self._get_settings(), request.path_params.get("server")
+        if not settings.enabled:
+            message = "This gateway is no MCP server: its file says 'mcp_endpoint: {enabled: false}'."
+            raise APIError(404, message, kind="not_found", code="unknown_url")
+        view = View(caller_id=request.caller.id, scope=request.caller.scope, server=server, has_agents=settings.agents)
         if server is not None and not (server in self._methods.catalogue.executor.servers and view.has_server(server)):
             known = ", ".join(
                 each.name for each in self._methods.catalogue.servers(View(caller_id=view.caller_id, scope=view.scope))

@@ -417,6 +417,17 @@ _MCP_OPERATIONS = {
     "GET": ("listen", "Open the event stream of a session", "For clients up to version 2025-11-25."),
     "DELETE": ("end", "End a session", "For clients up to version 2025-11-25."),
 }
+_METADATA = "/.well-known/oauth-protected-resource"
+for _path, _suffix in (("", ""), ("/mcp", "OfMCP"), ("/mcp/{server}", "OfServer")):
+    OPERATIONS["GET", f"{_METADATA}{_path}"] = Operation(
+        id=f"getResourceMetadata{_suffix}",
+        tag="MCP",
+        summary="Find the identity provider",
+        description="For MCP clients that log in (RFC 9728). 404 if the gateway accepts no tokens.",
+        reply="object",
+        example=None,
+        errors=("lookup",),
+    )
 for _path, _suffix in (("/mcp", ""), ("/mcp/{server}", "OfServer")):
     for _method, (_verb, _summary, _about) in _MCP_OPERATIONS.items():
         OPERATIONS[_method, _path] = Operation(

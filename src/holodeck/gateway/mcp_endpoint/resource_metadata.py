@@ -1,0 +1,51 @@
+"""Where an MCP client gets a token for this gateway: OAuth's metadata of a protected resource (RFC 9728).
+
+A client that is refused with 401 reads the address of the metadata in `WWW-Authenticate`, finds the identity provider
+there, and lets its user log in. Only a gateway that accepts tokens of an identity provider has metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from holodeck.gateway.http.errors import APIError
+from holodeck.gateway.http.mcp_errors import MCP_PATH
+from holodeck.gateway.http.replies import Reply, json_reply
+from holodeck.gateway.http.request import Request
+from holodeck.models.gateway import GatewayFile
+
+WELL_KNOWN = "/.well-known/oauth-protected-resource"
+
+
+class ResourceMetadata:
+    """Describes the MCP endpoint to clients without a token."""
+
+    def __init__(self, get_settings: Callable[[], GatewayFile]) -> None:
+        self._get_settings = get_settings
+
+    async def get(self, request: Request) -> Reply:
+        """The metadata of the endpoint, or of the one of a server. 404 without an identity provider."""
+        jwt = self._get_settings().jwt
+        if jwt is None:
+            message = "This gateway accepts only keys of its operator: there is no identity provider to log in to."
+            raise APIError(404, message, kind="not_found", code="unknown_url")
+        server = request.path_params.get("server")
+        path = MCP_PATH if server is None else f"{MCP_PATH}/{server}"
+        return json_reply(
+            {
+                "resource": self._base_url(request.headers, request.scheme) + path,
+                "authorization_servers": [jwt.issuer],
+                "bearer_methods_supported": ["header"],
+                "resource_name": "HoloDeck",
+            }
+        )
+
+    def challenge(self, headers: Mapping[str, str], scheme: str, path: str) -> str:
+        """The value of `WWW-Authenticate` for a request that is refused at this path of the endpoint."""
+        if self._get_settings().jwt is None:
+            return "Bearer"
+        return f'Bearer resource_metadata="{self._base_url(headers, scheme)}{WELL_KNOWN}{path}"'
+
+    def _base_url(self, headers: Mapping[str, str], scheme: str) -> str:
+        public_url = self._get_settings().mcp_endpoint.public_url
+        return public_url.rstrip("/") if public_url else f"{scheme}://{headers.get('host', '')}"
