@@ -20,6 +20,7 @@ from holodeck.gateway.openapi.endpoint import DocumentEndpoint
 
 
 def build_routes(
+    *,
     responses: Responses,
     conversations: Conversations,
     admin: AdminEndpoints,
@@ -83,8 +84,15 @@ def build_routes(
 
 def list_routes() -> list[Route]:
     """Every route with handlers that belong to no gateway, for what only describes them."""
-    classes: Any = (
-        *(Responses, Conversations, AdminEndpoints, ContextEndpoints),
-        *(ChatCompletions, Messages, PassThroughEndpoints, MCPEndpoint, ResourceMetadata),
-    )
-    return build_routes(*classes)
+    described: Any = {
+        "responses": Responses,
+        "conversations": Conversations,
+        "admin": AdminEndpoints,
+        "context": ContextEndpoints,
+        "chat": ChatCompletions,
+        "messages": Messages,
+        "pass_through": PassThroughEndpoints,
+        "mcp": MCPEndpoint,
+        "metadata": ResourceMetadata,
+    }
+    return build_routes(**described)

@@ -185,7 +185,13 @@ class Service:
     def _build_mcp_endpoint(self, backends: Backends) -> MCPEndpoint:
         agents = AgentRuns(self._run_builder, self.runs).build_tools(self.backends)
         methods = Methods(Catalogue(self._servers, agents), call_log=CallLog(self._count_call))
-        return MCPEndpoint(methods, backends.changes, self._caller_limits, is_draining=lambda: self.app.is_draining)
+        return MCPEndpoint(
+            methods,
+            backends.changes,
+            self._caller_limits,
+            get_settings=lambda: self.config.mcp_endpoint,
+            is_draining=lambda: self.app.is_draining,
+        )
 
     def _count_call(self, server: str, tool: str, outcome: str, seconds: float) -> None:
         self._metrics.count_tool_call(server, tool, seconds, is_error=outcome != "ok")
@@ -224,7 +230,7 @@ class Service:
     def _build_routes(self) -> list[Route]:
         context_bytes = self.config.limits.context_bytes
         return build_routes(
-            Responses(
+            responses=Responses(
                 self._response_builder,
                 self.store,
                 self.runs,
@@ -232,8 +238,8 @@ class Service:
                 self.background,
                 self._caller_limits,
             ),
-            Conversations(self.store, self._seal_keys, max_sealed_bytes=context_bytes),
-            AdminEndpoints(
+            conversations=Conversations(self.store, self._seal_keys, max_sealed_bytes=context_bytes),
+            admin=AdminEndpoints(
                 self.backends,
                 self.store,
                 self._metrics,
@@ -241,7 +247,7 @@ class Service:
                 sockets=lambda: self._caller_limits.sockets,
                 background=self.background,
             ),
-            ContextEndpoints(
+            context=ContextEndpoints(
                 self._run_builder,
                 self._continuations,
                 self._seal_keys,
@@ -249,11 +255,11 @@ class Service:
                 metrics=self._metrics,
                 max_bytes=context_bytes,
             ),
-            ChatCompletions(self._run_builder, self.runs, self._continuations.tool_history),
-            Messages(self._run_builder, self.runs, self._continuations.tool_history),
-            PassThroughEndpoints(self._run_builder, self._caller_limits, self._metrics),
-            self._mcp_endpoint,
-            self._resource_metadata,
+            chat=ChatCompletions(self._run_builder, self.runs, self._continuations.tool_history),
+            messages=Messages(self._run_builder, self.runs, self._continuations.tool_history),
+            pass_through=PassThroughEndpoints(self._run_builder, self._caller_limits, self._metrics),
+            mcp=self._mcp_endpoint,
+            metadata=self._resource_metadata,
         )
 
     def _build_sockets(self) -> ResponseSockets:

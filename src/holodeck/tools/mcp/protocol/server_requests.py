@@ -75,7 +75,9 @@ class ServerRequestResponder:
             declared["sampling"] = {}
         is_everything = callbacks.elicitation is not None or is_shared
         modes = ("form", "url")
-        asked = {mode: {} for mode in modes if is_everything or self._can_ask(peer, ELICITATION_METHOD, {"mode": mode})}
+        asked: dict[str, Any] = {
+            mode: {} for mode in modes if is_everything or self._can_ask(peer, ELICITATION_METHOD, {"mode": mode})
+        }
         if asked:
             declared["elicitation"] = asked
         if self._config:
