@@ -1,0 +1,167 @@
+"""Sessions of clients up to 2025-11-25: they belong to one caller, and a lost connection loses no message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from async_tests import async_test
+from gateway.mcp_endpoint.raw_client import build_call, build_request, raw_client, read_events
+from gateway.running_gateway import run_gateway
+
+from holodeck.testing import FaultyMCPServer
+
+
+@pytest.mark.proves("D-38")
+@async_test
+async def test_a_client_that_loses_its_connection_in_a_call_comes_back_for_the_rest(tmp_path: Path) -> None:
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, mcp={"all": server}) as gateway,
+        raw_client(gateway) as client,
+    ):
+        await client.initialize()
+        async with client.post(build_call("slow", seconds=1, steps=2)) as reply:
+            assert reply.content_type == "text/event-stream"
+            events = read_events(reply)
+            assert (await anext(events))[1] is None
+            last_id, message = await anext(events)
+            assert message["params"]["progress"] == 1
+        async with client.open_stream(last_id) as reply:
+            rest = [message async for _, message in read_events(reply)]
+        assert [message.get("method", message.get("id")) for message in rest] == ["notifications/progress", 1]
+        assert rest[-1]["result"]["content"][0]["text"] == "done"
+        assert len(server.calls("slow")) == 1
+
+
+@pytest.mark.proves("D-38")
+@async_test
+async def test_the_first_event_of_a_stream_is_empty_only_for_clients_that_know_it(tmp_path: Path) -> None:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, mcp={"all": server}) as gateway:
+        for version, is_empty in (("2025-06-18", False), ("2025-11-25", True)):
+            async with raw_client(gateway, version=version) as client:
+                await client.initialize()
+                async with client.post(build_call("slow", seconds=0.1, steps=1)) as reply:
+                    first = await anext(read_events(reply))
+                    assert (first[1] is None) is is_empty
+
+
+@pytest.mark.proves("D-38", "D-29")
+@async_test
+async def test_a_session_is_not_found_by_another_caller(tmp_path: Path) -> None:
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, mcp={"all": server}, keys=["hd-ada", "hd-eve"]) as gateway,
+        raw_client(gateway, key="hd-ada") as ada,
+        raw_client(gateway, key="hd-eve") as eve,
+    ):
+        await ada.initialize()
+        eve.session_id = ada.session_id
+        status, answer = await eve.send(build_call("add", a=1, b=1))
+        assert (status, answer["error"]["message"]) == (404, "Session not found: it has ended. Initialize anew.")
+        assert await eve.end() == 404
+        assert (await ada.request("tools/call", {"name": "add", "arguments": {"a": 1, "b": 1}}))["content"]
+
+
+@pytest.mark.proves("D-38")
+@async_test
+async def test_a_session_of_one_server_is_not_one_of_all(tmp_path: Path) -> None:
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, mcp={"all": server}) as gateway,
+        raw_client(gateway, path="/mcp/all") as one,
+        raw_client(gateway) as every,
+    ):
+        await one.initialize()
+        every.session_id = one.session_id
+        assert (await every.send(build_request("tools/list")))[0] == 404
+
+
+@pytest.mark.proves("D-38")
+@async_test
+async def test_a_session_that_was_ended_is_gone(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path) as gateway, raw_client(gateway) as client:
+        await client.initialize()
+        assert await client.end() == 204
+        assert (await client.send(build_request("ping")))[0] == 404
+
+
+@pytest.mark.proves("D-38")
+@async_test
+async def test_a_request_without_a_session_is_answered_by_itself(tmp_path: Path) -> None:
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, mcp={"all": server}) as gateway,
+        raw_client(gateway) as client,
+    ):
+        result = await client.request("tools/call", {"name": "add", "arguments": {"a": 2, "b": 3}})
+        assert result["content"][0]["text"] == "5"
+
+
+@pytest.mark.proves("D-38")
+@async_test
+async def test_a_batch_is_answered_in_the_one_version_that_has_batches(tmp_path: Path) -> None:
+    batch = [build_request("ping", request_id=1), build_call("add", 2, a=1, b=1)]
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, mcp={"all": server}) as gateway:
+        async with raw_client(gateway, version="2025-03-26") as client:
+            await client.initialize()
+            status, answers = await client.send(batch)
+            assert (status, [answer["id"] for answer in answers]) == (200, [1, 2])
+        async with raw_client(gateway) as client:
+            await client.initialize()
+            assert (await client.send(batch))[0] == 400
+
+
+@pytest.mark.proves("D-38", "D-29")
+@async_test
+async def test_a_client_without_a_key_is_told_how_to_get_one(tmp_path: Path) -> None:
+    identity = {"issuer": "https://login.example.com", "audience": "gateway", "jwks_file": "keys.json"}
+    (tmp_path / "keys.json").write_text('{"keys": []}')
+    async with run_gateway(tmp_path, jwt=identity) as gateway, raw_client(gateway, key="wrong") as client:
+        async with client.post(build_request("ping")) as reply:
+            assert reply.status == 401
+            challenge = reply.headers["www-authenticate"]
+        address = challenge.removeprefix('Bearer resource_metadata="').removesuffix('"')
+        assert address == f"{gateway.url}/.well-known/oauth-protected-resource/mcp"
+        status, metadata = await gateway.send("GET", address.removeprefix(gateway.url), key="wrong")
+        assert status == 200
+        assert metadata["authorization_servers"] == ["https://login.example.com"]
+        assert metadata["resource"] == f"{gateway.url}/mcp"
+
+
+@pytest.mark.proves("D-38")
+@async_test
+async def test_an_operator_can_switch_the_endpoint_off(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, mcp_endpoint={"enabled": False}) as gateway:
+        status, answer = await gateway.send("POST", "/mcp", build_request("ping"))
+        assert status == 404
+        assert "'mcp_endpoint: {enabled: false}'" in answer["error"]["message"]
+
+
+@pytest.mark.proves("D-38", "D-29")
+@async_test
+async def test_calls_count_against_the_limits_of_a_key_and_answers_to_questions_do_not(tmp_path: Path) -> None:
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(
+            tmp_path, mcp={"all": server}, keys=["hd-ada"], limits={"drain_seconds": 0, "key": {"in_flight": 1}}
+        ) as gateway,
+        raw_client(gateway, key="hd-ada") as client,
+    ):
+        await client.initialize({"elicitation": {}})
+        async with client.post(build_call("ask_elicitation", 1)) as reply:
+            question = next(
+                message for message in [each async for _, each in _until_question(reply)] if message is not None
+            )
+            assert (await client.send(build_call("add", 2, a=1, b=1)))[0] == 429
+            answer = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"name": "A"}}}
+            assert (await client.send(answer))[0] == 202
+            assert b"accept" in await reply.content.read()
+        assert (await client.send(build_call("add", 3, a=1, b=1)))[0] == 200
+
+
+async def _until_question(reply):  # type: ignore[no-untyped-def]
+    async for event_id, message in read_events(reply):
+        yield event_id, message
+        if message is not None and "method" in message and "id" in message:
+            return
