@@ -1,4 +1,4 @@
-"""The official MCP conformance suite against our client, one scenario at a time, with a verdict that cannot be empty.
+"""The official MCP conformance suite against our client and our MCP endpoint, with a verdict that cannot be empty.
 
 The suite's own run of everything at once ignores how the client ended, and counts a scenario as passed when all of its
 checks were skipped. Here a scenario passes only if the suite says so for it alone, which includes the client's exit
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ROOT / ".cache/servers/node_modules"
@@ -27,6 +27,10 @@ LEGS = ("2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28", OWN_WIRE)
 CHECK_OF_EVERY_SCENARIO = "wire-schema-valid"
 SECONDS = 60
 """The longest that a scenario may take on a busy machine."""
+
+
+SERVER_LEGS = LEGS[:-1]
+"""The legs of server scenarios: the extensions do not apply, since the endpoint declares none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +49,9 @@ class Verdict:
         return self.outcome == "pass"
 
 
-def scenarios(leg: str) -> list[str]:
-    """The client scenarios of a leg."""
-    listing = subprocess.run([*_suite("list", leg), "--client"], capture_output=True, text=True, check=True).stdout
+def scenarios(leg: str, side: Literal["client", "server"] = "client") -> list[str]:
+    """The scenarios of a leg that test one side."""
+    listing = subprocess.run([*_suite("list", leg), f"--{side}"], capture_output=True, text=True, check=True).stdout
     return re.findall(r"^  - (\S+)", listing, re.MULTILINE)
 
 
@@ -55,9 +59,18 @@ def judge(leg: str, scenario: str, folder: Path) -> Verdict:
     """Run one scenario; the suite leaves its files in `folder`."""
     # The suite takes the command apart at spaces: paths relative to a folder of ours have none.
     client = f"{os.path.relpath(sys.executable, ROOT)} -m conformance.client"
-    options = ["--command", client, "--scenario", scenario, "--timeout", str(SECONDS * 1000), "-o", str(folder)]
+    return _judge("client", leg, scenario, folder, ["--command", client])
+
+
+def judge_server(leg: str, scenario: str, folder: Path, url: str) -> Verdict:
+    """Run one scenario against the MCP server at a URL."""
+    return _judge("server", leg, scenario, folder, ["--url", url])
+
+
+def _judge(side: str, leg: str, scenario: str, folder: Path, target: list[str]) -> Verdict:
+    options = [*target, "--scenario", scenario, "--timeout", str(SECONDS * 1000), "-o", str(folder)]
     done = subprocess.run(
-        [*_suite("client", leg), *options],
+        [*_suite(side, leg), *options],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": "tests"},
         capture_output=True,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 from async_tests import async_test
 from gateway.mcp_endpoint.raw_client import build_call, build_request, raw_client, read_events
@@ -115,8 +117,8 @@ async def test_a_batch_is_answered_in_the_one_version_that_has_batches(tmp_path:
 @pytest.mark.proves("D-38", "D-29")
 @async_test
 async def test_a_client_without_a_key_is_told_how_to_get_one(tmp_path: Path) -> None:
-    identity = {"issuer": "https://login.example.com", "audience": "gateway", "jwks_file": "keys.json"}
-    (tmp_path / "keys.json").write_text('{"keys": []}')
+    issuer = "https://login.example.com"
+    identity = {"issuer": issuer, "audience": "gateway", "jwks_url": f"{issuer}/keys"}
     async with run_gateway(tmp_path, jwt=identity) as gateway, raw_client(gateway, key="wrong") as client:
         async with client.post(build_request("ping")) as reply:
             assert reply.status == 401
@@ -150,9 +152,7 @@ async def test_calls_count_against_the_limits_of_a_key_and_answers_to_questions_
     ):
         await client.initialize({"elicitation": {}})
         async with client.post(build_call("ask_elicitation", 1)) as reply:
-            question = next(
-                message for message in [each async for _, each in _until_question(reply)] if message is not None
-            )
+            question = await _read_question(reply)
             assert (await client.send(build_call("add", 2, a=1, b=1)))[0] == 429
             answer = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"name": "A"}}}
             assert (await client.send(answer))[0] == 202
@@ -160,8 +160,9 @@ async def test_calls_count_against_the_limits_of_a_key_and_answers_to_questions_
         assert (await client.send(build_call("add", 3, a=1, b=1)))[0] == 200
 
 
-async def _until_question(reply):  # type: ignore[no-untyped-def]
-    async for event_id, message in read_events(reply):
-        yield event_id, message
+async def _read_question(reply: aiohttp.ClientResponse) -> dict[str, Any]:
+    """The first request of the server in a stream."""
+    async for _, message in read_events(reply):
         if message is not None and "method" in message and "id" in message:
-            return
+            return dict(message)
+    raise AssertionError("the stream has no question")
