@@ -1,4 +1,4 @@
-"""Input lines of a chat: from an editor with history and completion on a terminal, otherwise from a pipe."""
+"""Input lines of a person: from an editor with history and completion on a terminal, otherwise from a pipe."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from prompt_toolkit.history import History
     from prompt_toolkit.key_binding import KeyBindings
 
-_PROMPT = "you> "
 # Bytes per read: the capacity of a pipe.
 _CHUNK = 65_536
 
@@ -34,15 +33,26 @@ class LineReader(Protocol):
 
 
 class EditorReader:
-    """Line editor with completion of commands and a history that is stored in a file."""
+    """Line editor with completion of the first word and a history that is stored in a file.
 
-    def __init__(self, names: Callable[[], Iterable[str]]) -> None:
+    `names` are completed after `mark`, with which commands begin. `history`: the name of the file.
+    """
+
+    def __init__(
+        self,
+        names: Callable[[], Iterable[str]],
+        *,
+        prompt: str = "you> ",
+        mark: str = "/",
+        history: str = "chat_history",
+    ) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.shortcuts import CompleteStyle
 
+        self._prompt = prompt
         self._session: PromptSession[str] = PromptSession(
-            history=_open_history(),
-            completer=_build_completer(names),
+            history=_open_history(history),
+            completer=_build_completer(names, mark),
             complete_while_typing=False,
             complete_style=CompleteStyle.READLINE_LIKE,
             key_bindings=_build_key_bindings(),
@@ -55,7 +65,7 @@ class EditorReader:
 
         # Notices about servers are printed above the line that is being edited.
         with patch_stdout(raw=True):
-            return await self._session.prompt_async(_PROMPT, handle_sigint=False)
+            return await self._session.prompt_async(self._prompt, handle_sigint=False)
 
     async def ask(self, prompt: str) -> str | None:
         try:
@@ -89,12 +99,12 @@ class PipeReader:
         return None
 
 
-def _open_history() -> History:
-    """Open the history file in the XDG state folder, with mode 600; in memory if that fails."""
+def _open_history(name: str) -> History:
+    """Open the history file of this name in the XDG state folder, with mode 600; in memory if that fails."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    path = Path(state).expanduser() / "holodeck" / "chat_history"
+    path = Path(state).expanduser() / "holodeck" / name
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
@@ -123,16 +133,16 @@ def _build_key_bindings() -> KeyBindings:
     return keys
 
 
-def _build_completer(names: Callable[[], Iterable[str]]) -> _Commands:
+def _build_completer(names: Callable[[], Iterable[str]], mark: str) -> _Commands:
     from prompt_toolkit.completion import Completer, Completion
 
     class Commands(Completer):
         def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
             text = document.text_before_cursor
-            if text.startswith("/") and " " not in text:
+            if text.startswith(mark) and " " not in text:
                 for name in names():
-                    if name.startswith(text[1:]):
-                        yield Completion(name, start_position=1 - len(text))
+                    if name.startswith(text.removeprefix(mark)):
+                        yield Completion(name, start_position=len(mark) - len(text))
 
     return Commands()
 

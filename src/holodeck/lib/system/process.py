@@ -2,9 +2,10 @@
 
 `spawn_process` starts a program in a session and process group of its own, with exactly the environment that it is
 passed. The caller owns the returned `Process` and closes it. Standard output goes to the caller's protocol; standard
-error is always drained, and its end can be read. `close` closes standard input, then sends TERM, then KILL, each with
-a bounded wait, always to the whole group, and removes the container if there is one. When the child itself exits, the
-rest of its group is killed. Should this process die first, the reaper ends the group.
+error is always drained, its end can be read, and the caller's protocol for it, if there is one, gets all of it. `close`
+closes standard input, then sends TERM, then KILL, each with a bounded wait, always to the whole group, and removes the
+container if there is one. When the child itself exits, the rest of its group is killed. Should this process die first,
+the reaper ends the group.
 """
 
 from __future__ import annotations
@@ -48,12 +49,13 @@ class Process:
         env: Mapping[str, str],
         container: str | None = None,
         on_exit: Callable[[], None] | None = None,
+        stderr: asyncio.Protocol | None = None,
     ) -> None:
         self._popen = popen
         self._env = env
         self._notify_exit = on_exit
         self._container = container
-        self._stderr = _TailBuffer()
+        self._stderr = _TailBuffer(stderr)
         self._stdin: asyncio.WriteTransport | None = None
         self._transports: list[asyncio.BaseTransport] = []
         self.exited = asyncio.Event()
@@ -168,13 +170,14 @@ async def spawn_process(
     cwd: str | None = None,
     stdout: asyncio.Protocol,
     stdin: asyncio.BaseProtocol,
+    stderr: asyncio.Protocol | None = None,
     on_exit: Callable[[], None] | None = None,
     container: str | None = None,
 ) -> Process:
     """Start a program with exactly this environment. Raises OSError like `subprocess`.
 
     `container`: the name of the Docker container that the program runs, removed when the process is closed. `on_exit`
-    is called in the event loop when the child has exited.
+    is called in the event loop when the child has exited. `stderr`: receives standard error as it comes.
     """
     hide_memory()
     popen = subprocess.Popen(  # noqa: ASYNC220 - blocks only until exec, as asyncio's own does
@@ -188,7 +191,7 @@ async def spawn_process(
         bufsize=0,
     )
     REAPER.watch(popen.pid, container)
-    process = Process(popen, env=env, container=container, on_exit=on_exit)
+    process = Process(popen, env=env, container=container, on_exit=on_exit, stderr=stderr)
     # A half-connected pipe has two owners, and both would close it: this step is awaited to its end, never cancelled.
     tasks = TaskSet()
     connecting = tasks.start(process._connect(stdout, stdin))
@@ -210,13 +213,20 @@ def count_unread_bytes(pipe: IO[bytes]) -> int:
 
 
 class _TailBuffer(asyncio.Protocol):
-    """Stores the last `STDERR_RING_BYTES` of a stream."""
+    """Stores the last `STDERR_RING_BYTES` of a stream, and passes all of it on to `receiver`."""
 
-    def __init__(self) -> None:
+    def __init__(self, receiver: asyncio.Protocol | None) -> None:
         self.tail = b""
+        self._receiver = receiver
 
     def data_received(self, data: bytes) -> None:
         self.tail = (self.tail + data)[-STDERR_RING_BYTES:]
+        if self._receiver is not None:
+            self._receiver.data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._receiver is not None:
+            self._receiver.connection_lost(exc)
 
 
 async def _remove_container(name: str, env: Mapping[str, str]) -> None:

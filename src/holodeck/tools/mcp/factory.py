@@ -80,6 +80,7 @@ def create_mcp_plugin(
         budget=budget or ByteBudget(),
         auth=auth or _build_auth(tool, folder),
         ip_policy=untrusted.ip_policy if untrusted is not None else None,
+        on_stderr=callbacks.on_stderr if callbacks is not None else None,
     )
 
     def build_similar(

@@ -11,6 +11,10 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "tools": ("holodeck.cli.commands.mcp.tools", "List the tools of the servers; with -v their schemas."),
     "prompts": ("holodeck.cli.commands.mcp.prompts", "List the prompts of the servers."),
     "call": ("holodeck.cli.commands.mcp.call", "Call a tool, and print or save its result."),
+    "dev": (
+        "holodeck.cli.commands.mcp.dev",
+        "Run a server while you write it: restarts on save, shows and calls its tools.",
+    ),
     "doctor": ("holodeck.cli.commands.mcp.doctor", "Check each server: which step fails, why, and what to do."),
     "lock": ("holodeck.cli.commands.mcp.lock", "Accept the tools as they are; from then on a changed one is withheld."),
     "lint": ("holodeck.cli.commands.mcp.lint", "Look for poison in the tools and in the entries of the servers."),
@@ -25,6 +29,7 @@ Examples:
   holodeck mcp tools files -v -f .vscode/mcp.json
   holodeck mcp call files read_file path=notes.md
   holodeck mcp call --url https://mcp.example.com/mcp add '{"a": 2, "b": 3}'
+  holodeck mcp dev server.py
   holodeck mcp doctor --command "npx -y @modelcontextprotocol/server-everything"
 
 \b

@@ -64,9 +64,9 @@ class Target:
         from holodeck.runtime import read_servers
 
         if self.url:
-            return read_servers(self.url, kind="url", headers=_parse_pairs(self.headers, ":", "--header"))
+            return read_servers(self.url, kind="url", headers=parse_pairs(self.headers, ":", "--header"))
         if self.command:
-            return read_servers(self.command, kind="command", env=_parse_pairs(self.env, "=", "--env"))
+            return read_servers(self.command, kind="command", env=parse_pairs(self.env, "=", "--env"))
         return read_servers(self.file or DEFAULT_AGENT_FILE, kind="file")
 
 
@@ -204,7 +204,11 @@ def _resolve_file(file: str | None, url: str | None, command: str | None) -> str
     return str(resolve_file(file, DEFAULT_FILES, fix="Name a file with -f, or a server with --url or --command."))
 
 
-def _parse_pairs(texts: Sequence[str], separator: str, option: str) -> dict[str, str]:
+def parse_pairs(texts: Sequence[str], separator: str, option: str) -> dict[str, str]:
+    """Return the values of a repeatable option by name. Raises `ConfigError`.
+
+    A name without a value has that of the environment variable, except for `--header`.
+    """
     pairs: dict[str, str] = {}
     for text in texts:
         name, found, value = text.partition(separator)

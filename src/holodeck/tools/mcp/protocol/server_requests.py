@@ -45,6 +45,8 @@ class Callbacks:
     on_tools_changed: Callable[[], None] | None = None
     on_prompts_changed: Callable[[], None] | None = None
     on_resources_changed: Callable[[], None] | None = None
+    on_stderr: Callable[[str], None] | None = None
+    """Called with each line that the process of the server writes to standard error, secrets masked."""
     has_peers: bool = False
     """Whether calls may come with a peer, which is asked before the handlers above."""
     find_peer: Callable[[], Peer | None] | None = None

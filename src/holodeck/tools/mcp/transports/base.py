@@ -61,6 +61,8 @@ class TransportSetup:
     auth: MCPAuthProvider | None = None
     ip_policy: IPPolicy | None = None
     """The addresses that may be dialled. None: all."""
+    on_stderr: Callable[[str], None] | None = None
+    """Called with each line that the process of the server writes to standard error. Must not block."""
 
     @property
     def message_limit(self) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
+from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
 from typing import cast
@@ -37,6 +38,8 @@ PROCESS_OUTPUT_GRACE = 0.25
 STDERR_LINES_SHOWN = 8
 # Bytes of standard error that these lines are taken from.
 _MAX_STDERR_SHOWN = 4 * KIB
+# Bytes of one line of standard error that a listener gets; of a longer one it gets the size.
+_MAX_STDERR_LINE = 64 * KIB
 
 _INSTALL = {
     "npx": "Install Node.js (it brings npx)",
@@ -71,6 +74,7 @@ class StdioTransport(DuplexTransport):
             on_end=self._on_output_end,
             budget=setup.budget,
         )
+        self._stderr = None if setup.on_stderr is None else self._split_stderr(setup.on_stderr)
 
     async def open(self) -> None:
         try:
@@ -97,6 +101,7 @@ class StdioTransport(DuplexTransport):
                 cwd=str(cwd),
                 stdout=self._splitter,
                 stdin=self._flow,
+                stderr=self._stderr,
                 on_exit=self._schedule_end_report,
                 container=self._launch.container,
             )
@@ -106,6 +111,18 @@ class StdioTransport(DuplexTransport):
             raise self._start_error(error) from error
         finally:
             self._spawned.set()
+
+    def _split_stderr(self, listener: Callable[[str], None]) -> LineSplitter:
+        def pass_line(line: bytes | bytearray) -> None:
+            listener(self._errors.mask(line.decode("utf-8", "replace").rstrip("\r")))
+
+        return LineSplitter(
+            limit=_MAX_STDERR_LINE,
+            on_line=pass_line,
+            # Not its two ends: a secret that is cut there would not be masked.
+            on_dropped=lambda _head, _tail, size: listener(f"[a line of {size} bytes is left out]"),
+            on_end=lambda: None,
+        )
 
     def _plan_sandbox(
         self, limits: Sandbox, env: dict[str, str], npx_folders: list[Path]

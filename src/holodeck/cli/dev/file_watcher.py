@@ -1,0 +1,196 @@
+"""Watches source files by polling their modification times.
+
+`FileWatcher.run` scans in a thread, so that a slow file system does not block the event loop, and calls `on_change` in
+the event loop. Several files that are saved together are one change: it is reported when one scan after it has found
+nothing new. Folders of version control, packages and caches are left out. The number of files is bounded; the summary
+of the first scan says when the bound was reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from holodeck.lib.record import record
+
+# Seconds between two scans: soon enough for a person who has just saved, and cheap.
+POLL_INTERVAL = 0.5
+# A scan may take at most this share of the time: on a slow file system there are fewer of them.
+MAX_SCAN_SHARE = 0.05
+# Files that are watched: a scan of this many takes some 20 ms.
+MAX_WATCHED_FILES = 5_000
+# Folders that are read in one scan, however few files they have.
+MAX_WATCHED_FOLDERS = 2_000
+
+# Code only: many servers write their data (JSON, text, databases) into their own folder.
+SOURCE_SUFFIXES = frozenset(
+    f".{name}"
+    for name in (
+        *(
+            "py",
+            "pyi",
+            "js",
+            "mjs",
+            "cjs",
+            "jsx",
+            "ts",
+            "mts",
+            "cts",
+            "tsx",
+            "go",
+            "rs",
+            "rb",
+            "php",
+            "lua",
+            "pl",
+            "sh",
+        ),
+        *("java", "kt", "scala", "cs", "fs", "ex", "exs", "swift", "c", "cc", "cpp", "h", "hpp", "zig", "dart"),
+    )
+)
+_IGNORED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "site-packages"})
+_IGNORED_SUFFIXES = frozenset({".pyc", ".pyo", ".swp", ".tmp"})
+# A file of this name marks a virtual environment, whatever its folder is called.
+_VENV_MARK = "pyvenv.cfg"
+
+Stamp = tuple[int, int, int]
+"""Modification time, size and inode: an editor that replaces a file changes the last one."""
+
+
+@record
+class WatchedPath:
+    """A file, or a folder with everything below it."""
+
+    path: Path
+    is_sources_only: bool = False
+    """Only files of `SOURCE_SUFFIXES` count. A file that is named itself always counts."""
+
+
+@record
+class Scan:
+    """The watched files at one moment."""
+
+    stamps: Mapping[Path, Stamp]
+    is_cut: bool
+    """Whether a bound was reached, so that some files are not watched."""
+
+
+class FileWatcher:
+    """Reports changes of files. `scan_first` comes before `run`."""
+
+    def __init__(self, watched: Sequence[WatchedPath], on_change: Callable[[Sequence[Path]], None]) -> None:
+        self._watched = watched
+        self._on_change = on_change
+        self._interval = POLL_INTERVAL
+        self._known: Mapping[Path, Stamp] = {}
+
+    async def scan_first(self) -> Scan:
+        """Scan, and return the files whose changes count from now on."""
+        scan = await self._scan()
+        self._known = scan.stamps
+        return scan
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        changed: set[Path] = set()
+        while True:
+            await asyncio.sleep(self._interval)
+            found = (await self._scan()).stamps
+            new = find_changes(self._known, found)
+            self._known = found
+            changed |= new
+            if changed and not new:
+                self._on_change(sorted(changed))
+                changed = set()
+
+    async def _scan(self) -> Scan:
+        began = time.monotonic()
+        scan = await asyncio.to_thread(scan_paths, self._watched)
+        self._interval = max(POLL_INTERVAL, (time.monotonic() - began) / MAX_SCAN_SHARE)
+        return scan
+
+
+def scan_paths(watched: Sequence[WatchedPath]) -> Scan:
+    """Return the stamps of all files. A file that cannot be read counts as absent."""
+    stamps: dict[Path, Stamp] = {}
+    folders = 0
+    for root in watched:
+        if (stamp := _find_stamp(root.path)) is not None:
+            stamps[root.path] = stamp
+            continue
+        # Breadth first: where a bound is reached, the files near the root are watched.
+        waiting = deque([root.path])
+        while waiting:
+            folders += 1
+            if folders > MAX_WATCHED_FOLDERS:
+                return Scan(stamps=stamps, is_cut=True)
+            folder = waiting.popleft()
+            entries = _list_folder(folder, is_root=folder == root.path)
+            waiting += [Path(entry.path) for entry in entries if _is_watched_folder(entry)]
+            for entry in entries:
+                if not _is_watched_file(entry, root):
+                    continue
+                if len(stamps) >= MAX_WATCHED_FILES:
+                    return Scan(stamps=stamps, is_cut=True)
+                stamps |= _read_stamp(entry)
+    return Scan(stamps=stamps, is_cut=False)
+
+
+def find_changes(before: Mapping[Path, Stamp], now: Mapping[Path, Stamp]) -> set[Path]:
+    """Return the files that are new, gone or different."""
+    return {path for path in before.keys() | now.keys() if before.get(path) != now.get(path)}
+
+
+def _find_stamp(path: Path) -> Stamp | None:
+    """Return the stamp of a path that is no folder; None for a folder, and for nothing."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return None if path.is_dir() else (status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def _list_folder(folder: Path, *, is_root: bool) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError:
+        return []
+    is_environment = not is_root and any(entry.name == _VENV_MARK for entry in entries)
+    return [] if is_environment else entries
+
+
+def _is_watched_folder(entry: os.DirEntry[str]) -> bool:
+    # Hidden folders are those of version control, editors, caches and virtual environments.
+    if entry.name.startswith(".") or entry.name in _IGNORED_FOLDERS:
+        return False
+    try:
+        # A symbolic link could lead in a circle.
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def _is_watched_file(entry: os.DirEntry[str], root: WatchedPath) -> bool:
+    suffix = Path(entry.name).suffix.lower()
+    if suffix in _IGNORED_SUFFIXES or entry.name.endswith("~"):
+        return False
+    if root.is_sources_only and suffix not in SOURCE_SUFFIXES:
+        return False
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
+
+
+def _read_stamp(entry: os.DirEntry[str]) -> dict[Path, Stamp]:
+    try:
+        status = entry.stat()
+    # It was deleted in this moment.
+    except OSError:
+        return {}
+    return {Path(entry.path): (status.st_mtime_ns, status.st_size, status.st_ino)}
