@@ -93,7 +93,7 @@ class MCPProject:
         pids = [int(pid) for pid in self._uvx_pid_text.split()] + (
             read_pids(self._npx_pids) if self._npx_pids.exists() else []
         )
-        return [pid for pid in pids if _is_running(pid)]
+        return [pid for pid in pids if is_running(pid)]
 
     def close(self) -> None:
         os.close(self._uvx_pid_pipe)
@@ -109,7 +109,7 @@ def _tool_list(servers: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]
     return [{"type": "mcp", "name": name, "description": "d", **server} for name, server in servers.items()]
 
 
-def _is_running(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     with suppress(ProcessLookupError):
         os.kill(pid, 0)
         return not (Path(f"/proc/{pid}/stat").exists() and ") Z " in Path(f"/proc/{pid}/stat").read_text())

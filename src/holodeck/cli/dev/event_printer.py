@@ -8,6 +8,7 @@ a server that writes faster than a terminal shows loses lines, and is told how m
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,7 +29,7 @@ class EventPrinter:
     """The only writer of standard output while the command runs."""
 
     def __init__(self, *, as_json: bool) -> None:
-        self.can_ask = stdin.is_terminal()
+        self.can_ask = stdin.is_terminal() and sys.stderr.isatty()
         """Questions can be put to the user."""
         self._as_json = as_json
         self._queue: asyncio.Queue[DevEvent] = asyncio.Queue()

@@ -78,13 +78,6 @@ def describe_event(event: DevEvent) -> Iterator[Line]:
             assert_never(event)
 
 
-def describe_tools(tools: tuple[MCPToolInfo, ...]) -> Iterator[Line]:
-    """Yield a line for each tool: its name, its parameters and the beginning of its description."""
-    yield Line(text=_count(len(tools), "tool"))
-    for tool in tools:
-        yield Line(text=f"  {_describe_tool(tool)}")
-
-
 def _describe_watching(event: Watching) -> Iterator[Line]:
     yield Line(text=f"watching {', '.join(event.paths)} ({_count(event.files, 'file')})", is_dim=True)
     if event.is_cut:
@@ -94,7 +87,8 @@ def _describe_watching(event: Watching) -> Iterator[Line]:
 
 def _describe_tools(event: ToolsListed) -> Iterator[Line]:
     if event.changes is None:
-        yield from describe_tools(event.tools)
+        yield Line(text=_count(len(event.tools), "tool"))
+        yield from (Line(text=f"  {_describe_tool(tool)}") for tool in event.tools)
     elif not event.changes:
         yield Line(text=f"{_count(len(event.tools), 'tool')}, unchanged")
     else:
@@ -103,8 +97,7 @@ def _describe_tools(event: ToolsListed) -> Iterator[Line]:
         for change in event.changes:
             sign, colour = _SIGNS[change.kind]
             tool = by_name.get(change.tool)
-            is_described = change.kind == "added" and tool is not None
-            about = _describe_tool(tool) if is_described and tool is not None else _short_name(change.tool)
+            about = _describe_tool(tool) if tool is not None and change.kind == "added" else _short_name(change.tool)
             yield Line(text=f"  {sign} {about}", colour=colour)
             yield from (Line(text=f"      {detail}") for detail in change.details)
     yield from _describe_findings(event)

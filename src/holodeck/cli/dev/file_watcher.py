@@ -21,10 +21,10 @@ from holodeck.lib.record import record
 POLL_INTERVAL = 0.5
 # A scan may take at most this share of the time: on a slow file system there are fewer of them.
 MAX_SCAN_SHARE = 0.05
-# Files that are watched: a scan of this many takes some 20 ms.
-MAX_WATCHED_FILES = 5_000
+# Files that are watched: more than a server has, and a scan of them takes 10 to 50 ms.
+MAX_WATCHED_FILES = 2_000
 # Folders that are read in one scan, however few files they have.
-MAX_WATCHED_FOLDERS = 2_000
+MAX_WATCHED_FOLDERS = 1_000
 
 # Code only: many servers write their data (JSON, text, databases) into their own folder.
 SOURCE_SUFFIXES = frozenset(
@@ -74,7 +74,8 @@ class WatchedPath:
 class Scan:
     """The watched files at one moment."""
 
-    stamps: Mapping[Path, Stamp]
+    stamps: Mapping[str, Stamp]
+    """By path of a file."""
     is_cut: bool
     """Whether a bound was reached, so that some files are not watched."""
 
@@ -86,7 +87,7 @@ class FileWatcher:
         self._watched = watched
         self._on_change = on_change
         self._interval = POLL_INTERVAL
-        self._known: Mapping[Path, Stamp] = {}
+        self._known: Mapping[str, Stamp] = {}
 
     async def scan_first(self) -> Scan:
         """Scan, and return the files whose changes count from now on."""
@@ -96,7 +97,7 @@ class FileWatcher:
 
     async def run(self) -> None:
         """Poll until cancelled."""
-        changed: set[Path] = set()
+        changed: set[str] = set()
         while True:
             await asyncio.sleep(self._interval)
             found = (await self._scan()).stamps
@@ -104,7 +105,7 @@ class FileWatcher:
             self._known = found
             changed |= new
             if changed and not new:
-                self._on_change(sorted(changed))
+                self._on_change([Path(path) for path in sorted(changed)])
                 changed = set()
 
     async def _scan(self) -> Scan:
@@ -116,31 +117,32 @@ class FileWatcher:
 
 def scan_paths(watched: Sequence[WatchedPath]) -> Scan:
     """Return the stamps of all files. A file that cannot be read counts as absent."""
-    stamps: dict[Path, Stamp] = {}
+    stamps: dict[str, Stamp] = {}
     folders = 0
     for root in watched:
         if (stamp := _find_stamp(root.path)) is not None:
-            stamps[root.path] = stamp
+            stamps[str(root.path)] = stamp
             continue
         # Breadth first: where a bound is reached, the files near the root are watched.
-        waiting = deque([root.path])
+        waiting = deque([str(root.path)])
         while waiting:
             folders += 1
             if folders > MAX_WATCHED_FOLDERS:
                 return Scan(stamps=stamps, is_cut=True)
             folder = waiting.popleft()
-            entries = _list_folder(folder, is_root=folder == root.path)
-            waiting += [Path(entry.path) for entry in entries if _is_watched_folder(entry)]
+            entries = _list_folder(folder, is_root=folder == str(root.path))
+            waiting += [entry.path for entry in entries if _is_watched_folder(entry)]
             for entry in entries:
                 if not _is_watched_file(entry, root):
                     continue
                 if len(stamps) >= MAX_WATCHED_FILES:
                     return Scan(stamps=stamps, is_cut=True)
-                stamps |= _read_stamp(entry)
+                if (stamp := _read_stamp(entry)) is not None:
+                    stamps[entry.path] = stamp
     return Scan(stamps=stamps, is_cut=False)
 
 
-def find_changes(before: Mapping[Path, Stamp], now: Mapping[Path, Stamp]) -> set[Path]:
+def find_changes(before: Mapping[str, Stamp], now: Mapping[str, Stamp]) -> set[str]:
     """Return the files that are new, gone or different."""
     return {path for path in before.keys() | now.keys() if before.get(path) != now.get(path)}
 
@@ -154,9 +156,10 @@ def _find_stamp(path: Path) -> Stamp | None:
     return None if path.is_dir() else (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def _list_folder(folder: Path, *, is_root: bool) -> list[os.DirEntry[str]]:
+def _list_folder(folder: str, *, is_root: bool) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as found:
+            # In order: where the bound is reached, the same files are watched in every scan.
             entries = sorted(found, key=lambda entry: entry.name)
     except OSError:
         return []
@@ -176,7 +179,9 @@ def _is_watched_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_watched_file(entry: os.DirEntry[str], root: WatchedPath) -> bool:
-    suffix = Path(entry.name).suffix.lower()
+    # Not by `Path`: this runs for each file of a scan.
+    name, dot, ending = entry.name.lower().rpartition(".")
+    suffix = f".{ending}" if name and dot else ""
     if suffix in _IGNORED_SUFFIXES or entry.name.endswith("~"):
         return False
     if root.is_sources_only and suffix not in SOURCE_SUFFIXES:
@@ -187,10 +192,10 @@ def _is_watched_file(entry: os.DirEntry[str], root: WatchedPath) -> bool:
         return False
 
 
-def _read_stamp(entry: os.DirEntry[str]) -> dict[Path, Stamp]:
+def _read_stamp(entry: os.DirEntry[str]) -> Stamp | None:
     try:
         status = entry.stat()
     # It was deleted in this moment.
     except OSError:
-        return {}
-    return {Path(entry.path): (status.st_mtime_ns, status.st_size, status.st_ino)}
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino

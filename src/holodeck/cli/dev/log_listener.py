@@ -63,7 +63,7 @@ def _describe(event: str, fields: Mapping[str, Any]) -> str | None:
     match event:
         case "mcp.discarded":
             raw, problem = _shorten(fields.get("raw")), _shorten(fields.get("problem"))
-            return f"A line of its standard output is not used ({problem}): {raw}"
+            return f"A line of its standard output is no message ({problem}): {raw}"
         case "mcp.dropped":
             return f"'{_shorten(fields.get('name'))}' is left out: {_shorten(fields.get('reason'))}"
         case "mcp.variables_withheld":

@@ -8,6 +8,7 @@ cancels them, which closes the process of the server. Ctrl-C cancels the call th
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shlex
 import sys
@@ -21,7 +22,7 @@ import click
 from holodeck.cli.chat.line_reader import EditorReader, LineReader, PipeReader
 from holodeck.cli.commands.mcp.call import parse_call_arguments
 from holodeck.cli.commands.mcp.connect import run_with_logging, with_timeout
-from holodeck.cli.commands.mcp.target import parse_pairs, start_timeout_option
+from holodeck.cli.commands.mcp.target import failure_data, parse_pairs, start_timeout_option
 from holodeck.cli.dev.dev_server import DevServer
 from holodeck.cli.dev.event_printer import EventPrinter
 from holodeck.cli.dev.events import Notice, Watching
@@ -80,8 +81,14 @@ def command(
     PROGRAM is a script (.py, .js, .ts) or a command. Options for the program go after --.
     """
     folder = Path.cwd()
-    program = plan_program(words, folder)
-    loaded = _load_server(program, folder, parse_pairs(env, "=", "--env"))
+    try:
+        program = plan_program(words, folder)
+        loaded = _load_server(program, folder, parse_pairs(env, "=", "--env"))
+    except ConfigError as error:
+        if not as_json:
+            raise
+        click.echo(json.dumps(failure_data(error)))
+        return 2
     paths = [WatchedPath(path=folder / path) for path in watched] or [program.watched]
     session = DevSession(with_timeout(loaded, timeout), program, paths, as_json=as_json)
     return run_with_logging(session.run(is_once=once), verbose=False)
@@ -146,6 +153,7 @@ class DevSession:
         if self._is_interactive:
             reader = EditorReader(self._list_names, prompt="mcp> ", mark="", history="mcp_dev_history")
             self._printer.show(Notice(text=_HELP))
+            await self._printer.flush()
         while True:
             try:
                 line = (await reader.read_line()).strip()
