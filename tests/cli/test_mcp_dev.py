@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ BUSY = 100  # seconds: the server is started several times, on a machine that ot
 
 
 @pytest.fixture
-def dev(tmp_path: Path) -> Iterator[DevProject]:
+def dev(tmp_path: Path) -> DevProject:
     return DevProject(tmp_path)
 
 

@@ -17,9 +17,9 @@ STARTS = 60
 
 @pytest.mark.proves("D-15", "000:EDGE-6")
 @async_test(60)
-async def test_a_server_that_ends_at_once_is_never_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "npx"
-    program.write_text("#!/bin/sh\nexit 4\n")
+async def test_a_server_that_ends_at_once_is_never_waited_for_and_started_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, starts = tmp_path / "npx", tmp_path / "starts"
+    program.write_text(f"#!/bin/sh\necho >> {starts}\nexit 4\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
@@ -30,3 +30,5 @@ async def test_a_server_that_ends_at_once_is_never_waited_for(tmp_path: Path, mo
 
     ends = await asyncio.gather(*(end_of(number) for number in range(STARTS)))
     assert [end for end in ends if "ended with exit code 4" not in end] == []
+    # It has read nothing: it did not end because of our first message, and needs no second try.
+    assert len(starts.read_text().splitlines()) == STARTS

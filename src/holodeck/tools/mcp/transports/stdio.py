@@ -284,12 +284,12 @@ class _StdinFlow(asyncio.BaseProtocol):
         self.sent_bytes = 0
         self._resumed = asyncio.Event()
         self._transport: asyncio.WriteTransport | None = None
-        self._unread_bytes = 0
-        """Bytes that were unread when the pipe was closed."""
+        self._read_bytes = 0
+        """Bytes that the process had read when the pipe was closed. What is sent later is not read."""
 
     def is_all_unread(self) -> bool:
         """True when the process has read nothing of what was sent to it."""
-        return (self._unread_bytes if self._transport is None else _count_unread(self._transport)) >= self.sent_bytes
+        return (self._read_bytes if self._transport is None else self._count_read(self._transport)) <= 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # The transport of uvloop is no subclass of asyncio's.
@@ -306,13 +306,13 @@ class _StdinFlow(asyncio.BaseProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         # The pipe is still open here. After an error its reader had ended before all was written.
         if self._transport is not None:
-            self._unread_bytes = self.sent_bytes if exc is not None else _count_unread(self._transport)
+            self._read_bytes = 0 if exc is not None else self._count_read(self._transport)
         self._transport = None
         self.resume_writing()
 
     async def wait_resumed(self) -> None:
         await self._resumed.wait()
 
-
-def _count_unread(transport: asyncio.WriteTransport) -> int:
-    return transport.get_write_buffer_size() + count_unread_bytes(transport.get_extra_info("pipe"))
+    def _count_read(self, transport: asyncio.WriteTransport) -> int:
+        unread = transport.get_write_buffer_size() + count_unread_bytes(transport.get_extra_info("pipe"))
+        return self.sent_bytes - unread
