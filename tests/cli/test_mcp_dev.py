@@ -79,12 +79,17 @@ def test_each_event_is_one_json_object(dev: DevProject) -> None:
 
 
 def test_lines_of_the_input_are_calls_and_their_end_is_the_end(dev: DevProject) -> None:
-    done = dev.run_dev("server.py", stdin='add a=2 b=3\nadd {"a": 20, "b": 30}\ntools\n')
+    done = dev.run_dev("server.py", stdin='add a=2 b=3\ncall add {"a": 20, "b": 30}\ntools\n')
     assert done.returncode == 0
     first, second = done.stdout.split("call add ")[1:]
     assert first.startswith('{"a": 2, "b": 3}\n5\nok, ')
     assert second.startswith('{"a": 20, "b": 30}\n50\nok, ')
     assert "\n2 tools\n  add(a*: integer, b*: integer)" in second
+
+
+def test_a_line_without_an_end_is_an_error_and_no_traceback(dev: DevProject) -> None:
+    done = dev.run_dev("server.py", stdin="x" * (5 * 1024 * 1024))
+    assert (done.returncode, done.stderr) == (1, "Error: A line of standard input has more than 4 MiB.\n")
 
 
 @pytest.mark.parametrize(
@@ -150,11 +155,14 @@ async def test_a_list_that_changes_while_the_server_runs_is_shown_as_a_differenc
 async def test_a_save_restarts_the_server_and_shows_what_changed(tmp_path: Path) -> None:
     dev = DevProject(tmp_path)
     async with dev.start_dev("server.py") as running:
+        pid = int((await running.wait_event("stderr"))["line"].split()[1])
         assert (await running.wait_event("tools"))["changes"] is None
         changed = SERVER.replace("Add two numbers.", "Add numbers.").replace("b: int)", "b: int, c: int = 0)")
         changed = changed.replace("a + b", "a + b + c")
         dev.script.write_text(changed.replace("def crash()", "def subtract()"))
         assert (await running.wait_event("starting"))["reason"] == "server.py changed"
+        await running.wait_event("connected")
+        assert not is_running(pid), "the server before it has ended"
         changes = {change["tool"]: change for change in (await running.wait_event("tools"))["changes"]}
         assert {name: change["kind"] for name, change in changes.items()} == {
             **{"add": "changed", "subtract": "added", "crash": "removed"}

@@ -17,7 +17,9 @@ STARTS = 60
 
 @pytest.mark.proves("D-15", "000:EDGE-6")
 @async_test(60)
-async def test_a_server_that_ends_at_once_is_never_waited_for_and_started_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_ends_at_once_is_never_waited_for_and_started_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program, starts = tmp_path / "npx", tmp_path / "starts"
     program.write_text(f"#!/bin/sh\necho >> {starts}\nexit 4\n")
     program.chmod(0o755)

@@ -47,8 +47,8 @@ def run_with_logging(work: Coroutine[Any, Any, T], *, verbose: bool) -> T:
     try:
         return run_interruptible(work)
     except BaseExceptionGroup as errors:
-        # Results are printed in the tasks that query the servers: the error of standard output comes in a group.
-        _, others = errors.split((BrokenPipeError, OutputError))
+        # Results are printed in tasks: the error of standard output comes in a group, as does that of standard input.
+        _, others = errors.split((BrokenPipeError, OutputError, HoloDeckError))
         if others is not None:
             raise
         error: BaseException = errors

@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 from holodeck.cli.chat.line_reader import EditorReader, LineReader, PipeReader
-from holodeck.cli.commands.mcp.call import parse_call_arguments
+from holodeck.cli.commands.mcp.call import is_argument, parse_call_arguments
 from holodeck.cli.commands.mcp.connect import run_with_logging, with_timeout
 from holodeck.cli.commands.mcp.target import failure_data, parse_pairs, start_timeout_option
 from holodeck.cli.dev.dev_server import DevServer
@@ -234,9 +234,11 @@ class DevSession:
 def split_call(line: str) -> tuple[str, list[str]]:
     """Return the name of the tool and its arguments, one JSON object or words. Raises `ConfigError`."""
     name, _, rest = line.partition(" ")
-    if name == "call" and rest.strip():
-        name, _, rest = rest.strip().partition(" ")
     rest = rest.strip()
+    # A tool may be called "call" as well.
+    if name == "call" and rest and not is_argument(rest.split(maxsplit=1)[0]):
+        name, _, rest = rest.partition(" ")
+        rest = rest.strip()
     if rest.startswith("{"):
         return name, [rest]
     try:
