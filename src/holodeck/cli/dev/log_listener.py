@@ -15,6 +15,7 @@ from holodeck.cli.dev.events import DevEvent, Notice
 from holodeck.lib import log
 from holodeck.lib.escape import one_line
 from holodeck.lib.limits import MAX_FAILURE_SHOWN
+from holodeck.tools.mcp.transports.duplex import UNEXPECTED_ANSWER
 
 _SERVERS = f"{log.ROOT}.mcp.server."
 _SHOWN_ELSEWHERE = frozenset({"mcp.lost", "mcp.failed"})
@@ -61,6 +62,9 @@ class _LogListener(logging.Handler):
 
 def _describe(event: str, fields: Mapping[str, Any]) -> str | None:
     match event:
+        # A late answer is no mistake, and one that belongs to no request has an event of its own.
+        case "mcp.discarded" if fields.get("problem") == UNEXPECTED_ANSWER:
+            return None
         case "mcp.discarded":
             raw, problem = _shorten(fields.get("raw")), _shorten(fields.get("problem"))
             return f"A line of its standard output is no message ({problem}): {raw}"

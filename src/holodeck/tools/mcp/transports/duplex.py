@@ -18,6 +18,9 @@ from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.tools.mcp.protocol.jsonrpc import Message, PrettyPrintedAnswer, RequestId, decode, sniff_id
 from holodeck.tools.mcp.transports.base import Delivery, OnMessage, TransportSetup
 
+UNEXPECTED_ANSWER = "no request waits for this answer"
+"""Why an answer is discarded that comes too late, or that no request has asked for."""
+
 
 class DuplexTransport(ABC):
     """Base of stdio, SSE and WebSocket. A subclass passes incoming bytes to `receive` and sends in `_deliver`."""
@@ -158,7 +161,7 @@ class DuplexTransport(ABC):
         if not was_ours and not self._is_stray_answer_logged:
             self._is_stray_answer_logged = True
             log.warning("mcp.stray_answer", server=self._errors.server, raw=self._errors.excerpt(raw))
-        self._discard("no request waits for this answer", raw)
+        self._discard(UNEXPECTED_ANSWER, raw)
 
     def _recover_unreadable(self, raw: bytes | bytearray) -> None:
         try:
