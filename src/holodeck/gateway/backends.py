@@ -8,6 +8,7 @@ from dataclasses import field
 from functools import partial
 from typing import Any
 
+from holodeck.agent import Agent
 from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.lib.record import record
@@ -82,7 +83,7 @@ def build_backends(
     `find_peer`: the only MCP client, if there is only one; see `Callbacks`. `tells_causes`: callers are told why a
     call has failed, because they operate the servers.
     """
-    changes = ListChanges()
+    changes, created = ListChanges(), int(time.time())
     callbacks = Callbacks(
         has_peers=True,
         find_peer=find_peer,
@@ -90,27 +91,8 @@ def build_backends(
         on_prompts_changed=partial(changes.announce, "prompts"),
         on_resources_changed=partial(changes.announce, "resources"),
     )
-    folder, created = loaded.path.parent, int(time.time())
-    tools = [item.tool for item in loaded.servers if isinstance(item.tool, MCPTool) and item.tool.enabled]
-    lock = read_lock(folder) or LockFile()
     timeout = loaded.gateway.limits.discovery_seconds
-    if loaded.uses_logins:
-        servers = [
-            open_server(item, callbacks=callbacks, tells_causes=tells_causes)
-            for item in loaded.servers
-            if item.tool in tools
-        ]
-    else:
-        servers = [
-            create_mcp_plugin(
-                tool,
-                base_dir=folder,
-                callbacks=callbacks,
-                lock=lock.find_server(loaded.path.name, tool.name),
-                may_expose_causes=tells_causes,
-            )
-            for tool in tools
-        ]
+    servers = _build_shared_servers(loaded, callbacks, tells_causes=tells_causes)
     shared = MCPExecutor(servers, discovery_timeout=timeout, can_revive=True)
     backends: dict[str, Backend] = {}
     for name, served in loaded.models.items():
@@ -133,22 +115,46 @@ def build_backends(
             revives=True,
             tells_causes=tells_causes,
         )
-        config = wired.config
-        backends[name] = Backend(
-            name=name,
-            created=created,
-            llm=config.model,
-            provider=wired.model,
-            mcp=wired.mcp,
-            is_agent=True,
-            functions=(wired.functions,),
-            instructions=config.instructions if isinstance(config.instructions, str) else None,
-            response_format=config.response_format if isinstance(config.response_format, dict) else None,
-            max_turns=config.max_turns,
-            description=config.description,
-        )
+        backends[name] = _build_agent_backend(name, wired, created)
     _share_limits(server for backend in backends.values() for server in backend.mcp.servers.values())
     return Backends(by_name=backends, shared_servers=shared, changes=changes)
+
+
+def _build_shared_servers(loaded: LoadedGateway, callbacks: Callbacks, *, tells_causes: bool) -> list[MCPPlugin]:
+    """Build the gateway's own MCP servers."""
+    items = [item for item in loaded.servers if isinstance(item.tool, MCPTool) and item.tool.enabled]
+    if loaded.uses_logins:
+        return [open_server(item, callbacks=callbacks, tells_causes=tells_causes) for item in items]
+    folder = loaded.path.parent
+    lock = read_lock(folder) or LockFile()
+    return [
+        create_mcp_plugin(
+            item.tool,
+            base_dir=folder,
+            callbacks=callbacks,
+            lock=lock.find_server(loaded.path.name, item.tool.name),
+            may_expose_causes=tells_causes,
+        )
+        for item in items
+        if isinstance(item.tool, MCPTool)
+    ]
+
+
+def _build_agent_backend(name: str, agent: Agent, created: int) -> Backend:
+    config = agent.config
+    return Backend(
+        name=name,
+        created=created,
+        llm=config.model,
+        provider=agent.model,
+        mcp=agent.mcp,
+        functions=(agent.functions,),
+        is_agent=True,
+        instructions=config.instructions if isinstance(config.instructions, str) else None,
+        response_format=config.response_format if isinstance(config.response_format, dict) else None,
+        max_turns=config.max_turns,
+        description=config.description,
+    )
 
 
 def select_backends(backends: Mapping[str, Backend], scope: CallerScope) -> Mapping[str, Backend]:

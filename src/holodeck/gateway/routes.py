@@ -34,16 +34,6 @@ def build_routes(
     """Build every route, with the key that it needs and whether it counts against the limits of its caller."""
     items, server = "/v1/conversations/{id}/items", "/v1/mcp/servers/{name}"
     document = DocumentEndpoint()
-    mcp_routes = [
-        route
-        for path in (MCP_PATH, f"{MCP_PATH}/{{server}}")
-        for route in (
-            Route(method="GET", path=f"{WELL_KNOWN}{path}", handler=metadata.get, is_public=True),
-            Route(method="POST", path=path, handler=mcp.post, is_counted=False, counts_itself=True),
-            Route(method="GET", path=path, handler=mcp.get, is_counted=False),
-            Route(method="DELETE", path=path, handler=mcp.delete, is_counted=False),
-        )
-    ]
     document.routes = [
         Route(method="POST", path="/v1/responses", handler=responses.create),
         Route(method="POST", path="/v1/responses/compact", handler=context.compact),
@@ -72,14 +62,26 @@ def build_routes(
         Route(method="GET", path="/v1/mcp/servers", handler=admin.list_servers, is_admin=True, is_counted=False),
         Route(method="GET", path=f"{server}/tools", handler=admin.list_tools, is_admin=True, is_counted=False),
         Route(method="POST", path=f"{server}/refresh", handler=admin.refresh_server, is_admin=True, is_counted=False),
-        *mcp_routes,
-        Route(method="GET", path=WELL_KNOWN, handler=metadata.get, is_public=True),
+        *_build_mcp_routes(mcp, metadata),
         Route(method="GET", path="/metrics", handler=admin.get_metrics, is_admin=True, is_counted=False),
         Route(method="GET", path="/healthz", handler=admin.get_health, is_public=True),
         Route(method="GET", path=READY_PATH, handler=admin.get_readiness, is_public=True),
         Route(method="GET", path="/openapi.json", handler=document.get, is_public=True),
     ]
     return document.routes
+
+
+def _build_mcp_routes(mcp: MCPEndpoint, metadata: ResourceMetadata) -> list[Route]:
+    """Build the routes of the MCP endpoint: for all servers, and for each one alone."""
+    routes = [Route(method="GET", path=WELL_KNOWN, handler=metadata.get, is_public=True)]
+    for path in (MCP_PATH, f"{MCP_PATH}/{{server}}"):
+        routes += [
+            Route(method="POST", path=path, handler=mcp.post, is_counted=False, counts_itself=True),
+            Route(method="GET", path=path, handler=mcp.get, is_counted=False),
+            Route(method="DELETE", path=path, handler=mcp.delete, is_counted=False),
+            Route(method="GET", path=f"{WELL_KNOWN}{path}", handler=metadata.get, is_public=True),
+        ]
+    return routes
 
 
 def list_routes() -> list[Route]:

@@ -78,7 +78,8 @@ class _PausableCall:
         self.task: asyncio.Task[Result] | None = None
         self.questions: dict[str, _Question] = {}
         self._numbers = count(1)
-        self._has_question = asyncio.Event()
+        self._asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when there is a question that the client has not been asked yet."""
 
     def send_now(self, message: Message) -> None:
         """Send a message with the current round."""
@@ -93,7 +94,7 @@ class _PausableCall:
         if not key or key in self.questions:
             key = f"question-{next(self._numbers)}"
         self.questions[key] = _Question(request={"method": method, "params": dict(params)}, answer=answer)
-        self._has_question.set()
+        self._announce_question()
         try:
             return await answer
         finally:
@@ -109,7 +110,11 @@ class _PausableCall:
                     question.answer.set_result(answer)
                 else:
                     question.answer.set_exception(RefusalError(INTERNAL_ERROR, "The client's answer is no object"))
-        self._has_question.clear()
+        self._asked = asyncio.get_running_loop().create_future()
+
+    def _announce_question(self) -> None:
+        if not self._asked.done():
+            self._asked.set_result(None)
 
     async def finish_round(self) -> Result | None:
         """Wait for the result, or return None when there are questions."""
@@ -117,12 +122,8 @@ class _PausableCall:
         # Lets the handler take the answers before the questions are counted.
         await asyncio.sleep(0)
         if any(not question.answer.done() for question in self.questions.values()):
-            self._has_question.set()
-        asking = asyncio.ensure_future(self._has_question.wait())
-        try:
-            await asyncio.wait({self.task, asking}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            asking.cancel()
+            self._announce_question()
+        await asyncio.wait([self.task, self._asked], return_when=asyncio.FIRST_COMPLETED)
         if self.task.done():
             return self.task.result()
         # Questions that a server asks together come in one round.

@@ -20,7 +20,7 @@ from holodeck.gateway.http.errors import APIError, shutting_down_error
 from holodeck.gateway.http.replies import Reply, StreamedReply
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.limits import CallerLimits
-from holodeck.gateway.mcp_endpoint.client_sessions import ClientSession, ClientSessions
+from holodeck.gateway.mcp_endpoint.endpoint_sessions import EndpointSession, EndpointSessions
 from holodeck.gateway.mcp_endpoint.event_stream import EventStream, parse_event_id
 from holodeck.gateway.mcp_endpoint.headers import (
     SESSION_HEADER,
@@ -86,7 +86,7 @@ class MCPEndpoint:
         self._changes = changes
         self._caller_limits = caller_limits
         self._is_draining = is_draining
-        self._sessions = ClientSessions(methods, changes)
+        self._sessions = EndpointSessions(methods, changes)
         self._modern = ModernRequests(methods, changes)
         self._tasks = TaskSet()
 
@@ -208,7 +208,7 @@ class MCPEndpoint:
         return Reply(body=body, headers={SESSION_HEADER: session.id})
 
     async def _answer_in_session(
-        self, request: Request, session: ClientSession, request_id: RequestId, method: str, params: Mapping[str, Any]
+        self, request: Request, session: EndpointSession, request_id: RequestId, method: str, params: Mapping[str, Any]
     ) -> Reply | StreamedReply:
         if session.running.is_running(request_id):
             raise _RefusedError(400, RPCError(INVALID_REQUEST, "This id is in use"), request_id)
@@ -295,7 +295,7 @@ class MCPEndpoint:
                 stream.finish(error.to_response(request_id))
             # The boundary: a bug here must not leave the client without an answer.
             except Exception as error:
-                stream.finish(_unexpected(error, str(method), request_id))
+                stream.finish(_build_unexpected_error(error, str(method), request_id))
             finally:
                 release()
                 stream.end()
@@ -321,7 +321,7 @@ class MCPEndpoint:
         if isinstance(found, ToolRoute):
             check_argument_headers(request.headers, found.tool.input_schema, params)
 
-    def _require_session(self, request: Request, view: View) -> ClientSession:
+    def _require_session(self, request: Request, view: View) -> EndpointSession:
         """Return the session that a request names. Raises `_RefusedError`."""
         session_id = request.headers.get(SESSION_HEADER)
         if session_id is None:
@@ -354,7 +354,7 @@ async def _respond(
         return error.to_response(request_id)
     # The boundary: a bug here must not leave the client without an answer.
     except Exception as error:
-        return _unexpected(error, method, request_id)
+        return _build_unexpected_error(error, method, request_id)
     return {"jsonrpc": "2.0", "id": request_id, "result": result}
 
 
@@ -373,7 +373,7 @@ async def _reply_with(
     return Reply(status=status_of(response) if is_modern else 200, body=encode(response))
 
 
-def _stream_reply(session: ClientSession, stream: EventStream, after: int | None = None) -> StreamedReply:
+def _stream_reply(session: EndpointSession, stream: EventStream, after: int | None = None) -> StreamedReply:
     session.readers += 1
 
     async def close() -> None:
@@ -382,7 +382,7 @@ def _stream_reply(session: ClientSession, stream: EventStream, after: int | None
     return StreamedReply(chunks=stream.read(after), headers={SESSION_HEADER: session.id}, on_close=close)
 
 
-def _take_message(session: ClientSession, message: Message, params: Mapping[str, Any]) -> None:
+def _take_message(session: EndpointSession, message: Message, params: Mapping[str, Any]) -> None:
     """Take the answer to a question, or a notification."""
     if message.get("method") == "notifications/cancelled":
         session.running.cancel(params.get("requestId"))
@@ -405,7 +405,7 @@ def _find_problem(message: object) -> str | None:
     return None
 
 
-def _unexpected(error: Exception, method: str, request_id: RequestId) -> Message:
+def _build_unexpected_error(error: Exception, method: str, request_id: RequestId) -> Message:
     log.error("mcp_server.failed", method=method, error=repr(error))
     return RPCError(INTERNAL_ERROR, "An unexpected error has happened; the gateway's log has it").to_response(
         request_id

@@ -182,15 +182,7 @@ class RunBuilder:
         context = await self._file_fetcher.fetch_input(request.input, continuation.context)
         pending = await _bind_pending_calls(servers, continuation)
         choice = request.tool_choice.resolve(servers.tool_names)
-        toolbox = Toolbox(
-            [*backend.functions, servers],
-            checker=self.argument_checker,
-            client_functions=request.tools.functions,
-            reader=ResultReader(budget=self._budget),
-            resources=ResourceReader(),
-            needs_approval=servers.needs_approval_first,
-            is_valid_call=request.tools.is_valid_action if request.tools.aliases else None,
-        )
+        toolbox = self._build_toolbox(request, backend, servers)
         await _check_tool_choice(choice, toolbox)
         run_request = RunRequest(
             run_id=run_id,
@@ -208,6 +200,17 @@ class RunBuilder:
             can_pause=can_wait,
         )
         return PreparedRun(backend=backend, servers=servers, toolbox=toolbox, request=run_request)
+
+    def _build_toolbox(self, request: ResponseRequest, backend: Backend, servers: RequestServers) -> Toolbox:
+        return Toolbox(
+            [*backend.functions, servers],
+            checker=self.argument_checker,
+            client_functions=request.tools.functions,
+            reader=ResultReader(budget=self._budget),
+            resources=ResourceReader(),
+            needs_approval=servers.needs_approval_first,
+            is_valid_call=request.tools.is_valid_action if request.tools.aliases else None,
+        )
 
     def _map_hosted_tools(
         self, request: ResponseRequest, backend: Backend, scope: CallerScope

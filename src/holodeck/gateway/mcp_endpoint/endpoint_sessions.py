@@ -39,7 +39,7 @@ _ANNOUNCED_SINCE = "2025-11-25"
 _OWN_STREAM = "0"
 
 
-class ClientSession:
+class EndpointSession:
     """One session with its streams and the requests that are being answered."""
 
     def __init__(self, session_id: str, methods: Methods, changes: ListChanges, view: View) -> None:
@@ -83,33 +83,33 @@ class ClientSession:
             stream.end()
 
 
-class ClientSessions:
+class EndpointSessions:
     """The sessions of all callers. Owned and closed by the endpoint."""
 
     def __init__(self, methods: Methods, changes: ListChanges) -> None:
         self._methods = methods
         self._changes = changes
-        self._sessions: OrderedDict[str, ClientSession] = OrderedDict()
+        self._sessions: OrderedDict[str, EndpointSession] = OrderedDict()
         self._closing = TaskSet()
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, view: View) -> ClientSession:
+    def open(self, view: View) -> EndpointSession:
         """Begin a session."""
         of_caller = [each for each in self._sessions.values() if each.caller_id == view.caller_id]
         if len(of_caller) >= MAX_PER_CALLER:
             self._evict(of_caller)
         elif len(self._sessions) >= MAX_SESSIONS:
             self._evict(list(self._sessions.values()))
-        session = ClientSession(secrets.token_urlsafe(24), self._methods, self._changes, view)
+        session = EndpointSession(secrets.token_urlsafe(24), self._methods, self._changes, view)
         self._sessions[session.id] = session
         self._touch(session)
         self._schedule_sweep()
         return session
 
-    def find(self, session_id: str, view: View) -> ClientSession | None:
+    def find(self, session_id: str, view: View) -> EndpointSession | None:
         """Return a session of this caller at this path, or None."""
         session = self._sessions.get(session_id)
         if session is None or session.caller_id != view.caller_id or session.server != view.server:
@@ -119,7 +119,7 @@ class ClientSessions:
         self._touch(session)
         return session
 
-    def end(self, session: ClientSession) -> None:
+    def end(self, session: EndpointSession) -> None:
         """End a session, in the background."""
         if self._sessions.pop(session.id, None) is not None:
             self._closing.start(session.close(), name="close MCP session")
@@ -145,11 +145,11 @@ class ClientSessions:
             self.end(session)
         await self._closing.wait(CLOSE_TIMEOUT)
 
-    def _touch(self, session: ClientSession) -> None:
+    def _touch(self, session: EndpointSession) -> None:
         session.last_used = asyncio.get_running_loop().time()
         self._sessions.move_to_end(session.id)
 
-    def _evict(self, candidates: list[ClientSession]) -> None:
+    def _evict(self, candidates: list[EndpointSession]) -> None:
         chosen = next((each for each in candidates if each.is_idle), candidates[0])
         log.info("mcp_server.session_evicted", caller=chosen.caller_id)
         self.end(chosen)
