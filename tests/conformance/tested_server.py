@@ -348,7 +348,8 @@ class TestedServer:
         key = f"ask-{len(self._answers) + 1}"
         future = self._answers[key] = asyncio.get_running_loop().create_future()
         self._write({"jsonrpc": "2.0", "id": key, **request})
-        return await future
+        answer: Object = await future
+        return answer
 
     async def _answer(self, message: Object) -> None:
         params: Object = message.get("params") or {}

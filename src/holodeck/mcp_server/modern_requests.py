@@ -123,7 +123,8 @@ class _PausableCall:
         await asyncio.sleep(0)
         if any(not question.answer.done() for question in self.questions.values()):
             self._announce_question()
-        await asyncio.wait([self.task, self._asked], return_when=asyncio.FIRST_COMPLETED)
+        awaited: list[asyncio.Future[Any]] = [self.task, self._asked]
+        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
         if self.task.done():
             return self.task.result()
         # Questions that a server asks together come in one round.

@@ -25,7 +25,7 @@ class Person:
 
     def __init__(self, action: str = "accept", content: dict[str, Any] | None = None) -> None:
         self.asked: list[Any] = []
-        self._result = types.ElicitResult(action=action, content=content)  # type: ignore[arg-type]
+        self._result = types.ElicitResult.model_validate({"action": action, "content": content})
 
     async def answer(self, context: Any, params: Any) -> types.ElicitResult:
         self.asked.append(params)
@@ -137,7 +137,7 @@ async def test_a_call_that_needs_approval_runs_when_the_person_at_the_client_app
 @pytest.mark.parametrize("action", ["decline", "cancel", None])
 @async_test
 async def test_a_call_that_is_not_approved_does_not_run(tmp_path: Path, mode: Mode, action: str | None) -> None:
-    callbacks = {} if action is None else {"elicitation_callback": Person(action).answer}
+    callbacks: dict[str, Any] = {} if action is None else {"elicitation_callback": Person(action).answer}
     async with FaultyMCPServer() as server:
         async with (
             run_gateway(tmp_path, mcp_servers=[_entry(server, approval="always")]) as gateway,
