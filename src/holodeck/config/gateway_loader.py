@@ -18,6 +18,7 @@ from holodeck.config.agent_loader import DEFAULT_GATEWAY_FILE, LoadedAgent, load
 from holodeck.config.env_overrides import apply_overrides
 from holodeck.config.lint import environment_key_problems
 from holodeck.config.problems import problem_at
+from holodeck.config.scope_patterns import find_unmatched_patterns
 from holodeck.config.secret_refs import SecretResolver
 from holodeck.config.server_loader import LoadedServers, load_listed_servers, load_servers_of_agent
 from holodeck.config.source import FileRead, Source, read_source
@@ -81,6 +82,8 @@ def load_gateway_file(
         file.problems += gateway_problems(gateway, source)
     agents, problems = _load_agents(source, environ, home, checks, allowed)
     found = [*file.sorted_problems(), *problems, *_name_problems(source, agents)]
+    if gateway is not None:
+        found += find_unmatched_patterns(gateway, agents, source)
     errors = [problem for problem in found if problem.severity == "error"]
     if errors or gateway is None:
         raise ConfigError.of([*errors, *(problem for problem in found if problem.severity == "warning")])
@@ -319,11 +322,12 @@ def _name_problems(source: Source, agents: Mapping[str, LoadedAgent]) -> list[Pr
                 message = "this name is taken above" if name in seen else "an agent is served by this name, too"
                 problems.append(problem_at(source.document, (area, index, "name"), message))
             seen.add(str(name))
-            key = entry.get("hash") if isinstance(entry, dict) and area == "keys" else None
-            if isinstance(key, str) and key in hashes:
-                where: KeyPath = (area, index, "hash")
-                problems.append(problem_at(source.document, where, "two callers have the same key", fix=_OWN_KEY))
-            hashes.add(key)
+            for field_name in ("hash", "old_hash") if area == "keys" and isinstance(entry, dict) else ():
+                key = entry.get(field_name)
+                if isinstance(key, str) and key in hashes:
+                    where: KeyPath = (area, index, field_name)
+                    problems.append(problem_at(source.document, where, "two callers have the same key", fix=_OWN_KEY))
+                hashes.add(key)
     problems += _compaction_problems(source, agents)
     if not agents and not any(source.data.get(key) for key in ("models", "agents", "mcp_servers")):
         message = "the file serves nothing: it has neither 'models' nor 'agents' nor 'mcp_servers'"

@@ -35,6 +35,7 @@ _BASED = re.compile(r"0o[0-7]{1,64}|0x[0-9a-fA-F]{1,64}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _SPECIAL = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _CORE = "tag:yaml.org,2002:"
+_QUOTE_MARKS = "A text that begins with '!', '*' or '&' is written in quotes."
 
 
 def parse_scalar(text: str) -> Any:
@@ -126,6 +127,8 @@ def _syntax_problem(error: yaml.YAMLError, text: str, shown_as: str) -> Problem:
         lines = text.splitlines()
         if line is not None and line <= len(lines) and "\t" in lines[line - 1][: (column or 1)]:
             fix = "Indent with spaces; YAML does not allow tabs there."
+        elif (error.context or "").endswith((" tag", " alias", " anchor")):
+            fix = _QUOTE_MARKS
     elif isinstance(error, yaml.reader.ReaderError):
         line = text.count("\n", 0, error.position) + 1
         message = "the file has a control character that YAML does not allow"
@@ -172,7 +175,9 @@ class _Builder:
             self._fail(event, f"the file nests deeper than {MAX_YAML_DEPTH} levels")
         if isinstance(event, yaml.AliasEvent):
             target = self._anchors.get(event.anchor or "")
-            return target or self._fail(event, "'*' refers to an anchor that is not defined above")
+            if target is not None:
+                return target
+            self._fail(event, "'*' refers to an anchor that is not defined above", _QUOTE_MARKS)
         node = _Node(position=_position_of_event(event))
         anchor = event.anchor if isinstance(event, yaml.NodeEvent) else None
         if anchor:
@@ -196,7 +201,7 @@ class _Builder:
             try:
                 return parse_tagged_scalar(event.tag, event.value)
             except ValueError:
-                self._fail(event, "this tag is not allowed here", "Write the plain value.")
+                self._fail(event, "this tag is not allowed here", f"Write the plain value. {_QUOTE_MARKS}")
         return parse_scalar(event.value) if event.implicit[0] and not event.style else event.value
 
     def build_value(self, node: _Node, path: KeyPath) -> Any:

@@ -1,42 +1,284 @@
-"""`holodeck keys`: keys for the callers of a gateway. A key is printed once; the gateway file stores only its hash."""
+"""`holodeck keys`: keys for the callers of a gateway, in its file. A key is printed once; the file has only its hash.
+
+`create` without a file prints the entry to be pasted. The other commands change the file in place and leave the rest of
+it as it is written. A file that was trusted before such a change is trusted after it: the change is the user's own.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import click
 
+from holodeck.cli.default_file import resolve_file
+from holodeck.cli.output.terminal import Terminal
+from holodeck.config.actions import list_actions
+from holodeck.config.agent_loader import DEFAULT_GATEWAY_FILE
+from holodeck.config.edit.yaml_list import (
+    append_entry,
+    change_entry,
+    format_entry,
+    remove_entry,
+    require_index,
+    rewrite_file,
+)
+from holodeck.config.files import file_error
+from holodeck.config.gateway_loader import is_gateway
+from holodeck.config.validation import validate
+from holodeck.config.yaml_reader import Document, read_document
 from holodeck.gateway.auth.callers import hash_key, new_key
+from holodeck.lib.errors import ConfigError
+from holodeck.lib.escape import escape_unprintable
+from holodeck.models.gateway import PUBLIC_NAME_PATTERN, CallerKey
+from holodeck.runtime import read_gateway
+from holodeck.trust.check import check_trust, save_trust
+from holodeck.trust.store import open_trust_store
+
+# Characters of a hash that are shown: enough to tell two apart.
+_SHOWN_HASH_CHARS = len("sha256:") + 8
+_DURATION = re.compile(r"(\d{1,6})([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_KINDS = ("models", "agents", "servers", "tools")
+_COLUMNS = ("NAME", "ADMIN", "MAY USE", "LIMITS", "HASH", "OLD KEY")
+_LAST_KEY = (
+    "It was the last key. Without 'keys' and 'jwt', everything on this machine may use the gateway without a key."
+)
 
 _EPILOG = """\b
 Examples:
   holodeck keys create alice             then put the entry under 'keys:' in gateway.yaml
-  holodeck keys create ops --admin       may also see /metrics and /v1/mcp/servers"""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}")
+  holodeck keys create ops --admin -f gateway.yaml
+  holodeck keys list
+  holodeck keys rotate alice --grace 24h
+  holodeck keys revoke alice"""
+_CREATE_EPILOG = """\b
+Examples:
+  holodeck keys create alice             prints the entry, for 'keys:' in gateway.yaml
+  holodeck keys create ops --admin       may also see /metrics and /v1/mcp/servers
+  holodeck keys create ci -f gateway.yaml --allow-models 'small*' --allow-tools 'github.*,!github.delete_*'
+
+\b
+Patterns are names or globs, separated by commas; '!' denies and wins. An option that is not given allows everything of
+its kind; '' allows nothing of it."""
+_LIST_EPILOG = """\b
+Examples:
+  holodeck keys list
+  holodeck keys list -f team/gateway.yaml --json | jq -r '.[].name'"""
+_REVOKE_EPILOG = """\b
+Examples:
+  holodeck keys revoke alice
+  holodeck keys revoke alice -f team/gateway.yaml"""
+_ROTATE_EPILOG = """\b
+Examples:
+  holodeck keys rotate alice                  the key before is refused at once
+  holodeck keys rotate alice --grace 7d       both keys are accepted for seven days
+
+\b
+A duration is a number with s, m, h or d."""
+
+_file_option = click.option(
+    "-f", "--file", type=click.Path(), help=f"The gateway file, or its folder. Left out: ./{DEFAULT_GATEWAY_FILE}."
+)
+
+
+class _Duration(click.ParamType):
+    """A number of seconds, written as `24h`."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        found = _DURATION.fullmatch(str(value))
+        if found is None:
+            self.fail("a duration is a number with s, m, h or d, such as 24h", param, ctx)
+        return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
 
 
 @click.group("keys", epilog=_EPILOG)
 def command() -> None:
-    """Create keys for the callers of a gateway."""
+    """Create, list, rotate and revoke keys for the callers of a gateway."""
 
 
-@command.command("create", epilog=_EPILOG)
+@command.command("create", epilog=_CREATE_EPILOG)
 @click.argument("name")
+@click.option("-f", "--file", type=click.Path(), help="Add the entry to this gateway file. Left out: print it.")
 @click.option("--admin", is_flag=True, help="The caller may see /metrics and the state of the MCP servers.")
+@click.option("--allow-models", multiple=True, metavar="PATTERNS", help="Models that the caller may use.")
+@click.option("--allow-agents", multiple=True, metavar="PATTERNS", help="Agents that the caller may use.")
+@click.option("--allow-servers", multiple=True, metavar="PATTERNS", help="MCP servers that the caller may use.")
+@click.option("--allow-tools", multiple=True, metavar="PATTERNS", help="Tools that the caller may use: server.tool.")
 @click.option("--json", "as_json", is_flag=True, help="Print the key and its entry as JSON.")
-def create(name: str, admin: bool, as_json: bool) -> None:
+def create(name: str, file: str | None, admin: bool, as_json: bool, **allow: Sequence[str]) -> None:
     """Create a key for the caller NAME and show it once."""
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(PUBLIC_NAME_PATTERN, name):
         raise click.BadParameter("a name holds letters, digits, '_', '.', ':', '/' and '-'")
     key = new_key()
-    entry: dict[str, object] = {"name": name, "hash": hash_key(key)}
+    entry: dict[str, Any] = {"name": name, "hash": hash_key(key)}
     if admin:
         entry["admin"] = True
-    if as_json:
-        click.echo(json.dumps({"key": key, "entry": entry}, indent=2))
+    scope = {kind: _split_patterns(allow[f"allow_{kind}"]) for kind in _KINDS if allow[f"allow_{kind}"]}
+    if scope:
+        entry["allow"] = scope
+    _check_entry(entry)
+    if file is None:
+        _print_key(key, name, entry, as_json=as_json)
         return
-    click.echo(f"The key of {name}, shown only now:\n\n  {key}\n")
-    click.echo("Put this under 'keys:' in gateway.yaml:\n")
-    lines = [f"{field}: {json.dumps(value)}" for field, value in entry.items()]
-    click.echo("  - " + "\n    ".join(lines))
+    path = _require_gateway_file(file)
+    if any(each.get("name") == name for each in _read_keys(path)):
+        fix = f"Use another name, or give it a new key: holodeck keys rotate {name}"
+        raise file_error(str(path), f"'keys' has '{name}' already", fix=fix)
+    _edit_trusted(path, lambda text: append_entry(text, "keys", entry, str(path)))
+    _print_key(key, name, entry, as_json=as_json, file=path)
+
+
+@command.command("list", epilog=_LIST_EPILOG)
+@_file_option
+@click.option("--json", "as_json", is_flag=True, help="Print the callers as JSON.")
+def list_keys(file: str | None, as_json: bool) -> None:
+    """List the callers that have a key, and what they may use."""
+    path = _require_gateway_file(file)
+    entries = _read_keys(path)
+    if as_json:
+        click.echo(json.dumps([_describe_entry(entry) for entry in entries], indent=2, ensure_ascii=False))
+    elif entries:
+        Terminal().table(_COLUMNS, [_row_of(_describe_entry(entry)) for entry in entries])
+    else:
+        click.echo(f"{escape_unprintable(str(path))} has no keys.", err=True)
+
+
+@command.command("revoke", epilog=_REVOKE_EPILOG)
+@click.argument("name")
+@_file_option
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def revoke(name: str, file: str | None, as_json: bool) -> None:
+    """Remove the caller NAME from the gateway file: its keys are refused."""
+    path = _require_gateway_file(file)
+    _edit_trusted(path, lambda text: remove_entry(text, "keys", name, str(path)))
+    if as_json:
+        click.echo(json.dumps({"name": name, "file": str(path), "revoked": True}, indent=2))
+    else:
+        click.echo(f"{name} is removed from {escape_unprintable(str(path))}.")
+    _say_restart()
+    if not _read_keys(path):
+        click.echo(_LAST_KEY, err=True)
+
+
+@command.command("rotate", epilog=_ROTATE_EPILOG)
+@click.argument("name")
+@_file_option
+@click.option("--grace", type=_Duration(), help="How long the key before is accepted as well. Left out: not at all.")
+@click.option("--json", "as_json", is_flag=True, help="Print the key as JSON.")
+def rotate(name: str, file: str | None, grace: timedelta | None, as_json: bool) -> None:
+    """Give the caller NAME a new key and show it once. What it has stored stays its own."""
+    path = _require_gateway_file(file)
+    keys = _read_keys(path)
+    entry = keys[require_index({"keys": keys}, "keys", name, str(path))]
+    key = new_key()
+    changes: dict[str, str | None] = {"hash": hash_key(key), "old_hash": None, "old_hash_expires": None}
+    if grace is not None:
+        expires = datetime.now(UTC) + grace
+        changes["old_hash"] = str(entry.get("hash"))
+        changes["old_hash_expires"] = expires.isoformat(timespec="seconds").replace("+00:00", "Z")
+    _edit_trusted(path, lambda text: change_entry(text, "keys", name, changes, str(path)))
+    shown = {field: value for field, value in {**entry, **changes}.items() if value is not None}
+    _print_key(key, name, shown, as_json=as_json, file=path)
+    if grace is not None:
+        click.echo(f"The key before is accepted until {changes['old_hash_expires']}.", err=True)
+
+
+def _edit_trusted(path: Path, edit: Callable[[str], str]) -> None:
+    """Change a file, and keep the trust of the user in it: who may call is a part of what is trusted."""
+    store = open_trust_store()
+    try:
+        was_trusted = check_trust(path, list_actions(read_gateway(path)), environ={}, store=store).state == "trusted"
+    # A file that cannot be loaded here, for want of a variable for example, is asked about when it is used.
+    except ConfigError:
+        was_trusted = False
+    rewrite_file(path, edit)
+    if was_trusted:
+        save_trust(path, list_actions(read_gateway(path)), store)
+
+
+def _split_patterns(options: Sequence[str]) -> list[str]:
+    return [pattern.strip() for option in options for pattern in option.split(",") if pattern.strip()]
+
+
+def _check_entry(entry: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for patterns that a gateway would refuse."""
+    _, problems = validate(CallerKey, dict(entry), Document(file="the new key", value=entry))
+    if problems:
+        raise ConfigError.of(problems)
+
+
+def _require_gateway_file(file: str | None) -> Path:
+    path = resolve_file(file, [DEFAULT_GATEWAY_FILE])
+    if not is_gateway(path, str(path)):
+        fix = "Name the file that 'holodeck serve' reads, with -f."
+        raise file_error(str(path), "this is not the file of a gateway", fix=fix)
+    return path
+
+
+def _read_keys(path: Path) -> list[dict[str, Any]]:
+    """The entries of `keys` as written, without values of variables."""
+    document = read_document(path, str(path))
+    errors = [problem for problem in document.problems if problem.severity == "error"]
+    if errors:
+        raise ConfigError.of(errors)
+    listed = document.value.get("keys") or []
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
+        raise file_error(str(path), "'keys' is not a list of entries", fix="See 'holodeck validate'.")
+    return listed
+
+
+def _describe_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
+    written = str(entry.get("hash", ""))
+    return {
+        "name": entry.get("name"),
+        "admin": entry.get("admin", False),
+        "allow": entry.get("allow"),
+        "limits": entry.get("limits"),
+        "hash": written[:_SHOWN_HASH_CHARS] + "..." if written.startswith("sha256:") else written,
+        "old_hash_expires": entry.get("old_hash_expires"),
+    }
+
+
+def _row_of(caller: Mapping[str, Any]) -> tuple[str, ...]:
+    limits = caller["limits"] if isinstance(caller["limits"], dict) else {}
+    return (
+        str(caller["name"]),
+        "yes" if caller["admin"] is True else "",
+        _summarize_scope(caller["allow"]),
+        ", ".join(f"{name} {value}" for name, value in limits.items()),
+        caller["hash"],
+        f"until {caller['old_hash_expires']}" if caller["old_hash_expires"] else "",
+    )
+
+
+def _summarize_scope(allow: object) -> str:
+    if not isinstance(allow, dict) or all(patterns is None for patterns in allow.values()):
+        return "everything"
+    kinds = {kind: patterns for kind, patterns in allow.items() if isinstance(patterns, list)}
+    return "; ".join(f"{kind}: {', '.join(map(str, patterns)) or 'none'}" for kind, patterns in kinds.items())
+
+
+def _print_key(key: str, name: str, entry: Mapping[str, Any], *, as_json: bool, file: Path | None = None) -> None:
+    if as_json:
+        where = {} if file is None else {"file": str(file)}
+        click.echo(json.dumps({"key": key, "entry": dict(entry), **where}, indent=2, ensure_ascii=False))
+    else:
+        click.echo(f"The key of {name}, shown only now:\n\n  {key}\n")
+    if file is not None:
+        if not as_json:
+            click.echo(f"{escape_unprintable(str(file))} has its hash.")
+        _say_restart()
+    elif not as_json:
+        click.echo("Put this under 'keys:' in gateway.yaml:\n")
+        click.echo("\n".join(f"  {line}" for line in format_entry(entry)))
+
+
+def _say_restart() -> None:
+    click.echo("A gateway that runs reads its file when it is started again.", err=True)

@@ -1,0 +1,210 @@
+"""`holodeck keys` on a gateway file: create, list, rotate and revoke, with the rest of the file as it was written."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from async_tests import async_test
+from gateway.gateway_process import run_gateway_process
+from holodeck_command import run_holodeck
+
+FILE = """# The gateway of the team
+models:
+  - name: small   # cheap
+    model: {provider: rehearsal}
+  - name: big
+    model: {provider: rehearsal}
+listen: {port: 0}
+storage: {url: "sqlite://:memory:"}
+"""
+KEY = re.compile(r"hd-[A-Za-z0-9_-]{43}")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "gateway.yaml").write_text(FILE)
+    return project
+
+
+def run_keys(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    return run_holodeck("keys", *args, cwd=folder)
+
+
+def key_in(done: subprocess.CompletedProcess[str]) -> str:
+    """The one key that a command has printed, which is on standard output only."""
+    assert done.returncode == 0, done.stderr
+    assert not KEY.search(done.stderr)
+    (key,) = KEY.findall(done.stdout)
+    return str(key)
+
+
+async def list_models(folder: Path, *keys: str) -> list[list[str] | int]:
+    """What each key sees of the models of a gateway that is started now: names, or the status of a refusal."""
+    seen: list[list[str] | int] = []
+    async with run_gateway_process(folder / "gateway.yaml") as gateway:
+        for key in keys:
+            headers = {"authorization": f"Bearer {key}"}
+            status, listed, _ = await gateway.send("GET", "/v1/models", None, headers)
+            seen.append([model["id"] for model in listed["data"]] if status == 200 else status)
+    return seen
+
+
+@pytest.mark.proves("D-39")
+@async_test(120)
+async def test_a_created_key_has_its_scope_until_it_is_rotated_and_revoked(folder: Path) -> None:
+    first = key_in(run_keys(folder, "create", "alice", "-f", "gateway.yaml", "--allow-models", "*,!big"))
+    ops = key_in(run_keys(folder, "create", "ops", "-f", ".", "--admin"))
+    assert (folder / "gateway.yaml").read_text().startswith(FILE + "keys:\n")
+    assert await list_models(folder, first, ops) == [["small"], ["small", "big"]]
+    second = key_in(run_keys(folder, "rotate", "alice", "--grace", "1h"))
+    third = key_in(run_keys(folder, "rotate", "ops"))
+    assert await list_models(folder, first, second, ops, third) == [["small"], ["small"], 401, ["small", "big"]]
+    assert run_keys(folder, "revoke", "alice").returncode == 0
+    assert await list_models(folder, first, second, third) == [401, 401, ["small", "big"]]
+
+
+def test_the_list_shows_scope_limits_and_no_whole_hash(folder: Path) -> None:
+    run_keys(folder, "create", "alice", "-f", ".", "--allow-tools", "github.*", "--allow-tools", "!github.delete_*")
+    run_keys(folder, "create", "bob", "-f", ".", "--admin", "--allow-models", "")
+    run_keys(folder, "rotate", "bob", "--grace", "7d")
+    text = (folder / "gateway.yaml").read_text() + "    limits: {requests_per_minute: 60}\n"
+    (folder / "gateway.yaml").write_text(text + '  - name: carol\n    hash: "${CAROL_HASH}"\n')
+    listed = json.loads(run_keys(folder, "list", "--json").stdout)
+    assert [each["name"] for each in listed] == ["alice", "bob", "carol"]
+    assert [each["admin"] for each in listed] == [False, True, False]
+    assert [each["allow"] for each in listed] == [
+        {"tools": ["github.*", "!github.delete_*"]},
+        {"models": []},
+        None,
+    ]
+    expires = datetime.fromisoformat(listed[1]["old_hash_expires"]) - datetime.now(UTC)
+    assert timedelta(days=6) < expires <= timedelta(days=7)
+    assert (listed[1]["limits"], listed[2]["hash"]) == ({"requests_per_minute": 60}, "${CAROL_HASH}")
+    shown = run_holodeck("keys", "list", cwd=folder, env={"COLUMNS": "200"}).stdout
+    for words in ("tools: github.*, !github.delete_*", "models: none", "everything", "requests_per_minute 60", "until"):
+        assert words in shown
+    hashes = re.findall(r"[0-9a-f]{64}", text)
+    assert len(hashes) == 3
+    assert not any(each in shown + json.dumps(listed) for each in hashes)
+
+
+def test_the_hash_of_a_variable_stays_valid_in_the_time_of_grace(folder: Path) -> None:
+    file = folder / "gateway.yaml"
+    file.write_text(FILE + "keys:\n  - name: alice  # of sales\n    hash: ${ALICE_HASH}  # in .env\n")
+    key_in(run_keys(folder, "rotate", "alice", "--grace", "30m"))
+    text = file.read_text()
+    assert re.search(r'hash: "sha256:[0-9a-f]{64}"  # in \.env\n    old_hash: "\$\{ALICE_HASH\}"\n', text)
+    assert "alice  # of sales" in text
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["revoke", "alcie"], "Did you mean 'alice'?"),
+        (["rotate", "zoe"], "There are: alice."),
+        (["rotate", "alice", "--grace", "soon"], "such as 24h"),
+        (["create", "alice", "-f", "gateway.yaml"], "holodeck keys rotate alice"),
+        (["create", "bob", "-f", "gateway.yaml", "--allow-tools", "github"], "'github.*'"),
+        (["create", "bob", "-f", "gateway.yaml", "--allow-models", "!"], "denies nothing"),
+        (["create", "bob", "-f", "agent.yaml"], "not the file of a gateway"),
+        (["list", "-f", "missing.yaml"], "no such file"),
+    ],
+    ids=" ".join,
+)
+def test_a_mistake_is_told_with_what_to_do_and_changes_nothing(folder: Path, args: list[str], words: str) -> None:
+    (folder / "agent.yaml").write_text("name: helper\nmodel: {provider: rehearsal}\ninstructions: Help.\n")
+    run_keys(folder, "create", "alice", "-f", ".")
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    done = run_keys(folder, *args)
+    assert done.returncode == 2
+    assert words in " ".join(done.stderr.split())
+    assert not done.stdout
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+
+
+def test_the_removal_of_the_last_key_is_told_as_what_it_is(folder: Path) -> None:
+    run_keys(folder, "create", "alice", "-f", ".")
+    done = run_keys(folder, "revoke", "alice")
+    assert "may use the gateway without a key" in " ".join(done.stderr.split())
+    assert run_holodeck("validate", "gateway.yaml", cwd=folder).returncode == 0
+
+
+def test_a_trusted_file_is_trusted_after_a_key_is_added_and_another_is_not(folder: Path) -> None:
+    untrusting = {"HOLODECK_TRUST": ""}
+    other = folder / "other" / "gateway.yaml"
+    other.parent.mkdir()
+    other.write_text(FILE)
+    run_holodeck("trust", "--yes", "gateway.yaml", cwd=folder, env=untrusting)
+    for file in ("gateway.yaml", "other/gateway.yaml"):
+        done = run_holodeck("keys", "create", "alice", "-f", file, cwd=folder, env=untrusting)
+        assert done.returncode == 0, done.stderr
+    trusted = json.loads(run_holodeck("trust", "--json", "gateway.yaml", cwd=folder, env=untrusting).stdout)
+    assert trusted["trusted"] is True
+    assert run_holodeck("trust", "other/gateway.yaml", cwd=folder, env=untrusting).returncode == 2
+
+
+@pytest.mark.proves("D-39")
+@pytest.mark.parametrize(
+    ("allow", "key", "words"),
+    [
+        (
+            "{models: [smal]}",
+            "keys[0].allow.models[0]",
+            "'smal' allows nothing: no model of this file matches 'smal' Did you mean 'small'?",
+        ),
+        ('{models: ["!bgi"]}', "keys[0].allow.models[0]", "denies nothing"),
+        ("{agents: [helper]}", "keys[0].allow.agents[0]", "The file has no agent."),
+        ('{servers: ["*", gihub]}', "keys[0].allow.servers[1]", "Did you mean 'github'?"),
+        ('{tools: ["github.*", "!gihub.delete_*"]}', "keys[0].allow.tools[1]", "Did you mean 'github'?"),
+    ],
+)
+def test_a_pattern_that_matches_nothing_of_the_file_is_a_warning(
+    folder: Path, allow: str, key: str, words: str
+) -> None:
+    servers = "mcp_servers: [{name: github, description: d, url: 'https://mcp.example/github'}]\n"
+    entry = f'keys:\n  - name: alice\n    hash: "sha256:{"0" * 64}"\n    allow: {allow}\n'
+    (folder / "gateway.yaml").write_text(FILE + servers + entry)
+    done = run_holodeck("validate", "gateway.yaml", cwd=folder)
+    assert done.returncode == 0
+    assert "(1 warning)" in done.stdout
+    assert key in done.stderr
+    assert words in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("allow", "words"),
+    [
+        ("{tools: [github.*, !github.delete_*]}", "in quotes"),
+        ("{models: [*]}", "in quotes"),
+        ("{models: [*all]}", "in quotes"),
+        ("{models: [!big]}", "in quotes"),
+        ("{tools: [github]}", "'github.*'"),
+        ("{tool: ['a.b']}", "tools"),
+    ],
+)
+def test_a_wrong_scope_is_refused_with_what_to_write(folder: Path, allow: str, words: str) -> None:
+    entry = f'keys:\n  - name: alice\n    hash: "sha256:{"0" * 64}"\n    allow: {allow}\n'
+    (folder / "gateway.yaml").write_text(FILE + entry)
+    done = run_holodeck("validate", "gateway.yaml", cwd=folder)
+    assert done.returncode == 2
+    assert words in " ".join(done.stderr.split())
+
+
+def test_an_old_hash_needs_a_time_with_its_zone_and_a_key_of_its_own(folder: Path) -> None:
+    new, old = "0" * 64, "1" * 64
+    for more, words in (
+        (f'old_hash: "sha256:{old}"', "'old_hash_expires' is missing"),
+        (f'old_hash: "sha256:{old}", old_hash_expires: "2030-01-31T12:00:00"', "keys[0].old_hash_expires"),
+        (f'old_hash: "sha256:{new}", old_hash_expires: "2030-01-31T12:00:00Z"', "two callers have the same key"),
+    ):
+        (folder / "gateway.yaml").write_text(FILE + f'keys: [{{name: alice, hash: "sha256:{new}", {more}}}]\n')
+        done = run_holodeck("validate", "gateway.yaml", cwd=folder)
+        assert done.returncode == 2
+        assert words in " ".join(done.stderr.split())
