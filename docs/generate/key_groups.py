@@ -395,7 +395,26 @@ GATEWAY_GROUPS = (
             "name": Key("alice", "alice smith"),
             "hash": Key("sha256:" + "0" * 64, "hd_0123456789"),
             "admin": Key(True, "yes"),
+            "allow": Key({"models": ["small"], "tools": ["*.*", "!*.delete_*"]}, ["small"]),
             "limits": Key({"requests_per_minute": 60}, 60),
+            "old_hash": Key("sha256:" + "1" * 64, "hd_0123456789", {"old_hash_expires": "2030-01-31T12:00:00Z"}),
+            "old_hash_expires": Key("2030-01-31T12:00:00Z", "2030-01-31T12:00:00", {"old_hash": "sha256:" + "1" * 64}),
+        },
+    ),
+    Group(
+        definition="Scope",
+        path="keys[].allow.",
+        title="Keys of a scope",
+        about="What a caller may use: `allow` of a key, of `jwt`, and of each value of `jwt.allow_by_claim`. A list "
+        "has names and globs. One that begins with `!` denies, and wins over all others. A list that is absent allows "
+        "everything of its kind, `[]` nothing, and a list with only denials all the rest.",
+        file=_gateway(keys=[{"name": "alice", "hash": "sha256:" + "0" * 64, "allow": {}}]),
+        at=("keys", 0, "allow"),
+        keys={
+            "models": Key(["small", "!small-old"], "small"),
+            "agents": Key(["*"], [""]),
+            "servers": Key(["*"], ["!"]),
+            "tools": Key(["*.get_*", "!*.get_secret"], ["github"]),
         },
     ),
     Group(
@@ -434,6 +453,28 @@ GATEWAY_GROUPS = (
             "caller_claim": Key("email", ""),
             "admin_scope": Key("holodeck.admin", ""),
             "algorithms": Key(["RS256"], ["HS256"]),
+            "allow": Key({"models": ["small"]}, {"model": ["small"]}),
+            "allow_by_claim": Key({"claim": "groups", "values": {"admins": {}}}, {"groups": {"admins": {}}}),
+        },
+    ),
+    Group(
+        definition="ClaimScopes",
+        path="jwt.allow_by_claim.",
+        title="Keys of jwt.allow_by_claim",
+        about="A token may use what any of its values allows. One without a value that is listed may use what "
+        "`jwt.allow` says, and nothing if that is absent.",
+        file=_gateway(
+            jwt={
+                "issuer": "https://login.example.com",
+                "audience": "holodeck",
+                "jwks_url": "https://login.example.com/keys",
+                "allow_by_claim": {"claim": "groups", "values": {"admins": {}}},
+            }
+        ),
+        at=("jwt", "allow_by_claim"),
+        keys={
+            "claim": Key("groups", ""),
+            "values": Key({"admins": {}, "readers": {"tools": ["*.get_*"]}}, ["admins"]),
         },
     ),
     Group(

@@ -16,9 +16,8 @@ from typing import Any
 
 from holodeck.config.agent_loader import DEFAULT_GATEWAY_FILE, LoadedAgent, load_agent_file
 from holodeck.config.env_overrides import apply_overrides
-from holodeck.config.lint import environment_key_problems
+from holodeck.config.lint import environment_key_problems, find_unmatched_patterns
 from holodeck.config.problems import problem_at
-from holodeck.config.scope_patterns import find_unmatched_patterns
 from holodeck.config.secret_refs import SecretResolver
 from holodeck.config.server_loader import LoadedServers, load_listed_servers, load_servers_of_agent
 from holodeck.config.source import FileRead, Source, read_source

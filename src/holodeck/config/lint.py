@@ -6,18 +6,27 @@ One finding is an error: a provider's key from the environment that would be sen
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
 
+from holodeck.config.known_keys import closest_match
 from holodeck.config.problems import problem_at
 from holodeck.config.source import Source
 from holodeck.config.yaml_reader import KeyPath
 from holodeck.lib.errors import Problem
+from holodeck.lib.record import record
 from holodeck.lib.redaction import is_secret_name
-from holodeck.models.file_model import Substituted, as_written
+from holodeck.models.file_model import Substituted, as_written, quote_value
 from holodeck.models.llm import PROVIDER_SPECS, Provider, is_own_host
+from holodeck.models.scope import Scope, split_pattern, split_tool_pattern
 from holodeck.models.tool_rules import is_legacy_npm
 from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, BadURLError, is_sent_in_cleartext, parse_endpoint
+
+# The commands for agents do not need the models of a gateway, whose import is slow.
+if TYPE_CHECKING:
+    from holodeck.config.agent_loader import LoadedAgent
+    from holodeck.models.gateway import GatewayFile
 
 _SECRET_NAME = re.compile(
     r"(^|[_-])(api[_-]?key|key|token|secret|password|passwd|pwd|credentials?|authorization)$", re.IGNORECASE
@@ -147,3 +156,62 @@ def _literal_secret_warning(source: Source, path: KeyPath, name: str) -> Problem
     message = "this looks like a secret written into the file"
     fix = f"Move it to the environment or a .env file, and write ${{{variable}}} here."
     return problem_at(source.document, path, message, fix=fix, severity="warning")
+
+
+@record
+class _Configured:
+    """The names that patterns can match, by the list that they are in."""
+
+    models: Collection[str]
+    agents: Collection[str]
+    servers: Collection[str]
+
+
+def find_unmatched_patterns(
+    gateway: GatewayFile, agents: Mapping[str, LoadedAgent], source: Source
+) -> Iterator[Problem]:
+    """Yield a warning for each pattern of a scope, of a key or of `jwt`, that matches nothing that the file has.
+
+    A pattern that allows nothing locks its caller out, and one that denies nothing lets it in.
+    """
+    servers = [tool.name for tool in gateway.mcp_servers]
+    servers += [tool.name for loaded in agents.values() for tool in loaded.agent.tools]
+    configured = _Configured(models=[model.name for model in gateway.models], agents=agents, servers=servers)
+    for path, scope in _list_scopes(gateway):
+        for key, patterns in scope:
+            # Patterns for servers also match the labels of servers that requests declare.
+            are_labels_unknown = key in ("servers", "tools") and gateway.request_servers.allow
+            for index, pattern in enumerate(patterns or ()):
+                if are_labels_unknown and not split_pattern(pattern)[0]:
+                    continue
+                yield from _check_pattern(key, pattern, (*path, key, index), configured, source)
+
+
+def _list_scopes(gateway: GatewayFile) -> Iterator[tuple[KeyPath, Scope]]:
+    for index, key in enumerate(gateway.keys):
+        if key.allow is not None:
+            yield ("keys", index, "allow"), key.allow
+    if gateway.jwt is not None and gateway.jwt.allow is not None:
+        yield ("jwt", "allow"), gateway.jwt.allow
+    if gateway.jwt is not None and gateway.jwt.allow_by_claim is not None:
+        for value, scope in gateway.jwt.allow_by_claim.values.items():
+            yield ("jwt", "allow_by_claim", "values", value), scope
+
+
+def _check_pattern(key: str, pattern: str, path: KeyPath, configured: _Configured, source: Source) -> Iterator[Problem]:
+    denies, glob = split_pattern(pattern)
+    kind = "servers" if key == "tools" else key
+    name = split_tool_pattern(glob)[0] if key == "tools" else glob
+    names: Collection[str] = getattr(configured, kind)
+    if name == "*" or any(fnmatchcase(each, name) for each in names):
+        return
+    noun = {"models": "model", "agents": "agent", "servers": "MCP server"}[kind]
+    effect = "denies" if denies else "allows"
+    close = closest_match(name, names)
+    fix = f"Did you mean '{close}'?" if close is not None else _describe_names(noun, names)
+    message = f"{quote_value(pattern)} {effect} nothing: no {noun} of this file matches {quote_value(name)}"
+    yield problem_at(source.document, path, message, fix=fix, severity="warning")
+
+
+def _describe_names(noun: str, names: Collection[str]) -> str:
+    return f"There are: {', '.join(dict.fromkeys(names))}." if names else f"The file has no {noun}."

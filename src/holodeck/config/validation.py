@@ -155,6 +155,8 @@ def _describe_error(kind: str, message: str, context: Mapping[str, Any], path: K
         return f"{quoted} must be one of: {expected}", fix
     if kind.endswith("_in_variable") or kind == "encoding":
         return f"{quoted}: {message}" if kind != "encoding" else message, ""
+    if kind.startswith(("datetime_", "timezone_")):
+        return f"{quoted} must be a time with its time zone", "Write it as 2030-01-31T12:00:00Z."
     return f"{quoted} is not valid", ""
 
 
@@ -180,7 +182,7 @@ def _describe_unknown_key(path: KeyPath, keys: list[str]) -> tuple[str, str]:
 def _describe_pattern_mismatch(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
     if path and path[-1] == "function":
         return f"{quoted} must be the name of a Python function", ""
-    if path and path[-1] == "hash":
+    if path and path[-1] in {"hash", "old_hash"}:
         return f"{quoted} must be 'sha256:' and 64 digits", "Copy it from what 'holodeck keys create NAME' prints."
     if path and path[0] in {"models", "agents", "keys"} and path[-1] == "name":
         allowed = "letters (a to z), digits, '_', '.', ':', '/' and '-', the first a letter or digit"

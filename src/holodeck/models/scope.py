@@ -64,16 +64,20 @@ def split_tool_pattern(glob: str) -> tuple[str, str]:
     return server, tool
 
 
+def _is_tool_pattern(pattern: str) -> bool:
+    return all(split_tool_pattern(split_pattern(pattern)[1]))
+
+
 def _check_patterns(data: dict[str, Any]) -> list[Violation]:
     found = []
     for key in ("models", "agents", "servers", "tools"):
         listed = data.get(key)
         for entry in listed if isinstance(listed, list) else ():
-            if isinstance(entry, str) and not split_pattern(entry.strip())[1].strip():
+            if isinstance(entry, str) and entry.strip() == DENIAL_MARK:
                 found.append(
                     Violation(key=key, message=f"{quote_value(entry)} denies nothing: a name or a glob follows")
                 )
-            elif key == "tools" and isinstance(entry, str) and not all(split_tool_pattern(split_pattern(entry)[1])):
+            elif key == "tools" and isinstance(entry, str) and not _is_tool_pattern(entry.strip()):
                 mark = DENIAL_MARK if split_pattern(entry)[0] else ""
                 server = split_tool_pattern(split_pattern(entry)[1])[0] or "*"
                 fix = f"Write server.tool, such as '{mark}{server}.*' for all tools."

@@ -191,7 +191,7 @@ def rotate(name: str, file: str | None, grace: timedelta | None, as_json: bool) 
 
 
 def _edit_trusted(path: Path, edit: Callable[[str], str]) -> None:
-    """Change a file, and keep the trust of the user in it: who may call is a part of what is trusted."""
+    """Change a file, and keep the trust of the user in it: keys are a part of what is trusted."""
     store = open_trust_store()
     try:
         was_trusted = check_trust(path, list_actions(read_gateway(path)), environ={}, store=store).state == "trusted"
