@@ -383,3 +383,39 @@ async def test_a_durable_run_of_a_token_has_the_scope_that_its_groups_have_now(
             second.session.headers.update(headers)
             found = await wait_ended(second, begun["id"])
         assert (found["status"], len(model.received)) == (("failed", 1) if is_narrowed else ("completed", 2))
+
+
+@pytest.mark.proves("D-39")
+@async_test(30)
+async def test_a_call_that_waited_for_an_output_of_the_client_is_refused_once_it_is_out_of_scope(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedModel([call("get_time"), call("echo", text="x")], say("Then not."))
+    get_time = {"type": "function", "name": "get_time", "parameters": {"type": "object", "properties": {}}}
+    async with FaultyMCPServer() as one:
+        async with run_gateway(tmp_path, model, mcp={"one": one}, scopes={KEY: {}}) as gateway:
+            _, first = await ask(gateway, tools=[get_time])
+            asked = next(item for item in first["output"] if item["type"] == "function_call")
+            assert asked["name"] == "get_time"
+            assert not one.calls()
+        output = {"type": "function_call_output", "call_id": asked["call_id"], "output": "noon"}
+        body = {"input": [output], "previous_response_id": first["id"], "tools": [get_time]}
+        async with run_gateway(tmp_path, model, mcp={"one": one}, scopes={KEY: {"servers": []}}) as gateway:
+            status, second = await ask(gateway, **body)
+            assert (status, second["status"]) == (200, "completed")
+            results = [
+                message["content"] for message in gateway.model_requests[-1]["messages"] if message["role"] == "tool"
+            ]
+            assert "noon" in results
+            assert any("does not allow it any more" in result for result in results)
+        assert not one.calls()
+
+
+@pytest.mark.proves("D-39")
+@async_test(30)
+async def test_a_background_response_has_the_scope_of_its_caller(tmp_path: Path) -> None:
+    models = [{"name": name, "model": REHEARSAL} for name in ("big", "small")]
+    scopes = {KEY: {"models": ["small"]}}
+    async with run_gateway(tmp_path, models=models, scopes=scopes) as gateway:
+        assert (await ask(gateway, model="big", background=True))[0] == 404
+        assert (await ask(gateway, model="small", background=True))[0] == 200

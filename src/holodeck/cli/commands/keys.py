@@ -86,16 +86,14 @@ _file_option = click.option(
 )
 
 
-class _Duration(click.ParamType):
-    """A number of seconds, written as `24h`."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        found = _DURATION.fullmatch(str(value))
-        if found is None:
-            self.fail("a duration is a number with s, m, h or d, such as 24h", param, ctx)
-        return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+def _parse_duration(_: click.Context, __: click.Parameter, value: str | None) -> timedelta | None:
+    """Parse the option `--grace`."""
+    if value is None:
+        return None
+    found = _DURATION.fullmatch(value)
+    if found is None:
+        raise click.BadParameter("a duration is a number with s, m, h or d, such as 24h")
+    return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
 
 
 @click.group("keys", epilog=_EPILOG)
@@ -170,7 +168,12 @@ def revoke(name: str, file: str | None, as_json: bool) -> None:
 @command.command("rotate", epilog=_ROTATE_EPILOG)
 @click.argument("name")
 @_file_option
-@click.option("--grace", type=_Duration(), help="How long the key before is accepted as well. Left out: not at all.")
+@click.option(
+    "--grace",
+    metavar="DURATION",
+    callback=_parse_duration,
+    help="How long the key before is accepted as well. Left out: not at all.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the key as JSON.")
 def rotate(name: str, file: str | None, grace: timedelta | None, as_json: bool) -> None:
     """Give the caller NAME a new key and show it once. What it has stored stays its own."""

@@ -96,7 +96,10 @@ class CallerScope:
     @staticmethod
     def of(scopes: Iterable[Scope]) -> CallerScope:
         """The scope that allows what any of these allows; nothing without one."""
-        return CallerScope(parts=tuple(_compile_scope(scope) for scope in scopes))
+        found = tuple(scopes)
+        if Scope() in found:
+            return _EVERYTHING
+        return CallerScope(parts=tuple(_compile_scope(scope) for scope in found))
 
     def allows_model(self, name: str) -> bool:
         """Whether the caller may use a plain model, by its public name."""
