@@ -10,7 +10,7 @@ import pytest
 from holodeck_command import run_holodeck
 
 from holodeck.gateway.auth.callers import APIKeys
-from holodeck.models.gateway import CallerKey
+from holodeck.models.callers import CallerKey
 
 GATEWAY = """models: [{name: fast, model: {provider: openai, name: gpt-5-mini, api_key: "${KEY}"}}]
 mcp_servers: [{name: github, description: d, url: "https://mcp.example/github", headers: {X-Key: "${KEY}"}}]

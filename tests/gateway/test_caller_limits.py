@@ -19,7 +19,7 @@ from holodeck.gateway.http.request_body import SMALL_BODY_BYTES
 from holodeck.gateway.limits import CallerLimits, TooManyError
 from holodeck.lib.json.schema import MAX_SCHEMA_BYTES
 from holodeck.lib.limits import KIB
-from holodeck.models.gateway import KeyLimits
+from holodeck.models.callers import KeyLimits
 from holodeck.models.model_io import ToolSpec
 from holodeck.providers.wrappers.schema_adapter import MAX_ADAPTED_BYTES
 from holodeck.testing import ScriptedModel, say, wait

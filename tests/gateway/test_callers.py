@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from holodeck.gateway.auth.callers import APIKeys, Caller, Callers, hash_key, new_key
 from holodeck.gateway.auth.jwt import JWTProvider
 from holodeck.gateway.limits import CallerLimits, TooManyError
-from holodeck.models.gateway import CallerKey, JWTCallers, KeyLimits
+from holodeck.models.callers import CallerKey, JWTCallers, KeyLimits
 
 ISSUER, AUDIENCE = "https://issuer.example", "holodeck"
 

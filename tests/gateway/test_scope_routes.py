@@ -37,6 +37,13 @@ SCOPED = {
     "GET /v1/mcp/servers": ("servers",),
     "GET /v1/mcp/servers/{name}/tools": SERVERS,
     "POST /v1/mcp/servers/{name}/refresh": ("servers",),
+    "POST /mcp": ("agents", "servers", "tools"),
+    "POST /mcp/{server}": SERVERS,
+    # The session of a caller is its own: what it may do in it is decided for each POST.
+    "GET /mcp": NONE,
+    "DELETE /mcp": NONE,
+    "GET /mcp/{server}": ("servers",),
+    "DELETE /mcp/{server}": ("servers",),
     # What a caller has stored is its own, whatever it may use now.
     "GET /v1/responses/{id}": NONE,
     "DELETE /v1/responses/{id}": NONE,
@@ -53,6 +60,9 @@ SCOPED = {
     # The counters of the whole process, for its operator.
     "GET /metrics": NONE,
     # Without a caller.
+    "GET /.well-known/oauth-protected-resource": NONE,
+    "GET /.well-known/oauth-protected-resource/mcp": NONE,
+    "GET /.well-known/oauth-protected-resource/mcp/{server}": NONE,
     "GET /healthz": NONE,
     "GET /readyz": NONE,
     "GET /openapi.json": NONE,
@@ -133,12 +143,13 @@ def test_every_route_has_a_decision_about_scopes() -> None:
     assert {f"{route.method} {route.path}" for route in list_routes()} | {SOCKET} == set(SCOPED)
 
 
-def routes_with(*kinds: str, prefix: str = "") -> list[Any]:
+def routes_with(*kinds: str) -> list[Any]:
+    """The routes that ask a model, with each of these kinds that applies to them."""
     return [
         pytest.param(route, kind, id=f"{route} {kind}")
         for route, held in SCOPED.items()
         for kind in kinds
-        if kind in held and prefix in route
+        if kind in held and "/mcp" not in route
     ]
 
 
@@ -175,7 +186,7 @@ async def test_the_list_of_models_has_only_those_in_scope(tmp_path: Path, kind: 
         assert [each["id"] for each in limited["data"]] == [name for name in names if name != HIDDEN[kind]]
 
 
-RUNS = [each for each in routes_with(*SERVERS) if "/v1/mcp/" not in each.values[0]]
+RUNS = routes_with(*SERVERS)
 COUNTS = ("input_tokens", "count_tokens")
 
 
@@ -231,3 +242,51 @@ async def test_an_operator_with_a_scope_sees_no_tool_out_of_it(tmp_path: Path) -
         free, limited = [(await served.gateway.send("GET", path, key=key))[1]["data"] for key in (FREE, LIMITED)]
         assert [tool for tool in free if tool["name"] != "echo"] == limited
         assert len(limited) < len(free)
+
+
+async def _list_mcp_tools(gateway: RunningGateway, path: str, key: str) -> set[str]:
+    """The tools that an MCP client is offered."""
+    status, answer = await gateway.send("POST", path, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, key=key)
+    assert status == 200, answer
+    return {tool["name"] for tool in answer["result"]["tools"]}
+
+
+@pytest.mark.proves("D-39")
+@pytest.mark.parametrize(
+    ("path", "kind", "hidden"),
+    [
+        ("/mcp", "agents", {f"ask_{HIDDEN['agents']}"}),
+        ("/mcp", "servers", {"closed__add", "closed__echo"}),
+        ("/mcp", "tools", {"echo"}),
+        ("/mcp/open", "tools", {"echo"}),
+    ],
+)
+@async_test(60)
+async def test_an_mcp_client_is_offered_only_what_is_in_scope(
+    tmp_path: Path, path: str, kind: str, hidden: set[str]
+) -> None:
+    async with serve(tmp_path, kind) as served:
+        free = await _list_mcp_tools(served.gateway, path, FREE)
+        before = len(served.closed.requests)
+        limited = await _list_mcp_tools(served.gateway, path, LIMITED)
+        assert hidden <= free - limited
+        assert limited < free
+        if kind == "servers":
+            assert len(served.closed.requests) == before
+
+
+@pytest.mark.proves("D-39")
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
+@async_test(60)
+async def test_the_mcp_endpoint_of_a_server_out_of_scope_does_not_exist(tmp_path: Path, method: str) -> None:
+    async with serve(tmp_path, "servers") as served:
+        body = {"jsonrpc": "2.0", "id": 1, "method": "ping"} if method == "POST" else None
+        session = await served.gateway.http_client(LIMITED)
+        replies = []
+        for name in ("closed", "no-such-server"):
+            headers = {"accept": "text/event-stream" if method == "GET" else "application/json, text/event-stream"}
+            data = None if body is None else orjson.dumps(body)
+            async with session.request(method, f"/mcp/{name}", data=data, headers=headers) as reply:
+                assert reply.status == 404
+                replies.append((await reply.text()).replace(name, "NAME"))
+        assert replies[0] == replies[1]

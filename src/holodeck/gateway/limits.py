@@ -15,7 +15,7 @@ from types import TracebackType
 
 from holodeck.gateway.auth.callers import Caller
 from holodeck.lib.limits import DEFAULT_SOCKETS
-from holodeck.models.gateway import KeyLimits
+from holodeck.models.callers import KeyLimits
 
 # Seconds until a caller over its limit of background responses retries: a run takes from a few seconds to minutes.
 BACKGROUND_RETRY_AFTER = 5.0

@@ -97,6 +97,9 @@ Integer = Annotated[int, BeforeValidator(_coerce_number)]
 Number = Annotated[float, BeforeValidator(_coerce_number)]
 Boolean = Annotated[bool, BeforeValidator(_coerce_boolean)]
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+PUBLIC_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$"
+PublicName = Annotated[str, StringConstraints(pattern=PUBLIC_NAME_PATTERN)]
+"""A name that clients of a gateway see: of a model, an agent or a caller."""
 
 
 Model = TypeVar("Model")

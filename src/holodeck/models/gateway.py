@@ -6,14 +6,7 @@ import re
 from collections.abc import Collection
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AwareDatetime,
-    Field,
-    ModelWrapValidatorHandler,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ModelWrapValidatorHandler, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from holodeck.lib.limits import (
@@ -33,20 +26,21 @@ from holodeck.lib.limits import (
 )
 from holodeck.lib.net.ip_policy import parse_networks
 from holodeck.lib.secret import Secret
+from holodeck.models.callers import CallerKey, JWTCallers, KeyLimits
 from holodeck.models.file_model import (
     Boolean,
     FileModel,
     Integer,
     NonEmpty,
     Number,
+    PublicName,
     Violation,
     quote_value,
     validate_with_rules,
 )
 from holodeck.models.llm import LLM
-from holodeck.models.scope import ClaimScopes, Scope
 from holodeck.models.tool import Tool
-from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, is_sent_in_cleartext, url_problem
+from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, is_sent_in_cleartext
 
 # Seconds that a turn of a background response retries its model: enough for a restart or an overload.
 DEFAULT_MODEL_WAIT = 600.0
@@ -56,12 +50,6 @@ DEFAULT_BODY_BYTES = 32 * MIB
 DEFAULT_BODIES_BYTES = 256 * MIB
 # Requests at once. A further one is refused, not queued.
 DEFAULT_IN_FLIGHT = 1_000
-# Requests at once of one caller.
-DEFAULT_KEY_IN_FLIGHT = 256
-# Background responses of one caller on all gateways: four times what one gateway runs at once.
-DEFAULT_KEY_BACKGROUND = 256
-# Open WebSockets of one caller.
-DEFAULT_KEY_SOCKETS = 256
 # Seconds for running requests after SIGTERM: orchestrators wait as long before they kill.
 DEFAULT_DRAIN_SECONDS = 30.0
 # Days that responses are stored: as in the OpenAI API.
@@ -83,10 +71,6 @@ MAX_SOCKET_SECONDS = 3_600.0
 MAX_DURABLE_RUNS = 64
 
 MCPOutput = Literal["openai", "portable"]
-Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "EdDSA"]
-PUBLIC_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$"
-PublicName = Annotated[str, Field(pattern=PUBLIC_NAME_PATTERN)]
-KeyHash = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 class Listen(FileModel):
@@ -123,96 +107,6 @@ class ServedAgent(FileModel):
     """Path of the agent file, relative to the gateway file."""
     name: PublicName | None = None
     """Public name, which clients send as `model`. Absent: the name of the agent."""
-
-
-class KeyLimits(FileModel):
-    """Limits of one caller."""
-
-    in_flight: Annotated[Integer, Field(ge=1)] = DEFAULT_KEY_IN_FLIGHT
-    """Requests at once. A background response that is not durable counts until it has ended."""
-    background: Annotated[Integer, Field(ge=1)] = DEFAULT_KEY_BACKGROUND
-    """Background responses that are queued or running, counted over all gateways with the same storage."""
-    requests_per_minute: Annotated[Integer, Field(ge=1)] | None = None
-    """Requests per minute. Absent: unlimited."""
-    tokens_per_minute: Annotated[Integer, Field(ge=1)] | None = None
-    """Model tokens per minute. Absent: unlimited."""
-    sockets: Annotated[Integer, Field(ge=0)] = DEFAULT_KEY_SOCKETS
-    """Open WebSockets, including idle ones. 0: none."""
-
-
-class CallerKey(FileModel):
-    """A caller that authenticates with a key of the gateway. The file has only the hash of the key."""
-
-    name: PublicName
-    """Name of the caller, in logs and as the owner of stored data; unique in the file."""
-    hash: KeyHash
-    """Hash of the key, as `holodeck keys create` prints it."""
-    old_hash: KeyHash | None = None
-    """Hash of the key before, which is accepted until `old_hash_expires`. `holodeck keys rotate` writes both."""
-    old_hash_expires: Annotated[AwareDatetime, Field(strict=False)] | None = None
-    """Time after which the key before is refused, with its time zone, such as `2030-01-31T12:00:00Z`."""
-    is_admin: Boolean = Field(default=False, alias="admin")
-    """Whether the caller may read `/v1/mcp/servers` and `/metrics`."""
-    allow: Scope | None = None
-    """Models, agents, MCP servers and tools that the caller may use. Absent: everything."""
-    limits: KeyLimits | None = None
-    """Limits of this caller. Absent: `limits.key`."""
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[CallerKey]) -> CallerKey:
-        return validate_with_rules(cls.__name__, data, handler, _check_old_hash)
-
-
-def _check_old_hash(data: dict[str, Any]) -> list[Violation]:
-    keys = ("old_hash", "old_hash_expires")
-    missing = [key for key in keys if data.get(key) is None]
-    if len(missing) != 1:
-        return []
-    other = next(key for key in keys if key not in missing)
-    return [Violation(key=other, message=f"'{missing[0]}' is missing: an old key is accepted for some time only")]
-
-
-class JWTCallers(FileModel):
-    """Callers that authenticate with a token (JWT) of an identity provider."""
-
-    issuer: NonEmpty
-    """Identity provider: the required value of the claim `iss`."""
-    audience: NonEmpty
-    """Audience of the tokens: the required value of the claim `aud`."""
-    jwks_url: NonEmpty | None = None
-    """URL of the provider's public keys. It or `jwks_file` is required."""
-    jwks_file: NonEmpty | None = None
-    """File with the provider's public keys, relative to the gateway file."""
-    caller_claim: NonEmpty = "sub"
-    """Claim with the name of the caller."""
-    admin_scope: NonEmpty | None = None
-    """Scope that makes a caller an administrator. Absent: no caller is one."""
-    allow: Scope | None = None
-    """Models, agents, MCP servers and tools that callers with a token may use. Absent: everything.
-
-    With `allow_by_claim`: of tokens that have none of its values, and absent: nothing.
-    """
-    allow_by_claim: ClaimScopes | None = None
-    """What tokens may use by the values of a claim, such as the groups of a person."""
-    algorithms: tuple[Algorithm, ...] = Field(default=("RS256", "ES256"), strict=False)
-    """Signature algorithms that are accepted."""
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[JWTCallers]) -> JWTCallers:
-        return validate_with_rules(cls.__name__, data, handler, _check_one_key_set)
-
-
-def _check_one_key_set(data: dict[str, Any]) -> list[Violation]:
-    url = data.get("jwks_url")
-    if (url is None) == (data.get("jwks_file") is None):
-        return [Violation(key="jwks_url", message="give 'jwks_url' or 'jwks_file', one of them")]
-    problem = url_problem(url) if isinstance(url, str) else None
-    if problem is not None:
-        fix = "Use https://: a network that can replace the keys can impersonate every caller."
-        return [Violation(key="jwks_url", message=problem.replace("'url'", "'jwks_url'"), fix=fix)]
-    return []
 
 
 class Storage(FileModel):

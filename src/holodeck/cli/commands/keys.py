@@ -34,7 +34,8 @@ from holodeck.config.yaml_reader import Document, read_document
 from holodeck.gateway.auth.callers import hash_key, new_key
 from holodeck.lib.errors import ConfigError
 from holodeck.lib.escape import escape_unprintable
-from holodeck.models.gateway import PUBLIC_NAME_PATTERN, CallerKey
+from holodeck.models.callers import CallerKey
+from holodeck.models.file_model import PUBLIC_NAME_PATTERN
 from holodeck.runtime import read_gateway
 from holodeck.trust.check import check_trust, save_trust
 from holodeck.trust.store import open_trust_store

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.lib.record import record
-from holodeck.models.gateway import CallerKey, KeyLimits
+from holodeck.models.callers import CallerKey, KeyLimits
 
 KEY_PREFIX = "hd-"
 # Random bytes of a new key: beyond guessing.

@@ -25,7 +25,7 @@ from holodeck.lib.limits import MIB
 from holodeck.lib.record import record
 from holodeck.lib.system.files import read_regular_file
 from holodeck.lib.tasks import TaskSet
-from holodeck.models.gateway import JWTCallers
+from holodeck.models.callers import JWTCallers
 
 # Seconds by which the clocks of the issuer and of this machine may differ.
 JWT_LEEWAY = 30

@@ -1,0 +1,119 @@
+"""The callers of a gateway as its file has them: keys and their limits, and tokens of an identity provider."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, Field, ModelWrapValidatorHandler, model_validator
+
+from holodeck.models.file_model import (
+    Boolean,
+    FileModel,
+    Integer,
+    NonEmpty,
+    PublicName,
+    Violation,
+    validate_with_rules,
+)
+from holodeck.models.scope import ClaimScopes, Scope
+from holodeck.models.url import url_problem
+
+# Requests at once of one caller.
+DEFAULT_KEY_IN_FLIGHT = 256
+# Background responses of one caller on all gateways: four times what one gateway runs at once.
+DEFAULT_KEY_BACKGROUND = 256
+# Open WebSockets of one caller.
+DEFAULT_KEY_SOCKETS = 256
+
+Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "EdDSA"]
+KeyHash = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+
+
+class KeyLimits(FileModel):
+    """Limits of one caller."""
+
+    in_flight: Annotated[Integer, Field(ge=1)] = DEFAULT_KEY_IN_FLIGHT
+    """Requests at once. A background response that is not durable counts until it has ended."""
+    background: Annotated[Integer, Field(ge=1)] = DEFAULT_KEY_BACKGROUND
+    """Background responses that are queued or running, counted over all gateways with the same storage."""
+    requests_per_minute: Annotated[Integer, Field(ge=1)] | None = None
+    """Requests per minute. Absent: unlimited."""
+    tokens_per_minute: Annotated[Integer, Field(ge=1)] | None = None
+    """Model tokens per minute. Absent: unlimited."""
+    sockets: Annotated[Integer, Field(ge=0)] = DEFAULT_KEY_SOCKETS
+    """Open WebSockets, including idle ones. 0: none."""
+
+
+class CallerKey(FileModel):
+    """A caller that authenticates with a key of the gateway. The file has only the hash of the key."""
+
+    name: PublicName
+    """Name of the caller, in logs and as the owner of stored data; unique in the file."""
+    hash: KeyHash
+    """Hash of the key, as `holodeck keys create` prints it."""
+    old_hash: KeyHash | None = None
+    """Hash of the key before, which is accepted until `old_hash_expires`. `holodeck keys rotate` writes both."""
+    old_hash_expires: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    """Time after which the key before is refused, with its time zone, such as `2030-01-31T12:00:00Z`."""
+    is_admin: Boolean = Field(default=False, alias="admin")
+    """Whether the caller may read `/v1/mcp/servers` and `/metrics`."""
+    allow: Scope | None = None
+    """Models, agents, MCP servers and tools that the caller may use. Absent: everything."""
+    limits: KeyLimits | None = None
+    """Limits of this caller. Absent: `limits.key`."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[CallerKey]) -> CallerKey:
+        return validate_with_rules(cls.__name__, data, handler, _check_old_hash)
+
+
+def _check_old_hash(data: dict[str, Any]) -> list[Violation]:
+    keys = ("old_hash", "old_hash_expires")
+    missing = [key for key in keys if data.get(key) is None]
+    if len(missing) != 1:
+        return []
+    other = next(key for key in keys if key not in missing)
+    return [Violation(key=other, message=f"'{missing[0]}' is missing: an old key is accepted for some time only")]
+
+
+class JWTCallers(FileModel):
+    """Callers that authenticate with a token (JWT) of an identity provider."""
+
+    issuer: NonEmpty
+    """Identity provider: the required value of the claim `iss`."""
+    audience: NonEmpty
+    """Audience of the tokens: the required value of the claim `aud`."""
+    jwks_url: NonEmpty | None = None
+    """URL of the provider's public keys. It or `jwks_file` is required."""
+    jwks_file: NonEmpty | None = None
+    """File with the provider's public keys, relative to the gateway file."""
+    caller_claim: NonEmpty = "sub"
+    """Claim with the name of the caller."""
+    admin_scope: NonEmpty | None = None
+    """Scope that makes a caller an administrator. Absent: no caller is one."""
+    allow: Scope | None = None
+    """Models, agents, MCP servers and tools that callers with a token may use. Absent: everything.
+
+    With `allow_by_claim`: of tokens that have none of its values, and absent: nothing.
+    """
+    allow_by_claim: ClaimScopes | None = None
+    """What tokens may use by the values of a claim, such as the groups of a person."""
+    algorithms: tuple[Algorithm, ...] = Field(default=("RS256", "ES256"), strict=False)
+    """Signature algorithms that are accepted."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[JWTCallers]) -> JWTCallers:
+        return validate_with_rules(cls.__name__, data, handler, _check_one_key_set)
+
+
+def _check_one_key_set(data: dict[str, Any]) -> list[Violation]:
+    url = data.get("jwks_url")
+    if (url is None) == (data.get("jwks_file") is None):
+        return [Violation(key="jwks_url", message="give 'jwks_url' or 'jwks_file', one of them")]
+    problem = url_problem(url) if isinstance(url, str) else None
+    if problem is not None:
+        fix = "Use https://: a network that can replace the keys can impersonate every caller."
+        return [Violation(key="jwks_url", message=problem.replace("'url'", "'jwks_url'"), fix=fix)]
+    return []
