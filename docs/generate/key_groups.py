@@ -333,6 +333,7 @@ GATEWAY_GROUPS = (
             "limits": Key({"in_flight": 200}, 200),
             "compaction": Key({"target_tokens": 8000}, 8000),
             "log": Key({"format": "json"}, "json"),
+            "audit": Key({"file": "audit.jsonl"}, "audit.jsonl"),
             "otel": Key({"endpoint": "http://127.0.0.1:4318"}, "http://127.0.0.1:4318"),
             "cors_origins": Key(["https://app.example.com"], "https://app.example.com"),
             "request_servers": Key({"allow": True}, True),
@@ -535,6 +536,21 @@ GATEWAY_GROUPS = (
         keys={
             "format": Key("json", "jsonl"),
             "level": Key("warning", "warn"),
+        },
+    ),
+    Group(
+        definition="Audit",
+        path="audit.",
+        title="Keys of audit",
+        about="See [audit log](../operate/audit-log.md).",
+        file=_gateway(audit={"file": "audit.jsonl"}),
+        at=("audit",),
+        keys={
+            "file": Key("audit.jsonl", ""),
+            "logger": Key(True, "yes"),
+            "values": Key(True, "yes"),
+            "durability": Key("safe", "sure"),
+            "on_failure": Key("continue", "ignore"),
         },
     ),
     Group(

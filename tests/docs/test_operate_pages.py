@@ -33,6 +33,6 @@ def test_alerts_ask_for_metrics_of_the_table() -> None:
 
 def test_every_event_of_the_page_about_logs_is_one_that_is_logged() -> None:
     source = "".join(path.read_text() for path in (ROOT / "src/holodeck").rglob("*.py"))
-    named = set(re.findall(r"\b(?:gateway|mcp|model|storage|process|function|log)\.[a-z_]+", LOGS_PAGE))
-    files = {"gateway.log", "gateway.yaml", "log.format"}
+    named = set(re.findall(r"\b(?:gateway|mcp|model|storage|process|function|audit|log)\.[a-z_]+", LOGS_PAGE))
+    files = {"gateway.log", "gateway.yaml", "log.format", "log.md"}
     assert {event for event in named - files if f'"{event}"' not in source} == set()

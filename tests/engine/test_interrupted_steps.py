@@ -59,6 +59,8 @@ class ServerCall:
     def may_repeat(self) -> bool:
         return False
 
+    async def record_unknown(self, result: ToolResult) -> None: ...
+
     async def execute(self) -> ToolResult:
         self._server.calls += 1
         self._server.is_called.set()

@@ -59,6 +59,7 @@ class LazyGroup(click.Group):
 
 
 _COMMANDS: dict[str, tuple[str, str]] = {
+    "audit": ("holodeck.cli.commands.audit.group", "Check and read the audit log of a gateway."),
     "chat": ("holodeck.cli.commands.chat", "Talk with an agent."),
     "docs": ("holodeck.cli.commands.docs", "Read the documentation in the terminal."),
     "init": ("holodeck.cli.commands.init", "Create a new agent project that runs as it is."),

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 GatewayCheck = Callable[["GatewayFile", Source], Iterator[Problem]]
 
 _STORAGE_URL: KeyPath = ("storage", "url")
+_AUDIT_FILE: KeyPath = ("audit", "file")
 _DATABASE_FILES = frozenset({"sslrootcert", "sslcert", "sslkey", "sslcrl"})
 """Parameters of a `postgresql://` URL whose value is a file."""
 _SYSTEM_CERTIFICATES = "system"
@@ -86,7 +87,7 @@ def _check_storage(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
     if is_in_memory(url):
         return
     if is_sqlite(url):
-        yield from _check_storage_folder(sqlite_path(url, source.folder), source)
+        yield from _check_written_file(sqlite_path(url, source.folder), _STORAGE_URL, "the database file", source)
         return
     yield from _check_extra("postgres", "PostgreSQL storage", _STORAGE_URL, source)
     try:
@@ -103,18 +104,24 @@ def _check_storage(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
             yield from _check_file(value, _STORAGE_URL, source, folder=Path(), shown_as=f"the file of '{name}'")
 
 
-def _check_storage_folder(file: Path, source: Source) -> Iterator[Problem]:
+def _check_written_file(file: Path, path: KeyPath, subject: str, source: Source) -> Iterator[Problem]:
+    """Check that a file can be created. `path`: the key that names it. `subject`: what it is, for messages."""
     # The value of a variable is never shown.
-    is_shown = not isinstance(value_at(source.data, _STORAGE_URL), Substituted)
+    is_shown = not isinstance(value_at(source.data, path), Substituted)
     folder = file.parent
     if not folder.is_dir():
-        description = f"the folder '{folder}'" if is_shown else "the folder of the database file"
+        description = f"the folder '{folder}'" if is_shown else f"the folder of {subject}"
         argument = shlex.quote(str(folder)) if is_shown else "FOLDER"
-        fix = f"Make it (mkdir -p {argument}), or name another file in 'storage.url'."
-        yield problem_at(source.document, _STORAGE_URL, f"{description} does not exist", fix=fix)
+        fix = f"Make it (mkdir -p {argument}), or name another file in '{'.'.join(map(str, path))}'."
+        yield problem_at(source.document, path, f"{description} does not exist", fix=fix)
     elif file.exists() and not file.is_file():
         message = "this is not a file" if not is_shown else f"'{file}' is not a file"
-        yield problem_at(source.document, _STORAGE_URL, message)
+        yield problem_at(source.document, path, message)
+
+
+def _check_audit(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
+    if gateway.audit is not None and gateway.audit.file is not None:
+        yield from _check_written_file(source.folder / gateway.audit.file, _AUDIT_FILE, "the audit log", source)
 
 
 def _check_background(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
@@ -185,6 +192,7 @@ _GATEWAY_CHECKS: Sequence[GatewayCheck] = (
     _check_callers,
     _check_models,
     _check_storage,
+    _check_audit,
     _check_background,
     _check_traces,
     _check_key_set,

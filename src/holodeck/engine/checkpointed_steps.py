@@ -117,7 +117,9 @@ class CheckpointedSteps:
                 if self._is_abandoned:
                     raise WorkTakenOverError
                 return _result_to_json(result)
-            return _result_to_json(ToolResult.failure(call.call_id, PROCESS_ENDED, outcome="unknown"))
+            unknown = ToolResult.failure(call.call_id, PROCESS_ENDED, outcome="unknown")
+            await prepared.record_unknown(unknown)
+            return _result_to_json(unknown)
 
         self._require_ownership()
         self._count_started()

@@ -50,6 +50,10 @@ class PreparedCall(Protocol):
 
     async def execute(self) -> ToolResult: ...
 
+    async def record_unknown(self, result: ToolResult) -> None:
+        """Record the result of a call that an earlier process began, and that is not run again."""
+        ...
+
 
 class Steps(Protocol):
     """Carries out the steps of one durable run."""

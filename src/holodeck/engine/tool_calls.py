@@ -17,8 +17,10 @@ from holodeck.engine.event_log import EventLog
 from holodeck.engine.steps import Steps
 from holodeck.lib.call_errors import NOT_APPROVED, TOOL_CHANGED
 from holodeck.lib.ids import new_id
+from holodeck.lib.record import record
 from holodeck.models.events import ItemFinished, ToolFinished, ToolProgressed, ToolStarted
 from holodeck.models.items import FunctionCall, FunctionCallOutput, output_id
+from holodeck.tools import executor
 from holodeck.tools.arguments import BadArgumentsError, parse_arguments
 from holodeck.tools.executor import ToolCall, ToolResult
 from holodeck.tools.toolbox import Toolbox
@@ -88,6 +90,14 @@ class ToolCallRunner:
         return output
 
 
+@record
+class _Refusal:
+    """Why a call is not executed: a code for records, and a text for the model."""
+
+    code: str
+    text: str
+
+
 class _PreparedToolCall:
     """A `PreparedCall` that is executed by the toolbox. A refusal is recorded as a failed span."""
 
@@ -108,7 +118,11 @@ class _PreparedToolCall:
         return await self.execute() if refusal is None else ToolResult.failure(self.call.call_id, refusal)
 
     async def find_refusal(self) -> str | None:
-        return self._trace_refusal(self._parse_error or await self._check_call())
+        refusal = await self._check_call()
+        if refusal is None:
+            return None
+        await self._toolbox.record_refusal(self._build_tool_call(), refusal.code)
+        return self._trace_refusal(refusal.text)
 
     async def ask_permission(self) -> str | None:
         is_permitted = await self._toolbox.ask_person(self._build_tool_call())
@@ -125,20 +139,28 @@ class _PreparedToolCall:
                 span.fail("tool_error")
             return result
 
-    async def _check_call(self) -> str | None:
+    async def record_unknown(self, result: ToolResult) -> None:
+        await self._toolbox.record_unknown(self._build_tool_call(), result)
+
+    async def _check_call(self) -> _Refusal | None:
         name = self.call.name
+        if self._parse_error is not None:
+            return _Refusal(code=executor.INVALID_JSON, text=self._parse_error)
         if not self._is_within_limit:
-            return _OVER_CALL_LIMIT
+            return _Refusal(code=executor.CALL_LIMIT, text=_OVER_CALL_LIMIT)
         if self._toolbox.find_spec(name) is None:
-            return self._toolbox.find_missing_reason(name) or _unknown_tool_message(name, self._toolbox.names)
+            missing_reason = self._toolbox.find_missing_reason(name)
+            if missing_reason is not None:
+                return _Refusal(code=executor.OUT_OF_SCOPE, text=missing_reason)
+            return _Refusal(code=executor.UNKNOWN_TOOL, text=_unknown_tool_message(name, self._toolbox.names))
         if self._toolbox.acknowledge_change(name):
-            return TOOL_CHANGED.format(tool=name)
+            return _Refusal(code=executor.TOOL_CHANGED, text=TOOL_CHANGED.format(tool=name))
         if not self._is_allowed:
-            return f"The tool '{name}' is not allowed in this run."
+            return _Refusal(code=executor.TOOL_NOT_ALLOWED, text=f"The tool '{name}' is not allowed in this run.")
         try:
             await self._toolbox.check_arguments(name, self.arguments)
         except BadArgumentsError as error:
-            return str(error)
+            return _Refusal(code=executor.INVALID_ARGUMENTS, text=str(error))
         return None
 
     def _build_tool_call(self) -> ToolCall:

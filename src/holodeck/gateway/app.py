@@ -18,6 +18,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext
 from urllib.parse import parse_qsl
 
+from holodeck.gateway.audit.entry import Door
+from holodeck.gateway.audit.log import AuditLog
 from holodeck.gateway.auth.callers import Caller, Callers
 from holodeck.gateway.auth.hosts import HostPolicy
 from holodeck.gateway.http.asgi import Message, Receive, Scope, Send
@@ -50,6 +52,15 @@ _SINGLE_HEADERS = frozenset(
 )
 
 
+_DOORS: Mapping[str, Door] = {
+    "/v1/responses": "responses",
+    "/v1/chat/completions": "chat_completions",
+    "/v1/messages": "messages",
+    "/mcp": "mcp",
+}
+"""The APIs by their paths, for the audit log."""
+
+
 class Gateway:
     """The ASGI application. It refuses at once what is over a limit, and never replies with a traceback."""
 
@@ -61,6 +72,7 @@ class Gateway:
         caller_limits: CallerLimits,
         hosts: HostPolicy,
         metrics: Metrics,
+        audit: AuditLog,
         body_limit: int,
         budget: ByteBudget,
         body_seconds: float = DEFAULT_REQUEST_SECONDS,
@@ -82,6 +94,7 @@ class Gateway:
         self._caller_limits = caller_limits
         self._hosts = hosts
         self._metrics = metrics
+        self._audit = audit
         self._budget = budget
         self._body_reader = BodyReader(
             limit=body_limit, budget=budget, seconds=body_seconds, is_draining=lambda: self.is_draining
@@ -139,7 +152,8 @@ class Gateway:
             try:
                 _check_duplicate_headers(scope, headers)
                 self._hosts.check(headers, scope["scheme"])
-                handler, caller = self._require_socket_handler(path), await self._authenticate(headers)
+                handler = self._require_socket_handler(path)
+                caller = await self._authenticate(headers, scope, request_id)
                 stack.enter_context(self._caller_limits.count_socket(caller))
             # The boundary, as for HTTP.
             except Exception as error:
@@ -165,7 +179,9 @@ class Gateway:
         # Probes come by address instead of host name, and public routes reveal nothing.
         if not route.is_public:
             self._hosts.check(headers, scope["scheme"])
-        caller = Caller(id="") if route.is_public else await self._authorize(headers, route)
+        caller = Caller(id="")
+        if not route.is_public:
+            caller = await self._authorize(headers, route, scope, request_scope.id)
         if caller.id:
             log.add_fields(caller=caller.id)
         is_counted = route.is_counted and not route.is_public
@@ -219,18 +235,31 @@ class Gateway:
             raise shutting_down_error()
         return self.sockets[path]
 
-    async def _authenticate(self, headers: Mapping[str, str]) -> Caller:
+    async def _authenticate(self, headers: Mapping[str, str], scope: Scope, request_id: str) -> Caller:
         caller = await self._callers.authenticate(headers)
         if caller is None:
-            raise unauthorized_error()
+            raise self._record_refused_auth(unauthorized_error(), scope, request_id)
         return caller
 
-    async def _authorize(self, headers: Mapping[str, str], route: Route) -> Caller:
-        caller = await self._authenticate(headers)
+    async def _authorize(self, headers: Mapping[str, str], route: Route, scope: Scope, request_id: str) -> Caller:
+        caller = await self._authenticate(headers, scope, request_id)
         if route.is_admin and not caller.is_admin:
             message = "This needs an operator's key, as 'holodeck keys create NAME --admin' makes."
-            raise APIError(403, message, kind="invalid_request", code="forbidden")
+            error = APIError(403, message, kind="invalid_request", code="forbidden")
+            raise self._record_refused_auth(error, scope, request_id, caller.id)
         return caller
+
+    def _record_refused_auth(self, error: APIError, scope: Scope, request_id: str, caller_id: str = "") -> APIError:
+        """Record in the audit log that credentials are refused, and return the error."""
+        if self._audit.is_enabled:
+            self._audit.post_refused_auth(
+                door=_DOORS.get(scope["path"], "other"),
+                request_id=request_id,
+                error_code=error.code or "",
+                caller=caller_id,
+                address=str((scope.get("client") or ("",))[0]),
+            )
+        return error
 
     def _match_route(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
         # The server leaves out the body of a reply to HEAD.

@@ -4,8 +4,8 @@
 again. It owns the storage, the MCP connections, the runs, and the tasks that watch over them.
 
 The end has an order. A signal starts the drain: new requests are refused, and running ones have `drain_seconds`. Then
-the server stops, then the background tasks, then runs, background work, MCP servers, models and storage. A second
-signal ends the server at once, without waiting for the drain.
+the server stops, then the background tasks, then runs, background work, MCP servers, models, storage and the audit
+log. A second signal ends the server at once, without waiting for the drain.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import uvicorn
 
 from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.app import Gateway
+from holodeck.gateway.audit.log import build_audit_log
 from holodeck.gateway.auth.factory import build_callers
 from holodeck.gateway.auth.hosts import HostPolicy
 from holodeck.gateway.backends import Backend, Backends
@@ -103,7 +104,8 @@ class Service:
         self._callers = build_callers(config, folder)
         self._caller_limits = CallerLimits(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
         self._continuations = ContinuationResolver(self.store, self._seal_keys, max_bytes=config.limits.context_bytes)
-        self._run_builder = RunBuilder(self.backends, config, self.budget)
+        self.audit = build_audit_log(config.audit, folder)
+        self._run_builder = RunBuilder(self.backends, config, self.budget, self.audit)
         for server in self._servers.servers.values():
             server.use_budget(self.budget)
         self.runs = ActiveRuns(self._metrics, self._caller_limits)
@@ -135,6 +137,7 @@ class Service:
         self._server = server = self._build_server(has_tracing=tracer is not None)
         host, port = listener.getsockname()[:2]
         try:
+            await self.audit.open()
             self._import_functions()
             await self.background.open(self._response_builder.rebuild)
             self._start_tasks()
@@ -155,7 +158,7 @@ class Service:
             self._server.handle_exit(signal.SIGTERM, None)
 
     async def close(self) -> None:
-        """Close runs, background work, MCP servers, models and storage, in this order."""
+        """Close runs, background work, MCP servers, models, storage and the audit log, in this order."""
         await self._mcp_endpoint.close()
         await self.runs.close()
         await self.background.close()
@@ -169,6 +172,7 @@ class Service:
         models = [each for one in self.backends.values() for each in (one.provider, *one.pass_through.values())]
         await asyncio.gather(*(model.close() for model in models))
         await self.store.close()
+        await self.audit.close()
 
     def _build_background(self, folder: Path) -> Background:
         config = self.config
@@ -220,6 +224,7 @@ class Service:
                 is_local=is_loopback(config.listen.host),
             ),
             metrics=self._metrics,
+            audit=self.audit,
             body_limit=config.limits.body_bytes,
             budget=self.budget,
             body_seconds=config.limits.request_seconds,
@@ -246,6 +251,7 @@ class Service:
                 in_flight=lambda: self._caller_limits.in_flight,
                 sockets=lambda: self._caller_limits.sockets,
                 background=self.background,
+                audit=self.audit,
             ),
             context=ContextEndpoints(
                 self._run_builder,

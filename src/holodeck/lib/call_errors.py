@@ -37,6 +37,11 @@ OUT_OF_SCOPE = (
     "Go on without it."
 )
 
+NOT_RECORDED = (
+    "This call was not run: the gateway cannot write its audit log at this moment. Its operator has to repair that; "
+    "calling again before that does not help."
+)
+
 NOT_APPROVED = "The person did not approve this call; it was not run."
 UNDECIDED = "The person went on without approving this call; it was not run."
 APPROVED_WITHOUT_RESULT = "This call was approved, and came to no result."

@@ -299,6 +299,36 @@ class Log(FileModel):
     """Lowest level that is written."""
 
 
+class Audit(FileModel):
+    """The audit log: tool calls with their callers, approvals and outcomes."""
+
+    file: NonEmpty | None = None
+    """File of the audit log, relative to the gateway file. One gateway writes it; lines are only appended."""
+    logger: Boolean = False
+    """Whether entries are events of the log on standard error, as `audit.tool_call`, beside or instead of the file."""
+    values: Boolean = False
+    """Whether the file has the arguments and the results of calls, cut at 16384 characters. false: a digest only."""
+    durability: Literal["fast", "safe"] = "fast"
+    """`safe`: wait for the disk before a call is made. `fast`: a power failure may lose the last moments."""
+    on_failure: Literal["refuse", "continue"] = "refuse"
+    """While the file cannot be written: `refuse` tool calls, or `continue` without entries."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[Audit]) -> Audit:
+        return validate_with_rules(cls.__name__, data, handler, _check_audit)
+
+
+def _check_audit(data: dict[str, Any]) -> list[Violation]:
+    if data.get("file") is not None:
+        return []
+    if data.get("logger", False) is False:
+        fix = "Write 'file: audit.jsonl', or 'logger: true'."
+        return [Violation(key="file", message="an audit log needs a place: 'file' or 'logger'", fix=fix)]
+    idle = next((key for key in ("values", "durability", "on_failure") if key in data), None)
+    return [] if idle is None else [Violation(key=idle, message="it has no meaning without 'file'")]
+
+
 class OTel(FileModel):
     """Traces for an OpenTelemetry collector. Absent values follow the standard OTEL_* variables."""
 
@@ -370,6 +400,8 @@ class GatewayFile(FileModel):
     """Compaction of long conversations, where a client asks for it."""
     log: Log = Field(default_factory=Log)
     """Log on standard error."""
+    audit: Audit | None = None
+    """Audit log of tool calls and approvals. Absent: none."""
     otel: OTel | None = None
     """Export of traces. Absent, and without OTEL_EXPORTER_OTLP_ENDPOINT: no traces."""
     cors_origins: list[NonEmpty] = Field(default_factory=list)

@@ -63,6 +63,57 @@ class ToolResult:
         return cls(call_id=call_id, content=(TextContent(text=reason),), is_error=True, metadata=metadata)
 
 
+REFUSED = "refused"
+"""Key in the metadata of a result: the call was not run. The value is a code of the reason."""
+
+# Codes of the reasons for which a call has no result.
+UNKNOWN_TOOL = "unknown_tool"
+TOOL_NOT_ALLOWED = "tool_not_allowed"
+TOOL_CHANGED = "tool_changed"
+INVALID_JSON = "invalid_json"
+"""The arguments of the call are not a JSON object."""
+INVALID_ARGUMENTS = "invalid_arguments"
+"""The arguments do not fit the schema of the tool."""
+CALL_LIMIT = "call_limit"
+OUT_OF_SCOPE = "out_of_scope"
+"""The caller may not use the tool any more."""
+CANCELLED = "cancelled"
+INTERNAL_ERROR = "internal_error"
+APPROVAL_NEEDED = "approval_needed"
+"""The call needs an approval, and none was given."""
+
+
+@record
+class CallTarget:
+    """The MCP server and the tool that a call goes to."""
+
+    server: str
+    """Empty for a Python function."""
+    tool: str
+    host: str = ""
+    """The host of a server that the caller declared by its URL."""
+
+
+class CallRecorder(Protocol):
+    """Records the calls of one run for its operator: each before it is executed, and its outcome after that."""
+
+    async def record_call(self, call: ToolCall, target: CallTarget) -> str | None:
+        """Record a call that is about to be executed. Returns the reason, for the model, if it must not be."""
+        ...
+
+    async def record_result(self, call: ToolCall, target: CallTarget, result: ToolResult, seconds: float) -> None:
+        """Record the result of an executed call."""
+        ...
+
+    def record_interruption(self, call: ToolCall, target: CallTarget, code: str, seconds: float) -> None:
+        """Record that a call has no result, with a code of the reason. Does not wait: its caller may be cancelled."""
+        ...
+
+    async def record_refusal(self, call: ToolCall, target: CallTarget | None, code: str) -> None:
+        """Record a call that is not executed. `target` None: there is no such tool."""
+        ...
+
+
 class ToolExecutor(Protocol):
     """Executes calls of a set of tools. Only cancellation leaves `execute` as an exception.
 
@@ -71,6 +122,10 @@ class ToolExecutor(Protocol):
     - `may_repeat(name) -> bool`: the tool may be run twice without harm.
     - `ask_person(call) -> bool | None`: ask for a person's approval before `execute`; None when none is needed.
     - `target_of(name)`: identifies the tool behind a name that can change its meaning; equal values, same tool.
+    - `find_call_target(call) -> CallTarget | None`: the server and the tool that a call goes to.
+    - `find_refusal(call) -> ToolResult | None`: awaited before `execute` where calls are recorded. The result of a call
+      that its rules do not let run, with `REFUSED` in its metadata unless it may have run in an earlier process.
+    - `is_approved(call) -> bool`: a person has approved this call; asked after `find_refusal`.
     - `find_resource_server(name) -> str | None`: the server of a tool, if resources that its results link to may be
       read; then also `read_resource(server, uri, call) -> ToolResult`.
     - `missing_servers() -> Sequence[MissingServer]`: servers whose tools are not on offer.

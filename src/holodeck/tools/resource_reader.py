@@ -12,7 +12,7 @@ from typing import Protocol
 
 from holodeck.models.content import BinaryContent
 from holodeck.models.model_io import ToolSpec
-from holodeck.tools.executor import READ_RESOURCE, ToolCall, ToolKind, ToolResult
+from holodeck.tools.executor import READ_RESOURCE, CallTarget, ToolCall, ToolKind, ToolResult
 
 # Links that can be read at a time; when there are more, the oldest is deleted.
 MAX_LINKS = 1_000
@@ -73,13 +73,13 @@ class ResourceReader:
             name = _OTHER_NAME if READ_RESOURCE in names else READ_RESOURCE
             self._specs = (ToolSpec(name=name, description=_DESCRIPTION, parameters=_PARAMETERS),)
 
+    def find_call_target(self, call: ToolCall) -> CallTarget | None:
+        """The server that a resource is read from. None: the call does not name one resource of one server."""
+        servers = list(self._find_sources(call))
+        return CallTarget(server=servers[0], tool=READ_RESOURCE) if len(servers) == 1 else None
+
     async def execute(self, call: ToolCall) -> ToolResult:
-        uri, wanted = call.arguments.get("uri"), call.arguments.get("server")
-        sources = {
-            server: source
-            for (linked, server), source in self._sources.items()
-            if linked == uri and wanted in (None, "", server)
-        }
+        sources = self._find_sources(call)
         if not sources:
             reason = "No tool result has linked to this URI, so it cannot be read. Give a URI as a result has it."
             return ToolResult.failure(call.call_id, reason)
@@ -87,4 +87,13 @@ class ResourceReader:
             reason = f"Several servers have linked to this URI: {', '.join(sources)}. Say which one with 'server'."
             return ToolResult.failure(call.call_id, reason)
         ((server, source),) = sources.items()
-        return await source.read_resource(server, str(uri), call)
+        return await source.read_resource(server, str(call.arguments["uri"]), call)
+
+    def _find_sources(self, call: ToolCall) -> dict[str, ResourceSource]:
+        """By server, the sources of the resource that a call names."""
+        uri, wanted = call.arguments.get("uri"), call.arguments.get("server")
+        return {
+            server: source
+            for (linked, server), source in self._sources.items()
+            if linked == uri and wanted in (None, "", server)
+        }

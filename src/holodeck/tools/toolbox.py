@@ -6,7 +6,10 @@ A `Toolbox` is built for one run and closed at its end. It closes the `ResultRea
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from operator import is_not
 from typing import Any
 
@@ -16,7 +19,18 @@ from holodeck.models.events import MissingServer
 from holodeck.models.items import FunctionCall
 from holodeck.models.model_io import ToolSpec
 from holodeck.tools.arguments import ArgumentChecker
-from holodeck.tools.executor import CHANGED, ToolCall, ToolExecutor, ToolResult
+from holodeck.tools.executor import (
+    CANCELLED,
+    CHANGED,
+    INTERNAL_ERROR,
+    REFUSED,
+    UNKNOWN_TOOL,
+    CallRecorder,
+    CallTarget,
+    ToolCall,
+    ToolExecutor,
+    ToolResult,
+)
 from holodeck.tools.resource_reader import ResourceReader
 from holodeck.tools.result_reader import ResultReader
 
@@ -43,16 +57,19 @@ class Toolbox:
         resources: ResourceReader | None = None,
         needs_approval: Callable[[FunctionCall], bool] | None = None,
         is_valid_call: Callable[[FunctionCall], bool] | None = None,
+        recorder: CallRecorder | None = None,
     ) -> None:
         """`checker` is shared with other runs and closed by its owner.
 
         `needs_approval` selects the calls that wait for a person's approval: a turn with such a call ends the run
         before any call of that turn is executed. `is_valid_call` is False for a call of a client function that the
-        client could not read: its arguments are checked here, and the model gets an error.
+        client could not read: its arguments are checked here, and the model gets an error. `recorder` records every
+        call but those that read the rest of a long result, which stays inside this process.
         """
         self._checker = checker
         self._needs_approval = needs_approval
         self._is_valid_call = is_valid_call
+        self._recorder = recorder
         self._reader = reader
         self._resources = resources
         own: list[ToolExecutor | None] = [reader, resources]
@@ -170,15 +187,65 @@ class Toolbox:
     async def execute(self, call: ToolCall) -> ToolResult:
         """Execute a call with the executor of its tool. Every failure is a result; only cancellation is raised."""
         executor = self._find_executor(call.name)
-        if executor is not None:
+        if executor is None:
+            is_reassigned = call.name in self._targets
+            reason = _NAME_REASSIGNED.format(name=call.name) if is_reassigned else f"There is no tool '{call.name}'."
+            await self.record_refusal(call, UNKNOWN_TOOL)
+            return ToolResult.failure(call.call_id, reason)
+        if self._recorder is None or executor is self._reader:
             result = await executor.execute(call)
-            if CHANGED in result.metadata:
-                # The model is told by this result, so that the next offer is not a change any more.
-                self._latest_specs.pop(call.name, None)
-            return result
-        if call.name in self._targets:
-            return ToolResult.failure(call.call_id, _NAME_REASSIGNED.format(name=call.name))
-        return ToolResult.failure(call.call_id, f"There is no tool '{call.name}'.")
+        else:
+            result = await self._execute_recorded(executor, call, self._recorder)
+        if CHANGED in result.metadata:
+            # The model is told by this result, so that the next offer is not a change any more.
+            self._latest_specs.pop(call.name, None)
+        return result
+
+    async def _execute_recorded(self, executor: ToolExecutor, call: ToolCall, recorder: CallRecorder) -> ToolResult:
+        find_refusal = getattr(executor, "find_refusal", None)
+        refused: ToolResult | None = None if find_refusal is None else await find_refusal(call)
+        is_approved = getattr(executor, "is_approved", None)
+        if is_approved is not None and is_approved(call):
+            call = replace(call, is_approved=True)
+        target = _call_target_of(executor, call)
+        if refused is not None and REFUSED in refused.metadata:
+            await recorder.record_refusal(call, target, str(refused.metadata[REFUSED]))
+            return refused
+        if refused is not None:
+            await recorder.record_result(call, target, refused, 0.0)
+            return refused
+        reason = await recorder.record_call(call, target)
+        if reason is not None:
+            return ToolResult.failure(call.call_id, reason)
+        started_at = time.monotonic()
+        try:
+            result = await executor.execute(call)
+        except BaseException as error:
+            code = CANCELLED if isinstance(error, asyncio.CancelledError) else INTERNAL_ERROR
+            recorder.record_interruption(call, target, code, time.monotonic() - started_at)
+            raise
+        await recorder.record_result(call, target, result, time.monotonic() - started_at)
+        return result
+
+    async def record_refusal(self, call: ToolCall, code: str) -> None:
+        """Record a call that is not executed, where the calls of the run are recorded."""
+        if self._recorder is not None:
+            executor = self._find_executor(call.name)
+            target = self._find_bound_target(call) if executor is None else _call_target_of(executor, call)
+            await self._recorder.record_refusal(call, target, code)
+
+    async def record_unknown(self, call: ToolCall, result: ToolResult) -> None:
+        """Record the result of a call that an earlier process began, and that is not run again."""
+        if self._recorder is not None:
+            executor = self._find_executor(call.name)
+            target = CallTarget(server="", tool=call.name) if executor is None else _call_target_of(executor, call)
+            await self._recorder.record_result(call, target, result, 0.0)
+
+    def _find_bound_target(self, call: ToolCall) -> CallTarget | None:
+        """The target of a call whose tool is not offered any more, if an executor knows it."""
+        finders = (getattr(executor, "find_call_target", None) for executor in self._executors)
+        targets = (find(call) for find in finders if find is not None)
+        return next((target for target in targets if target is not None), None)
 
     def prepare_result(self, name: str, result: ToolResult) -> ToolResult:
         """Return the result as the model gets it: a long one is cut, with a note on how to read the rest.
@@ -204,6 +271,12 @@ class Toolbox:
         if executor is None or self._targets.get(name, target := _target_of(executor, name)) != target:
             return None
         return executor
+
+
+def _call_target_of(executor: ToolExecutor, call: ToolCall) -> CallTarget:
+    find = getattr(executor, "find_call_target", None)
+    found: CallTarget | None = None if find is None else find(call)
+    return found or CallTarget(server="", tool=call.name)
 
 
 def _target_of(executor: ToolExecutor, name: str) -> object:

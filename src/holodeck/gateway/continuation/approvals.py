@@ -38,6 +38,8 @@ class ApprovalDecisions:
     """The ids of those calls in `run` that a person approved."""
     refused: tuple[FunctionCallOutput, ...] = ()
     """The error outputs of the calls that do not run."""
+    denied: tuple[FunctionCall, ...] = ()
+    """The calls that a person refused in this request. Others in `refused` were not answered, or not here."""
     definitions: Mapping[str, bytes] = field(default_factory=dict)
     """By call id, the digest of the tool as it was when approval was requested. An approval is for no other."""
 
@@ -95,7 +97,9 @@ def decide_calls(
         else:
             refused.append(_refusal_output(call, answer))
     approved = frozenset(call_id for call_id, answer in answer_by_call.items() if answer.approve)
-    return ApprovalDecisions(run=tuple(run), approved=approved, refused=tuple(refused))
+    answered_now = {call_id: answer for call_id, answer in answer_by_call.items() if not answer.is_past}
+    denied = (call for call in pending if call.call_id in answered_now and not answered_now[call.call_id].approve)
+    return ApprovalDecisions(run=tuple(run), approved=approved, refused=tuple(refused), denied=tuple(denied))
 
 
 def _match_answers(

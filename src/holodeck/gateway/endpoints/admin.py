@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from holodeck.gateway.audit.log import AuditLog
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.gateway.backends import Backend, select_backends
 from holodeck.gateway.http.errors import APIError, not_found_error, unknown_server_text
@@ -22,7 +23,10 @@ from holodeck.tools.mcp.server_tools import ServerTools
 
 
 class AdminEndpoints:
-    """Routes that do not use a model. The gateway is ready while its storage is, whether or not MCP servers are up."""
+    """Routes that do not use a model.
+
+    The gateway is ready while its storage and its audit log are, whether or not MCP servers are up.
+    """
 
     def __init__(
         self,
@@ -33,6 +37,7 @@ class AdminEndpoints:
         in_flight: Callable[[], int],
         sockets: Callable[[], int],
         background: Background,
+        audit: AuditLog,
     ) -> None:
         self._backends = backends
         self._store = store
@@ -40,6 +45,7 @@ class AdminEndpoints:
         self._in_flight = in_flight
         self._sockets = sockets
         self._background = background
+        self._audit = audit
 
     async def get_health(self, request: Request) -> Reply:
         return json_reply({"status": "ok"})
@@ -49,6 +55,8 @@ class AdminEndpoints:
             is_ready = await self._store.check_health() and await self._background.check_storage()
         except StorageError:
             is_ready = False
+        if is_ready and await self._audit.find_failure():
+            return json_reply({"status": "no audit log"}, 503)
         return json_reply({"status": "ok" if is_ready else "no storage"}, 200 if is_ready else 503)
 
     async def get_metrics(self, request: Request) -> Reply:

@@ -61,7 +61,9 @@ class ChatCompletions:
         chat.response.input.items = self._tool_history.restore_calls(caller.id, sent_items)
         # Not `can_wait`: there is no stored response that the next request could continue. Calls of the gateway's tools
         # beside calls of the client's functions run at once, and are put back into the next request from the cache.
-        prepared = await self._run_builder.build(chat.response, new_id("chatcmpl"), can_wait=False, caller=caller)
+        prepared = await self._run_builder.build(
+            chat.response, new_id("chatcmpl"), can_wait=False, caller=caller, door="chat_completions"
+        )
         await prepared.servers.check_required()
         writer = ChatWriter(
             chat,

@@ -105,7 +105,12 @@ class ContextEndpoints:
         response_request = read_request(body, sealed=sealed, find_item=find)
         before = await self._continuations.resolve(response_request, caller)
         prepared = await self._run_builder.build(
-            response_request, "", context=before.context, can_wait=response_request.store, caller=caller
+            response_request,
+            "",
+            context=before.context,
+            can_wait=response_request.store,
+            caller=caller,
+            door="responses",
         )
         tools = await prepared.toolbox.collect_specs()
         first = prepared.request.model

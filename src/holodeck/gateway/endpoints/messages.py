@@ -74,7 +74,9 @@ class Messages:
         messages.response.input.items = self._reasoning.restore(caller.id, restored)
         # Not `can_wait`: as for chat completions, calls of the gateway's tools beside calls of the client's tools run
         # at once, and are put back into the next request from the cache.
-        return await self._run_builder.build(messages.response, new_id("msg"), can_wait=False, caller=caller)
+        return await self._run_builder.build(
+            messages.response, new_id("msg"), can_wait=False, caller=caller, door="messages"
+        )
 
     async def _build_run(self, messages: MessagesRequest, caller: Caller) -> LiveRun[MessageWriter]:
         sent_items = tuple(messages.response.input.items)

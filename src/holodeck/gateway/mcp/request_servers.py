@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, is_dataclass, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -33,7 +34,16 @@ from holodeck.mcp_server.approval import find_refusal
 from holodeck.models.events import MissingServer
 from holodeck.models.items import FunctionCall
 from holodeck.models.model_io import ToolSpec
-from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
+from holodeck.tools.executor import (
+    APPROVAL_NEEDED,
+    REFUSED,
+    TOOL_CHANGED,
+    UNKNOWN_TOOL,
+    CallTarget,
+    ToolCall,
+    ToolKind,
+    ToolResult,
+)
 from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL
 from holodeck.tools.mcp.executor import MCPExecutor, ToolRoute
 from holodeck.tools.mcp.lock.drift import digest_tool
@@ -104,6 +114,8 @@ class RequestServers:
         self._scope = caller.scope
         self._can_request_approval = can_request_approval
         self._approved = frozenset(approved)
+        self._approved_by_peer: set[str] = set()
+        """Keys of calls that the peer has approved and that have not begun. A model may use a call id again."""
         self._calls_with_unknown_outcome = frozenset(calls_with_unknown_outcome)
         self._missing_routes: dict[str, DeclaredTool] = {}
         """The targets of pending calls whose tools do not exist any more, by made-up names."""
@@ -174,27 +186,49 @@ class RequestServers:
         route = self._routes.get(name)
         return None if route is None else route.target
 
-    async def execute(self, call: ToolCall) -> ToolResult:
+    def find_call_target(self, call: ToolCall) -> CallTarget | None:
+        """The server and the tool that a call goes to, with the host of a server that the request declares by URL."""
+        server, tool = self._targets.get(call.call_id) or self.target_of(call.name) or ("", "")
+        declaration = self._declared.get(server)
+        url = declaration.server_url if declaration is not None else None
+        host = "" if url is None else urlsplit(url).hostname or ""
+        return CallTarget(server=server, tool=tool, host=host) if server else None
+
+    async def find_refusal(self, call: ToolCall) -> ToolResult | None:
+        """The result of a call that may not run: its tool is gone or has changed, needs an approval, or ran perhaps.
+
+        A person is asked for an approval where the client of the request is one that can be asked now.
+        """
         if call.call_id in self._calls_with_unknown_outcome:
             return ToolResult.failure(call.call_id, PROCESS_ENDED, outcome="unknown")
-        route = self._routes.get(call.name)
-        # An approval is for one target, whichever tool has its name now.
-        if call.call_id in self._targets:
-            route = self._route_to(self._targets[call.call_id])
+        route = self._find_route(call)
         if route is None or not self._is_route_visible(route):
-            return ToolResult.failure(call.call_id, f"There is no tool '{call.name}'.")
+            return ToolResult.failure(call.call_id, f"There is no tool '{call.name}'.", **{REFUSED: UNKNOWN_TOOL})
         if call.call_id in self._changed_since_approval:
             log.warning("mcp.changed_since_approval", server=route.server.name, tool=route.tool.name)
-            return ToolResult.failure(call.call_id, CHANGED_SINCE_APPROVAL.format(tool=route.tool.name))
-        is_approved, configured = call.call_id in self._approved, self._configured.server_tools.get(route.server.name)
-        if not is_approved and self._is_blocked(route):
-            refusal = await self._find_refusal(route, call)
+            text = CHANGED_SINCE_APPROVAL.format(tool=route.tool.name)
+            return ToolResult.failure(call.call_id, text, **{REFUSED: TOOL_CHANGED})
+        if not self.is_approved(call) and self._is_blocked(route):
+            refusal = await self._ask_peer(route, call)
             if refusal is not None:
+                is_configured = route.server.name in self._configured.server_tools
                 labels = {"server": route.server.name, "tool": route.tool.name}
-                return ToolResult.failure(
-                    call.call_id, refusal, **(_REQUEST_SERVER_LABELS if configured is None else labels)
-                )
-            is_approved = True
+                about = {**(labels if is_configured else _REQUEST_SERVER_LABELS), REFUSED: APPROVAL_NEEDED}
+                return ToolResult.failure(call.call_id, refusal, **about)
+            self._approved_by_peer.add(call.key or call.call_id)
+        return None
+
+    def is_approved(self, call: ToolCall) -> bool:
+        """Whether a person has approved a call, earlier or when `find_refusal` asked."""
+        return call.call_id in self._approved or (call.key or call.call_id) in self._approved_by_peer
+
+    async def execute(self, call: ToolCall) -> ToolResult:
+        refused, route = await self.find_refusal(call), self._find_route(call)
+        if refused is not None or route is None:
+            return refused or ToolResult.failure(call.call_id, f"There is no tool '{call.name}'.")
+        is_approved, configured = self.is_approved(call), self._configured.server_tools.get(route.server.name)
+        # An approval is used once.
+        self._approved_by_peer.discard(call.key or call.call_id)
         if configured is not None and configured.server is route.server:
             return await self._execute_at(route, call, is_approved=is_approved)
         with self._open_request_servers() as offers:
@@ -241,6 +275,11 @@ class RequestServers:
             result = await self._executor.read_resource(server, uri, call, caller_id=self._caller_id)
         is_configured = server in self._configured.server_tools
         return replace(result, metadata={**result.metadata, **({} if is_configured else _REQUEST_SERVER_LABELS)})
+
+    def _find_route(self, call: ToolCall) -> ToolRoute | None:
+        # An approval is for one target, whichever tool has its name now.
+        target = self._targets.get(call.call_id)
+        return self._routes.get(call.name) if target is None else self._route_to(target)
 
     def _route_to(self, target: tuple[str, str]) -> ToolRoute | None:
         return next((route for route in self._routes.values() if route.target == target), None)
@@ -377,7 +416,7 @@ class RequestServers:
             return True
         return not self._can_request_approval and self._is_approval_declared(route)
 
-    async def _find_refusal(self, route: ToolRoute, call: ToolCall) -> str | None:
+    async def _ask_peer(self, route: ToolRoute, call: ToolCall) -> str | None:
         """Ask for an approval where that is possible now. Returns why the call may not run, or None if it may."""
         if self._peer is None:
             return _cannot_ask_text(route)

@@ -66,7 +66,7 @@ class AgentRuns:
         request = read_request({"model": name, "input": question, "store": False})
         try:
             prepared = await self._run_builder.build(
-                request, new_id("mcp"), can_wait=False, caller=_caller_of(context), peer=context
+                request, new_id("mcp"), can_wait=False, caller=_caller_of(context), door="mcp", peer=context
             )
             await prepared.servers.check_required()
         except HoloDeckError as error:

@@ -312,7 +312,7 @@ def _resource_schemas() -> dict[str, Schema]:
         "Model": record_of({"id": string(), "object": constant("model"), "created": _TIME, "owned_by": string()}),
         "MCPServer": record_of(server),
         "ServerTool": record_of({"name": string(), "description": _NULLABLE_TEXT, "input_schema": mapping()}),
-        "Health": record_of({"status": choice(("ok", "no storage"))}),
+        "Health": record_of({"status": choice(("ok", "no storage", "no audit log"))}),
     }
 
 

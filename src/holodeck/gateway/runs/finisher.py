@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from holodeck.gateway.audit.run_recorder import RunRecorder
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.continuation.call_outputs import with_missing_outputs
 from holodeck.gateway.continuation.memory import ResponseContext, SocketHistory
@@ -45,6 +46,7 @@ class ResponseFinisher(RunFinisher[ResponseWriter]):
         caller: Caller,
         continuation: Continuation,
         servers: RequestServers,
+        recorder: RunRecorder | None,
         is_rebuilt: bool,
         drops_tool_calls: bool,
         socket_history: SocketHistory | None,
@@ -53,6 +55,7 @@ class ResponseFinisher(RunFinisher[ResponseWriter]):
     ) -> None:
         """`is_rebuilt`: the run is that of an earlier process, whose claim and lease are in storage only.
 
+        `recorder`: records the approvals that the run asks for, if the gateway has an audit log.
         `drops_tool_calls`: the client does not send back the gateway's own tool calls: see `ToolHistoryCache`.
         `in_flight`: how many requests there are now.
         """
@@ -62,6 +65,7 @@ class ResponseFinisher(RunFinisher[ResponseWriter]):
         self._caller = caller
         self._continuation = continuation
         self._servers = servers
+        self._recorder = recorder
         self._is_rebuilt = is_rebuilt
         self._drops_tool_calls = drops_tool_calls
         self._socket_history = socket_history
@@ -101,6 +105,9 @@ class ResponseFinisher(RunFinisher[ResponseWriter]):
         """Store pending calls, and cache those of a response that is not stored itself."""
         if not pending.calls:
             return
+        if self._recorder is not None:
+            asked = [call for call in pending.calls if call.call_id in pending.needs_approval]
+            await self._recorder.record_approval_requests(asked, pending.targets)
         request, caller_id = self._request, self._caller.id
         is_findable = request.conversation_id is None and (request.store or self._socket_history is not None)
         await self._continuations.claims.store_pending(pending, caller_id, live.id, is_findable=is_findable)

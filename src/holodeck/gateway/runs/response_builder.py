@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from holodeck.gateway.audit.run_recorder import RunRecorder
 from holodeck.gateway.auth.callers import Caller, Callers
 from holodeck.gateway.continuation.conversation_lock import conversation_changing_error
 from holodeck.gateway.continuation.memory import SocketHistory
@@ -219,10 +220,12 @@ class ResponseBuilder:
         request = add_found_tools(request, chain(continuation.context, request.input.items))
         can_wait = request.store or socket_history is not None or request.conversation_id is not None
         prepared = await self._run_builder.build_continued(
-            request, response_id, continuation, can_wait=can_wait, caller=caller
+            request, response_id, continuation, can_wait=can_wait, caller=caller, door="responses"
         )
         if stored is None:
             await prepared.servers.check_required()
+        if prepared.recorder is not None:
+            await _record_start(prepared.recorder, continuation, is_rebuilt=stored is not None)
         if claim is not None:
             prepared.servers.started = claim.started
         finisher = ResponseFinisher(
@@ -232,6 +235,7 @@ class ResponseBuilder:
             caller=caller,
             continuation=continuation,
             servers=prepared.servers,
+            recorder=prepared.recorder,
             is_rebuilt=stored is not None,
             drops_tool_calls=self._mcp_output == "openai",
             socket_history=socket_history,
@@ -274,3 +278,13 @@ class ResponseBuilder:
             is_durable=self._is_durable and request.background and not request.has_secrets,
             sent_events=SentEvents(sent_events) if stored is not None else None,
         )
+
+
+async def _record_start(recorder: RunRecorder, continuation: Continuation, *, is_rebuilt: bool) -> None:
+    """Record what precedes a run: the decisions of its request, or that it is continued here."""
+    if is_rebuilt:
+        await recorder.record_takeover()
+        return
+    decisions = continuation.decisions
+    approved = [call for call in decisions.run if call.call_id in decisions.approved]
+    await recorder.record_decisions(approved, decisions.denied, continuation.targets)

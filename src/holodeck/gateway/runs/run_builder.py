@@ -12,6 +12,9 @@ from dataclasses import replace
 from functools import lru_cache
 
 from holodeck.engine.loop import RunRequest
+from holodeck.gateway.audit.entry import Door
+from holodeck.gateway.audit.log import AuditLog
+from holodeck.gateway.audit.run_recorder import RunRecorder
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.gateway.backends import Backend, select_backends
@@ -26,6 +29,7 @@ from holodeck.gateway.runs.request_files import FileFetcher
 from holodeck.gateway.sealing import Seal
 from holodeck.gateway.wire.request.body import ExtraParameters, ResponseRequest
 from holodeck.gateway.wire.request.json_fields import refuse, refuse_unsupported
+from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.record import record
 from holodeck.models.gateway import GatewayFile
@@ -53,14 +57,19 @@ class PreparedRun:
     servers: RequestServers
     toolbox: Toolbox
     request: RunRequest
+    recorder: RunRecorder | None = None
+    """Records the calls of the run. None: the gateway has no audit log."""
 
 
 class RunBuilder:
     """Builds runs with the backends of this gateway."""
 
-    def __init__(self, backends: Mapping[str, Backend], config: GatewayFile, budget: ByteBudget) -> None:
+    def __init__(
+        self, backends: Mapping[str, Backend], config: GatewayFile, budget: ByteBudget, audit: AuditLog
+    ) -> None:
         """`budget`: bytes for the answers of models and MCP servers, and for what runs hold of them."""
         self.config = config
+        self._audit = audit
         self._budget = budget
         for backend in backends.values():
             for server in backend.mcp.servers.values():
@@ -136,6 +145,7 @@ class RunBuilder:
         context: tuple[Item, ...] = (),
         can_wait: bool,
         caller: Caller,
+        door: Door,
         peer: Peer | None = None,
     ) -> PreparedRun:
         """Build a run that starts without pending calls and never pauses for an approval.
@@ -144,7 +154,14 @@ class RunBuilder:
         """
         continuation = Continuation(context=context)
         return await self.build_continued(
-            request, run_id, continuation, can_wait=can_wait, caller=caller, can_request_approval=False, peer=peer
+            request,
+            run_id,
+            continuation,
+            can_wait=can_wait,
+            caller=caller,
+            door=door,
+            can_request_approval=False,
+            peer=peer,
         )
 
     async def build_continued(
@@ -155,12 +172,13 @@ class RunBuilder:
         *,
         can_wait: bool,
         caller: Caller,
+        door: Door,
         can_request_approval: bool = True,
         peer: Peer | None = None,
     ) -> PreparedRun:
         """Build a run that first runs the decided pending calls of its continuation.
 
-        `can_wait`: the run may pause for outputs and approvals of the client.
+        `can_wait`: the run may pause for outputs and approvals of the client. `door`: the API of the request.
         `can_request_approval`: the API of the client has approval requests.
         Raises `BadRequestError` and `APIError` for tools, credentials or a choice that cannot be used.
         """
@@ -182,26 +200,59 @@ class RunBuilder:
         context = await self._file_fetcher.fetch_input(request.input, continuation.context)
         pending = await _bind_pending_calls(servers, continuation)
         choice = request.tool_choice.resolve(servers.tool_names)
-        toolbox = self._build_toolbox(request, backend, servers)
+        recorder = self._build_recorder(backend, run_id, caller.id, door)
+        toolbox = self._build_toolbox(request, backend, servers, recorder)
         await _check_tool_choice(choice, toolbox)
-        run_request = RunRequest(
+        model_request = request.build_model_request(context, choice, instructions=backend.instructions)
+        return PreparedRun(
+            backend=backend,
+            servers=servers,
+            toolbox=toolbox,
+            request=self._build_run_request(request, run_id, backend, model_request, pending, can_wait=can_wait),
+            recorder=recorder,
+        )
+
+    def _build_run_request(
+        self,
+        request: ResponseRequest,
+        run_id: str,
+        backend: Backend,
+        model_request: ModelRequest,
+        pending: tuple[FunctionCall, ...],
+        *,
+        can_wait: bool,
+    ) -> RunRequest:
+        limits = self.config.limits
+        return RunRequest(
             run_id=run_id,
             agent=backend.name,
             provider=str(backend.llm.provider),
-            model=_with_backend_defaults(
-                request.build_model_request(context, choice, instructions=backend.instructions), backend
-            ),
-            max_turns=min(backend.max_turns, self.config.limits.max_turns),
+            model=_with_backend_defaults(model_request, backend),
+            max_turns=min(backend.max_turns, limits.max_turns),
             max_tool_calls=request.max_tool_calls,
-            max_answer_bytes=self.config.limits.answer_bytes,
-            max_response_bytes=self.config.limits.response_bytes,
+            max_answer_bytes=limits.answer_bytes,
+            max_response_bytes=limits.response_bytes,
             budget=self._budget,
             pending=pending,
             can_pause=can_wait,
         )
-        return PreparedRun(backend=backend, servers=servers, toolbox=toolbox, request=run_request)
 
-    def _build_toolbox(self, request: ResponseRequest, backend: Backend, servers: RequestServers) -> Toolbox:
+    def _build_recorder(self, backend: Backend, run_id: str, caller_id: str, door: Door) -> RunRecorder | None:
+        if not self._audit.is_enabled:
+            return None
+        return RunRecorder(
+            self._audit,
+            door=door,
+            caller=caller_id,
+            # The same as in the log, so that entries and log lines of a request can be matched.
+            request_id=str(log.current_fields().get("request", "")),
+            response_id=run_id,
+            model=backend.name,
+        )
+
+    def _build_toolbox(
+        self, request: ResponseRequest, backend: Backend, servers: RequestServers, recorder: RunRecorder | None
+    ) -> Toolbox:
         return Toolbox(
             [*backend.functions, servers],
             checker=self.argument_checker,
@@ -210,6 +261,7 @@ class RunBuilder:
             resources=ResourceReader(),
             needs_approval=servers.needs_approval_first,
             is_valid_call=request.tools.is_valid_action if request.tools.aliases else None,
+            recorder=recorder,
         )
 
     def _map_hosted_tools(

@@ -322,15 +322,19 @@ def _build_result(call: ToolCall, result: MCPToolResult, about: Mapping[str, str
 
 
 def _failure_metadata(result: MCPToolResult) -> dict[str, Any]:
-    """Return the kind of a failure: of the tool, of the protocol, or of the transport."""
+    """Return the kind of a failure (of the tool, of the protocol, or of the transport) and what is known of it."""
     if result.success:
         return {}
     kind = "tool" if result.is_error else "protocol" if isinstance(result.error, MCPProtocolError) else "http"
     details = {} if result.error is None else result.error.details
     if CHANGED in details:
         return {CHANGED: True}
-    code = details.get("code")
-    return {"error_kind": kind, "error_code": code} if isinstance(code, int) else {"error_kind": kind}
+    found: dict[str, Any] = {"error_kind": kind}
+    if isinstance(code := details.get("code"), int):
+        found["error_code"] = code
+    if details.get("outcome") == "unknown":
+        found["outcome"] = "unknown"
+    return found
 
 
 def _content_of(result: MCPToolResult) -> tuple[ContentBlock, ...]:

@@ -1,0 +1,271 @@
+"""The file of an audit log: lines are only ever appended, each chained to the one before.
+
+A `ChainedFile` belongs to one thread. It holds an exclusive lock on its file, so that no other process continues the
+same chain. `open` reads the last line and continues from it. What follows the last whole line, which a crash or a full
+disk left, stays in the file; the next line is a `recovered` with its length and digest.
+
+Before each write the path is looked at. If the file was renamed or deleted, a new one is begun with the line `rotated`,
+whose `prev` is the last hash of the old file. The same happens if the file was emptied.
+
+Failures are `StorageError`s. After a failed write, the next one first looks at what reached the disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import stat
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+
+from holodeck.gateway.audit.entry import (
+    RECOVERED,
+    ROTATED,
+    ChainPosition,
+    Fields,
+    decode_line,
+    encode_line,
+    format_now,
+    position_of,
+)
+from holodeck.lib import log
+from holodeck.lib.errors import StorageError
+from holodeck.lib.record import record
+from holodeck.lib.redaction import LOG_SECRETS
+
+# Only its owner can read it.
+_FILE_MODE = 0o600
+# Bytes at the end of a file in which its last whole line is looked for: many times the longest line.
+TAIL_BYTES = 1024 * 1024
+
+# How every line begins.
+_LINE_START = b'{"seq":'
+_NOTHING: Fields = {}
+_REASONS = {
+    errno.ENOSPC: "the disk is full. Make room",
+    errno.EDQUOT: "the disk quota of this user is used up. Make room",
+    errno.EFBIG: "the file may not become larger. Raise the limit on file sizes (ulimit -f), or rotate the file",
+    errno.EACCES: "this user may not write it. Check its owner and that of its folder",
+    errno.EPERM: "this user may not write it. Check its owner and that of its folder",
+    errno.EROFS: "it is on a read-only disk. Name another file in 'audit.file'",
+    errno.ENOENT: "its folder does not exist. Make it, or name another file in 'audit.file'",
+    errno.EISDIR: "it is a folder. Name a file in 'audit.file'",
+}
+
+
+class AuditFileLockedError(StorageError):
+    """Another process writes this audit log."""
+
+
+class _PartlyWrittenError(Exception):
+    """The system wrote only a part of the lines."""
+
+    def __init__(self, cause: OSError, whole_lines: int) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+        self.whole_lines = whole_lines
+
+
+@record
+class _Tail:
+    """The end of a file: its last whole line, and the bytes after it."""
+
+    end: ChainPosition | None
+    """None: the file has no line."""
+    torn: bytes = b""
+    """What follows the last whole line, with a newline at its end. A line that lacks only its newline is whole."""
+    lacks_newline: bool = False
+
+
+class ChainedFile:
+    """An append-only file of chained lines. `open` comes first; `append` may be repeated after it has raised."""
+
+    def __init__(self, path: Path, *, fsync: bool) -> None:
+        """`fsync`: wait for the disk at each `append`."""
+        self._path = path
+        self._fsync = fsync
+        self._handle: int | None = None
+        self._end: ChainPosition | None = None
+        """The last line that was written. None before `open`."""
+        self._size = 0
+        """Bytes of the file after the last write."""
+        self._must_inspect = False
+        """True after a failed write: it is not known how much of it is in the file."""
+        self._lost = 0
+        """Lines that could not be written, and are not mentioned in the file yet."""
+
+    def open(self) -> None:
+        """Open and lock the file, and find the end of its chain.
+
+        Raises `AuditFileLockedError` while another process has it, and `StorageError` where it cannot be used.
+        """
+        try:
+            self._replace_handle(self._open_locked())
+            assert self._handle is not None  # noqa: S101 - just opened
+            self._must_inspect = True
+            if self._size and self._read_tail(self._handle).end is None:
+                self.close()
+                raise StorageError(self._text("it is not an audit log. Name another file in 'audit.file'"))
+        except OSError as error:
+            raise self._storage_error(error) from None
+
+    def append(self, lines: Sequence[Fields]) -> tuple[int, StorageError | None]:
+        """Append lines. Returns how many of them are in the file, and the error if that is not all of them.
+
+        Lines that were not written are counted, and the next `recovered` says how many they were.
+        """
+        written, failure = 0, None
+        first: list[Fields] = []
+        try:
+            first = self._prepare()
+            self._write_lines([*first, *lines])
+            written = len(first) + len(lines)
+        except _PartlyWrittenError as error:
+            written, failure = error.whole_lines, self._storage_error(error.cause)
+        except OSError as error:
+            failure = self._storage_error(error)
+        except StorageError as error:
+            failure = error
+        if failure is not None:
+            self._must_inspect = True
+        if first and written >= len(first):
+            self._lost = 0
+        written = max(written - len(first), 0)
+        self._lost += len(lines) - written
+        return written, failure
+
+    def close(self) -> None:
+        """Close the file and release its lock. May be called twice."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def _prepare(self) -> list[Fields]:
+        """Make the file ready for the next line. Returns the lines that must come before it."""
+        if self._handle is None or self._is_renamed(self._handle):
+            self._replace_handle(self._open_locked())
+            self._must_inspect = True
+        assert self._handle is not None  # noqa: S101 - just opened
+        size = os.fstat(self._handle).st_size
+        if size == 0:
+            self._size, self._must_inspect = 0, False
+            is_first = self._end is None or self._end.seq == 0
+            self._end = self._end or ChainPosition()
+            return [] if is_first and not self._lost else [self._note(RECOVERED if is_first else ROTATED)]
+        if size != self._size and not self._must_inspect:
+            log.error("audit.file_changed", file=self._path, expected_bytes=self._size, bytes=size)
+            self._must_inspect = True
+        self._size = size
+        if self._must_inspect:
+            return self._inspect(self._handle)
+        return [self._note(RECOVERED)] if self._lost else []
+
+    def _inspect(self, handle: int) -> list[Fields]:
+        """Continue after what is in the file. Returns the line that must come first, if something is torn or lost."""
+        tail = self._read_tail(handle)
+        if self._end is None and tail.end is None:
+            raise StorageError(self._text("it is not an audit log. Name another file in 'audit.file'"))
+        # The lines of this process are known better from memory: their end may have been removed from the file.
+        self._end = self._end or tail.end
+        if tail.lacks_newline:
+            self._size += os.write(handle, b"\n")
+        self._must_inspect = False
+        if not tail.torn and not self._lost:
+            return []
+        torn = {"torn_bytes": len(tail.torn), "torn_sha256": hashlib.sha256(tail.torn).hexdigest()}
+        return [self._note(RECOVERED, torn if tail.torn else {})]
+
+    def _note(self, event: str, more: Fields = _NOTHING) -> Fields:
+        lost: Fields = {"lost": self._lost} if self._lost else {}
+        return {"time": format_now(), "event": event, **more, **lost}
+
+    def _write_lines(self, lines: Sequence[Fields]) -> None:
+        """Write lines, and wait for the disk if that is wanted. Raises `OSError` or `_PartlyWrittenError`."""
+        assert self._handle is not None  # noqa: S101 - `_prepare` opened it
+        assert self._end is not None  # noqa: S101 - and found the end of the chain
+        end, encoded, ends = self._end, [], []
+        for fields in lines:
+            line, end = encode_line(fields, end)
+            encoded.append(line)
+            ends.append(end)
+        data, count = b"".join(encoded), 0
+        try:
+            while count < len(data):
+                count += os.write(self._handle, data[count:])
+        except OSError as error:
+            if count == 0:
+                raise
+            lengths = accumulate(len(line) for line in encoded)
+            whole = sum(1 for length in lengths if length <= count)
+            raise _PartlyWrittenError(error, whole) from None
+        else:
+            whole = len(lines)
+        finally:
+            self._size += count
+            if count:
+                self._end = ends[whole - 1] if whole else self._end
+        if self._fsync:
+            os.fsync(self._handle)
+
+    def _open_locked(self) -> int:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+        handle = os.open(self._path, flags, _FILE_MODE)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise StorageError(self._text("it is not a regular file. Name another one in 'audit.file'"))
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise AuditFileLockedError(
+                f"Another process writes the audit log {self._path}. Each gateway has a file of its own: stop the "
+                "other one, or name another file in 'audit.file', such as audit-${HOSTNAME}.jsonl."
+            ) from None
+        except BaseException:
+            os.close(handle)
+            raise
+        return handle
+
+    def _replace_handle(self, handle: int) -> None:
+        self.close()
+        self._handle = handle
+        self._size = os.fstat(handle).st_size
+
+    def _is_renamed(self, handle: int) -> bool:
+        try:
+            here = self._path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        opened = os.fstat(handle)
+        return (here.st_dev, here.st_ino) != (opened.st_dev, opened.st_ino)
+
+    def _read_tail(self, handle: int) -> _Tail:
+        start = max(self._size - TAIL_BYTES, 0)
+        data = os.pread(handle, self._size - start, start)
+        whole_end = len(data)
+        lacks_newline = not data.endswith(b"\n")
+        for line in reversed(data.split(b"\n")):
+            fields = decode_line(line) if line else None
+            if fields is not None:
+                torn = data[whole_end + 1 :]
+                torn += b"\n" if torn and lacks_newline else b""
+                return _Tail(end=position_of(fields), torn=torn, lacks_newline=lacks_newline)
+            whole_end -= len(line) + 1
+        torn = data + (b"\n" if lacks_newline else b"")
+        if start == 0 and torn.startswith(_LINE_START[: len(data)]):
+            # Nothing but a torn first line: the chain has not begun in this file.
+            return _Tail(end=ChainPosition(), torn=torn, lacks_newline=lacks_newline)
+        if self._end is not None:
+            return _Tail(end=None, torn=torn, lacks_newline=lacks_newline)
+        return _Tail(end=None)
+
+    def _text(self, reason: str) -> str:
+        # A variable may be part of the path.
+        return LOG_SECRETS.mask(f"The audit log {self._path} cannot be written: {reason}.")
+
+    def _storage_error(self, error: OSError) -> StorageError:
+        reason = _REASONS.get(error.errno or 0) or (error.strerror or "the system reports an error").lower()
+        return StorageError(self._text(reason))

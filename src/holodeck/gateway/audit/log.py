@@ -1,0 +1,323 @@
+"""The audit log of a gateway: the interface for everything that calls tools or decides about calls.
+
+`AuditLog` writes entries to a `ChainedFile`, to the log of the process, or to both. `NullAuditLog` stands for a gateway
+without one. Nothing here depends on an API: the door of a call is one of its fields.
+
+For one call: `record_call` before it is executed, which raises `StorageError` if the call must not be executed because
+it could not be recorded; then `record_outcome`. A call that is not executed has a `record_refusal` instead of both. All
+but `record_call` never raise: what they report has happened already. Every entry is in the file when they return.
+
+No entry has the value of a secret that the gateway knows, and none has an argument or a result unless the operator
+has chosen `values`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from holodeck import __version__
+from holodeck.gateway.audit.chained_file import AuditFileLockedError, ChainedFile
+from holodeck.gateway.audit.entry import (
+    APPROVAL_DECIDED,
+    APPROVAL_REQUESTED,
+    AUTH_REFUSED,
+    START,
+    STOP,
+    TAKEN_OVER,
+    TOOL_CALL,
+    TOOL_RESULT,
+    Decision,
+    Door,
+    Outcome,
+    encode_canonical_json,
+    format_now,
+    hash_arguments,
+)
+from holodeck.gateway.audit.writer import AuditWriter
+from holodeck.lib import log
+from holodeck.lib.errors import StorageError
+from holodeck.lib.record import record
+from holodeck.lib.redaction import LOG_SECRETS
+from holodeck.models.gateway import Audit
+
+# Characters of arguments and of a result in an entry: enough to see what happened, and a line stays readable.
+MAX_VALUE_CHARS = 16_384
+# Seconds in which refused credentials make one entry: a stranger without a key must not be able to fill the disk.
+AUTH_REFUSED_INTERVAL = 1.0
+DECIDED_BY_RULE = "rule"
+"""`decided_by` of a decision that no caller made."""
+
+
+@record
+class AuditedCall:
+    """A tool call as the audit log names it, by whichever API it came."""
+
+    door: Door
+    caller: str
+    tool: str
+    server: str = ""
+    """The MCP server. Empty for a Python function of an agent."""
+    host: str = ""
+    """The host of a server that the request declared by its URL: its name is the caller's choice."""
+    arguments: Mapping[str, Any] | None = None
+    """None: they are not known, or not JSON."""
+    call_id: str = ""
+    """Equal in all entries about one call."""
+    request_id: str = ""
+    response_id: str = ""
+    model: str = ""
+
+    def to_fields(self) -> dict[str, object]:
+        """The fields that all entries about the call have, without its arguments."""
+        return {
+            "caller": self.caller,
+            "request_id": self.request_id,
+            "response_id": self.response_id,
+            "door": self.door,
+            "model": self.model,
+            "call_id": self.call_id,
+            "server": self.server,
+            "host": self.host,
+            "tool": self.tool,
+        }
+
+
+class AuditLog:
+    """Writes the audit log that the gateway file describes. `open` comes first, `close` last."""
+
+    is_enabled = True
+
+    def __init__(self, settings: Audit, folder: Path) -> None:
+        """`folder`: that of the gateway file."""
+        self._settings = settings
+        self._file: ChainedFile | None = None
+        self._writer: AuditWriter | None = None
+        if settings.file is not None:
+            self._file = ChainedFile(folder / settings.file, fsync=settings.durability == "safe")
+            self._writer = AuditWriter(self._file)
+        self._is_open = False
+        self._has_failed = False
+        """True from a failed write to the next one that succeeds."""
+        self._next_auth_entry = 0.0
+        self._auth_refusals = 0
+        """Refusals without an entry."""
+
+    async def open(self) -> None:
+        """Lock the file, continue its chain, and write `start`.
+
+        Raises `AuditFileLockedError` if another process writes the file, and `StorageError` if it cannot be written and
+        calls are to be refused then.
+        """
+        if self._file is not None and self._writer is not None:
+            try:
+                await asyncio.to_thread(self._file.open)
+            except AuditFileLockedError:
+                raise
+            except StorageError as error:
+                if self._settings.on_failure == "refuse":
+                    raise
+                self._note_failure(error)
+            self._writer.start()
+        self._is_open = True
+        await self._write(START, {"version": __version__})
+
+    async def close(self) -> None:
+        """Write `stop` and close the file. Does nothing if it is not open."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        if self._auth_refusals:
+            self._post_refused_auth({})
+        await self._write(STOP, {})
+        if self._writer is not None:
+            await self._writer.close()
+
+    async def record_call(self, call: AuditedCall, *, decision: Decision = "not_needed", decided_by: str = "") -> None:
+        """Record a call that is about to be executed.
+
+        Raises `StorageError` if that failed and the operator has not chosen to continue without entries.
+        """
+        fields = {"decision": decision, "decided_by": decided_by}
+        failure = await self._write(TOOL_CALL, call.to_fields(), call.arguments, after=fields)
+        if failure is not None and self._settings.on_failure == "refuse":
+            raise failure
+
+    async def record_refusal(
+        self, call: AuditedCall, *, error_code: str, outcome: Outcome = "refused", decided_by: str = DECIDED_BY_RULE
+    ) -> None:
+        """Record a call that is not executed, in one entry."""
+        fields = {"decision": "refused", "decided_by": decided_by, "outcome": outcome, "error_code": error_code}
+        await self._write(TOOL_CALL, call.to_fields(), call.arguments, after=fields)
+
+    async def record_outcome(
+        self, call: AuditedCall, *, outcome: Outcome, seconds: float, error_code: str = "", result: str = ""
+    ) -> None:
+        """Record how a call ended that `record_call` has recorded. `result`: its text, written only with `values`."""
+        fields = self._outcome_fields(outcome, seconds, error_code, result)
+        await self._write(TOOL_RESULT, {**call.to_fields(), **fields})
+
+    def post_outcome(self, call: AuditedCall, *, outcome: Outcome, seconds: float, error_code: str = "") -> None:
+        """As `record_outcome`, without waiting for the file: for a call that is being cancelled."""
+        self._post(TOOL_RESULT, {**call.to_fields(), **self._outcome_fields(outcome, seconds, error_code, "")})
+
+    async def record_decision(self, call: AuditedCall, *, decision: Decision, decided_by: str = "") -> None:
+        """Record that approval of a call was requested (`asked`), or what was decided about it."""
+        event = APPROVAL_REQUESTED if decision == "asked" else APPROVAL_DECIDED
+        after = {"decision": decision, "decided_by": decided_by}
+        await self._write(event, call.to_fields(), call.arguments, after=after)
+
+    async def record_takeover(self, *, caller: str, response_id: str, model: str) -> None:
+        """Record that this gateway continues a response of a process that has ended."""
+        await self._write(TAKEN_OVER, {"caller": caller, "response_id": response_id, "model": model})
+
+    def post_refused_auth(
+        self, *, door: Door, request_id: str, error_code: str, caller: str = "", address: str = ""
+    ) -> None:
+        """Record refused credentials, without waiting for the file. Many at once make one entry, with their `count`."""
+        self._auth_refusals += 1
+        now = time.monotonic()
+        if now >= self._next_auth_entry:
+            self._next_auth_entry = now + AUTH_REFUSED_INTERVAL
+            fields = {"caller": caller, "request_id": request_id, "door": door, "address": address}
+            self._post_refused_auth({**fields, "error_code": error_code})
+
+    async def find_failure(self) -> str:
+        """Why calls are refused at this moment. Empty: they are not. Tries to write again after a failure."""
+        if self._writer is None or self._writer.failure is None:
+            return ""
+        try:
+            await self._writer.recover()
+        except StorageError as error:
+            return str(error) if self._settings.on_failure == "refuse" else ""
+        self._note_success()
+        return ""
+
+    def _post_refused_auth(self, fields: Mapping[str, object]) -> None:
+        count, self._auth_refusals = self._auth_refusals, 0
+        self._post(AUTH_REFUSED, {**fields, "count": count})
+
+    def _outcome_fields(self, outcome: Outcome, seconds: float, error_code: str, result: str) -> dict[str, object]:
+        fields = {"outcome": outcome, "error_code": error_code, "duration_ms": round(seconds * 1_000)}
+        return {**fields, "result": _cut_value(result)} if result and self._settings.values else fields
+
+    async def _write(
+        self,
+        event: str,
+        fields: Mapping[str, object],
+        arguments: Mapping[str, Any] | None = None,
+        after: Mapping[str, object] | None = None,
+    ) -> StorageError | None:
+        """Write an entry: its fields, the arguments of a call, and the fields after them. Returns the failure."""
+        build = partial(
+            _build_line, format_now(), event, fields, arguments, after or {}, has_values=self._settings.values
+        )
+        self._log_entry(event, {**fields, **(after or {})}, arguments)
+        if self._writer is None:
+            return None
+        try:
+            await self._writer.append(build)
+        except StorageError as error:
+            self._note_failure(error)
+            return error
+        self._note_success()
+        return None
+
+    def _post(self, event: str, fields: Mapping[str, object]) -> None:
+        self._log_entry(event, fields)
+        if self._writer is not None and self._writer.is_running:
+            self._writer.post(partial(_build_line, format_now(), event, fields, None, {}, has_values=False))
+
+    def _log_entry(self, event: str, fields: Mapping[str, object], arguments: Mapping[str, Any] | None = None) -> None:
+        if not self._settings.logger:
+            return
+        shown: dict[str, object] = {key: value for key, value in fields.items() if value != "" and key != "result"}
+        if arguments is not None:
+            shown["arguments_sha256"] = hash_arguments(arguments)
+        log.info(f"audit.{event}", **shown)
+
+    def _note_failure(self, error: StorageError) -> None:
+        if not self._has_failed:
+            log.error("audit.failed", error=error, on_failure=self._settings.on_failure)
+        self._has_failed = True
+
+    def _note_success(self) -> None:
+        if self._has_failed:
+            log.info("audit.recovered")
+        self._has_failed = False
+
+
+class NullAuditLog(AuditLog):
+    """The audit log of a gateway without one: it does nothing."""
+
+    is_enabled = False
+
+    def __init__(self) -> None:
+        """Nothing is opened and nothing is written."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def record_call(
+        self, call: AuditedCall, *, decision: Decision = "not_needed", decided_by: str = ""
+    ) -> None: ...
+
+    async def record_refusal(
+        self, call: AuditedCall, *, error_code: str, outcome: Outcome = "refused", decided_by: str = DECIDED_BY_RULE
+    ) -> None: ...
+
+    async def record_outcome(
+        self, call: AuditedCall, *, outcome: Outcome, seconds: float, error_code: str = "", result: str = ""
+    ) -> None: ...
+
+    def post_outcome(self, call: AuditedCall, *, outcome: Outcome, seconds: float, error_code: str = "") -> None: ...
+
+    async def record_decision(self, call: AuditedCall, *, decision: Decision, decided_by: str = "") -> None: ...
+
+    async def record_takeover(self, *, caller: str, response_id: str, model: str) -> None: ...
+
+    def post_refused_auth(
+        self, *, door: Door, request_id: str, error_code: str, caller: str = "", address: str = ""
+    ) -> None: ...
+
+    async def find_failure(self) -> str:
+        return ""
+
+
+def build_audit_log(settings: Audit | None, folder: Path) -> AuditLog:
+    """The audit log of a gateway file in this folder."""
+    return NullAuditLog() if settings is None else AuditLog(settings, folder)
+
+
+def _build_line(
+    now: str,
+    event: str,
+    fields: Mapping[str, object],
+    arguments: Mapping[str, Any] | None,
+    after: Mapping[str, object],
+    *,
+    has_values: bool,
+) -> dict[str, object]:
+    """The fields of a line, without those that are empty, and with secrets masked."""
+    line: dict[str, object] = {"time": now, "event": event, **fields}
+    if arguments is not None:
+        line["arguments_sha256"] = hash_arguments(arguments)
+        if has_values:
+            line["arguments"] = _cut_value(encode_canonical_json(arguments).decode())
+    line |= after
+    return {
+        key: LOG_SECRETS.mask(value) if isinstance(value, str) else value for key, value in line.items() if value != ""
+    }
+
+
+def _cut_value(text: str) -> str:
+    if len(text) <= MAX_VALUE_CHARS:
+        return text
+    # Masked before it is cut: half a secret would not be found later. No secret is longer than a value.
+    shown = LOG_SECRETS.mask(text[: 2 * MAX_VALUE_CHARS])[:MAX_VALUE_CHARS]
+    return f"{shown}... (cut: {len(text)} characters)"
