@@ -7,11 +7,13 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+import mcp_types as types
 import orjson
 import pytest
 from async_tests import async_test
 from gateway.audit_entries import AUDIT_FILE, read_audit, without_changing_fields
 from gateway.gateway_process import run_gateway_process, write_gateway_file
+from gateway.mcp_endpoint.sdk_client import connect
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
@@ -216,6 +218,34 @@ async def test_a_python_function_of_an_agent_is_recorded_without_a_server(tmp_pa
     assert (made["tool"], "server" in made, made["model"]) == ("greets", False, "helper")
     assert ended["outcome"] == "ok"
     assert CANARY not in (tmp_path / AUDIT_FILE).read_text()
+
+
+@pytest.mark.parametrize("action", ["accept", "decline"])
+@async_test(60)
+async def test_the_calls_of_an_agent_that_an_mcp_client_asks_are_recorded_with_its_decision(
+    tmp_path: Path, action: str
+) -> None:
+    async def decide(context: Any, params: Any) -> types.ElicitResult:
+        return types.ElicitResult(action=action)  # type: ignore[arg-type]
+
+    model = ScriptedModel(call("add", a=1, b=2), say("Done."))
+    async with FaultyMCPServer() as server, model.serve() as scripted:
+        llm = {"provider": "openai_compatible", "name": "scripted", "endpoint": scripted.url}
+        tool = {"name": "sums", "type": "mcp", "description": "d", "transport": "http", "url": server.url}
+        agent = {"name": "clerk", "description": "Adds.", "model": llm, "tools": [tool | {"approval": "always"}]}
+        (tmp_path / "clerk.yaml").write_bytes(orjson.dumps(agent))
+        async with (
+            run_gateway(tmp_path, agents=[{"file": "clerk.yaml"}], audit=AUDIT) as gateway,
+            connect(gateway, elicitation_callback=decide) as client,
+        ):
+            await client.call_tool("ask_clerk", {"question": "Add 1 and 2"})
+    made, *ended = read_audit(tmp_path, "tool_call", "tool_result")
+    assert (made["door"], made["model"], made["server"], made["tool"]) == ("mcp", "clerk", "sums", "add")
+    if action == "accept":
+        assert (made["decision"], made["decided_by"]) == ("approved", "local")
+        assert [entry["outcome"] for entry in ended] == ["ok"]
+    else:
+        assert (made["decision"], made["error_code"], ended) == ("refused", "approval_needed", [])
 
 
 @async_test(60)
