@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import mcp_types as types
 import orjson
@@ -223,10 +223,10 @@ async def test_a_python_function_of_an_agent_is_recorded_without_a_server(tmp_pa
 @pytest.mark.parametrize("action", ["accept", "decline"])
 @async_test(60)
 async def test_the_calls_of_an_agent_that_an_mcp_client_asks_are_recorded_with_its_decision(
-    tmp_path: Path, action: str
+    tmp_path: Path, action: Literal["accept", "decline"]
 ) -> None:
     async def decide(context: Any, params: Any) -> types.ElicitResult:
-        return types.ElicitResult(action=action)  # type: ignore[arg-type]
+        return types.ElicitResult(action=action)
 
     model = ScriptedModel(call("add", a=1, b=2), say("Done."))
     async with FaultyMCPServer() as server, model.serve() as scripted:

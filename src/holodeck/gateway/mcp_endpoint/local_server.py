@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 
 from holodeck.config.gateway_loader import LoadedGateway
+from holodeck.gateway.audit.log import NullAuditLog
 from holodeck.gateway.auth.callers import LOCAL_CALLER_ID
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.gateway.backends import build_backends
@@ -42,7 +43,8 @@ class LocalMCPServer:
         for each in self._servers.servers.values():
             each.use_budget(budget)
         limits = CallerLimits(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
-        self._run_builder = RunBuilder(models, config, budget)
+        # An audit log belongs to one gateway, which may be running beside this process.
+        self._run_builder = RunBuilder(models, config, budget, NullAuditLog())
         self._runs = ActiveRuns(Metrics(), limits)
         agents = AgentRuns(self._run_builder, self._runs).build_tools(models)
         self._methods = Methods(Catalogue(self._servers, agents))
