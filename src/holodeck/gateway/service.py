@@ -27,6 +27,7 @@ import uvicorn
 from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.app import Gateway
 from holodeck.gateway.audit.log import build_audit_log
+from holodeck.gateway.audit.run_recorder import RunRecorder
 from holodeck.gateway.auth.factory import build_callers
 from holodeck.gateway.auth.hosts import HostPolicy
 from holodeck.gateway.backends import Backend, Backends
@@ -65,6 +66,7 @@ from holodeck.lib.tasks import TaskSet
 from holodeck.mcp_server.call_log import CallLog
 from holodeck.mcp_server.catalogue import Catalogue
 from holodeck.mcp_server.methods import Methods
+from holodeck.mcp_server.view import View
 from holodeck.models.url import is_loopback
 from holodeck.storage.base import ResponseStore
 from holodeck.storage.factory import open_store
@@ -188,13 +190,22 @@ class Service:
 
     def _build_mcp_endpoint(self, backends: Backends) -> MCPEndpoint:
         agents = AgentRuns(self._run_builder, self.runs).build_tools(self.backends)
-        methods = Methods(Catalogue(self._servers, agents), call_log=CallLog(self._count_call))
+        methods = Methods(Catalogue(self._servers, agents), call_log=CallLog(self._count_call, self._build_recorder))
         return MCPEndpoint(
             methods,
             backends.changes,
             self._caller_limits,
             get_settings=lambda: self.config.mcp_endpoint,
             is_draining=lambda: self.app.is_draining,
+        )
+
+    def _build_recorder(self, view: View) -> RunRecorder | None:
+        """Build what records the calls of one request of an MCP client in the audit log."""
+        if not self.audit.is_enabled:
+            return None
+        request_id = str(log.current_fields().get("request", ""))
+        return RunRecorder(
+            self.audit, door="mcp", caller=view.caller_id, request_id=request_id, response_id="", model=""
         )
 
     def _count_call(self, server: str, tool: str, outcome: str, seconds: float) -> None:

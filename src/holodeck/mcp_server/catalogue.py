@@ -48,7 +48,7 @@ class Catalogue:
         executor = self._select(view)
         await executor.specs()
         entries = [_tool_entry(route) for route in executor.routes.values() if view.has_tool(*route.target)]
-        agents = ((self._agent_name(agent, executor), agent) for agent in self._agents.values())
+        agents = ((self._agent_name(agent), agent) for agent in self._agents.values())
         return [*entries, *(agent.to_entry(name) for name, agent in agents if view.has_agent(agent.agent))]
 
     async def find_tool(self, name: str, view: View) -> ToolRoute | AgentTool | None:
@@ -60,7 +60,7 @@ class Catalogue:
             route = executor.find_route(name)
         if route is not None:
             return route if view.has_tool(*route.target) else None
-        agents = (agent for agent in self._agents.values() if self._agent_name(agent, executor) == name)
+        agents = (agent for agent in self._agents.values() if self._agent_name(agent) == name)
         return next((agent for agent in agents if view.has_agent(agent.agent)), None)
 
     async def refresh_tools(self, view: View) -> None:
@@ -76,31 +76,29 @@ class Catalogue:
 
     async def list_resources(self, view: View) -> list[dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
-        for _, resources in await self._collect(view, lambda server: server.list_resources()):
+        for _, resources in await self._collect_resources(view):
             for resource in resources:
                 found.setdefault(resource.uri, {**resource.raw, "uri": resource.uri})
         return list(found.values())
 
     async def list_resource_templates(self, view: View) -> list[dict[str, Any]]:
-        parts = await self._collect(view, lambda server: server.list_resource_templates())
+        parts = await self._collect_templates(view)
         return [{**each.raw, "uriTemplate": each.uri_template} for _, part in parts for each in part]
 
     async def find_resource_server(self, uri: str, view: View) -> MCPPlugin | None:
         """Return the server that lists a resource, or has a template for it; or else the only one with resources."""
-        parts: list[Part[MCPResourceInfo]] = await self._collect(view, lambda server: server.list_resources())
-        for server, resources in parts:
+        for server, resources in await self._collect_resources(view):
             if any(each.uri == uri for each in resources):
                 return server
-        templated = await self._collect(view, lambda server: server.list_resource_templates())
-        for server, templates in templated:
+        for server, templates in await self._collect_templates(view):
             if any(is_uri_of(each, uri) for each in templates):
                 return server
-        able = [server for server in self.servers(view) if server.has_resources]
+        able = [server for server in self.servers(view) if server.has_resources and view.has_resources(server.name)]
         return able[0] if len(able) == 1 else None
 
     async def find_template_server(self, template: str, view: View) -> MCPPlugin | None:
         """Return the server that has a template of this text, or a resource of this address."""
-        for server, templates in await self._collect(view, lambda server: server.list_resource_templates()):
+        for server, templates in await self._collect_templates(view):
             if any(each.uri_template == template for each in templates):
                 return server
         return await self.find_resource_server(template, view)
@@ -109,9 +107,11 @@ class Catalogue:
         """Return the servers that a client may use, as they are configured."""
         return [server for name, server in self.executor.servers.items() if view.has_server(name)]
 
-    def _agent_name(self, agent: AgentTool, executor: MCPExecutor) -> str:
-        # A tool of a server has the name as models see it, and cannot give way.
-        return agent.name if executor.find_route(agent.name) is None else f"{agent.name}-agent"
+    def _agent_name(self, agent: AgentTool) -> str:
+        """Return the name of an agent's tool, which gives way to a tool of any server: models know that by its name."""
+        listed = (offer.latest_tools or () for offer in self.executor.server_tools.values())
+        is_taken = any(tool.model_name == agent.name for tools in listed for tool in tools)
+        return f"{agent.name}-agent" if is_taken else agent.name
 
     def _select(self, view: View) -> MCPExecutor:
         """Return an executor of the servers that a client may use. The others are neither asked nor started."""
@@ -131,6 +131,14 @@ class Catalogue:
                 name = prompt.name if prompt.name not in named else f"{server.name}__{prompt.name}"
                 named.setdefault(name, (server, prompt))
         return named
+
+    async def _collect_resources(self, view: View) -> list[Part[MCPResourceInfo]]:
+        parts = await self._collect(view, lambda server: server.list_resources())
+        return [(server, part) for server, part in parts if view.has_resources(server.name)]
+
+    async def _collect_templates(self, view: View) -> list[Part[MCPResourceTemplateInfo]]:
+        parts = await self._collect(view, lambda server: server.list_resource_templates())
+        return [(server, part) for server, part in parts if view.has_resources(server.name)]
 
     async def _collect(self, view: View, fetch: Callable[[MCPPlugin], Awaitable[Sequence[T]]]) -> list[Part[T]]:
         """Return the lists of all servers of a client that answer in time, in the order of the configuration."""

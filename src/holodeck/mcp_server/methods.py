@@ -28,11 +28,11 @@ from holodeck.mcp_server.errors import (
 )
 from holodeck.mcp_server.view import View
 from holodeck.tools.arguments import ArgumentChecker, BadArgumentsError
-from holodeck.tools.executor import CHANGED
+from holodeck.tools.executor import APPROVAL_NEEDED, CHANGED, INVALID_ARGUMENTS
 from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL
 from holodeck.tools.mcp.executor import ToolRoute
 from holodeck.tools.mcp.plugin import MCPPlugin
-from holodeck.tools.mcp.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
+from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
 from holodeck.tools.mcp.resource_subscriptions import OnUpdate, ResourceSubscription
 from holodeck.tools.mcp.tool_patterns import is_denied, needs_approval
@@ -91,13 +91,18 @@ class Methods:
 
     async def subscribe(self, uri: str, view: View, listener: OnUpdate) -> ResourceSubscription:
         """Call the listener with the address of a resource whenever it changes. Raises RPCError."""
-        server = await self.catalogue.find_resource_server(uri, view)
-        if server is None or is_denied(server.config, READ_RESOURCE_TOOL):
+        server = await self._find_resource_server(uri, view)
+        if server is None:
             raise RPCError(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
         try:
             return await server.subscribe(uri, listener)
         except MCPError as error:
             raise error_of(error, _server_text(server, error)) from error
+
+    async def _find_resource_server(self, uri: str, view: View) -> MCPPlugin | None:
+        """Return the server of a resource that may be read; None if there is none, or reading is denied."""
+        server = await self.catalogue.find_resource_server(uri, view)
+        return None if server is None or is_denied(server.config, READ_RESOURCE_TOOL) else server
 
     async def request_log_level(self, level: str, view: View) -> None:
         """Let the servers of a client send log messages of this level, if they do not yet."""
@@ -134,34 +139,42 @@ class Methods:
     async def _call_server_tool(
         self, route: ToolRoute, name: str, arguments: Mapping[str, Any], context: RequestContext
     ) -> Result:
-        server, tool = route.server, route.tool
-        with self._call_log.open(context.view.caller_id, server.name, tool.name, arguments) as entry:
+        server, tool, view = route.server, route.tool, context.view
+        async with self._call_log.open(view, server.name, tool.name, arguments) as entry:
             problem = await self._find_bad_arguments(name, tool.input_schema, arguments)
             if problem is not None:
-                return entry.refuse(problem)
-            if needs_approval(server.config, tool):
+                return await entry.refuse(problem, INVALID_ARGUMENTS)
+            needs_person = needs_approval(server.config, tool)
+            if needs_person:
                 refusal = await find_refusal(context, server.name, tool.name, arguments)
                 if refusal is not None:
-                    return entry.refuse(refusal)
+                    return await entry.refuse(refusal, APPROVAL_NEEDED)
+            reason = await entry.start(is_approved=needs_person)
+            if reason is not None:
+                return build_failure(reason)
             try:
                 result = await server.request_call(
                     tool.name,
                     arguments,
                     on_progress=context.report_progress,
-                    caller_id=context.view.caller_id,
+                    caller_id=view.caller_id,
                     # An approval, and what the client knows of the tool, is for its definition as it was listed.
                     expected=tool,
                     peer=context,
                 )
             except MCPError as error:
-                entry.fail(error)
-                if CHANGED in error.details:
-                    await self.catalogue.refresh_tools(context.view)
-                if isinstance(error, MCPProtocolError) and "code" in error.details:
-                    raise error_of(error, _server_text(server, error)) from error
-                return build_failure(server.explain(error), server=error.server, phase=error.phase)
-            entry.finish(is_error=result.get("isError") is True)
+                await entry.fail(error)
+                return await self._build_call_failure(server, error, view)
+            await entry.finish(result)
             return result
+
+    async def _build_call_failure(self, server: MCPPlugin, error: MCPError, view: View) -> Result:
+        """Build the result of a call without an answer. Raises the JSON-RPC error that the server itself has sent."""
+        if CHANGED in error.details:
+            await self.catalogue.refresh_tools(view)
+        if isinstance(error, MCPProtocolError) and "code" in error.details:
+            raise error_of(error, _server_text(server, error)) from error
+        return build_failure(server.explain(error), server=error.server, phase=error.phase)
 
     async def _find_bad_arguments(
         self, name: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]
@@ -195,20 +208,28 @@ class Methods:
 
     async def _read_resource(self, params: Mapping[str, Any], context: RequestContext) -> Result:
         uri = _require_text(params, "uri")
-        server = await self.catalogue.find_resource_server(uri, context.view)
+        server = await self._find_resource_server(uri, context.view)
         if server is None:
             code = INVALID_PARAMS if context.era is ProtocolEra.MODERN else RESOURCE_NOT_FOUND
             raise RPCError(code, f"Resource not found: {uri}", {"uri": uri})
-        if is_denied(server.config, READ_RESOURCE_TOOL):
-            raise invalid_params(f"Resources of server '{server.name}' may not be read ('denied_tools').")
-        if needs_approval(server.config, READ_RESOURCE_TOOL):
-            refusal = await find_refusal(context, server.name, READ_RESOURCE_TOOL.name, {"uri": uri})
-            if refusal is not None:
-                raise invalid_params(refusal)
-        try:
-            return await server.request_resource(uri, caller_id=context.view.caller_id, peer=context)
-        except MCPError as error:
-            raise error_of(error, _server_text(server, error)) from error
+        reading = READ_RESOURCE_TOOL
+        async with self._call_log.open(context.view, server.name, reading.name, {"uri": uri}) as entry:
+            needs_person = needs_approval(server.config, reading)
+            if needs_person:
+                refusal = await find_refusal(context, server.name, reading.name, {"uri": uri})
+                if refusal is not None:
+                    await entry.refuse(refusal, APPROVAL_NEEDED)
+                    raise invalid_params(refusal)
+            reason = await entry.start(is_approved=needs_person)
+            if reason is not None:
+                raise RPCError(INTERNAL_ERROR, reason)
+            try:
+                result = await server.request_resource(uri, caller_id=context.view.caller_id, peer=context)
+            except MCPError as error:
+                await entry.fail(error)
+                raise error_of(error, _server_text(server, error)) from error
+            await entry.finish({})
+            return result
 
     async def _complete(self, params: Mapping[str, Any], context: RequestContext) -> Result:
         ref, argument = mapping(params.get("ref")), mapping(params.get("argument"))

@@ -16,6 +16,8 @@ class Scope(Protocol):
 
     def allows_agent(self, name: str) -> bool: ...
 
+    def allows_resources(self, server: str) -> bool: ...
+
 
 class WholeScope:
     """Allows everything."""
@@ -27,6 +29,9 @@ class WholeScope:
         return True
 
     def allows_agent(self, name: str) -> bool:
+        return True
+
+    def allows_resources(self, server: str) -> bool:
         return True
 
 
@@ -46,6 +51,9 @@ class View:
 
     def has_tool(self, server: str, tool: str) -> bool:
         return self.has_server(server) and self.scope.allows_tool(server, tool)
+
+    def has_resources(self, server: str) -> bool:
+        return self.has_server(server) and self.scope.allows_resources(server)
 
     def has_agent(self, name: str) -> bool:
         return self.has_agents and self.server is None and self.scope.allows_agent(name)

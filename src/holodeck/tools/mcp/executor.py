@@ -325,14 +325,17 @@ def _failure_metadata(result: MCPToolResult) -> dict[str, Any]:
     """Return the kind of a failure (of the tool, of the protocol, or of the transport) and what is known of it."""
     if result.success:
         return {}
-    kind = "tool" if result.is_error else "protocol" if isinstance(result.error, MCPProtocolError) else "http"
-    details = {} if result.error is None else result.error.details
-    if CHANGED in details:
+    return {"error_kind": "tool"} if result.is_error or result.error is None else describe_failure(result.error)
+
+
+def describe_failure(error: MCPError) -> dict[str, Any]:
+    """Return the metadata of a call without an answer: the kind of its error, and what is known of it."""
+    if CHANGED in error.details:
         return {CHANGED: True}
-    found: dict[str, Any] = {"error_kind": kind}
-    if isinstance(code := details.get("code"), int):
+    found: dict[str, Any] = {"error_kind": "protocol" if isinstance(error, MCPProtocolError) else "http"}
+    if isinstance(code := error.details.get("code"), int):
         found["error_code"] = code
-    if details.get("outcome") == "unknown":
+    if error.details.get("outcome") == "unknown":
         found["outcome"] = "unknown"
     return found
 
