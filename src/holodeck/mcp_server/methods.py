@@ -7,6 +7,7 @@ else fails is a JSON-RPC error.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -71,9 +72,6 @@ class Methods:
             "completion/complete": self._complete,
         }
 
-    def has(self, method: str) -> bool:
-        return method in self._handlers
-
     async def handle(self, method: str, params: Mapping[str, Any], context: RequestContext) -> Result:
         """Return the result of one request. Raises RPCError."""
         handler = self._handlers.get(method)
@@ -106,8 +104,7 @@ class Methods:
 
     async def request_log_level(self, level: str, view: View) -> None:
         """Let the servers of a client send log messages of this level, if they do not yet."""
-        for server in self.catalogue.servers(view):
-            await server.lower_log_level(level)
+        await asyncio.gather(*(server.lower_log_level(level) for server in self.catalogue.servers(view)))
 
     async def close(self) -> None:
         await self._checker.close()

@@ -151,7 +151,7 @@ class MCPEndpoint:
         """End the streams that only wait, and give requests `seconds` to be answered."""
         self._sessions.end_own_streams()
         self._modern.end_subscriptions()
-        await self._sessions.wait_running(seconds)
+        await asyncio.gather(self._sessions.wait_running(seconds), self._tasks.wait(seconds))
 
     async def close(self) -> None:
         await self._tasks.close(CLOSE_TIMEOUT)
