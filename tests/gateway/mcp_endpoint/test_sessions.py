@@ -166,3 +166,14 @@ async def _read_question(reply: aiohttp.ClientResponse) -> dict[str, Any]:
         if message is not None and "method" in message and "id" in message:
             return dict(message)
     raise AssertionError("the stream has no question")
+
+
+@pytest.mark.proves("D-38")
+@async_test
+async def test_a_page_of_an_allowed_origin_can_read_the_id_of_its_session(tmp_path: Path) -> None:
+    origin = "https://app.example.com"
+    async with run_gateway(tmp_path, cors_origins=[origin]) as gateway, raw_client(gateway) as client:
+        params = {"protocolVersion": client.version, "capabilities": {}, "clientInfo": {"name": "page", "version": "1"}}
+        async with client.post(build_request("initialize", params), origin=origin) as reply:
+            assert reply.headers["access-control-allow-origin"] == origin
+            assert "mcp-session-id" in reply.headers["access-control-expose-headers"].split(", ")

@@ -64,8 +64,9 @@ class HostPolicy:
             (b"access-control-allow-origin", origin.encode("latin-1", "replace")),
             (b"access-control-allow-headers", allowed.encode()),
             (b"access-control-allow-methods", b"GET, POST, DELETE"),
-            # Without these an SDK in a page retries requests that must not be retried, and too soon.
-            (b"access-control-expose-headers", b"x-request-id, x-should-retry, retry-after"),
+            # Without these an SDK in a page retries requests that must not be retried, and too soon; and an MCP client
+            # in a page has no session.
+            (b"access-control-expose-headers", b"x-request-id, x-should-retry, retry-after, mcp-session-id"),
             (b"vary", b"origin"),
         ]
 
