@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from holodeck.agent import Agent
     from holodeck.config.gateway_loader import LoadedGateway
     from holodeck.providers.base import ModelProvider
+    from holodeck.tools.mcp.discovery import MCPToolInfo
     from holodeck.tools.mcp.executor import Approver
+    from holodeck.tools.mcp.lint.finding import Finding
     from holodeck.tools.mcp.plugin import MCPPlugin
     from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
@@ -210,6 +212,26 @@ def open_server(
     return create_mcp_plugin(
         tool, base_dir=folder, callbacks=callbacks, auth=auth, lock=lock, may_expose_causes=tells_causes
     )
+
+
+def lint_servers(
+    servers: Sequence[LoadedTool], tools: Mapping[str, Sequence[MCPToolInfo]], names: Sequence[str]
+) -> list[Finding]:
+    """Return the findings of lint in the entries of servers and in their tools, errors first. Nothing is started.
+
+    `tools`: by the name of the server, what it lists; empty for servers that were not asked. `names`: all servers of
+    the file, also those that are not examined.
+    """
+    from holodeck.tools.mcp.lint.servers import LintSubject, check_servers
+
+    subjects = []
+    for item in servers:
+        args = item.written.get("args")
+        if isinstance(item.tool, MCPTool):
+            written = [str(arg) for arg in args] if isinstance(args, list) else []
+            listed = tools.get(item.tool.name, ())
+            subjects.append(LintSubject(entry=item.tool, written_args=written, tools=listed))
+    return check_servers(subjects, names)
 
 
 def open_model(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:

@@ -7,37 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from cli.listed_tools import PINNED, tool, write_tools
 from cli.mcp_project import MCPProject
-
-SERVER = """
-import json, os, sys
-from pathlib import Path
-
-tools = json.loads(Path(__file__).with_name("tools.json").read_text())[os.environ["SERVER"]]
-for line in sys.stdin:
-    message = json.loads(line)
-    if "id" not in message:
-        continue
-    about = {"name": "files", "version": "1.2"}
-    results = {
-        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about},
-        "tools/list": {"tools": tools},
-    }
-    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": results.get(message["method"], {})}), flush=True)
-"""
-PINNED = "some-server==1.2"
-
-
-def tool(name: str = "read", description: str = "Reads a file.", **parameters: Any) -> dict[str, Any]:
-    schema = {"type": "object", "properties": parameters}
-    return {"name": name, "description": description, "inputSchema": schema}
 
 
 def lint_tools(project: MCPProject, *args: str, **servers: list[dict[str, Any]]) -> tuple[int, list[dict[str, Any]]]:
     """The exit code, and the findings in servers with these tools."""
-    (project.path / "tools.json").write_text(json.dumps(servers))
-    project.set_uvx_program(SERVER)
-    project.write_servers(**{name: {"command": "uvx", "args": [PINNED], "env": {"SERVER": name}} for name in servers})
+    write_tools(project, **servers)
     return run_lint(project, *args)
 
 

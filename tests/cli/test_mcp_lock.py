@@ -134,7 +134,8 @@ def test_a_field_that_may_change_is_ignored_from_then_on_and_the_others_count(pr
     assert project.run_mcp("lock", "--check").returncode == 0
     set_tools(project, POISONED)
     done = project.run_mcp("lock", "--check")
-    assert (done.returncode, "input_schema" in done.stdout, "description" in done.stdout) == (3, True, False)
+    lines = done.stdout.splitlines()
+    assert (done.returncode, "  input_schema" in lines, "  description" in lines) == (3, True, False)
     assert project.run_mcp("lock", "--accept").returncode == 0
     assert '"ignored": ["description"]' in read_lines(project)["read"], "accepting keeps the rule"
     wrong = project.run_mcp("lock", "--ignore", "files.read:name")

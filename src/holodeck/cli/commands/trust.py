@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from holodeck.cli.default_file import resolve_file
-from holodeck.cli.output.trust_question import ask_trust, can_ask, show_actions
+from holodeck.cli.output.trust_question import ask_trust, show_actions
+from holodeck.cli.output.yes_or_no import can_ask
 from holodeck.config.actions import Actions, list_actions
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE
 from holodeck.lib.errors import ConfigError, Problem

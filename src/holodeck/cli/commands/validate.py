@@ -1,13 +1,14 @@
 """`holodeck validate`: check an agent or gateway file and show what it would start, dial or call.
 
-Nothing is started or dialled. Summaries show references to variables, never their values.
+Nothing is started or dialled, so of lint it shows the findings in entries of servers, not those in their tools.
+Summaries show references to variables, never their values.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
@@ -16,17 +17,20 @@ import click
 
 from holodeck.cli.default_file import resolve_file
 from holodeck.cli.output.config_problems import count_problems, print_problems, problem_data
+from holodeck.cli.output.lint_findings import findings_data, has_error, print_findings
 from holodeck.config.actions import NO_KEY, describe_endpoint, describe_key, list_actions
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE, LoadedAgent, LoadedTool
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.escape import escape_unprintable
 from holodeck.models.llm import LLM
 from holodeck.models.tool import FunctionTool, MCPTool
-from holodeck.runtime import read_agent_or_gateway
+from holodeck.models.tool_rules import USER_SETTINGS
+from holodeck.runtime import lint_servers, read_agent_or_gateway
 from holodeck.tools.mcp.launch.plan import describe_launch, plan_launch
 
 if TYPE_CHECKING:
     from holodeck.config.gateway_loader import LoadedGateway
+    from holodeck.tools.mcp.lint.finding import Finding
 
 _EPILOG = """\b
 Examples:
@@ -44,7 +48,7 @@ _FOLDERS = frozenset({"workspaceFolder", "userHome"})
 @click.command("validate", epilog=_EPILOG)
 @click.argument("file", required=False, type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors, and errors of lint as well.")
 def command(file: str | None, as_json: bool, strict: bool) -> int:
     """Check an agent or gateway FILE (default: agent.yaml, or else gateway.yaml) and show what it would start or dial.
 
@@ -53,10 +57,12 @@ def command(file: str | None, as_json: bool, strict: bool) -> int:
     path = Path(file or DEFAULT_AGENT_FILE)
     problems: tuple[Problem, ...]
     summary_data: dict[str, Any] = {}
+    findings: list[Finding] = []
     try:
         path = resolve_file(file, _DEFAULT_FILES)
         loaded = read_agent_or_gateway(path)
-        problems, is_valid = loaded.warnings, not (strict and loaded.warnings)
+        findings = _find_entry_findings(loaded)
+        problems, is_valid = loaded.warnings, not (strict and (loaded.warnings or has_error(findings)))
         summary_data = agent_summary(loaded) if isinstance(loaded, LoadedAgent) else gateway_summary(loaded)
         summary_data["trust_digest"] = list_actions(loaded).digest
     except ConfigError as error:
@@ -67,16 +73,36 @@ def command(file: str | None, as_json: bool, strict: bool) -> int:
             "file": str(path),
             **summary_data,
             "problems": [problem_data(problem) for problem in problems],
+            "findings": findings_data(findings),
         }
         click.echo(json.dumps(result, indent=2, ensure_ascii=False))
     else:
-        _print_validation(str(path), summary_data, problems, is_valid)
+        _print_validation(str(path), summary_data, problems, findings, is_valid)
     return 0 if is_valid else 2
 
 
-def _print_validation(path: str, summary_data: dict[str, Any], problems: tuple[Problem, ...], is_valid: bool) -> None:
+def _find_entry_findings(loaded: LoadedAgent | LoadedGateway) -> list[Finding]:
+    """Return the findings in the entries of a file and of the agents that it serves; not in the user's settings."""
+    lists = [loaded.tools] if isinstance(loaded, LoadedAgent) else [loaded.servers]
+    lists += [] if isinstance(loaded, LoadedAgent) else [agent.tools for agent in loaded.agents.values()]
+    found: list[Finding] = []
+    for tools in lists:
+        entries = [item for item in tools if item.file != USER_SETTINGS]
+        found += lint_servers(entries, {}, [item.tool.name for item in tools if isinstance(item.tool, MCPTool)])
+    # Agents of a gateway may be served twice. Errors come first.
+    return sorted(dict.fromkeys(found), key=lambda finding: finding.severity)
+
+
+def _print_validation(
+    path: str,
+    summary_data: dict[str, Any],
+    problems: tuple[Problem, ...],
+    findings: Sequence[Finding],
+    is_valid: bool,
+) -> None:
     if summary_data:
         _print_summary(summary_data)
+    print_findings(findings, err=True)
     if problems:
         print_problems(problems)
     if is_valid:

@@ -7,14 +7,13 @@ with the ways to allow the file. Text of the file is escaped before it is shown.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from holodeck.cli.output.stdin import discard_typed_ahead, is_terminal
+from holodeck.cli.output.yes_or_no import ask_yes_or_no, can_ask
 from holodeck.config.actions import Action, ActionKind, Actions
 from holodeck.lib.errors import ConfigError, ExecutionError, Problem
 from holodeck.lib.escape import escape_unprintable
@@ -65,26 +64,9 @@ def require_trust(file: Path, actions: Actions, *, is_trusted: bool = False) -> 
         click.echo(f"You are asked again next time: {escape_unprintable(str(error))}", err=True)
 
 
-def can_ask() -> bool:
-    """Whether a person can read a question and answer it."""
-    return is_terminal() and sys.stderr is not None and sys.stderr.isatty()
-
-
 def ask_trust() -> bool:
     """Ask the question, and return whether the answer is yes. The end of input means no; Ctrl-C stops the command."""
-    # What was typed before the question is no answer to it.
-    discard_typed_ahead()
-    while True:
-        click.echo("Do you trust it? [y/N] (? for help) ", nl=False, err=True)
-        line = sys.stdin.readline()
-        word = line.strip().lower()
-        if word in {"y", "yes"}:
-            return True
-        if word in {"", "n", "no"}:
-            if not line:
-                click.echo(err=True)
-            return False
-        click.echo(_HELP if word == "?" else "  Please answer y or n.", nl=word != "?", err=True)
+    return ask_yes_or_no("Do you trust it?", _HELP)
 
 
 def show_actions(file: Path, actions: Actions, verdict: Verdict) -> None:

@@ -1,7 +1,7 @@
 """`holodeck mcp doctor`: for each server, which steps work, which one fails, why, and what to do about it.
 
 The steps, in order: found (command on PATH, or host name resolved), started or reached, authorised, speaks MCP, lists
-tools, answers. The examination stops at the first failure; the steps after it are `not tried`.
+tools, answers, lint. The examination stops at the first failure; the steps after it are `not tried`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import click
 from holodeck.cli.commands.mcp.connect import open_plugin, reason_text, run_with_logging, with_timeout
 from holodeck.cli.commands.mcp.target import Target, select_servers, start_timeout_option, target_options
 from holodeck.cli.output.config_problems import print_problems, problem_data
+from holodeck.cli.output.lint_findings import count_findings, finding_lines, findings_data, has_error
 from holodeck.cli.output.progress import Progress
 from holodeck.config.agent_loader import LoadedTool
 from holodeck.config.server_loader import LoadedServers
@@ -30,21 +31,25 @@ from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.net.urls import shown_origin
 from holodeck.lib.record import record
 from holodeck.models.tool import CommandType, MCPTool, TransportType
+from holodeck.runtime import lint_servers
 
 if TYPE_CHECKING:
+    from holodeck.tools.mcp.discovery import MCPToolInfo
+    from holodeck.tools.mcp.lint.finding import Finding
     from holodeck.tools.mcp.plugin import MCPPlugin
 
 _OUTCOME_LABELS = {
     "ok": ("ok", "green"),
     "failed": ("FAILED", "red"),
+    "warning": ("warning", "yellow"),
     "unneeded": ("-", None),
     "not tried": ("-", None),
 }
 _STEP_WIDTH = 12
-_WORD_WIDTH = 7
+_WORD_WIDTH = 8
 
-Outcome = Literal["ok", "failed", "unneeded", "not tried"]
-FOUND, STARTED, REACHED, AUTHORISED, SPEAKS, LISTS, ANSWERS = (
+Outcome = Literal["ok", "failed", "warning", "unneeded", "not tried"]
+FOUND, STARTED, REACHED, AUTHORISED, SPEAKS, LISTS, ANSWERS, LINT = (
     "found",
     "started",
     "reached",
@@ -52,6 +57,7 @@ FOUND, STARTED, REACHED, AUTHORISED, SPEAKS, LISTS, ANSWERS = (
     "speaks MCP",
     "lists tools",
     "answers",
+    "lint",
 )
 _PHASES: Mapping[str, str] = {"connect": REACHED, "authorize": AUTHORISED, "initialize": SPEAKS}
 
@@ -61,6 +67,7 @@ _INSTALL: Mapping[str, str] = {
     CommandType.DOCKER: "Install Docker, or podman with its 'docker' command.",
 }
 _NOT_MCP = "Its standard output must be MCP and nothing else. Is this the right package, with the right arguments?"
+_POISONED = "Look at each error before you use the server; 'holodeck mcp tools -v' shows its texts in full."
 _NOT_FOUND_STATUS = 404
 _FORBIDDEN_STATUS = 403
 
@@ -77,7 +84,7 @@ Examples:
 @start_timeout_option
 @target_options
 def command(target: Target, server: str | None, timeout: float | None) -> int:
-    """Check all servers, or SERVER: found, started or reached, authorised, speaks MCP, lists tools, answers.
+    """Check all servers, or SERVER: found, started or reached, authorised, speaks MCP, lists tools, answers, lint.
 
     Exit codes: 0 all servers are healthy, 1 a step failed, 2 wrong configuration or usage.
     """
@@ -86,7 +93,9 @@ def command(target: Target, server: str | None, timeout: float | None) -> int:
     enabled = [item for item in chosen if isinstance(item.tool, MCPTool) and item.tool.enabled]
     disabled = [item.tool.name for item in chosen if item not in enabled]
     start_limit = "startup_timeout" if timeout is None else "--timeout"
-    done = run_with_logging(_examine_all(enabled, start_limit, is_quiet=target.as_json), verbose=target.verbose)
+    names = [item.tool.name for item in loaded.tools]
+    work = _examine_all(enabled, start_limit, names, is_quiet=target.as_json)
+    done = run_with_logging(work, verbose=target.verbose)
     problems = loaded.problems if server is None else ()
     if target.as_json:
         click.echo(json.dumps(_examinations_data(done, disabled, loaded if server is None else None), indent=2))
@@ -101,12 +110,14 @@ def command(target: Target, server: str | None, timeout: float | None) -> int:
     return 1
 
 
-async def _examine_all(servers: Sequence[LoadedTool], start_limit: str, *, is_quiet: bool) -> list[Examination]:
+async def _examine_all(
+    servers: Sequence[LoadedTool], start_limit: str, names: Sequence[str], *, is_quiet: bool
+) -> list[Examination]:
     unfinished = {item.tool.name for item in servers}
     async with Progress() as progress, asyncio.TaskGroup() as group:
 
         async def examine_one(item: LoadedTool) -> Examination:
-            done = await examine(item, start_limit)
+            done = await examine(item, start_limit, names)
             unfinished.discard(item.tool.name)
             progress.phase = f"examining {', '.join(sorted(unfinished))}"
             progress.clear()
@@ -127,10 +138,11 @@ def _print_examination(done: Examination, item: LoadedTool) -> None:
         label = click.style(word, fg=colour) + " " * (_WORD_WIDTH - len(word))
         detail = escape_unprintable(step.detail).replace("\n", "\n" + " " * (_STEP_WIDTH + _WORD_WIDTH + 3))
         click.echo(f"  {step.name.ljust(_STEP_WIDTH)} {label}{detail}".rstrip())
+        indent = " " * (_STEP_WIDTH + _WORD_WIDTH + 3)
+        for line in finding_lines(done.findings) if step.name == LINT else ():
+            click.echo(f"{indent}{line}")
         if step.advice:
-            click.echo(
-                f"  {''.ljust(_STEP_WIDTH)} {''.ljust(_WORD_WIDTH)}What to do: {escape_unprintable(step.advice)}"
-            )
+            click.echo(f"{indent}What to do: {escape_unprintable(step.advice)}")
     click.echo()
 
 
@@ -138,7 +150,12 @@ def _examinations_data(
     done: Sequence[Examination], disabled: Sequence[str], loaded: LoadedServers | None
 ) -> dict[str, Any]:
     servers: list[dict[str, Any]] = [
-        {"name": item.server, "healthy": item.is_healthy, "steps": [asdict(step) for step in item.steps]}
+        {
+            "name": item.server,
+            "healthy": item.is_healthy,
+            "steps": [asdict(step) for step in item.steps],
+            "findings": findings_data(item.findings),
+        }
         for item in done
     ]
     servers += [{"name": name, "enabled": False} for name in disabled]
@@ -169,6 +186,8 @@ class Examination:
     start_limit: str
     """The key or the option that limits the time to start."""
     steps: list[Step] = field(default_factory=list)
+    findings: Sequence[Finding] = ()
+    """What lint has found in the entry and in the tools of the server."""
 
     @property
     def is_healthy(self) -> bool:
@@ -181,8 +200,11 @@ class Examination:
         self.steps.append(Step(name=name, outcome="failed", detail=detail, advice=advice))
 
 
-async def examine(loaded: LoadedTool, start_limit: str) -> Examination:
-    """Run the steps and stop at the first failure. `start_limit`: see `Examination`."""
+async def examine(loaded: LoadedTool, start_limit: str, names: Sequence[str]) -> Examination:
+    """Run the steps and stop at the first failure.
+
+    `start_limit`: see `Examination`. `names`: all servers of the file, which lint compares with this one.
+    """
     tool = loaded.tool
     done = Examination(server=tool.name, start_limit=start_limit)
     if not isinstance(tool, MCPTool):
@@ -190,10 +212,12 @@ async def examine(loaded: LoadedTool, start_limit: str) -> Examination:
     if await _check_found(tool, done):
         try:
             async with open_plugin(loaded) as plugin:
-                await _check_server(plugin, tool, done)
+                tools = await _check_server(plugin, tool, done)
+            if done.is_healthy:
+                _check_lint(loaded, tools, names, done)
         except HoloDeckError as error:
             _add_connection_failure(error, tool, done)
-    names = (FOUND, REACHED if tool.url else STARTED, AUTHORISED, SPEAKS, LISTS, ANSWERS)
+    names = (FOUND, REACHED if tool.url else STARTED, AUTHORISED, SPEAKS, LISTS, ANSWERS, LINT)
     for name in names[len(done.steps) :]:
         done.add_passed(name, outcome="not tried")
     return done
@@ -226,7 +250,8 @@ async def _check_host_resolves(tool: MCPTool, url: str, done: Examination) -> bo
     return True
 
 
-async def _check_server(plugin: MCPPlugin, tool: MCPTool, done: Examination) -> None:
+async def _check_server(plugin: MCPPlugin, tool: MCPTool, done: Examination) -> list[MCPToolInfo]:
+    """Add the steps of a server that is connected, and return its tools."""
     began = time.monotonic()
     try:
         tools = await plugin.list_tools() if tool.load_tools else []
@@ -237,9 +262,20 @@ async def _check_server(plugin: MCPPlugin, tool: MCPTool, done: Examination) -> 
             raise
         _add_connected_steps(plugin, tool, done, began)
         done.add_failed(LISTS, reason_text(error), advice_for(LISTS, tool, error))
-        return
+        return []
     _add_connected_steps(plugin, tool, done, began)
     await _check_answers(plugin, tool, done, len(tools))
+    return tools
+
+
+def _check_lint(loaded: LoadedTool, tools: Sequence[MCPToolInfo], names: Sequence[str], done: Examination) -> None:
+    done.findings = lint_servers([loaded], {loaded.tool.name: tools}, names)
+    if has_error(done.findings):
+        done.add_failed(LINT, count_findings(done.findings), _POISONED)
+    elif done.findings:
+        done.add_passed(LINT, count_findings(done.findings), outcome="warning")
+    else:
+        done.add_passed(LINT, "no findings")
 
 
 def _add_connected_steps(plugin: MCPPlugin, tool: MCPTool, done: Examination, began: float) -> None:

@@ -1,7 +1,8 @@
 """`holodeck mcp lock`: writes `holodeck.lock`, compares servers with it, and accepts what has changed.
 
 The first lock accepts all tools of the servers of a file. Later only `--accept` and `--ignore` change it, after the
-differences are shown.
+differences are shown, and what lint finds in the tools that differ. An error of lint holds up the first lock: it is
+written after a yes at the terminal, or with `--accept`, which says yes already.
 """
 
 from __future__ import annotations
@@ -16,16 +17,21 @@ import click
 
 from holodeck.cli.commands.mcp.connect import ServerResult, query_all, reason_text, run_with_logging, with_timeout
 from holodeck.cli.commands.mcp.target import Target, start_timeout_option, target_options
+from holodeck.cli.output.lint_findings import count_findings, findings_data, has_error, print_findings
+from holodeck.cli.output.yes_or_no import ask_yes_or_no, can_ask
 from holodeck.config.actions import describe_server
 from holodeck.config.agent_loader import LoadedTool
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.record import record
 from holodeck.models.tool import MCPTool
+from holodeck.runtime import lint_servers
 from holodeck.tools.mcp.lock.drift import FIELDS, LockedTool, ServerLock, ToolDrift, lock_tool
 from holodeck.tools.mcp.lock.lock_file import LOCK_FILE, LockFile, read_lock, write_lock
 
 if TYPE_CHECKING:
+    from holodeck.tools.mcp.discovery import MCPToolInfo
+    from holodeck.tools.mcp.lint.finding import Finding
     from holodeck.tools.mcp.plugin import MCPPlugin
 
 DRIFT_EXIT_CODE = 3
@@ -39,7 +45,12 @@ Examples:
   holodeck mcp lock --ignore clock.now:description
 
 \b
-Exit codes: 0 all tools are as locked, 1 a server failed, 2 wrong configuration or usage, 3 a tool differs."""
+Exit codes: 0 all tools are as locked, 1 a server failed, 2 wrong configuration or usage, 3 a tool differs or nothing is
+locked."""
+_ACCEPT_HELP = (
+    "  y: write the lock with these tools. Models get them.\n"
+    "  n, or Enter alone: write nothing. 'holodeck mcp tools -v' shows the texts in full.\n"
+)
 
 Servers = Mapping[str, ServerLock]
 Rule = tuple[str, str, str]
@@ -57,6 +68,8 @@ class _Comparison:
     """The servers that answered, as they are now."""
     errors: Mapping[str, str]
     """By name, why a server did not answer."""
+    findings: Sequence[Finding]
+    """What lint has found in the tools that differ from the lock; without one, in all."""
     names: frozenset[str]
     """All servers that the file defines."""
 
@@ -89,7 +102,8 @@ class _Comparison:
 def command(target: Target, check: bool, accept: str | None, ignored: tuple[str, ...], timeout: float | None) -> int:
     """Lock the tools of all servers: write holodeck.lock beside the file, or compare with the one that is there.
 
-    While there is a lock, a tool that is new or has changed is withheld from models, and all others work.
+    While there is a lock, a tool that is new or has changed is withheld from models, and all others work. What `mcp
+    lint` finds in tools that are not locked yet is shown. Without --accept, an error among it is asked about.
     """
     if target.file is None:
         raise _usage_error("a lock belongs to a file", "Name it with -f instead of --url or --command.")
@@ -108,37 +122,71 @@ def command(target: Target, check: bool, accept: str | None, ignored: tuple[str,
         for file in dict.fromkeys(item.file for item in servers)
     ]
     _check_selection(accept, rules, compared)
-    updated = [None if check else _update_lock(each, accept, rules) for each in compared]
+    updated = []
+    for each in compared:
+        if not target.as_json:
+            _print_difference(each)
+        is_refused = not check and not _may_write(each, accept, can_be_asked=not target.as_json)
+        updated.append(None if check or is_refused else _update_lock(each, accept, rules))
+        if not target.as_json:
+            _print_result(each, updated[-1], is_refused=is_refused)
     if target.as_json:
         data = [_comparison_data(each, after) for each, after in zip(compared, updated, strict=True)]
         click.echo(json.dumps({"files": data}, indent=2))
-    else:
-        for each, after in zip(compared, updated, strict=True):
-            _print_comparison(each, after)
     return _exit_code_of(compared, updated)
 
 
-async def _read_server(plugin: MCPPlugin) -> ServerLock:
+def _may_write(each: _Comparison, accept: str | None, *, can_be_asked: bool) -> bool:
+    """Return whether the lock may be written. An error of lint in the first one needs `--accept`, or a yes now."""
+    if each.locked is not None or accept is not None or not has_error(each.findings):
+        return True
+    return can_be_asked and can_ask() and ask_yes_or_no("Lock these tools all the same?", _ACCEPT_HELP)
+
+
+@record
+class _Answer:
+    """What one server lists, and the same as a lock has it."""
+
+    tools: Sequence[MCPToolInfo]
+    lock: ServerLock
+
+
+async def _read_server(plugin: MCPPlugin) -> _Answer:
     tools = await plugin.list_tools()
     info = plugin.server_info
     version = " ".join(info[key] for key in ("name", "version") if isinstance(info.get(key), str))
-    return ServerLock(tools={tool.name: lock_tool(tool) for tool in tools}, version=version)
+    return _Answer(tools=tools, lock=ServerLock(tools={tool.name: lock_tool(tool) for tool in tools}, version=version))
 
 
-def _compare(file: str, results: Sequence[ServerResult[ServerLock]]) -> _Comparison:
+def _compare(file: str, results: Sequence[ServerResult[_Answer]]) -> _Comparison:
     path = Path(file).absolute()
     lock = read_lock(path.parent)
+    locked = None if lock is None else lock.files.get(path.name)
+    current = {
+        result.name: replace(result.answer.lock, launch=_describe_launch(result.loaded))
+        for result in results
+        if result.answer is not None
+    }
     return _Comparison(
         file=path,
-        locked=None if lock is None else lock.files.get(path.name),
-        current={
-            result.name: replace(result.answer, launch=_describe_launch(result.loaded))
-            for result in results
-            if result.answer is not None
-        },
+        locked=locked,
+        current=current,
+        findings=_find_findings(results, locked or {}, current),
         errors={result.name: reason_text(result.error) for result in results if result.error is not None},
         names=frozenset(result.name for result in results),
     )
+
+
+def _find_findings(results: Sequence[ServerResult[_Answer]], locked: Servers, current: Servers) -> list[Finding]:
+    """Return the findings in the tools that differ from the lock. Those in entries are shown by other commands."""
+    tools = {result.name: result.answer.tools for result in results if result.answer is not None}
+    found = lint_servers([result.loaded for result in results], tools, [result.name for result in results])
+    differing = {
+        (name, drift.tool)
+        for name, server in current.items()
+        for drift in locked.get(name, ServerLock()).compare(server)
+    }
+    return [finding for finding in found if (finding.server, finding.tool) in differing]
 
 
 def _describe_launch(loaded: LoadedTool) -> str:
@@ -202,22 +250,33 @@ def _exit_code_of(compared: Sequence[_Comparison], updated: Sequence[Servers | N
     return DRIFT_EXIT_CODE if any(locked is None or each.find_drift(locked) for each, locked in states) else 0
 
 
-def _print_comparison(each: _Comparison, after: Servers | None) -> None:
+def _print_difference(each: _Comparison) -> None:
+    """Print what differs from the lock, what lint has found in it, and which servers failed."""
     drift = {} if each.locked is None else each.find_drift(each.locked)
     for server, tools in drift.items():
         for tool in tools:
             _print_drift(server, tool)
+    print_findings(each.findings)
     for server, error in each.errors.items():
         click.echo(f"{escape_unprintable(server)}: {escape_unprintable(error)}", err=True)
+
+
+def _print_result(each: _Comparison, after: Servers | None, *, is_refused: bool) -> None:
+    """Print what was written or why not. `after`: see `_update_lock`."""
     if after is not None:
         total = sum(len(server.tools) for server in after.values())
         click.echo(f"Wrote {LOCK_FILE}: {_count(len(after), 'server')}, {_count(total, 'tool')} of {each.file.name}.")
         remaining = sum(map(len, each.find_drift(after).values()))
         if remaining:
             click.echo(f"Still withheld: {_count(remaining, 'tool')}.")
+    elif is_refused:
+        click.echo(
+            f"Nothing was written: there are {count_findings(each.findings)} in the tools of {each.file.name}. "
+            "'holodeck mcp lock --accept' locks them all the same."
+        )
     elif each.locked is None:
         click.echo(f"There is no {LOCK_FILE} for {each.file.name}. 'holodeck mcp lock' writes it.")
-    elif drift:
+    elif each.find_drift(each.locked):
         click.echo("Models do not get these tools. 'holodeck mcp lock --accept' accepts them as they are now.")
     elif not each.errors:
         click.echo(f"All tools of {each.file.name} are as {LOCK_FILE} has them.")
@@ -245,6 +304,7 @@ def _comparison_data(each: _Comparison, after: Servers | None) -> dict[str, Any]
         "is_locked": each.locked is not None or after is not None,
         "is_written": after is not None,
         "servers": servers,
+        "findings": findings_data(each.findings),
     }
 
 
