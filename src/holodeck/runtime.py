@@ -21,7 +21,7 @@ from holodeck.lib.errors import ConfigError
 from holodeck.lib.record import record
 from holodeck.models.llm import LLM
 from holodeck.models.tool import FunctionTool, MCPTool
-from holodeck.tools.mcp.launch.plan import find_refusals
+from holodeck.tools.mcp.launch.plan import find_mount_refusals, find_refusals
 
 if TYPE_CHECKING:
     from holodeck.agent import Agent
@@ -181,7 +181,7 @@ def _allow_unsafe_args(loaded: LoadedServers) -> LoadedServers:
         loaded,
         tools=tuple(
             replace(item, tool=item.tool.model_copy(update={"allow_unsafe_args": True}))
-            if isinstance(item.tool, MCPTool) and find_refusals(item.tool)
+            if isinstance(item.tool, MCPTool) and item.tool.starts_process
             else item
             for item in loaded.tools
         ),
@@ -202,8 +202,8 @@ def open_server(
     tool = loaded.tool
     if not isinstance(tool, MCPTool):
         raise ConfigError(f"'{tool.name}' is not an MCP server")
-    file = Path(loaded.file).absolute()
-    folder, lock = file.parent, read_server_lock(file, tool.name) if is_locked else None
+    folder = loaded.folder
+    lock = read_server_lock(folder / Path(loaded.file).name, tool.name) if is_locked else None
     if not tool.url:
         return create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks, lock=lock, may_expose_causes=tells_causes)
     from holodeck.tools.mcp.auth.factory import build_auth_provider
@@ -269,12 +269,13 @@ def _enforce_format(model: ModelProvider) -> ModelProvider:
     return FormatEnforcer(model)
 
 
-def _launch_findings(tool: MCPTool) -> Iterator[ToolFinding]:
-    for refusal in find_refusals(tool):
+def _launch_findings(tool: MCPTool, folder: Path) -> Iterator[ToolFinding]:
+    refusals = {refusal.key: refusal for refusal in (*find_mount_refusals(tool, folder), *find_refusals(tool))}
+    for refusal in refusals.values():
         yield ToolFinding(key=refusal.key, message=refusal.message, fix=refusal.fix)
 
 
-def _auth_findings(tool: MCPTool) -> Iterator[ToolFinding]:
+def _auth_findings(tool: MCPTool, _folder: Path) -> Iterator[ToolFinding]:
     if tool.auth is None or not tool.enabled:
         return
     from holodeck.tools.mcp.auth.factory import find_auth_problems

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import stat
@@ -322,3 +323,17 @@ async def test_a_file_that_does_nothing_needs_no_trust(tmp_path: Path) -> None:
         (tmp_path / ".holodeck" / "config.yaml").unlink()
         folder.file.write_text("name: demo\n")
         assert (await folder.run("run", "Hi")).returncode == 0
+
+
+@async_test(60)
+async def test_a_folder_that_is_named_like_the_home_is_not_the_persons_own(tmp_path: Path) -> None:
+    async with open_strangers_folder(tmp_path) as folder:
+        fake = folder.path / "~" / ".holodeck"
+        fake.mkdir(parents=True)
+        (fake / "agent.yaml").write_text("name: demo\n")
+        server = {"name": "evil", "description": "d", "command": "npx", "args": ["-y", "evil-server"]}
+        (fake / "config.yaml").write_text(json.dumps({"mcp_servers": [server]}))
+        done = await folder.run("trust", "--yes", "--json", "~/.holodeck/agent.yaml")
+    actions = {action["name"]: (action["kind"], action["details"]) for action in json.loads(done.stdout)["actions"]}
+    assert actions["evil"] == ("process", [["command", "npx -y evil-server"], ["folder", "."]])
+    assert actions["own"] == ("shared", [])

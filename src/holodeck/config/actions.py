@@ -25,7 +25,6 @@ from holodeck.lib.record import record
 from holodeck.lib.redaction import is_secret_name
 from holodeck.models.llm import LLM, Provider
 from holodeck.models.tool import FunctionTool, MCPTool
-from holodeck.models.tool_rules import USER_SETTINGS
 
 # The commands for agents do not need the models of a gateway, whose import is slow.
 if TYPE_CHECKING:
@@ -188,7 +187,7 @@ def _tool_actions(tools: Iterable[LoadedTool], prefix: str = "") -> Iterator[Act
         if isinstance(tool, FunctionTool):
             details = (("calls", f"{tool.function} in {item.written.get('file')}"),)
             yield Action(kind="code", name=f"{prefix}{tool.name}", details=details)
-        elif item.file == USER_SETTINGS and tool.enabled:
+        elif item.is_personal and tool.enabled:
             yield Action(kind="shared", name=tool.name, is_personal=True)
         elif tool.enabled:
             yield _server_action(tool, item.written, prefix)

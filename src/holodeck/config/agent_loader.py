@@ -12,7 +12,7 @@ import ast
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -145,7 +145,10 @@ def read_shared_files(
     beside = _read_shared(source.folder / SHARED_FILE, shown, environ, checks, commands)
     used_names = {item.tool.name for item in beside.tools}
     return SharedServers(
-        tools=(*beside.tools, *(item for item in user.tools if item.tool.name not in used_names)),
+        tools=(
+            *beside.tools,
+            *(replace(item, is_personal=True) for item in user.tools if item.tool.name not in used_names),
+        ),
         problems=(*beside.problems, *user.problems),
         reads=beside.reads,
         commands=commands,
@@ -172,7 +175,8 @@ def _read_shared(
     settings = file.validate(SharedSettings)
     tools = tuple(file.load_tools())
     allowed = tuple(settings.allowed_commands) if settings is not None else ()
-    if allowed and shown != USER_SETTINGS:
+    # Only the user's own settings allow all programs.
+    if allowed and not commands.allows_all:
         message = "a file of a project cannot allow itself more commands"
         fix = f"Write 'allowed_commands' in {USER_SETTINGS}, or in a gateway file."
         file.problems.append(problem_at(source.document, ("allowed_commands",), message, fix=fix))

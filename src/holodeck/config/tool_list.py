@@ -40,7 +40,8 @@ class ToolFinding:
     fix: str = ""
 
 
-ToolCheck = Callable[[MCPTool], Iterable[ToolFinding]]
+ToolCheck = Callable[[MCPTool, Path], Iterable[ToolFinding]]
+"""Checks one MCP server of a file, whose folder is the second argument."""
 
 
 @record
@@ -50,6 +51,11 @@ class LoadedTool:
     tool: MCPTool | FunctionTool
     written: Mapping[str, Any]
     file: str
+    """The file that defines it, as messages name it."""
+    folder: Path
+    """The folder of that file, which relative paths start from."""
+    is_personal: bool = False
+    """Whether the user's own settings define it."""
 
 
 class ToolListFile:
@@ -96,7 +102,8 @@ class ToolListFile:
                 problem = problem_at(self.source.document, path, "a function is no MCP server", fix=fix)
                 self.problems.append(problem)
             elif tool is not None:
-                loaded.append(LoadedTool(tool=tool, written=_restore_references(entry), file=self.source.document.file))
+                written, file = _restore_references(entry), self.source.document.file
+                loaded.append(LoadedTool(tool=tool, written=written, file=file, folder=self.source.folder.absolute()))
         return loaded
 
     def sorted_problems(self) -> list[Problem]:
@@ -125,7 +132,7 @@ class ToolListFile:
         document = self.source.document
         self.problems += server_problems(tool, path, self.source)
         for check in self._checks:
-            for finding in check(tool):
+            for finding in check(tool, self.source.folder):
                 where = (*path, *finding.key)
                 self.problems.append(problem_at(document, where, finding.message, fix=finding.fix, kind=MCPConfigError))
 

@@ -24,7 +24,6 @@ from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.escape import escape_unprintable
 from holodeck.models.llm import LLM
 from holodeck.models.tool import FunctionTool, MCPTool
-from holodeck.models.tool_rules import USER_SETTINGS
 from holodeck.runtime import lint_servers, read_agent_or_gateway
 from holodeck.tools.mcp.launch.plan import describe_launch, plan_launch
 
@@ -87,7 +86,7 @@ def _find_entry_findings(loaded: LoadedAgent | LoadedGateway) -> list[Finding]:
     lists += [] if isinstance(loaded, LoadedAgent) else [agent.tools for agent in loaded.agents.values()]
     found: list[Finding] = []
     for tools in lists:
-        entries = [item for item in tools if item.file != USER_SETTINGS]
+        entries = [item for item in tools if not item.is_personal]
         found += lint_servers(entries, {}, [item.tool.name for item in tools if isinstance(item.tool, MCPTool)])
     # Agents of a gateway may be served twice. Errors come first.
     return sorted(dict.fromkeys(found), key=lambda finding: finding.severity)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pydantic
@@ -66,7 +67,8 @@ def _load_server(entry: dict[str, Any], shown_as: str) -> LoadedServers:
         raise ConfigError.of(
             [_problem_without_position(problem.message, problem.fix, shown_as) for problem in explained]
         ) from None
-    return LoadedServers(tools=(LoadedTool(tool=tool, written=entry, file=shown_as),))
+    folder = Path(tool.cwd or ".").absolute()
+    return LoadedServers(tools=(LoadedTool(tool=tool, written=entry, file=shown_as, folder=folder),))
 
 
 def _problem_without_position(message: str, fix: str, shown_as: str) -> Problem:

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holodeck.cli.interruptible import run_interruptible
@@ -109,7 +110,7 @@ def with_timeout(loaded: LoadedTool, seconds: float | None) -> LoadedTool:
         return loaded
     limits = {"startup_timeout": seconds, "request_timeout": min(max(int(seconds), 1), MAX_TIMEOUT)}
     tool = loaded.tool.model_copy(update=limits)
-    return LoadedTool(tool=tool, written=loaded.written, file=loaded.file)
+    return replace(loaded, tool=tool)
 
 
 def reason_text(error: HoloDeckError) -> str:

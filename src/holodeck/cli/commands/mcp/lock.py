@@ -114,7 +114,7 @@ def command(target: Target, check: bool, accept: str | None, ignored: tuple[str,
     if loaded.refused:
         raise ConfigError.of([problem for problems in loaded.refused.values() for problem in problems])
     # Servers of the user's own settings belong to no project.
-    servers = [with_timeout(item, timeout) for item in loaded.tools if not item.file.startswith("~")]
+    servers = [with_timeout(item, timeout) for item in loaded.tools if not item.is_personal]
     work = query_all(servers, _read_server, on_result=lambda _: None, verb="asking", is_locked=False)
     results = run_with_logging(work, verbose=target.verbose)
     compared = [

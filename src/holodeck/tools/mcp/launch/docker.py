@@ -1,8 +1,8 @@
 """Checks the arguments of `docker`: only `docker run` with an image and flags that keep the container isolated.
 
-A flag passes only if it is known to be harmless. Mounts are judged by their path: folders of the system, whole home
-folders, keys, start-up files and sockets are refused. `check` does not look at the file system; `check_mount_targets`
-judges the same mounts at a start, by where their symbolic links lead. `hardening_flags` are those that a container gets
+A flag passes only if it is known to be harmless. Mounts are judged twice. `check` sees their paths only: folders of the
+system, whole home folders, keys, start-up files and sockets are refused. `check_mount_targets` follows symbolic links,
+and refuses everything that is not below the folder of the file. `hardening_flags` are those that a container gets
 unless the arguments have their own.
 """
 
@@ -53,6 +53,8 @@ _KEYS = "would give the container keys, start-up files or programs of a home fol
 _SOCKET = "would give the container a socket, through which it can command programs outside"
 _LINK = "would give the container a folder outside the agent's own, to which a symbolic link leads"
 _OUTSIDE = "would give the container a folder that '..' leads to"
+_ELSEWHERE = "would give the container a file or folder that is not below the folder of the agent file"
+_MOUNT_ADVICE = "Mount what is below the folder of the agent file"
 
 
 def volume_danger(value: str, cwd: str | None) -> str | None:
@@ -70,13 +72,10 @@ def mount_danger(value: str, cwd: str | None) -> str | None:
     """Return what is wrong with `--mount value`, or None when a server may have it."""
     if '"' in value or "\n" in value or "\r" in value:
         return "has quotes or line breaks, in which a folder of this machine can hide"
-    fields = [
-        (key.strip().lower(), text.strip()) for key, _, text in (field.partition("=") for field in value.split(","))
-    ]
-    is_read_only = any(key in {"readonly", "ro"} and text.lower() in {"", "true", "1", "t"} for key, text in fields)
+    fields = _mount_fields(value)
     for key, text in fields:
         if key in _BIND_KEYS:
-            reason = _source_danger(text, cwd, is_read_only=is_read_only)
+            reason = _source_danger(text, cwd, is_read_only=_is_read_only(fields))
             if reason:
                 return reason
         elif key not in _MOUNT_KEYS:
@@ -309,40 +308,68 @@ def hardening_flags(options: Options) -> list[str]:
     return flags
 
 
-def check_mount_targets(args: Sequence[str], folder: Path, cwd: Path) -> list[LaunchFinding]:
-    """Return a finding for each mount whose symbolic links lead to a place that its path does not name.
+@record
+class _BindMount:
+    """A path of this machine that a flag mounts into the container."""
 
-    `folder`: that of the agent file. A path below it may not lead out of it; any other is judged by where it leads.
-    `cwd`: where the container is started, which relative paths of mounts start from.
+    source: str
+    is_read_only: bool
+
+
+def check_mount_targets(args: Sequence[str], folder: Path, cwd: Path) -> list[LaunchFinding]:
+    """Return a finding for each mount that is not below `folder` once its symbolic links are followed.
+
+    `folder`: that of the agent file. `cwd`: where the container is started, which relative paths of mounts start from.
     """
     start = find_run_position(args)
     if start is None:
         return []
     found = []
     for option in scan_run_options(args, start).found:
-        for source in _mount_sources(option):
-            written = Path(os.path.normpath(cwd / Path(source).expanduser()))
-            real = written.resolve()
-            if real == written or real.is_relative_to(folder.resolve()):
-                continue
-            reason = _LINK if written.is_relative_to(folder) else _source_danger(str(real), None, is_read_only=False)
-            if reason is not None:
-                found.append(LaunchFinding(index=option.index, message=f"'{option.name}' {reason}"))
+        reasons = [_target_danger(mount, folder.absolute(), cwd.absolute()) for mount in _find_bind_mounts(option)]
+        for reason in filter(None, reasons):
+            message = f"'{option.name}' {reason}"
+            found.append(LaunchFinding(index=option.index, message=message, advice=_MOUNT_ADVICE))
     return found
 
 
-def _mount_sources(option: Option) -> list[str]:
-    """Return the folders of this machine that a flag mounts; not the names of volumes."""
+def _target_danger(mount: _BindMount, folder: Path, cwd: Path) -> str | None:
+    path = cwd / Path(mount.source).expanduser()
+    written = Path(os.path.normpath(path))
+    # Two, because docker removes `..` before links are followed, and other engines do not.
+    targets = {path.resolve(), written.resolve()}
+    if all(target.is_relative_to(folder.resolve()) for target in targets):
+        # Also below the folder, a socket leads to a program outside.
+        return _SOCKET if any(target.is_socket() for target in targets) else None
+    if mount.is_read_only and str(written) in _READABLE:
+        return None
+    return _LINK if written.is_relative_to(folder) else _ELSEWHERE
+
+
+def _find_bind_mounts(option: Option) -> list[_BindMount]:
+    """Return what a flag mounts of this machine; not the names of volumes."""
     value = option.value or ""
     if option.name in {"-v", "--volume"}:
         source, _, rest = value.partition(":")
-        sources = [source] if rest else []
-    elif option.name == "--mount":
-        fields = [field.partition("=") for field in value.split(",")]
-        sources = [text.strip() for key, _, text in fields if key.strip().lower() in _BIND_KEYS]
-    else:
-        sources = []
-    return [source for source in sources if "/" in source or source.startswith((".", "~"))]
+        is_read_only = "ro" in ",".join(rest.split(":")[1:]).split(",")
+        is_path = "/" in source or source.startswith((".", "~"))
+        return [_BindMount(source=source, is_read_only=is_read_only)] if rest and is_path else []
+    if option.name != "--mount":
+        return []
+    fields = _mount_fields(value)
+    # Only a bind mount may have a path without any slash: it is a name in the current folder.
+    is_bind = any(key == "type" and text.lower() == "bind" for key, text in fields)
+    sources = [text for key, text in fields if key in _BIND_KEYS and (is_bind or "/" in text)]
+    return [_BindMount(source=source, is_read_only=_is_read_only(fields)) for source in sources]
+
+
+def _mount_fields(value: str) -> list[tuple[str, str]]:
+    pairs = (field.partition("=") for field in value.split(","))
+    return [(key.strip().lower(), text.strip()) for key, _, text in pairs]
+
+
+def _is_read_only(fields: Sequence[tuple[str, str]]) -> bool:
+    return any(key in {"readonly", "ro"} and text.lower() in {"", "true", "1", "t"} for key, text in fields)
 
 
 def find_run_position(args: Sequence[str]) -> int | None:

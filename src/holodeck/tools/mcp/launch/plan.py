@@ -1,7 +1,8 @@
 """Plans the process of an MCP tool, and lists what is refused in it.
 
-Pure functions: nothing is looked up, opened or started, except by `check_start`, which follows symbolic links. A
-definition has a `command` exactly when its transport starts a process; the rules of `MCPTool` check that.
+Pure functions: nothing is looked up, opened or started, except by `find_mount_refusals` and `check_start`, which follow
+symbolic links. A definition has a `command` exactly when its transport starts a process; the rules of `MCPTool` check
+that.
 """
 
 from __future__ import annotations
@@ -85,15 +86,20 @@ def find_refusals(tool: MCPTool) -> list[Refusal]:
     return found
 
 
-def check_start(tool: MCPTool, folder: Path) -> None:
-    """Raise `MCPConfigError` for a mount whose symbolic links lead elsewhere. Looks at the file system.
+def find_mount_refusals(tool: MCPTool, folder: Path) -> list[Refusal]:
+    """Return the mounts of a container that are not below `folder`, that of the file. Looks at the file system.
 
-    `folder`: that of the agent file, which relative paths of the tool start from.
+    Relative paths start from the folder in which the container is started. Empty for a tool with `allow_unsafe_args`.
     """
     if tool.command is not CommandType.DOCKER or tool.allow_unsafe_args:
-        return
-    for finding in docker.check_mount_targets(_build_args(tool), folder, folder / (tool.cwd or "")):
-        refusal = finding.to_refusal(_key_of(tool, finding.index))
+        return []
+    found = docker.check_mount_targets(_build_args(tool), folder, folder / (tool.cwd or ""))
+    return [finding.to_refusal(_key_of(tool, finding.index)) for finding in found]
+
+
+def check_start(tool: MCPTool, folder: Path) -> None:
+    """Raise `MCPConfigError` for a mount that is refused: a link may lead elsewhere since the file was read."""
+    for refusal in find_mount_refusals(tool, folder):
         raise MCPConfigError(f"{refusal.message}. {refusal.fix}")
 
 
