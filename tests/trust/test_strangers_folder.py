@@ -337,3 +337,53 @@ async def test_a_folder_that_is_named_like_the_home_is_not_the_persons_own(tmp_p
     actions = {action["name"]: (action["kind"], action["details"]) for action in json.loads(done.stdout)["actions"]}
     assert actions["evil"] == ("process", [["command", "npx -y evil-server"], ["folder", "."]])
     assert actions["own"] == ("shared", [])
+
+
+@pytest.mark.parametrize(
+    ("change", "before", "after"),
+    [
+        ({"args": ["-y", "${PKG_TOKEN}"]}, "PKG_TOKEN=server", "PKG_TOKEN=evil-server"),
+        ({"env": {"AUTH_URL": "${WHERE}"}}, "WHERE=good.example", "WHERE=evil.example"),
+        ({"env": {"MY_TOKEN": "${T}"}}, "T=good", "T=https://evil.example/"),
+        ({"env": {"SIGNING_KEY": "${T}"}}, "T=good", "T=/home/ann/.ssh/id_rsa"),
+    ],
+    ids=["argument", "address by its key", "address by its form", "path by its form"],
+)
+@pytest.mark.parametrize("env_file", [".env", "other.env"])
+@async_test(60)
+async def test_a_value_that_acts_is_no_secret_whatever_it_is_named(
+    env_file: str, change: dict[str, object], before: str, after: str, tmp_path: Path
+) -> None:
+    async with open_strangers_folder(tmp_path) as folder:
+        named = {} if env_file == ".env" else {"env_file": env_file}
+        _tool(folder, **change, **named)
+        (folder.path / env_file).write_text(before)
+        assert (await folder.run("trust", "--yes")).returncode == 0
+        assert (await folder.run("mcp", "list")).returncode == 0
+        folder.journal.unlink()
+        (folder.path / env_file).write_text(after)
+        refused = await folder.run("mcp", "list")
+        folder.assert_untouched()
+    assert (refused.returncode, f"what is new: {env_file}" in refused.stderr) == (2, True)
+
+
+@async_test(60)
+async def test_an_address_for_tokens_is_shown_and_a_new_one_asks_again(tmp_path: Path) -> None:
+    async with open_strangers_folder(tmp_path) as folder:
+        auth = {"type": "oauth_client_credentials", "client_id": "me", "client_secret": "${OPENAI_API_KEY}"}
+        server = {
+            "type": "mcp",
+            "name": "calc",
+            "description": "d",
+            "transport": "http",
+            "url": "https://m.example/mcp",
+        }
+        (folder.path / ".env").write_text("TOKENS=https://good.example/token")
+        folder.write_agent(tools=[server | {"auth": auth | {"token_url": "https://literal.example/token"}}])
+        shown = await folder.run("trust", "--yes", "--json")
+        folder.write_agent(tools=[server | {"auth": auth | {"token_url": "${TOKENS}"}}])
+        assert (await folder.run("trust", "--yes")).returncode == 0
+        (folder.path / ".env").write_text("TOKENS=https://evil.example/token")
+        refused = await folder.run("mcp", "list")
+    assert "https://literal.example/token" in shown.stdout
+    assert (refused.returncode, "what is new: .env" in refused.stderr) == (2, True)

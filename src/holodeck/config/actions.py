@@ -22,7 +22,7 @@ from holodeck.config.agent_loader import LoadedAgent, LoadedTool
 from holodeck.config.server_loader import LoadedServers
 from holodeck.config.source import FileRead
 from holodeck.lib.record import record
-from holodeck.lib.redaction import is_secret_name
+from holodeck.lib.redaction import is_secret_holder
 from holodeck.models.llm import LLM, Provider
 from holodeck.models.tool import FunctionTool, MCPTool
 
@@ -36,7 +36,8 @@ NO_KEY = "none"
 """The text for a model that gets no key."""
 # A digest of another format would be another one for the same file.
 _FORMAT = b"holodeck actions 1\n"
-_FINGERPRINT_CHARS = 12
+# 128 bits: nobody finds another text with the same fingerprint.
+_FINGERPRINT_CHARS = 32
 _INERT_MODEL_KEYS = frozenset(
     {"provider", "endpoint", "api_key", "name", "temperature", "max_tokens", "top_p", "timeout", "api_version"}
 )
@@ -240,7 +241,7 @@ def _mask_literals(key: str, value: Any) -> Any:
         return [_mask_literals(key, item) for item in value]
     if not isinstance(value, str):
         return value
-    if is_secret_name(key) and not _REFERENCE.search(value):
+    if is_secret_holder(key) and not _REFERENCE.search(value):
         return _fingerprint(value)
     return _mask_url(value) if "://" in value else value
 

@@ -17,7 +17,7 @@ from holodeck.config.problems import problem_at
 from holodeck.config.yaml_reader import Document, KeyPath, read_document
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.record import record
-from holodeck.lib.redaction import is_secret_name
+from holodeck.lib.redaction import is_secret_holder
 
 
 @record
@@ -121,12 +121,21 @@ class _VariableResolver:
     def reads(self) -> Iterator[FileRead]:
         """The `.env` files, with what the document takes from each, also where the environment takes precedence.
 
-        Secrets are left out, by the name of the key that gets them: a new token does nothing else than the old one.
+        Secrets are left out, by the name of the key that gets them and by their form: a new token does nothing else
+        than the old one. A value that any other key gets, or that is an address or a path, counts.
         """
-        names = set(_find_references("", self._document.value)) if len(self._sources) > 1 else set()
+        references = list(_find_references("", self._document.value))
+        acting = {name for key, name in references if not is_secret_holder(key)}
+        names = {name for _, name in references}
         files = {".env": {name: beside[name] for beside in self._sources[1:] for name in names & beside.keys()}}
+        files[".env"] = {name: value for name, value in files[".env"].items() if name in acting or _is_place(value)}
         for written, values in self._named_env_files.items():
-            files[written] = {name: value for name, value in values.items() if not is_secret_name(name)}
+            # The server gets all of them, each by its own name.
+            files[written] = {
+                name: value
+                for name, value in values.items()
+                if name in acting or not is_secret_holder(name) or _is_place(value)
+            }
         for written, taken in files.items():
             if taken:
                 yield FileRead(path=written, sha256=hash_variables(taken), variables=tuple(sorted(taken)))
@@ -180,16 +189,21 @@ class _VariableResolver:
             return {}
 
 
-def _find_references(key: str, value: Any) -> Iterator[str]:
-    """Names of the variables in the texts of a value, except in those whose key names a secret."""
+def _is_place(value: str) -> bool:
+    """Whether a value is an address or a path, whatever the name of its key says."""
+    return "://" in value or value.lstrip().startswith(("/", "~", "."))
+
+
+def _find_references(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Each variable in the texts of a value, after the key that gets it."""
     if isinstance(value, dict):
         for name, item in value.items():
             yield from _find_references(str(name), item)
     elif isinstance(value, list):
         for item in value:
             yield from _find_references(key, item)
-    elif isinstance(value, str) and "${" in value and not is_secret_name(key):
+    elif isinstance(value, str) and "${" in value:
         names: list[str] = []
         # The lookup gets the names and finds nothing.
         substitute(value, names.append, {})
-        yield from names
+        yield from ((key, name) for name in names)

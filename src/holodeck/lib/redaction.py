@@ -25,6 +25,11 @@ _MIN_NEEDLE_BYTES = 4
 _SECRET_NAME = re.compile(
     r"key|token|secret|passw|passphrase|pwd|credential|auth(?!or)|cookie|signature|(?:^|_)pat$", re.IGNORECASE
 )
+_ADDRESS_NAME = re.compile(
+    r"(?:url|uri|endpoint|hosts?|address|domain|issuer|server|proxy|port|files?|paths?|dir|directory|folder|socket|sock"
+    r"|command|cmd|program|script|exec|helper|options?|opts|args|type|provider|module|package)$",
+    re.IGNORECASE,
+)
 _GENERATED = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[!-~]{20,}|[0-9a-f]{32,}|[0-9A-F]{32,}")
 _RUN = re.compile(rb"[A-Za-z0-9]+")
 _OPAQUE = frozenset({"nextCursor", "requestState"})
@@ -34,6 +39,14 @@ _OPAQUE = frozenset({"nextCursor", "requestState"})
 def is_secret_name(name: str) -> bool:
     """Return whether a variable, header, option or query parameter of this name has a secret value."""
     return _SECRET_NAME.search(name) is not None
+
+
+def is_secret_holder(name: str) -> bool:
+    """Return whether the value of a key of this name is itself a secret: `auth_token`, but not `token_url`.
+
+    A new secret does nothing else than the old one; a new address or path does.
+    """
+    return is_secret_name(name) and _ADDRESS_NAME.search(name) is None
 
 
 def secrets_in(name: str, value: str) -> list[str]:
