@@ -1,15 +1,16 @@
 """HoloDeck: an agent engine and gateway for MCP tools.
 
-The public names are imported on first use, so that `import holodeck` is fast.
+The public names are imported on first use, so that `import holodeck` is fast. Nothing at all is imported here: with
+`python -m holodeck` the current folder is still on the import path, and may have a `typing.py` of a stranger.
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+# Type checkers know the name; `typing` is not imported for it.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from holodeck.agent import Agent
     from holodeck.lib.errors import ConfigError, HoloDeckError
     from holodeck.models.events import RunResult
@@ -26,7 +27,7 @@ _MODULES_OF_NAMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _MODULES_OF_NAMES:
         raise AttributeError(f"module 'holodeck' has no attribute '{name}'")
     import importlib

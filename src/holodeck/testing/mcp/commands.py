@@ -91,7 +91,7 @@ class CommandOptions(TypedDict, total=False):
 
 def faulty_command(mode: Fault | str, options: CommandOptions) -> list[str]:
     """Return the command that starts the faulty server, with its arguments."""
-    command = [sys.executable, "-m", "holodeck.testing.faulty", "--mode", Fault(mode).value]
+    command = [sys.executable, "-P", "-m", "holodeck.testing.faulty", "--mode", Fault(mode).value]
     for name, value in options.items():
         flag = f"--{name.replace('_', '-')}"
         if value is True:

@@ -55,14 +55,14 @@ def run_wrapped(argv: list[str]) -> int:
 
 def wrapped_argv() -> list[str]:
     """Return the command of the real server: that of this process, with `--inner`."""
-    return [sys.executable, "-m", "holodeck.testing.faulty", *sys.argv[1:], "--inner"]
+    return [sys.executable, "-P", "-m", "holodeck.testing.faulty", *sys.argv[1:], "--inner"]
 
 
 def _start_helper(*, holds_pipe: bool) -> int:
     output = None if holds_pipe else subprocess.DEVNULL
     code = f"import time; time.sleep({CHILD_SECONDS})"
     helper = subprocess.Popen(
-        [sys.executable, "-S", "-c", code], stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        [sys.executable, "-P", "-S", "-c", code], stdin=subprocess.DEVNULL, stdout=output, stderr=output
     )
     # It outlives this process on purpose: without this, Popen warns that it was not waited for.
     helper.returncode = 0

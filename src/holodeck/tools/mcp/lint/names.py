@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from holodeck.lib.escape import escape_unprintable
-from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.lint.finding import Finding, Severity
+
+if TYPE_CHECKING:
+    from holodeck.tools.mcp.discovery import MCPToolInfo
 
 # Letters of other alphabets that most fonts draw as the Latin letter below them.
 _FOREIGN = (

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from holodeck.lib.record import record
 from holodeck.models.tool import MCPTool
-from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.lint.entries import check_entry
 from holodeck.tools.mcp.lint.finding import Finding
 from holodeck.tools.mcp.lint.names import check_names
 from holodeck.tools.mcp.lint.texts import check_tool
+
+if TYPE_CHECKING:
+    from holodeck.tools.mcp.discovery import MCPToolInfo
 
 
 @record

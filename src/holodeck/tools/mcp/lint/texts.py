@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holodeck.lib.escape import escape_unprintable, one_line
-from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.lint.finding import Finding
 from holodeck.tools.mcp.lint.secrets import is_secret_parameter
+
+if TYPE_CHECKING:
+    from holodeck.tools.mcp.discovery import MCPToolInfo
 
 _MAX_QUOTED_CHARS = 100
 _MAX_LISTED_CODES = 5
