@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deploy.containerfile import env_variables, read_stages
+from deploy.manifests import DEPLOY
+
 _IS_SERVING = '"event":"gateway.serving"'
 TIMEOUT = 60  # seconds for a process that is starting or stopping on a busy machine
 
@@ -44,7 +47,8 @@ class ImageGateway:
 @contextmanager
 def serve_as_image(file: Path, env: Mapping[str, str], folder: Path) -> Iterator[ImageGateway]:
     """`holodeck serve FILE` on a free port of loopback."""
-    environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "HOLODECK_TRUST": "all", **env}
+    trust = env_variables(read_stages(DEPLOY / "Containerfile")[1])["HOLODECK_TRUST"]
+    environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "HOLODECK_TRUST": trust, **env}
     environ |= {"HOLODECK_LISTEN__HOST": "127.0.0.1", "HOLODECK_LISTEN__PORT": "0"}
     command = [sys.executable, "-m", "holodeck", "serve", str(file)]
     with subprocess.Popen(command, env=environ, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
