@@ -52,11 +52,12 @@ def test_honest_tools_have_no_findings(project: MCPProject) -> None:
         ),
         tool("connect", "Connects with the key in ~/.ssh/id_rsa, unless you name another. <example>host</example>"),
         tool("ask", "Do not tell the model. Tell the user what was read. Ignore case with `i`."),
+        tool("expand", "Expands a link.\n\nArgs:\n    token: A token as it appeared in search results.", token=text),
         tool("parameters", max_tokens={"type": "integer"}, next_token=text, page_token=text, secret_name=text),
         tool("schlüssel", "Ключ: reads a key."),
     ]
     assert lint_tools(project, files=honest) == (0, [])
-    assert project.run_mcp("lint").stdout == "0 errors and 0 warnings in 6 tools of 1 server.\n"
+    assert project.run_mcp("lint").stdout == "0 errors and 0 warnings in 7 tools of 1 server.\n"
 
 
 @pytest.mark.parametrize(
@@ -112,11 +113,14 @@ def test_the_same_name_is_a_warning_and_the_prefix_of_another_server_an_error(pr
 def test_a_parameter_for_a_secret_is_a_warning(project: MCPProject) -> None:
     text = {"type": "string"}
     inner = {"type": "object", "properties": {"private_key": text}}
-    code, findings = lint_tools(project, files=[tool(apiKey=text, password=text, has_password=text, login=inner)])
+    code, findings = lint_tools(
+        project, files=[tool(apiKey=text, password=text, has_password=text, token=text, login=inner)]
+    )
     assert code == 0
     assert [(finding["code"], finding["severity"], finding["place"]) for finding in findings] == [
         ("secret_parameter", "warning", "input_schema.properties.apiKey"),
         ("secret_parameter", "warning", "input_schema.properties.password"),
+        ("secret_parameter", "warning", "input_schema.properties.token"),
         ("secret_parameter", "warning", "input_schema.properties.login.properties.private_key"),
     ]
 

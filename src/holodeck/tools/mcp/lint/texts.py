@@ -61,6 +61,11 @@ _INSTRUCTIONS: Mapping[str, re.Pattern[str]] = {
 _BEFORE_USE = re.compile(
     r"\bbefore (?:you )?(?:use|using|call|calling|invoke|invoking|run|running) (?:this|any|any other|other) tools?\b"
 )
+_FROM_RESULT = re.compile(
+    r"\b(?:from|in|of|by)(?: (?:a|an|the|its|any|search|list|previous|earlier|last|prior))* "
+    r"(?:results?|responses?|answers?|calls?|pages?|searches|listings?|outputs?)\b",
+    re.IGNORECASE,
+)
 _PASS_CONTENT = re.compile(
     r"\b(?:pass|send|include|put|provide|place) (?:its|their|(?:the|that|this) file'?s?)"
     r"(?: full| entire)? (?:contents?|text|data) (?:as|in|into|to)\b"
@@ -81,7 +86,7 @@ def check_tool(server: str, tool: MCPToolInfo) -> Iterator[Finding]:
     for place, value in _walk_members(subject):
         if isinstance(value, str):
             yield from check_text(value, server=server, tool=tool.name, place=place)
-        elif _is_secret_parameter(place, value):
+        elif _is_secret_parameter(place, value) and not _is_handle(place, value, tool):
             yield Finding(
                 code="secret_parameter",
                 severity="warning",
@@ -141,6 +146,12 @@ def _walk_members(subject: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             stack += [(f"{place}.{key}", item) for key, item in value.items()][::-1]
         elif isinstance(value, list):
             stack += [(f"{place}[{index}]", item) for index, item in enumerate(value)][::-1]
+
+
+def _is_handle(place: str, parameter: Mapping[str, Any], tool: MCPToolInfo) -> bool:
+    """Return whether a parameter that is only named `token` takes something that the server has given out itself."""
+    texts = (tool.description, parameter.get("description"))
+    return place.endswith(".token") and any(isinstance(text, str) and _FROM_RESULT.search(text) for text in texts)
 
 
 def _is_secret_parameter(place: str, value: Any) -> bool:
