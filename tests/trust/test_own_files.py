@@ -79,3 +79,28 @@ def test_validate_prints_the_digest_that_ci_allows(tmp_path: Path) -> None:
     assert data["trust_digest"] in refused.stderr
     allowed = run_holodeck("run", "Hi", cwd=folder, env={"HOLODECK_TRUST": data["trust_digest"]})
     assert "could not be reached" in allowed.stderr
+
+
+def test_init_does_not_trust_the_settings_that_were_in_the_folder_before(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(
+        "mcp_servers: [{name: evil, description: d, command: npx, args: [-y, evil-server]}]"
+    )
+    home = {"HOME": str(tmp_path), **UNTRUSTED}
+    assert run_holodeck("init", "mine", "--non-interactive", cwd=tmp_path, env=home).returncode == 0
+    refused = run_holodeck("mcp", "list", cwd=folder, env=home)
+    assert (refused.returncode, "not trusted" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("link", ["agent.yaml", ".gitignore", "data"])
+@pytest.mark.parametrize("force", [(), ("--force",)])
+def test_init_writes_through_no_link_in_the_folder(link: str, force: tuple[str, ...], tmp_path: Path) -> None:
+    folder, outside = tmp_path / "mine", tmp_path / "outside"
+    folder.mkdir()
+    if link == "data":
+        outside.mkdir()
+    (folder / link).symlink_to(outside)
+    done = run_holodeck("init", "mine", "--non-interactive", *force, cwd=tmp_path)
+    assert not outside.exists() or list(outside.iterdir()) == []
+    assert done.returncode == (0 if force and link != "data" else 1)

@@ -98,9 +98,14 @@ class _Placeholders(UserDict[str, str]):
 
 
 def _trust(file: Path) -> None:
-    """Trust the new file: the user has just said what is in it. Without a store, the first use asks."""
+    """Trust the new file: the user has just said what is in it. Without a store, the first use asks.
+
+    In a folder that has settings or variables already, the first use asks as well: they may be a stranger's.
+    """
     with suppress(ConfigError, ExecutionError):
-        save_trust(file, list_actions(read_agent(file, environ=_Placeholders(os.environ))), open_trust_store())
+        loaded = read_agent(file, environ=_Placeholders(os.environ))
+        if not loaded.reads and all(item.is_personal or item.file == str(file) for item in loaded.tools):
+            save_trust(file, list_actions(loaded), open_trust_store())
 
 
 def _choose_agent_name(folder: Path, name_option: str | None, asks: bool) -> str:
@@ -136,7 +141,7 @@ def _parse_servers(texts: Iterable[str]) -> list[ServerTemplate]:
 
 
 def _refuse_to_overwrite(folder: Path, files: Iterable[str]) -> None:
-    existing = [file for file in files if (folder / file).exists()]
+    existing = [file for file in files if (folder / file).exists() or _is_link_below(folder, file)]
     if existing:
         raise ExecutionError(
             f"{escape_unprintable(str(folder))} already has {', '.join(existing)}; nothing was written. "
@@ -144,13 +149,26 @@ def _refuse_to_overwrite(folder: Path, files: Iterable[str]) -> None:
         )
 
 
+def _is_link_below(folder: Path, file: str) -> bool:
+    """Whether the file, or a folder on the way to it, is a symbolic link, which may lead anywhere."""
+    places = [folder / file, *(folder / parent for parent in Path(file).parents if parent != Path())]
+    return any(place.is_symlink() for place in places)
+
+
 def _write_files(folder: Path, files: dict[str, str], *, force: bool) -> None:
-    """Write all files, or none if one of them exists and `force` is false. Raises `ExecutionError`."""
+    """Write all files, or none if one of them exists and `force` is false. Raises `ExecutionError`.
+
+    No symbolic link below the folder is followed: with `force` a link to a file is replaced, one to a folder refused.
+    """
     if not force:
         _refuse_to_overwrite(folder, files)
     try:
         for file, text in files.items():
             target = folder / file
+            if target.is_symlink():
+                target.unlink()
+            if _is_link_below(folder, file):
+                raise ExecutionError(f"{escape_unprintable(str(target.parent))} is a symbolic link. Remove it first.")
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
     except OSError as error:
