@@ -10,6 +10,8 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("holodeck.cli.commands.mcp.list", "Show the state, protocol and number of tools of each server."),
     "tools": ("holodeck.cli.commands.mcp.tools", "List the tools of the servers; with -v their schemas."),
     "prompts": ("holodeck.cli.commands.mcp.prompts", "List the prompts of the servers."),
+    "resources": ("holodeck.cli.commands.mcp.resources", "List the resources of the servers, and their templates."),
+    "read": ("holodeck.cli.commands.mcp.read", "Read a resource, and again on each update with --watch."),
     "call": ("holodeck.cli.commands.mcp.call", "Call a tool, and print or save its result."),
     "dev": (
         "holodeck.cli.commands.mcp.dev",

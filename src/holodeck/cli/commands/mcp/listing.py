@@ -1,4 +1,4 @@
-"""Listing of what servers offer, shared by `holodeck mcp tools` and `holodeck mcp prompts`."""
+"""Listing of what servers offer, shared by `holodeck mcp tools`, `prompts` and `resources`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def print_listing(
     kind: str,
     ask: Callable[[MCPPlugin], Awaitable[list[T]]],
     show: Callable[[list[T]], None],
-    data: Callable[[T], dict[str, Any]],
+    data: Callable[[list[T]], dict[str, Any]],
 ) -> int:
     """Query the servers, print what each offers as soon as it is known, and return the exit code.
 
-    `kind` is the key in JSON; `show` prints the items of one server, `data` converts one item for `--json`.
+    `kind` names the items; `show` prints those of one server, `data` converts them to keys of JSON for `--json`.
     """
     loaded = target.load_servers()
     chosen = [with_timeout(item, timeout) for item in select_servers(loaded, server, target)]
@@ -42,7 +42,7 @@ def print_listing(
 
     results = run_with_logging(query_all(chosen, ask, on_result=print_result, verb="asking"), verbose=target.verbose)
     if target.as_json:
-        listed = [_server_items_data(result, kind, data) for result in results]
+        listed = [_server_items_data(result, data) for result in results]
         invalid = [{"name": name, "error": {"message": found[0].message}} for name, found in refused.items()]
         click.echo(json.dumps({"servers": [*listed, *invalid]}, indent=2))
     else:
@@ -68,9 +68,9 @@ def _print_server_items(
         click.echo()
 
 
-def _server_items_data(result: ServerResult[list[T]], kind: str, data: Callable[[T], dict[str, Any]]) -> dict[str, Any]:
+def _server_items_data(result: ServerResult[list[T]], data: Callable[[list[T]], dict[str, Any]]) -> dict[str, Any]:
     if result.error is not None:
         return {"name": result.name, **failure_data(result.error)}
     if not result.is_enabled:
-        return {"name": result.name, "enabled": False, kind: []}
-    return {"name": result.name, kind: [data(item) for item in result.answer or []]}
+        return {"name": result.name, "enabled": False, **data([])}
+    return {"name": result.name, **data(result.answer or [])}

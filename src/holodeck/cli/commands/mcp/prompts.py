@@ -31,7 +31,13 @@ def command(target: Target, server: str | None, timeout: float | None) -> int:
     """Show the prompts of all servers, or of SERVER."""
     show = partial(_print_prompts, is_full=target.verbose)
     return print_listing(
-        target, server, timeout, kind="prompts", ask=lambda plugin: plugin.list_prompts(), show=show, data=_prompt_data
+        target,
+        server,
+        timeout,
+        kind="prompts",
+        ask=lambda plugin: plugin.list_prompts(),
+        show=show,
+        data=lambda prompts: {"prompts": [_prompt_data(prompt) for prompt in prompts]},
     )
 
 

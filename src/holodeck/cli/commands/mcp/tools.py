@@ -31,7 +31,13 @@ def command(target: Target, server: str | None, timeout: float | None) -> int:
     """Show the tools of all servers, or of SERVER."""
     show = partial(_print_tools, is_full=target.verbose)
     return print_listing(
-        target, server, timeout, kind="tools", ask=lambda plugin: plugin.list_tools(), show=show, data=_tool_data
+        target,
+        server,
+        timeout,
+        kind="tools",
+        ask=lambda plugin: plugin.list_tools(),
+        show=show,
+        data=lambda tools: {"tools": [_tool_data(tool) for tool in tools]},
     )
 
 
