@@ -168,6 +168,7 @@ AGENT_GROUPS = (
             "config": Key({"allowed_directories": ["data"]}, ["data"]),
             "load_tools": Key(False, "off"),
             "load_prompts": Key(False, "off"),
+            "load_resources": Key(True, "on"),
             "request_timeout": Key(120, 0),
             "max_concurrent_calls": Key(4, 0),
             "startup_timeout": Key(30, "30s"),

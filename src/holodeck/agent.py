@@ -45,7 +45,7 @@ class Agent:
         self.mcp = mcp
         self.functions = functions
         self._reader = ResultReader()
-        self._resources = ResourceReader()
+        self._resources = ResourceReader(self.mcp)
         self._checker = ArgumentChecker()
 
     @property
@@ -121,7 +121,7 @@ class Agent:
     def forget(self) -> None:
         """Start a new conversation: long results and linked resources of earlier ones can no longer be read."""
         self._reader = ResultReader()
-        self._resources = ResourceReader()
+        self._resources = ResourceReader(self.mcp)
 
     async def close(self) -> None:
         """Close every server and connection, in bounded time. May be called twice."""

@@ -55,6 +55,15 @@ async def test_a_resource_that_a_result_links_to_is_read_when_the_model_asks(pro
 
 
 @async_test(60)
+async def test_resources_of_a_server_with_load_resources_are_read_when_the_model_asks(project: AgentProject) -> None:
+    async with serve_scripted(call("read_resource", uri="test://notes.txt"), say("They are notes.")) as model:
+        project.write(model, project.npx_server("calc", more=", load_resources: true, load_tools: false"))
+        done = await project.run_holodeck("run", "What is in the notes?")
+        assert (done.stdout, done.returncode) == ("They are notes.\n", 0), done.stderr
+        assert messages_of_turn(model, 1)[-1]["content"] == "notes"
+
+
+@async_test(60)
 async def test_quiet_says_nothing_but_the_answer(project: AgentProject) -> None:
     async with serve_scripted([say("Hm."), call("add", a=1, b=2)], say("3")) as model:
         project.write(model, project.npx_server("calc"))

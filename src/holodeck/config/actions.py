@@ -43,7 +43,7 @@ _INERT_MODEL_KEYS = frozenset(
 )
 """Keys of a model that do not act, or have a detail of their own."""
 _INERT_SERVER_KEYS = frozenset(
-    {"name", "description", "type", "enabled", "required", "encoding", "load_tools", "load_prompts"}
+    {"name", "description", "type", "enabled", "required", "encoding", "load_tools", "load_prompts", "load_resources"}
     | {"timeout", "sse_read_timeout", "request_timeout", "startup_timeout", "terminate_on_close"}
     | {"max_concurrent_calls", "max_result_bytes"}
     | {"command", "args", "server", "transport", "url", "cwd"}

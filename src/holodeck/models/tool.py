@@ -136,6 +136,8 @@ class MCPTool(FileModel):
     """Whether the server's tools are offered to the model."""
     load_prompts: Boolean = True
     """Whether the server's prompts are offered to the user."""
+    load_resources: Boolean = False
+    """Whether the model may read the server's resources with `read_resource`, and the user attach them in a chat."""
     request_timeout: Annotated[Integer, Field(ge=1, le=MAX_TIMEOUT)] = DEFAULT_REQUEST_TIMEOUT
     """Seconds after which a call fails with a tool error."""
     max_concurrent_calls: Annotated[Integer, Field(ge=1, le=MAX_CONCURRENT_CALLS)] = DEFAULT_CONCURRENT_CALLS

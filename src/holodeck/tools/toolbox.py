@@ -92,7 +92,12 @@ class Toolbox:
     async def collect_specs(self) -> tuple[ToolSpec, ...]:
         """Return the tools that the model may be offered now, and route their names. An executor may offer none."""
         # Sequential: only MCP servers take time to list, and all of them are behind one executor.
-        offers = [await executor.specs() for executor in self._executors]
+        offers: list[Sequence[ToolSpec]] = []
+        for executor in self._executors:
+            if executor is self._resources and self._resources.has_new_servers():
+                taken = {*self._client_functions, *(spec.name for offer in offers for spec in offer)}
+                await self._resources.offer_servers(names=taken)
+            offers.append(await executor.specs())
         # Without any offer, now and before, only the client's functions have names.
         has_changed = len(offers) != len(self._offers) or any(map(is_not, offers, self._offers))
         if has_changed and (self._offers or any(offers)):

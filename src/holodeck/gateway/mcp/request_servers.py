@@ -53,6 +53,7 @@ from holodeck.tools.mcp.protocol.peer import Peer
 from holodeck.tools.mcp.results import NEVER_SENT
 from holodeck.tools.mcp.server_tools import ServerTools
 from holodeck.tools.mcp.tool_patterns import may_read_resources, needs_approval
+from holodeck.tools.resource_reader import ResourceEntry
 
 # Metric labels for untrusted servers: names that clients invent would be an unbounded number of labels.
 _REQUEST_SERVER_LABELS = {"server": "(of a request)", "tool": "(of a request)"}
@@ -262,6 +263,27 @@ class RequestServers:
         if self._declared and (declaration is None or declaration.needs_approval(READ_RESOURCE_TOOL)):
             return None
         return label if may_read_resources(route.server.config, READ_RESOURCE_TOOL) else None
+
+    def browsable_servers(self) -> tuple[str, ...]:
+        """The servers whose resources this request may read, by the operator's rules and the client's."""
+        names = self._executor.browsable_servers()
+        return tuple(name for name in names if self._may_browse(name)) if self._declared and names else names
+
+    def _may_browse(self, label: str) -> bool:
+        declaration = self._declared.get(label)
+        return (
+            declaration is not None
+            and declaration.is_allowed(READ_RESOURCE_TOOL)
+            and not declaration.needs_approval(READ_RESOURCE_TOOL)
+        )
+
+    async def list_resources(self, server: str) -> tuple[ResourceEntry, ...]:
+        """The resources of a server, listed with the credentials that its tools are called with."""
+        if server not in self._request_declared_labels:
+            return await self._executor.list_resources(server)
+        with self._open_request_servers() as offers:
+            is_open = any(offer.server.name == server for offer in offers)
+            return await self._executor.list_resources(server) if is_open else ()
 
     async def read_resource(self, server: str, uri: str, call: ToolCall) -> ToolResult:
         """Read a resource with the connection, and so the credentials, that the tools of the server are called with."""

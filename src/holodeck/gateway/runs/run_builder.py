@@ -258,7 +258,7 @@ class RunBuilder:
             checker=self.argument_checker,
             client_functions=request.tools.functions,
             reader=ResultReader(budget=self._budget),
-            resources=ResourceReader(),
+            resources=ResourceReader(servers),
             needs_approval=servers.needs_approval_first,
             is_valid_call=request.tools.is_valid_action if request.tools.aliases else None,
             recorder=recorder,

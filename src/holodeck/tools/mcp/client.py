@@ -213,6 +213,9 @@ class MCPClient:
     async def list_tools(self) -> list[MCPToolInfo]:
         """Return the current tools; none with `load_tools: false`. Raises MCPError."""
         if not self.config.load_tools:
+            # A server that is used for its resources only is started here as well.
+            if self.config.load_resources:
+                await self._supervisor.get_connection()
             return []
         connection = await self._supervisor.get_connection()
         return list((await self._tools.get_current(connection.session)).items)

@@ -25,7 +25,8 @@ from holodeck.tools.mcp.names import assign_names
 from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.protocol.peer import Peer
 from holodeck.tools.mcp.server_tools import ServerTools
-from holodeck.tools.mcp.tool_patterns import may_read_resources, needs_approval
+from holodeck.tools.mcp.tool_patterns import may_browse_resources, may_read_resources, needs_approval
+from holodeck.tools.resource_reader import ResourceEntry
 
 # Unavailable servers that one executor reconnects at the same time.
 MAX_REVIVALS = 8
@@ -248,6 +249,42 @@ class MCPExecutor:
         if route is None or not route.server.has_resources:
             return None
         return route.server.name if may_read_resources(route.server.config, READ_RESOURCE_TOOL) else None
+
+    def browsable_servers(self) -> tuple[str, ...]:
+        """Return the selected servers whose resources models may read, as far as they are available now."""
+        return tuple(
+            name
+            for name, offer in self.selected.items()
+            if offer.server.config.load_resources
+            and offer.failure is None
+            and offer.server.has_resources
+            and may_browse_resources(offer.server.config, READ_RESOURCE_TOOL)
+        )
+
+    async def list_resources(self, server: str) -> tuple[ResourceEntry, ...]:
+        """Return the resources and templates of a server; none if it cannot list them."""
+        plugin = self.selected[server].server
+        try:
+            resources, templates = await plugin.list_resources(), await plugin.list_resource_templates()
+        except MCPError as error:
+            log.warning("mcp.resources_unlisted", server=server, error=error)
+            return ()
+        listed = [
+            ResourceEntry(uri=info.uri, name=info.name, description=info.description or info.title or "")
+            for info in resources
+        ]
+        return (
+            *listed,
+            *(
+                ResourceEntry(
+                    uri=info.uri_template,
+                    name=info.name,
+                    description=info.description or info.title or "",
+                    is_template=True,
+                )
+                for info in templates
+            ),
+        )
 
     async def read_resource(self, server: str, uri: str, call: ToolCall, *, caller_id: str = "") -> ToolResult:
         """Read a resource of one of the servers. Every failure is a result; only cancellation is raised."""

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Protocol
 
+from holodeck.lib.record import record
 from holodeck.models.tool import Approval, MCPTool
 from holodeck.tools.executor import READ_RESOURCE
 from holodeck.tools.mcp.names import normalize_tool_name
@@ -28,6 +29,17 @@ class NamedTool(Protocol):
 
     @property
     def model_name(self) -> str: ...
+
+
+@record
+class _Reading:
+    """Reading a resource, as patterns see it."""
+
+    name: str = READ_RESOURCE
+    model_name: str = READ_RESOURCE
+
+
+_READING = _Reading()
 
 
 def is_match(patterns: Collection[str], server: str, tool: NamedTool) -> bool:
@@ -71,8 +83,20 @@ def may_read_resources(server: MCPTool, reading: NamedTool) -> bool:
     return not is_denied(server, reading) and not needs_approval(server, reading)
 
 
+def may_browse_resources(server: MCPTool, reading: NamedTool) -> bool:
+    """True when a model may read any resource that the server lists. `reading`: the tool that patterns match."""
+    return server.load_resources and is_allowed(server, reading) and not needs_approval(server, reading)
+
+
 def unmatched_patterns(server: MCPTool, tools: Sequence[NamedTool]) -> Iterator[str]:
-    """Yield a sentence for each pattern of the definition that matches no tool, with the most similar name."""
+    """Yield a sentence for each pattern of the definition that matches no tool, with the most similar name.
+
+    And one for `load_resources`, if another key of the definition forbids what it permits.
+    """
+    if server.load_resources and not may_browse_resources(server, _READING):
+        is_blocked = is_allowed(server, _READING)
+        key = "'approval' applies to" if is_blocked else "'allowed_tools' or 'denied_tools' excludes"
+        yield f"{server.name}: 'load_resources' has no effect, because {key} '{READ_RESOURCE}'."
     approval = server.approval if isinstance(server.approval, Approval) else Approval()
     keys = {
         "allowed_tools": server.allowed_tools or (),

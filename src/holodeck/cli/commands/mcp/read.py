@@ -170,7 +170,7 @@ class _Offer:
 
 
 async def _look_up(plugin: MCPPlugin, uri: str) -> _Offer:
-    from holodeck.tools.mcp.uri_template import match_template
+    from holodeck.lib.net.uri_template import match_template
 
     try:
         resources, templates = await plugin.list_resources(), await plugin.list_resource_templates()
