@@ -12,9 +12,11 @@ returns the current lists.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from holodeck.lib import log
 from holodeck.lib.escape import escape_unprintable, one_line
 from holodeck.lib.net.uri_template import match_template
 from holodeck.lib.record import record
@@ -26,6 +28,8 @@ from holodeck.tools.executor import READ_RESOURCE, ToolCall, ToolKind, ToolResul
 MAX_LINKS = 1_000
 # Longer URIs are not stored. Models do not repeat them without an error.
 MAX_URI_CHARS = 4_096
+# Seconds that the first turn of a run waits for the lists. A server that is late is offered without its list.
+OFFER_TIMEOUT = 5.0
 # Resources of all servers that the description names, and the characters of each: about 400 tokens in every request.
 MAX_DESCRIBED = 12
 MAX_DESCRIBED_CHARS = 140
@@ -88,8 +92,8 @@ class BrowsableSource(ResourceSource, Protocol):
         """Return the servers whose resources may be read and that are available now."""
         ...
 
-    async def list_resources(self, server: str) -> Sequence[ResourceEntry]:
-        """Return the resources and templates of one of these servers; none if it fails."""
+    async def list_resources(self, server: str) -> Sequence[ResourceEntry] | None:
+        """Return the resources and templates of one of these servers; None if it fails."""
         ...
 
 
@@ -130,8 +134,9 @@ class ResourceReader:
         servers = self._browsable.browsable_servers()
         # A server that is away for a moment stays in the description, which would change twice otherwise.
         self._described_servers = tuple(dict.fromkeys((*self._described_servers, *servers)))
-        listed = {server: await self._browsable.list_resources(server) for server in servers}
-        if any(listed.values()):
+        lists = await asyncio.gather(*(_list_shortly(self._browsable, server) for server in servers))
+        listed = {server: entries for server, entries in zip(servers, lists, strict=True) if entries != ()}
+        if listed:
             self._offer(_describe_servers(listed), _SERVERS_PARAMETERS, names)
 
     def add_links(
@@ -175,7 +180,7 @@ class ResourceReader:
             return found
         for server in self._browsable.browsable_servers():
             if wanted in ("", server):
-                entries = await self._browsable.list_resources(server)
+                entries = await self._browsable.list_resources(server) or ()
                 exact = next((known for entry in entries if (known := entry.find_uri(uri)) is not None), None)
                 if exact is not None:
                     found[server] = (self._browsable, exact)
@@ -191,6 +196,9 @@ class ResourceReader:
         lines: list[str] = []
         for server in chosen:
             entries = await self._browsable.list_resources(server)
+            if entries is None:
+                lines.append(f"{server}: it cannot list its resources at this moment")
+                continue
             lines.append(f"{server}: {_count_text(len(entries))}")
             lines += [f"- {entry.describe(_MAX_ABOUT_CHARS)}" for entry in entries[:MAX_LISTED]]
             if len(entries) > MAX_LISTED:
@@ -203,10 +211,22 @@ class ResourceReader:
         return "No tool result has linked to this URI, so it cannot be read. Give a URI as a result has it."
 
 
-def _describe_servers(listed: Mapping[str, Sequence[ResourceEntry]]) -> str:
+async def _list_shortly(source: BrowsableSource, server: str) -> Sequence[ResourceEntry] | None:
+    try:
+        async with asyncio.timeout(OFFER_TIMEOUT):
+            return await source.list_resources(server)
+    except TimeoutError:
+        log.warning("tools.resources_late", server=server, seconds=OFFER_TIMEOUT)
+        return None
+
+
+def _describe_servers(listed: Mapping[str, Sequence[ResourceEntry] | None]) -> str:
     lines = [_SERVERS_DESCRIPTION]
     share = max(MAX_DESCRIBED // len(listed), 1)
     for server, entries in listed.items():
+        if entries is None:
+            lines.append(f"Server '{server}'")
+            continue
         # A template stands for many resources, so that it comes first.
         ordered = sorted(entries, key=lambda entry: not entry.is_template)
         usable = [entry for entry in ordered[:share] if len(entry.shown_uri) <= MAX_DESCRIBED_CHARS]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from holodeck.cli.output.stdin import read_available
 from holodeck.lib.errors import ExecutionError
 from holodeck.lib.limits import MAX_QUESTION_BYTES, MIB
+from holodeck.lib.record import record
 
 if TYPE_CHECKING:
-    from prompt_toolkit.completion import CompleteEvent, Completion
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion
     from prompt_toolkit.document import Document
     from prompt_toolkit.history import History
     from prompt_toolkit.key_binding import KeyBindings
@@ -32,10 +34,33 @@ class LineReader(Protocol):
         ...
 
 
+@record
+class Suggestion:
+    """A text in place of the last characters of the line."""
+
+    text: str
+    replaced: int
+    """Number of characters before the cursor that it replaces."""
+    about: str = ""
+
+
+class LineSuggestions(Protocol):
+    """Suggests how a line can go on after its first word."""
+
+    def is_offered_while_typing(self, text: str) -> bool:
+        """Whether suggestions for the text before the cursor are shown without Tab."""
+        ...
+
+    async def complete(self, text: str) -> Sequence[Suggestion]:
+        """Return what the text before the cursor can become. May take a moment; typing goes on meanwhile."""
+        ...
+
+
 class EditorReader:
     """Line editor with completion of the first word and a history that is stored in a file.
 
-    `names` are completed after `mark`, with which commands begin. `history`: the name of the file.
+    `names` are completed after `mark`, with which commands begin. `history`: the name of the file. `suggestions`: what
+    follows the first word, in a menu.
     """
 
     def __init__(
@@ -45,20 +70,29 @@ class EditorReader:
         prompt: str = "you> ",
         mark: str = "/",
         history: str = "chat_history",
+        suggestions: LineSuggestions | None = None,
     ) -> None:
         from prompt_toolkit import PromptSession
+        from prompt_toolkit.filters import Condition
         from prompt_toolkit.shortcuts import CompleteStyle
 
         self._prompt = prompt
+        complete_name = partial(_complete_name, names, mark)
         self._session: PromptSession[str] = PromptSession(
             history=_open_history(history),
-            completer=_build_completer(names, mark),
-            complete_while_typing=False,
-            complete_style=CompleteStyle.READLINE_LIKE,
-            key_bindings=_build_key_bindings(),
+            completer=_build_completer(complete_name, suggestions),
+            complete_while_typing=Condition(
+                lambda: suggestions is not None and suggestions.is_offered_while_typing(self._text_before_cursor)
+            ),
+            complete_style=CompleteStyle.READLINE_LIKE if suggestions is None else CompleteStyle.COLUMN,
+            key_bindings=_build_key_bindings() if suggestions is None else _build_completion_keys(complete_name),
             enable_open_in_editor=False,
         )
         self._questions: PromptSession[str] = PromptSession(key_bindings=_build_key_bindings())
+
+    @property
+    def _text_before_cursor(self) -> str:
+        return self._session.default_buffer.document.text_before_cursor
 
     async def read_line(self) -> str:
         from prompt_toolkit.patch_stdout import patch_stdout
@@ -133,19 +167,60 @@ def _build_key_bindings() -> KeyBindings:
     return keys
 
 
-def _build_completer(names: Callable[[], Iterable[str]], mark: str) -> _Commands:
+def _build_completion_keys(complete_name: Callable[[str], Sequence[Suggestion]]) -> KeyBindings:
+    """Add Tab, which completes, and Enter, which takes the one of several that is selected and sends nothing yet."""
+    from prompt_toolkit.application import get_app
+    from prompt_toolkit.filters import Condition, completion_is_selected
+    from prompt_toolkit.key_binding import KeyPressEvent
+    from prompt_toolkit.key_binding.bindings.completion import display_completions_like_readline, generate_completions
+
+    keys = _build_key_bindings()
+
+    @Condition
+    def has_choice() -> bool:
+        state = get_app().current_buffer.complete_state
+        return state is not None and len(state.completions) > 1
+
+    @keys.add("tab")
+    def _(event: KeyPressEvent) -> None:
+        # Names are known here: the line is complete before the next key. Other suggestions come later, into a menu.
+        if complete_name(event.current_buffer.document.text_before_cursor):
+            display_completions_like_readline(event)
+        else:
+            generate_completions(event)
+
+    @keys.add("enter", filter=completion_is_selected & has_choice)
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.complete_state = None
+
+    return keys
+
+
+def _complete_name(names: Callable[[], Iterable[str]], mark: str, text: str) -> Sequence[Suggestion]:
+    """Return the names that begin with the text; none if it is no beginning of a first word."""
+    if not text.startswith(mark) or " " in text:
+        return ()
+    typed = text.removeprefix(mark)
+    return [Suggestion(text=name, replaced=len(typed)) for name in names() if name.startswith(typed)]
+
+
+def _build_completer(
+    complete_name: Callable[[str], Sequence[Suggestion]], suggestions: LineSuggestions | None
+) -> Completer:
     from prompt_toolkit.completion import Completer, Completion
 
-    class Commands(Completer):
+    def to_completion(suggestion: Suggestion) -> Completion:
+        return Completion(suggestion.text, start_position=-suggestion.replaced, display_meta=suggestion.about)
+
+    class LineCompleter(Completer):
         def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-            text = document.text_before_cursor
-            if text.startswith(mark) and " " not in text:
-                for name in names():
-                    if name.startswith(text.removeprefix(mark)):
-                        yield Completion(name, start_position=len(mark) - len(text))
+            return map(to_completion, complete_name(document.text_before_cursor))
 
-    return Commands()
+        async def get_completions_async(
+            self, document: Document, complete_event: CompleteEvent
+        ) -> AsyncGenerator[Completion, None]:
+            found = await suggestions.complete(document.text_before_cursor) if suggestions is not None else ()
+            for suggestion in found or complete_name(document.text_before_cursor):
+                yield to_completion(suggestion)
 
-
-if TYPE_CHECKING:
-    from prompt_toolkit.completion import Completer as _Commands
+    return LineCompleter()

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holodeck.cli.chat.history import ChatHistory, save_transcript
+from holodeck.cli.chat.resource_mentions import attachable_servers
 from holodeck.cli.output.server_notices import ServerNotices
 from holodeck.cli.output.terminal import Screen
 from holodeck.lib.errors import HoloDeckError, MCPError
@@ -58,6 +59,9 @@ class SlashCommands:
             "help": _Command(usage="", help="Show this list.", run=self._show_help),
             "tools": _Command(usage="", help="List the tools that the model is offered.", run=self._list_tools),
             "prompts": _Command(usage="", help="List the prompts of the servers.", run=self._list_prompts),
+            "resources": _Command(
+                usage="", help="List the resources that @SERVER:URI attaches.", run=self._list_resources
+            ),
             "servers": _Command(usage="", help="Show the state of the servers.", run=self._list_servers),
             "reset": _Command(usage="", help="Forget the conversation and start a new one.", run=self._reset),
             "save": _Command(usage="[FILE]", help="Write the conversation to a new Markdown file.", run=self._save),
@@ -83,6 +87,7 @@ class SlashCommands:
     async def _show_help(self, _: str) -> None:
         rows = [(f"/{name} {command.usage}".rstrip(), command.help) for name, command in self._table.items()]
         rows.append(("/PROMPT [ARGUMENTS]", "Ask with a prompt of a server; arguments in order or as key=value."))
+        rows.append(("@SERVER:URI", "In a question: attach a resource of a server with 'load_resources: true'."))
         self._screen.table(("Command", "What it does"), rows)
 
     async def _list_tools(self, _: str) -> None:
@@ -105,6 +110,22 @@ class SlashCommands:
             self._screen.table(("Prompt", "Server", "Arguments", "What it does"), prompt_rows(self._prompts))
         else:
             self._screen.note("There are no prompts.", always=True)
+
+    async def _list_resources(self, _: str) -> None:
+        servers = attachable_servers(self._agent)
+        listed = await asyncio.gather(*(server.list_resources() for server in servers.values()), return_exceptions=True)
+        rows: list[tuple[str, str, str]] = []
+        for name, resources in zip(servers, listed, strict=True):
+            if isinstance(resources, MCPError):
+                self._screen.note(one_line(str(resources), MAX_FAILURE_SHOWN), always=True, fg="yellow")
+            elif isinstance(resources, BaseException):
+                raise resources
+            else:
+                rows += [(f"@{name}:{info.uri}", info.name, info.mime_type or "") for info in resources]
+        if rows:
+            self._screen.table(("Resource", "Name", "Type"), rows)
+        else:
+            self._screen.note("There are no resources of servers with 'load_resources: true'.", always=True)
 
     async def _list_servers(self, _: str) -> None:
         servers = list(self._agent.mcp.servers.values())
@@ -142,9 +163,20 @@ class SlashCommands:
     async def _quit(self, _: str) -> None:
         raise QuitChatError
 
+    async def find_prompt(self, name: str) -> PromptCommand | None:
+        """Return the prompt behind the name of a command, and list the prompts if none of that name is known."""
+        if name in self._table:
+            return None
+        if self._find_listed_prompt(name) is None:
+            self._prompts, _ = await find_prompts(self._agent, self._table.keys())
+        return self._find_listed_prompt(name)
+
+    def _find_listed_prompt(self, name: str) -> PromptCommand | None:
+        return next((each for each in self._prompts if name in (each.name, each.full_name)), None)
+
     async def _run_prompt(self, name: str, rest: str) -> tuple[Message, ...] | None:
         await self._find_prompts()
-        prompt = next((each for each in self._prompts if name in (each.name, each.full_name)), None)
+        prompt = self._find_listed_prompt(name)
         if prompt is None:
             self._screen.note(self._unknown_command_text(name), always=True, fg="red")
             return None

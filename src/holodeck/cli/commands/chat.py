@@ -18,7 +18,9 @@ import click
 
 from holodeck.cli.chat.history import ChatHistory
 from holodeck.cli.chat.line_reader import EditorReader, LineReader, PipeReader
+from holodeck.cli.chat.resource_mentions import build_message
 from holodeck.cli.chat.slash_commands import QuitChatError, SlashCommands
+from holodeck.cli.chat.suggestions import Suggestions
 from holodeck.cli.interruptible import run_interruptible
 from holodeck.cli.output import stdin
 from holodeck.cli.output.follow_run import Follower
@@ -26,8 +28,11 @@ from holodeck.cli.output.terminal import Terminal
 from holodeck.cli.output.trust_question import trust_option
 from holodeck.cli.terminal_agent import open_agent, read_trusted_agent
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, LoadedAgent
+from holodeck.lib.errors import HoloDeckError
+from holodeck.lib.escape import one_line
+from holodeck.lib.limits import MAX_FAILURE_SHOWN
 from holodeck.models.events import RunResult
-from holodeck.models.items import Message, text_message
+from holodeck.models.items import Message
 
 if TYPE_CHECKING:
     from holodeck.agent import Agent
@@ -42,7 +47,7 @@ Examples:
   printf 'What is in the data folder?\\n/tools\\n' | holodeck chat
 
 \b
-In the chat, /help lists the commands; /NAME sends the prompt NAME of a server."""
+In the chat, /help lists the commands; /NAME sends the prompt NAME of a server; @SERVER:URI attaches a resource."""
 
 
 @click.command("chat", epilog=_EPILOG)
@@ -81,10 +86,12 @@ class Chat:
         self._agent = agent
         self._screen = screen
         self._history = ChatHistory(agent)
+        self._commands = commands = SlashCommands(agent, self._history, screen, notices, self._ask)
         self._reader: LineReader = (
-            PipeReader() if isinstance(screen, Terminal) else EditorReader(lambda: self._commands.names)
+            PipeReader()
+            if isinstance(screen, Terminal)
+            else EditorReader(lambda: commands.names, suggestions=Suggestions(agent, commands))
         )
-        self._commands = SlashCommands(agent, self._history, screen, notices, self._reader.ask)
         self._current_task: asyncio.Task[Any] | None = None
         self._has_failed = False
 
@@ -106,6 +113,9 @@ class Chat:
             signal.signal(signal.SIGINT, outside)
         return 1 if self._has_failed else 0
 
+    async def _ask(self, prompt: str) -> str | None:
+        return await self._reader.ask(prompt)
+
     async def _read_line(self) -> str | None:
         """Return the next line; None at the end of input, or after Ctrl-C twice at an empty line."""
         was_interrupted = False
@@ -123,11 +133,19 @@ class Chat:
     async def _answer_line(self, line: str) -> None:
         # A path such as /etc/hosts is no command.
         is_command = line.startswith("/") and "/" not in line[1:].partition(" ")[0]
-        question: Sequence[Message] | None = (text_message("user", line),)
-        if is_command:
-            question = await self._run_stoppable(self._commands.run(line))
+        build = self._commands.run(line) if is_command else self._build_question(line)
+        question = await self._run_stoppable(build)
         if question:
             await self._answer(question)
+
+    async def _build_question(self, line: str) -> Sequence[Message] | None:
+        """Return the question with the resources that it mentions; None if one of them cannot be read."""
+        try:
+            return (await build_message(self._agent, line, self._screen),)
+        except HoloDeckError as error:
+            self._has_failed = True
+            self._screen.note(one_line(str(error), MAX_FAILURE_SHOWN), always=True, fg="red")
+            return None
 
     async def _answer(self, question: Sequence[Message]) -> None:
         drawing, show = self._make_follower()

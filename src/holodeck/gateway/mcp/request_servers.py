@@ -277,13 +277,13 @@ class RequestServers:
             and not declaration.needs_approval(READ_RESOURCE_TOOL)
         )
 
-    async def list_resources(self, server: str) -> tuple[ResourceEntry, ...]:
+    async def list_resources(self, server: str) -> tuple[ResourceEntry, ...] | None:
         """The resources of a server, listed with the credentials that its tools are called with."""
         if server not in self._request_declared_labels:
             return await self._executor.list_resources(server)
         with self._open_request_servers() as offers:
             is_open = any(offer.server.name == server for offer in offers)
-            return await self._executor.list_resources(server) if is_open else ()
+            return await self._executor.list_resources(server) if is_open else None
 
     async def read_resource(self, server: str, uri: str, call: ToolCall) -> ToolResult:
         """Read a resource with the connection, and so the credentials, that the tools of the server are called with."""

@@ -42,6 +42,8 @@ class TypedVariable:
     name: str
     value: str
     """What has been typed of it."""
+    following: str = ""
+    """The text of the template up to the next variable."""
     others: Mapping[str, str] = field(default_factory=dict)
     """The values of the variables before it."""
 
@@ -84,7 +86,12 @@ def find_typed_variable(template: str, start: str) -> TypedVariable | None:
             return None
         if end < 0:
             value = text.removeprefix(part.operator) if part.operator in _PREFIXED else text
-            return TypedVariable(name=part.names[0], value=value.removeprefix(f"{part.names[0]}="), others=values)
+            return TypedVariable(
+                name=part.names[0],
+                value=value.removeprefix(f"{part.names[0]}="),
+                following=following if isinstance(following, str) else "",
+                others=values,
+            )
         values[part.names[0]] = part.read_value(text) or ""
         position = end
     return None

@@ -261,14 +261,14 @@ class MCPExecutor:
             and may_browse_resources(offer.server.config, READ_RESOURCE_TOOL)
         )
 
-    async def list_resources(self, server: str) -> tuple[ResourceEntry, ...]:
-        """Return the resources and templates of a server; none if it cannot list them."""
+    async def list_resources(self, server: str) -> tuple[ResourceEntry, ...] | None:
+        """Return the resources and templates of a server; None if it cannot list them."""
         plugin = self.selected[server].server
         try:
             resources, templates = await plugin.list_resources(), await plugin.list_resource_templates()
         except MCPError as error:
             log.warning("mcp.resources_unlisted", server=server, error=error)
-            return ()
+            return None
         listed = [
             ResourceEntry(uri=info.uri, name=info.name, description=info.description or info.title or "")
             for info in resources
