@@ -15,6 +15,7 @@ from async_tests import async_test
 from real.everything_server import EVERYTHING_TRANSPORTS, NETWORK, STDIO, EverythingTransport, serve_everything
 from real.project import LEGACY, START_SECONDS, RealProject
 
+from holodeck.lib.errors import MCPError
 from holodeck.tools.mcp.content import BinaryContent, ImageContent, TextContent
 from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.protocol.server_requests import Callbacks
@@ -116,6 +117,38 @@ async def test_every_kind_of_content_arrives_as_what_it_is(everything: Everythin
         (packed,) = (await server.call_tool("gzip-file-as-resource", data=data, outputType="resource")).content
         assert isinstance(packed, BinaryContent)
         assert gzip.decompress(packed.data) == b"hello"
+
+
+@async_test(START_SECONDS)
+async def test_its_resources_are_listed_read_and_completed(everything: Everything) -> None:
+    async with everything.server() as server:
+        resources = {info.name: info for info in await server.list_resources()}
+        assert resources["features.md"].mime_type == "text/markdown"
+        (content,) = (await server.request_resource(resources["features.md"].uri))["contents"]
+        assert content["text"].startswith("# Everything Server")
+        templates = [info.uri_template for info in await server.list_resource_templates()]
+        assert "demo://resource/dynamic/text/{resourceId}" in templates
+        (made,) = (await server.request_resource("demo://resource/dynamic/text/3"))["contents"]
+        assert made["text"].startswith("Resource 3:")
+        with pytest.raises(MCPError, match="not found"):
+            await server.request_resource("demo://nothing")
+        team = {"type": "ref/prompt", "name": "completable-prompt"}
+        first = await server.complete(team, {"name": "department", "value": "S"})
+        assert first["completion"]["values"] == ["Sales", "Support"]
+        context = {"arguments": {"department": "Sales"}}
+        second = await server.complete(team, {"name": "name", "value": "E"}, context)
+        assert second["completion"]["values"] == ["Eve"]
+
+
+@async_test(START_SECONDS)
+async def test_it_announces_updates_of_a_resource_to_its_listeners(everything: Everything) -> None:
+    updates: asyncio.Queue[str] = asyncio.Queue()
+    uri = "demo://resource/dynamic/text/1"
+    async with everything.server() as server:
+        async with await server.subscribe(uri, updates.put_nowait):
+            assert (await server.call_tool("toggle-subscriber-updates")).success
+            assert await updates.get() == uri
+        assert (await server.call_tool("echo", message="still here")).success
 
 
 @async_test(START_SECONDS)
