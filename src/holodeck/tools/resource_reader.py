@@ -18,6 +18,7 @@ from typing import Protocol
 
 from holodeck.lib import log
 from holodeck.lib.escape import escape_unprintable, one_line
+from holodeck.lib.limits import MAX_SHOWN_CHARS
 from holodeck.lib.net.uri_template import match_template
 from holodeck.lib.record import record
 from holodeck.models.content import BinaryContent, TextContent
@@ -158,7 +159,7 @@ class ResourceReader:
             return await self._list_resources(call, wanted)
         found = await self._find_sources(str(uri), wanted)
         if not found:
-            return ToolResult.failure(call.call_id, self._unknown_text())
+            return ToolResult.failure(call.call_id, self._unknown_text(wanted))
         if len(found) > 1:
             reason = f"Several servers have this URI: {', '.join(found)}. Say which one with 'server'."
             return ToolResult.failure(call.call_id, reason)
@@ -192,7 +193,8 @@ class ResourceReader:
             return ToolResult.failure(call.call_id, "Give the 'uri' of a resource that a tool result links to.")
         chosen = [server for server in servers if wanted in ("", server)]
         if not chosen:
-            return ToolResult.failure(call.call_id, f"There is no server '{wanted}'. There are: {', '.join(servers)}.")
+            shown = one_line(wanted, MAX_SHOWN_CHARS)
+            return ToolResult.failure(call.call_id, f"There is no server '{shown}'. There are: {', '.join(servers)}.")
         lines: list[str] = []
         for server in chosen:
             entries = await self._browsable.list_resources(server)
@@ -205,9 +207,12 @@ class ResourceReader:
                 lines.append(f"({len(entries) - MAX_LISTED} more are not listed)")
         return ToolResult(call_id=call.call_id, content=(TextContent(text="\n".join(lines)),))
 
-    def _unknown_text(self) -> str:
-        if self._browsable is not None and self._browsable.browsable_servers():
-            return "There is no resource with this URI. Call this tool without 'uri' to see which there are."
+    def _unknown_text(self, wanted: str) -> str:
+        servers = self._browsable.browsable_servers() if self._browsable is not None else ()
+        if servers:
+            which = f" at server '{one_line(wanted, MAX_SHOWN_CHARS)}'" if wanted else ""
+            hint = f"Call this tool without 'uri' to see which there are at: {', '.join(servers)}."
+            return f"There is no resource with this URI{which}. {hint}"
         return "No tool result has linked to this URI, so it cannot be read. Give a URI as a result has it."
 
 
