@@ -230,7 +230,8 @@ class ResourceSubscriptions:
 
     def _refuse(self, watch: _Watch, error: MCPError) -> None:
         """Fail every `subscribe` that waits for the answer of the server."""
-        self._watches.pop(watch.uri, None)
+        if self._watches.get(watch.uri) is watch:
+            del self._watches[watch.uri]
         watch.confirmed.set_exception(error)
         # Read here, because the last waiting caller may have been cancelled.
         watch.confirmed.exception()
@@ -247,12 +248,13 @@ class ResourceSubscriptions:
         if task is None:
             return
         self._ending[watch.uri] = task
+        task.add_done_callback(lambda ended: self._forget_ending(watch.uri, ended))
         task.cancel()
-        try:
-            await asyncio.wait({task})
-        finally:
-            if self._ending.get(watch.uri) is task and task.done():
-                del self._ending[watch.uri]
+        await asyncio.wait({task})
+
+    def _forget_ending(self, uri: str, ended: asyncio.Task[None]) -> None:
+        if self._ending.get(uri) is ended:
+            del self._ending[uri]
 
     def _find_watch(self, subscription: ResourceSubscription) -> _Watch | None:
         watch = self._watches.get(subscription.uri)
