@@ -53,13 +53,15 @@ async def test_a_mentioned_resource_is_attached_to_the_message_and_the_user_is_t
 async def test_a_uri_with_spaces_is_quoted_and_one_of_a_template_is_filled_in(project: AgentProject) -> None:
     async with serve_scripted(say("Both.")) as model, FaultyMCPServer() as server:
         await server.put_resource("test://my plan", text="the plan")
+        await server.put_resource("test://data", text="the data")
         project.write(model, server_at("files", server.url, more=LOAD))
-        asked = 'Compare @files:"test://my plan" and (see @files:test://pages/plans/2).'
+        asked = 'Compare @files:"test://my plan" and (@files:test://pages/plans/2), "@files:test://data".'
         done = await project.run_holodeck("chat", stdin=asked + "\n")
         assert done.returncode == 0, done.stderr
         sent = messages_of_turn(model, 0)[0]["content"]
         assert "Resource test://my plan of server files:\nthe plan\n" in sent
         assert "Resource test://pages/plans/2 of server files:\nplans, page 2\n" in sent
+        assert "Resource test://data of server files:\nthe data\n" in sent
 
 
 @async_test(60)

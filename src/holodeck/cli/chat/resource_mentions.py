@@ -31,7 +31,7 @@ MAX_ATTACHED_CHARS = 100_000
 # Resources of one message.
 MAX_MENTIONS = 20
 
-_MENTION = re.compile(r'(?:^|(?<=\s))@([A-Za-z][A-Za-z0-9_-]{0,63}):(?:"([^"\n]+)"|([^\s"]\S*))')
+_MENTION = re.compile(r"""(?:^|(?<=[\s(\["']))@([A-Za-z][A-Za-z0-9_-]{0,63}):(?:"([^"\n]+)"|([^\s"]+))""")
 # Characters after a URI that belong to the sentence, unless the server has a resource whose URI ends with them.
 _PUNCTUATION = ".,;:!?)]}'"
 # First bytes of the images that models accept. The type that a server declares may be wrong, and models refuse then.

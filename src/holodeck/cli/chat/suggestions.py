@@ -30,7 +30,7 @@ SUGGESTION_TIMEOUT = 2.0
 # Suggestions for one line; a person types on instead of reading more.
 MAX_SUGGESTIONS = 100
 
-_MENTION_START = re.compile(r'(?:^|(?<=\s))@(?:([A-Za-z][A-Za-z0-9_-]*:)"([^"\n]*)|(\S*))$')
+_MENTION_START = re.compile(r"""(?:^|(?<=[\s(\["']))@(?:([A-Za-z][A-Za-z0-9_-]*:)"([^"\n]*)|([^\s"]*))$""")
 _LAST_WORD = re.compile(r"\S*$")
 
 T = TypeVar("T")

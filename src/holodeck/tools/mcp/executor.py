@@ -24,6 +24,7 @@ from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL, MCPToolInfo
 from holodeck.tools.mcp.names import assign_names
 from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.protocol.peer import Peer
+from holodeck.tools.mcp.resource_discovery import MCPResourceInfo, MCPResourceTemplateInfo
 from holodeck.tools.mcp.server_tools import ServerTools
 from holodeck.tools.mcp.tool_patterns import may_browse_resources, may_read_resources, needs_approval
 from holodeck.tools.resource_reader import ResourceEntry
@@ -269,21 +270,9 @@ class MCPExecutor:
         except MCPError as error:
             log.warning("mcp.resources_unlisted", server=server, error=error)
             return None
-        listed = [
-            ResourceEntry(uri=info.uri, name=info.name, description=info.description or info.title or "")
-            for info in resources
-        ]
         return (
-            *listed,
-            *(
-                ResourceEntry(
-                    uri=info.uri_template,
-                    name=info.name,
-                    description=info.description or info.title or "",
-                    is_template=True,
-                )
-                for info in templates
-            ),
+            *(_build_entry(info.uri, info) for info in resources),
+            *(_build_entry(info.uri_template, info, is_template=True) for info in templates),
         )
 
     async def read_resource(self, server: str, uri: str, call: ToolCall, *, caller_id: str = "") -> ToolResult:
@@ -345,6 +334,13 @@ def _model_names(listed: Sequence[MCPToolInfo] | None) -> dict[str, str] | None:
 
 def _build_spec(name: str, info: MCPToolInfo) -> ToolSpec:
     return ToolSpec(name=name, description=info.description or info.title or "", parameters=info.input_schema)
+
+
+def _build_entry(
+    uri: str, info: MCPResourceInfo | MCPResourceTemplateInfo, *, is_template: bool = False
+) -> ResourceEntry:
+    about = info.description or info.title or ""
+    return ResourceEntry(uri=uri, name=info.name, description=about, is_template=is_template)
 
 
 def _build_result(call: ToolCall, result: MCPToolResult, about: Mapping[str, str]) -> ToolResult:

@@ -172,8 +172,9 @@ class ServerTools:
             self.server.announce_change()
         if self._logged_count != len(tools):
             self._logged_count = len(tools)
-            # A server without tools is no error, but rarely intended.
-            (log.info if tools else log.warning)("mcp.discovered", server=self.server.name, tools=len(tools))
+            # A server without tools is no error, but rarely intended, unless it is there for its resources.
+            is_expected = bool(tools) or self.server.config.load_resources
+            (log.info if is_expected else log.warning)("mcp.discovered", server=self.server.name, tools=len(tools))
 
     def _apply_failure(self, error: MCPError) -> None:
         if str(self.failure) != str(error):
