@@ -13,6 +13,7 @@ from holodeck.testing import Era, FaultyMCPServer, ScriptedModel, call, say
 from holodeck.tools.resource_reader import MAX_DESCRIBED
 
 NOTES = "test://notes.txt"
+KEY = "hd-alice"
 
 
 def _entry(server: FaultyMCPServer, name: str = "files", **more: Any) -> dict[str, Any]:
@@ -126,6 +127,27 @@ async def test_the_rules_of_a_request_apply(tmp_path: Path, declared: dict[str, 
             await _ask(gateway, tools=[{"type": "mcp", "server_label": "files", **declared}])
             assert ("read_resource" in _offered(gateway)) is is_offered
             assert "resources/list" not in [one.method for one in other.requests], "it is not declared"
+
+
+@pytest.mark.parametrize(
+    ("tools", "is_offered"),
+    [
+        (["files.*"], True),
+        (["files.add", "files.read_resource"], True),
+        (["files.add"], False),
+        (["files.*", "!files.read_resource"], False),
+        (["other.*"], False),
+    ],
+)
+@async_test(30)
+async def test_the_scope_of_a_key_applies(tmp_path: Path, tools: list[str], is_offered: bool) -> None:
+    async with FaultyMCPServer() as server:
+        scopes = {KEY: {"tools": tools}}
+        model = ScriptedModel(say("Done."))
+        async with run_gateway(tmp_path, model, mcp_servers=[_entry(server)], scopes=scopes) as gateway:
+            status, _ = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"}, key=KEY)
+            assert status == 200
+            assert ("read_resource" in _offered(gateway)) is is_offered
 
 
 @async_test(30)

@@ -265,17 +265,18 @@ class RequestServers:
         return label if may_read_resources(route.server.config, READ_RESOURCE_TOOL) else None
 
     def browsable_servers(self) -> tuple[str, ...]:
-        """The servers whose resources this request may read, by the operator's rules and the client's."""
+        """The servers whose resources this request may read, by the rules of the operator, the scope and the client."""
         names = self._executor.browsable_servers()
-        return tuple(name for name in names if self._may_browse(name)) if self._declared and names else names
+        return tuple(name for name in names if self._may_browse(name)) if names else names
 
     def _may_browse(self, label: str) -> bool:
+        # Reading what a server lists is a tool of its own. A link comes from a tool that is allowed already.
+        if not self._scope.allows_tool(label, READ_RESOURCE_TOOL.name):
+            return False
         declaration = self._declared.get(label)
-        return (
-            declaration is not None
-            and declaration.is_allowed(READ_RESOURCE_TOOL)
-            and not declaration.needs_approval(READ_RESOURCE_TOOL)
-        )
+        if declaration is None:
+            return not self._declared
+        return declaration.is_allowed(READ_RESOURCE_TOOL) and not declaration.needs_approval(READ_RESOURCE_TOOL)
 
     async def list_resources(self, server: str) -> tuple[ResourceEntry, ...] | None:
         """The resources of a server, listed with the credentials that its tools are called with."""
