@@ -264,6 +264,18 @@ async def test_a_resource_that_a_result_links_to_is_recorded_with_its_server(tmp
 
 
 @async_test(60)
+async def test_a_resource_that_a_server_lists_is_recorded_with_its_server(tmp_path: Path) -> None:
+    model = ScriptedModel(call("read_resource", uri="test://notes.txt"), say("Done."))
+    async with FaultyMCPServer() as server:
+        about = {"type": "mcp", "name": "tools", "description": "d", "transport": "http", "url": server.url}
+        entry = {**about, "load_resources": True}
+        async with run_gateway(tmp_path, model, keys=[KEY], mcp_servers=[entry], audit=AUDIT) as gateway:
+            await ask(gateway, "responses")
+    (made,) = read_audit(tmp_path, "tool_call")
+    assert (made["server"], made["tool"]) == ("tools", "read_resource")
+
+
+@async_test(60)
 async def test_entries_can_be_events_of_the_log_instead_of_a_file(tmp_path: Path) -> None:
     async with FaultyMCPServer() as server, ScriptedModel(call("echo", text=CANARY), say("Done.")).serve() as scripted:
         tool = {"name": "tools", "type": "mcp", "description": "d", "transport": "http", "url": server.url}

@@ -23,7 +23,7 @@ from holodeck.lib.net.uri_template import match_template
 from holodeck.lib.record import record
 from holodeck.models.content import BinaryContent, TextContent
 from holodeck.models.model_io import ToolSpec
-from holodeck.tools.executor import READ_RESOURCE, ToolCall, ToolKind, ToolResult
+from holodeck.tools.executor import READ_RESOURCE, CallTarget, ToolCall, ToolKind, ToolResult
 
 # Links that can be read at a time; when there are more, the oldest is deleted.
 MAX_LINKS = 1_000
@@ -105,6 +105,8 @@ class ResourceReader:
         """`source`: lists the resources of servers. None: only linked resources are read."""
         self._browsable = source
         self._described_servers: tuple[str, ...] = ()
+        self._listed: dict[str, Sequence[ResourceEntry]] = {}
+        """By server, the latest list that was fetched here."""
         self._sources: dict[tuple[str, str], ResourceSource] = {}
         """By URI and server, the latest link last."""
         self._specs: tuple[ToolSpec, ...] = ()
@@ -135,7 +137,7 @@ class ResourceReader:
         servers = self._browsable.browsable_servers()
         # A server that is away for a moment stays in the description, which would change twice otherwise.
         self._described_servers = tuple(dict.fromkeys((*self._described_servers, *servers)))
-        lists = await asyncio.gather(*(_list_shortly(self._browsable, server) for server in servers))
+        lists = await asyncio.gather(*(self._fetch_shortly(self._browsable, server) for server in servers))
         listed = {server: entries for server, entries in zip(servers, lists, strict=True) if entries != ()}
         if listed:
             self._offer(_describe_servers(listed), _SERVERS_PARAMETERS, names)
@@ -153,11 +155,21 @@ class ResourceReader:
         if self._sources and not self._specs:
             self._offer(_LINKS_DESCRIPTION, _LINKS_PARAMETERS, names)
 
+    def find_call_target(self, call: ToolCall) -> CallTarget | None:
+        """The server that a resource is read from. None: the call does not name one resource of one known server."""
+        servers = list(self._find_sources(call))
+        return CallTarget(server=servers[0], tool=READ_RESOURCE) if len(servers) == 1 else None
+
     async def execute(self, call: ToolCall) -> ToolResult:
-        uri, wanted = call.arguments.get("uri"), str(call.arguments.get("server") or "")
-        if not uri:
+        wanted = str(call.arguments.get("server") or "")
+        if not call.arguments.get("uri"):
             return await self._list_resources(call, wanted)
-        found = await self._find_sources(str(uri), wanted)
+        found = self._find_sources(call)
+        if not found and self._browsable is not None:
+            # It may be new.
+            for server in self._browsable.browsable_servers():
+                await self._fetch(self._browsable, server)
+            found = self._find_sources(call)
         if not found:
             return ToolResult.failure(call.call_id, self._unknown_text(wanted))
         if len(found) > 1:
@@ -170,8 +182,12 @@ class ResourceReader:
         name = self._specs[0].name if self._specs else _OTHER_NAME if READ_RESOURCE in names else READ_RESOURCE
         self._specs = (ToolSpec(name=name, description=description, parameters=parameters),)
 
-    async def _find_sources(self, uri: str, wanted: str) -> dict[str, tuple[ResourceSource, str]]:
-        """Return by server what can read the URI, and the URI as the server knows it."""
+    def _find_sources(self, call: ToolCall) -> dict[str, tuple[ResourceSource, str]]:
+        """Return by server what can read the resource of a call, and its URI as the server knows it.
+
+        What a result has linked to is read from the server that linked to it.
+        """
+        uri, wanted = str(call.arguments.get("uri") or ""), str(call.arguments.get("server") or "")
         found = {
             server: (source, uri)
             for (linked, server), source in self._sources.items()
@@ -180,12 +196,25 @@ class ResourceReader:
         if found or self._browsable is None:
             return found
         for server in self._browsable.browsable_servers():
-            if wanted in ("", server):
-                entries = await self._browsable.list_resources(server) or ()
-                exact = next((known for entry in entries if (known := entry.find_uri(uri)) is not None), None)
-                if exact is not None:
-                    found[server] = (self._browsable, exact)
+            entries = self._listed.get(server, ()) if wanted in ("", server) else ()
+            exact = next((known for entry in entries if (known := entry.find_uri(uri)) is not None), None)
+            if exact is not None:
+                found[server] = (self._browsable, exact)
         return found
+
+    async def _fetch(self, source: BrowsableSource, server: str) -> Sequence[ResourceEntry] | None:
+        entries = await source.list_resources(server)
+        if entries is not None:
+            self._listed[server] = entries
+        return entries
+
+    async def _fetch_shortly(self, source: BrowsableSource, server: str) -> Sequence[ResourceEntry] | None:
+        try:
+            async with asyncio.timeout(OFFER_TIMEOUT):
+                return await self._fetch(source, server)
+        except TimeoutError:
+            log.warning("tools.resources_late", server=server, seconds=OFFER_TIMEOUT)
+            return None
 
     async def _list_resources(self, call: ToolCall, wanted: str) -> ToolResult:
         servers = self._browsable.browsable_servers() if self._browsable is not None else ()
@@ -197,7 +226,7 @@ class ResourceReader:
             return ToolResult.failure(call.call_id, f"There is no server '{shown}'. There are: {', '.join(servers)}.")
         lines: list[str] = []
         for server in chosen:
-            entries = await self._browsable.list_resources(server)
+            entries = await self._fetch(self._browsable, server)
             if entries is None:
                 lines.append(f"{server}: it cannot list its resources at this moment")
                 continue
@@ -214,15 +243,6 @@ class ResourceReader:
             hint = f"Call this tool without 'uri' to see which there are at: {', '.join(servers)}."
             return f"There is no resource with this URI{which}. {hint}"
         return "No tool result has linked to this URI, so it cannot be read. Give a URI as a result has it."
-
-
-async def _list_shortly(source: BrowsableSource, server: str) -> Sequence[ResourceEntry] | None:
-    try:
-        async with asyncio.timeout(OFFER_TIMEOUT):
-            return await source.list_resources(server)
-    except TimeoutError:
-        log.warning("tools.resources_late", server=server, seconds=OFFER_TIMEOUT)
-        return None
 
 
 def _describe_servers(listed: Mapping[str, Sequence[ResourceEntry] | None]) -> str:
