@@ -16,6 +16,7 @@ from holodeck.testing.mcp.processes import append_pid, run_start_fault, run_wrap
 from holodeck.testing.mcp.protocol import ServerSession
 from holodeck.testing.mcp.server import FaultyMCPServer
 from holodeck.testing.mcp.stdio_server import STDOUT, read_input_lines, serve_stdio, write_all
+from holodeck.testing.mcp.tasks import TaskBook
 
 
 def main() -> int:
@@ -44,7 +45,12 @@ def main() -> int:
     if start_fault is not None and journal is not None:
         journal.write("fault", fault=str(start_fault))
     run_start_fault(start_fault, options.pid_file, journal)
-    session = ServerSession(era=options.era, version=options.protocol_version, ttl_ms=options.ttl_ms)
+    session = ServerSession(
+        era=options.era,
+        version=options.protocol_version,
+        ttl_ms=options.ttl_ms,
+        task_book=TaskBook(path=options.tasks),
+    )
     asyncio.run(serve_stdio(session, schedule, journal))
     if journal is not None:
         journal.write("end", code=0)
@@ -93,6 +99,7 @@ def _build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--journal", type=Path, help="file to which a line is appended for every start, message, fault and end"
     )
+    parser.add_argument("--tasks", type=Path, help="file in which tasks survive the process")
     parser.add_argument("--transport", choices=get_args(Transport), help="serve this instead of stdio; prints its URL")
     parser.add_argument("--port", type=int, default=0, help="port for --transport (default: a free one)")
     parser.add_argument("--wrapped", action="store_true", help="run behind a parent, as under npx")

@@ -41,6 +41,7 @@ class Push:
     times: int = 1
     uri: str | None = None
     """The resource that it is about: only streams that are subscribed to the resource get it."""
+    params: Message | None = None
 
 
 @dataclass(frozen=True, slots=True)

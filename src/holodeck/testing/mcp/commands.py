@@ -81,6 +81,8 @@ class CommandOptions(TypedDict, total=False):
     """File for the id of every process of the server, one per line; the first is the one that was started."""
     journal: Path | None
     """File for a line about every start, message, fault and end (stdio); read it with `Journal`."""
+    tasks: Path | None
+    """File in which tasks survive the process (stdio)."""
     wrapped: bool
     """Runs the server as the child of a wrapper process, as npx does."""
     transport: Transport | None

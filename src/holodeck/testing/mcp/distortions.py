@@ -121,6 +121,17 @@ def _reply_with_unknown_version(message: Message) -> Action:
     return Reply({**message, "result": {**result, "protocolVersion": "1999-01-01"}})
 
 
+def _reply_without_task_id(message: Message) -> Action:
+    result = message.get("result", {})
+    nested = {**result.get("task", {}), "taskId": None}
+    return Reply({**message, "result": {**result, "taskId": None, **({"task": nested} if "task" in result else {})}})
+
+
+def _task_not_found_reply(message: Message) -> Action:
+    error = {"code": -32602, "message": "Failed to retrieve task: Task not found"}
+    return Reply({"jsonrpc": "2.0", "id": message["id"], "error": error})
+
+
 _GARBAGE = (
     Raw(b"npm warn deprecated a-package@1.0.0: use another"),
     Raw(b"\x1b[32mServer listening on stdio\x1b[0m"),
@@ -174,6 +185,11 @@ _DISTORTIONS: dict[Fault, Distortion] = {
     Fault.SCHEMA_MISMATCH: _extend_result(structuredContent={"total": "three"}),
     Fault.UNKNOWN_RESULT_TYPE: _extend_result(resultType="x-unheard-of"),
     Fault.ENDLESS_INPUT: _replace_result(_QUESTION),
+    Fault.TASK_WITHOUT_ID: _each_reply(_reply_without_task_id),
+    Fault.TASK_FORGOTTEN: _each_reply(_task_not_found_reply),
+    Fault.TASK_SWAPPED: _extend_result(taskId="task-of-somebody-else"),
+    Fault.TASK_BAD_STATUS: _extend_result(status=7),
+    Fault.TASK_WITHOUT_RESULT: _extend_result(status="completed", result=None),
     Fault.BIG_EVENT: _replace_result(tool_result(text_block("x" * BIG_EVENT_BYTES))),
     # The faults of HTTP bodies, on a stream that carries both directions
     Fault.CUT_STREAM: _replace_with(Die()),

@@ -20,6 +20,7 @@ START = "start"
 
 _CALL = "tools/call"
 _LIST = "tools/list"
+_POLL = "tasks/get"
 _PROBE = "server/discover"
 
 
@@ -98,6 +99,14 @@ class Fault(StrEnum):
     REMOTE_REF = "remote-ref", _LIST, "An output schema that refers to a URL, which must not be fetched."
     UNKNOWN_RESULT_TYPE = "unknown-result-type", _CALL, "An unknown resultType (modern)."
     ENDLESS_INPUT = "endless-input", _CALL, "Asks for input again after every answer (modern)."
+
+    # Tasks
+    UNASKED_TASK = "unasked-task", _CALL, "Answers a call of any tool with a task (modern)."
+    TASK_WITHOUT_ID = "task-without-id", _CALL, "Answers a call with a task that has no id."
+    TASK_FORGOTTEN = "task-forgotten", _POLL, "Does not know the task any more."
+    TASK_SWAPPED = "task-swapped", _POLL, "Answers with the state of another task."
+    TASK_BAD_STATUS = "task-bad-status", _POLL, "Gives a task a status that is a number."
+    TASK_WITHOUT_RESULT = "task-without-result", _POLL, "Says that a task is completed, without its result (modern)."
 
     # HTTP
     HTTP_400 = "http-400", ANY, "Status 400 with a line of text."

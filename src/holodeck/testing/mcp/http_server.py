@@ -32,7 +32,14 @@ from holodeck.testing.mcp.protocol import META, ServerSession
 from holodeck.testing.mcp.server_state import NOT_FOUND, ServerState
 from holodeck.testing.mcp.tools import list_tool_entries
 
-_NAME_PARAMS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAME_PARAMS = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
 _ENCODED, _END = "=?base64?", "?="
 _SESSION = "Mcp-Session-Id"
 _BAD_REQUEST = 400

@@ -10,6 +10,7 @@ from holodeck.testing.mcp.actions import Action, Listen, Message, Notify, Push, 
 from holodeck.testing.mcp.distortions import distort
 from holodeck.testing.mcp.faults import REGEX_CHARS, Era, Fault
 from holodeck.testing.mcp.resources import RESOURCE_NOT_FOUND, ResourceStore, complete
+from holodeck.testing.mcp.tasks import EXTENSION, TaskBook, build_task_result
 from holodeck.testing.mcp.tool_lists import LISTS, REMOTE_SCHEMA_URL, Page, remote_schema_list
 from holodeck.testing.mcp.tools import (
     INSTRUCTIONS,
@@ -17,6 +18,7 @@ from holodeck.testing.mcp.tools import (
     LEGACY_VERSIONS,
     MODERN_VERSION,
     SERVER_INFO,
+    TASK_TOOLS,
     CallRefused,
     ToolCall,
     answer_call,
@@ -30,6 +32,7 @@ META = "io.modelcontextprotocol/"
 METHOD_NOT_FOUND = -32601
 INVALID_REQUEST = -32600
 UNSUPPORTED_VERSION = -32022
+MISSING_CAPABILITY = -32021
 _TOPICS = {
     "toolsListChanged": "notifications/tools/list_changed",
     "promptsListChanged": "notifications/prompts/list_changed",
@@ -58,7 +61,10 @@ class ServerSession:
     client_capabilities: Message = field(default_factory=dict)
     schema_url: str = REMOTE_SCHEMA_URL
     """URL of the schema that a client must not fetch."""
+    task_book: TaskBook = field(default_factory=TaskBook)
+    """The tasks; sessions may share them."""
     _list_fault: Fault | None = None
+    _call_fault: Fault | None = None
 
     def actions_for(self, message: Message, fault: Fault | None = None) -> list[Action]:
         """Return the actions for a request, changed by the fault; none for a notification or an answer."""
@@ -81,6 +87,7 @@ class ServerSession:
             raise CallRefused(METHOD_NOT_FOUND, f"Method not found: {method}")
         if method == "tools/list":
             self._list_fault = fault
+        self._call_fault = fault
         return answer(message["id"], params)
 
     def _methods(self) -> dict[str, Callable[[int | str, Message], list[Action]]]:
@@ -93,11 +100,19 @@ class ServerSession:
             "resources/templates/list": self._list_templates,
             "resources/read": self._read_resource,
             "completion/complete": self._complete,
+            "tasks/get": self._get_task,
+            "tasks/cancel": self._cancel_task,
         }
         if self.era == "modern":
-            return {**shared, "server/discover": self._discover, "subscriptions/listen": self._listen}
+            return {
+                **shared,
+                "server/discover": self._discover,
+                "subscriptions/listen": self._listen,
+                "tasks/update": self._update_task,
+            }
         return {
             **shared,
+            "tasks/result": self._get_task_result,
             "initialize": self._initialize,
             "ping": self._reply_empty,
             "logging/setLevel": self._reply_empty,
@@ -122,6 +137,11 @@ class ServerSession:
             result = {**extra, **result}
         return Reply({"jsonrpc": "2.0", "id": request, "result": result})
 
+    @property
+    def _has_tasks(self) -> bool:
+        """False for a server of a version before tasks, which runs all tools directly."""
+        return self.era == "modern" or self.version in (None, LEGACY_VERSIONS[-1])
+
     def _reply_empty(self, request: int | str, params: Message) -> list[Action]:
         return [self._reply(request, {})]
 
@@ -131,7 +151,7 @@ class ServerSession:
         self.is_initialized, self.client_capabilities = True, params.get("capabilities") or {}
         result = {
             "protocolVersion": requested if requested in known else known[-1],
-            "capabilities": server_capabilities(),
+            "capabilities": server_capabilities(self.era, has_tasks=self._has_tasks),
             "serverInfo": SERVER_INFO,
             "instructions": INSTRUCTIONS,
         }
@@ -140,7 +160,7 @@ class ServerSession:
     def _discover(self, request: int | str, params: Message) -> list[Action]:
         result = {
             "supportedVersions": [MODERN_VERSION],
-            "capabilities": server_capabilities(),
+            "capabilities": server_capabilities(self.era, has_tasks=self._has_tasks),
             "instructions": INSTRUCTIONS,
         }
         return [self._reply(request, result, cacheable=True)]
@@ -230,7 +250,47 @@ class ServerSession:
             client=self.client_capabilities,
             reply=lambda result: self._reply(request, result),
         )
-        return answer_call(call)
+        if name in TASK_TOOLS:
+            return [call.reply(self._start_task(call))]
+        actions = answer_call(call)
+        if name == "release":
+            actions = [*self.task_book.release(self.era), *actions]
+        if self._call_fault is Fault.UNASKED_TASK and isinstance(actions[-1], Reply):
+            task = self.task_book.create(name, {}, actions[-1].message["result"])
+            return [call.reply({"resultType": "task", **task.describe(self.era)})]
+        return actions
+
+    def _start_task(self, call: ToolCall) -> Message:
+        """Return the answer to a call of a tool that runs as a task: the task, or its result at once."""
+        is_required = TASK_TOOLS[call.name] == "required" and self._has_tasks
+        if self.era == "legacy":
+            if "task" in call.params:
+                return {"task": self.task_book.create(call.name, call.arguments).describe(self.era)}
+            if is_required:
+                raise CallRefused(METHOD_NOT_FOUND, f"The tool '{call.name}' runs only as a task.")
+        elif is_required:
+            if EXTENSION not in self.client_capabilities.get("extensions", {}):
+                raise CallRefused(MISSING_CAPABILITY, "Missing required client capability")
+            return {"resultType": "task", **self.task_book.create(call.name, call.arguments).describe(self.era)}
+        return build_task_result(call.arguments)
+
+    def _get_task(self, request: int | str, params: Message) -> list[Action]:
+        return [self._reply(request, self.task_book.get(params, self.era))]
+
+    def _get_task_result(self, request: int | str, params: Message) -> list[Action]:
+        task = self.task_book.require(params)
+        if task.status == "input_required":
+            return self.task_book.ask_client(task, lambda result: self._reply(request, result))
+        if task.status == "working":
+            raise CallRefused(INVALID_PARAMS, "The task has not ended.")
+        related = {"_meta": {f"{META}related-task": {"taskId": task.id}}}
+        return [self._reply(request, {**task.build_result(), **related})]
+
+    def _update_task(self, request: int | str, params: Message) -> list[Action]:
+        return [self._reply(request, self.task_book.update(params))]
+
+    def _cancel_task(self, request: int | str, params: Message) -> list[Action]:
+        return [self._reply(request, self.task_book.cancel(params, self.era))]
 
 
 def error_reply(request: int | str | None, code: int, message: str) -> Reply:
@@ -243,7 +303,7 @@ def error_reply(request: int | str | None, code: int, message: str) -> Reply:
 
 def notification_of(push: Push, subscription: int | str | None = None) -> Message:
     """Return the notification of a push, marked with the id of the subscription, if any."""
-    uri = {} if push.uri is None else {"uri": push.uri}
+    params = {**(push.params or {}), **({} if push.uri is None else {"uri": push.uri})}
     if subscription is None:
-        return build_notification(push.method, **uri)
-    return build_notification(push.method, **uri, _meta={f"{META}subscriptionId": subscription})
+        return build_notification(push.method, **params)
+    return build_notification(push.method, **params, _meta={f"{META}subscriptionId": subscription})

@@ -189,6 +189,15 @@ class FaultyMCPServer:
         """Let all slow calls under way answer now."""
         self._state.action_runner.release()
 
+    async def end_tasks(self) -> None:
+        """Let all tasks that work end now, and tell the clients (legacy: a modern client has to poll)."""
+        for push in self._state.task_book.release(self._era):
+            await self._state.action_runner.push(push)
+
+    def forget_tasks(self) -> None:
+        """Forget all tasks, as a restart does where they are only in memory."""
+        self._state.task_book.tasks.clear()
+
     async def push(self, method: str, *, times: int = 1) -> int:
         """Send a notification to all listening streams, and return their number."""
         return await self._state.action_runner.push(Push(method, times))

@@ -12,6 +12,7 @@ from holodeck.testing.mcp.faults import Era, FaultSchedule
 from holodeck.testing.mcp.journal import ReceivedLog
 from holodeck.testing.mcp.protocol import ServerSession
 from holodeck.testing.mcp.resources import ResourceStore
+from holodeck.testing.mcp.tasks import TaskBook
 from holodeck.testing.mcp.tool_lists import REMOTE_SCHEMA_URL
 
 NOT_FOUND = 404
@@ -35,6 +36,7 @@ class ServerState:
     added_tools: list[str] = field(default_factory=list)
     redefined_tools: dict[str, Message] = field(default_factory=dict)
     resources: ResourceStore = field(default_factory=ResourceStore)
+    task_book: TaskBook = field(default_factory=TaskBook)
     sessions: dict[str, ServerSession] = field(default_factory=dict)
     resumable: dict[str, Sequence[Action]] = field(default_factory=dict)
     """Unsent actions of a stream that ended early, by the last event id of the stream."""
@@ -52,6 +54,7 @@ class ServerState:
             redefined_tools=self.redefined_tools,
             resources=self.resources,
             schema_url=self.schema_url,
+            task_book=self.task_book,
         )
 
     def open_session(self) -> str:

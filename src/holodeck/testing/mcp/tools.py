@@ -237,7 +237,7 @@ _TOOLS = (
     tool_entry("add", "Adds two numbers.", {"a": _NUMBER, "b": _NUMBER}, ("a", "b")),
     tool_entry("echo", "Says the text again.", {"text": _STRING}, ("text",)),
     tool_entry("slow", "Answers after some seconds, or when released.", {"seconds": _NUMBER, "steps": _INTEGER}),
-    tool_entry("release", "Ends every slow call at once."),
+    tool_entry("release", "Ends every slow call and every task at once."),
     tool_entry("image", "A picture of one pixel."),
     tool_entry("audio", "A sound of no length."),
     tool_entry("resource_text", "An embedded text resource."),
@@ -256,6 +256,29 @@ _TOOLS = (
     tool_entry("weird.name/x y", "Has a name with special characters.", {"text": _STRING}),
 )
 
+_TASK_PROPERTIES = {
+    "text": _STRING,
+    "polls": _INTEGER,
+    "poll_ms": _INTEGER,
+    "ttl_ms": _INTEGER,
+    "bytes": _INTEGER,
+    "hold": _BOOLEAN,
+    "ask": _BOOLEAN,
+    "error": _BOOLEAN,
+    "end": _STRING,
+}
+TASK_TOOLS = {"task": "required", "optional_task": "optional"}
+"""By name, the task support of the tools that run as tasks."""
+
+
+def _task_entries(era: Era) -> list[Message]:
+    about = "Works for some polls, or until released; can ask, fail or be cancelled."
+    entries = [tool_entry(name, about, _TASK_PROPERTIES) for name in TASK_TOOLS]
+    if era == "modern":
+        return entries
+    return [{**each, "execution": {"taskSupport": TASK_TOOLS[each["name"]]}} for each in entries]
+
+
 _REVIEW = {
     "name": "review",
     "description": "Asks for a review of some code.",
@@ -266,7 +289,7 @@ _GREET = {"name": "greet", "description": "Says hello."}
 
 def list_tool_entries(era: Era, added_tools: Sequence[str] = ()) -> list[Message]:
     """Return the tools of an era and the added ones, as entries of a list."""
-    own = [*_TOOLS, _regional_tool()] if era == "modern" else [*_TOOLS]
+    own = [*_TOOLS, *_task_entries(era), *([_regional_tool()] if era == "modern" else [])]
     return own + [tool_entry(name, "Was added while the server ran.") for name in added_tools]
 
 
@@ -284,12 +307,18 @@ def prompt_text(name: str, arguments: dict[str, Any]) -> str | None:
     return None
 
 
-def server_capabilities() -> Message:
+def server_capabilities(era: Era, *, has_tasks: bool) -> Message:
     """Return the capabilities of the server."""
+    tasks: Message = {}
+    if has_tasks and era == "legacy":
+        tasks = {"tasks": {"cancel": {}, "requests": {"tools": {"call": {}}}}}
+    elif has_tasks:
+        tasks = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
     return {
         "tools": {"listChanged": True},
         "prompts": {"listChanged": True},
         "resources": {"listChanged": True, "subscribe": True},
         "completions": {},
         "logging": {},
+        **tasks,
     }
