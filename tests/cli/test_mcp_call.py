@@ -44,6 +44,13 @@ def test_a_tool_may_be_called_by_the_name_that_models_know(project: MCPProject) 
     assert project.run_mcp("call", "s", "weird-name-x-y", "text=hi").returncode == 0
 
 
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_tool_that_runs_as_a_task_is_called_like_any_other(project: MCPProject, era: str) -> None:
+    project.set_npx_server("normal", era=era)
+    done = project.run_mcp("call", "s", "task", "text=found", "polls=2")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "found\n", "")
+
+
 @pytest.mark.proves("D-19")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_images_sounds_and_bytes_are_saved_and_nothing_is_overwritten(project: MCPProject, era: str) -> None:

@@ -56,7 +56,7 @@ def test_a_healthy_server_passes_every_step(project: MCPProject) -> None:
     words = [line.split() for line in done.stdout.splitlines()]
     assert ["found", "ok", str(project.programs / "npx")] in words
     assert ["speaks", "MCP", "ok", "legacy,", "2025-11-25;", "faulty", "1.0"] in words
-    assert ["lists", "tools", "ok", "20", "tools,", "2", "prompts"] in words
+    assert ["lists", "tools", "ok", "22", "tools,", "2", "prompts"] in words
     assert done.stdout.count(" ok ") == 5
 
 

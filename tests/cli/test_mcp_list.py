@@ -49,7 +49,7 @@ def test_every_server_is_shown_with_its_state_and_the_bad_ones_with_the_reason(p
     )
     done = project.run_mcp("list")
     rows = {line.split()[0]: line for line in done.stdout.splitlines()[1:]}
-    assert rows["good"].split()[1:6] == ["up", "legacy", "2025-11-25", "20", "2"]
+    assert rows["good"].split()[1:6] == ["up", "legacy", "2025-11-25", "22", "2"]
     assert "faulty 1.0" in rows["good"]
     assert rows["good"].index("up") == done.stdout.index("STATE"), "columns stand below their heads"
     for name, state, why in (
@@ -71,7 +71,7 @@ def test_the_modern_era_is_seen_too(project: MCPProject) -> None:
     project.write_servers(s=NPX)
     done = project.run_mcp("list", "--json")
     server = json.loads(done.stdout)["servers"][0]
-    assert (server["state"], server["era"], server["version"], server["tools"]) == ("up", "modern", "2026-07-28", 21)
+    assert (server["state"], server["era"], server["version"], server["tools"]) == ("up", "modern", "2026-07-28", 23)
     assert done.returncode == 0
 
 
@@ -183,8 +183,13 @@ def test_tools_are_listed_with_their_schemas_on_request(project: MCPProject) -> 
     full = project.run_mcp("tools", "s", "-v")
     assert '"a": {' in full.stdout
     assert "for models: weird-name-x-y" in full.stdout
+    assert [line.strip() for line in full.stdout.splitlines() if "task: " in line] == [
+        "task: required",
+        "task: optional",
+    ]
     tools = json.loads(project.run_mcp("tools", "--json").stdout)["servers"][0]["tools"]
     assert tools[0]["input_schema"]["required"] == ["a", "b"]
+    assert {tool["name"]: tool["task_support"] for tool in tools}["task"] == "required"
 
 
 def test_prompts_are_listed_with_their_arguments(project: MCPProject) -> None:

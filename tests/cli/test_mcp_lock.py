@@ -169,7 +169,7 @@ def test_two_files_of_one_folder_have_locks_of_their_own(project: MCPProject, tm
     set_tools(project, READ)
     project.run_mcp("lock")
     (project.path / "other.json").write_text(json.dumps({"mcpServers": {"files": NPX}}))
-    assert len(json.loads(project.run_mcp("tools", "-f", "other.json", "--json").stdout)["servers"][0]["tools"]) == 20
+    assert len(json.loads(project.run_mcp("tools", "-f", "other.json", "--json").stdout)["servers"][0]["tools"]) == 22
     project.run_mcp("lock", "-f", "other.json")
     assert set(json.loads((project.path / "holodeck.lock").read_text())["files"]) == {"mcp.json", "other.json"}
     assert project.run_mcp("lock", "--check").returncode == 0

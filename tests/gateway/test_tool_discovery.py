@@ -68,7 +68,7 @@ async def test_connections_discoveries_and_failures_are_logged_with_fields_and_n
         await (await gateway.openai_client()).responses.create(model=MODEL, input="Hi")
     events = {record.event: record.fields for record in caplog.records if hasattr(record, "event")}  # type: ignore[attr-defined]
     assert events["mcp.connected"]["server"] == "sums"
-    assert events["mcp.discovered"].items() >= {"server": "sums", "tools": 20}.items()
+    assert events["mcp.discovered"].items() >= {"server": "sums", "tools": 22}.items()
     assert events["mcp.unavailable"]["server"] == "gone"
     assert (events["mcp.call_failed"]["server"], events["mcp.call_failed"]["tool"]) == ("sums", "fail")
     assert "a-secret-value" not in caplog.text

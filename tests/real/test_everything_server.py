@@ -153,7 +153,7 @@ async def test_it_announces_updates_of_a_resource_to_its_listeners(everything: E
 
 @async_test(START_SECONDS)
 async def test_a_long_operation_tells_how_far_it_is(everything: Everything) -> None:
-    seen: list[tuple[float, float | None]] = []
+    seen: list[tuple[float | None, float | None]] = []
     async with everything.server() as server:
         await server.connect()
         result = await server.call(
@@ -163,6 +163,25 @@ async def test_a_long_operation_tells_how_far_it_is(everything: Everything) -> N
         )
         assert result.success, result.error
         assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+@async_test(START_SECONDS)
+async def test_its_research_runs_as_a_task_that_asks_a_question(everything: Everything) -> None:
+    states: list[str] = []
+
+    async def choose(params: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"action": "accept", "content": {"interpretation": "snake"}}
+
+    async with everything.server(elicitation=choose) as server:
+        (tool,) = [each for each in await server.list_tools() if each.name == "simulate-research-query"]
+        assert tool.task_support == "required"
+        result = await server.call(
+            tool.name, {"topic": "python", "ambiguous": True}, on_progress=lambda *report: states.append(str(report[2]))
+        )
+    assert result.success, result.error
+    assert result.text.startswith("# Research Report: python (snake)")
+    assert "working: Gathering sources..." in states
+    assert any(state.startswith("input required: Found multiple interpretations") for state in states)
 
 
 @pytest.mark.proves("000:EDGE-9", "D-20", "D-11", "000:US4-4", "000:FR-016")

@@ -255,7 +255,8 @@ class MCPProtocolError(MCPError):
         is_tool_answer = self.phase == "call" and "code" in self.details
         if is_tool_answer or self.details.get("is_public"):
             return str(self)
-        return f"Server '{self.server}' ({self.phase}): it answered with something that cannot be used."
+        outcome = f" {OUTCOME_UNKNOWN}" if self.details.get("outcome") == "unknown" else ""
+        return f"Server '{self.server}' ({self.phase}): it answered with something that cannot be used.{outcome}"
 
 
 class MCPToolNotFoundError(MCPError):

@@ -97,11 +97,14 @@ class RequestContext:
             return
         self._send({"jsonrpc": "2.0", "method": method, "params": dict(params)})
 
-    def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+    def report_progress(self, progress: float | None, total: float | None = None, message: str | None = None) -> None:
         """Tell the client about progress, if it wants to know. A report that is not further than the last is dropped.
 
-        The protocol requires that progress increases; servers behind do not always keep to it.
+        The protocol requires that progress increases; servers behind do not always keep to it. None, as the state of a
+        task has it, counts as one further.
         """
+        if progress is None:
+            progress = (self._latest_progress or 0) + 1
         if not self.has_progress or (self._latest_progress is not None and progress <= self._latest_progress):
             return
         self._latest_progress = progress

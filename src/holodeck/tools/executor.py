@@ -24,6 +24,27 @@ class ToolKind(StrEnum):
     BUILTIN = "builtin"
 
 
+class ResumePoint(Protocol):
+    """Where the call of a durable run stores how another process can wait for its result.
+
+    A process that finds something stored must not run the call again: it goes on waiting for what is running already.
+    """
+
+    @property
+    def stored(self) -> Mapping[str, Any] | None:
+        """What an earlier process has stored for this call; None for a call that is run for the first time."""
+        ...
+
+    @property
+    def is_handed_over(self) -> bool:
+        """True when the rest of the run belongs to another process: what is running must not be cancelled."""
+        ...
+
+    async def store(self, value: Mapping[str, Any]) -> None:
+        """Store JSON values, before the result is waited for."""
+        ...
+
+
 @record
 class ToolCall:
     """A call to execute, with parsed arguments. `name` is the name that the model was offered."""
@@ -39,6 +60,8 @@ class ToolCall:
     """True when a person has approved this call."""
     on_progress: Callable[[str], None] | None = None
     """Called with one line of text for each progress report of the tool."""
+    resume: ResumePoint | None = None
+    """Set in a durable run. A tool that cannot make use of it ignores it."""
 
 
 READ_RESOURCE = "read_resource"

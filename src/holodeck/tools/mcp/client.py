@@ -20,8 +20,7 @@ from holodeck.lib.byte_budget import ByteBudget, Reservation
 from holodeck.lib.call_errors import OUTCOME_UNKNOWN, TOOL_CHANGED
 from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError, MCPToolNotFoundError
 from holodeck.lib.limits import NOTICE_TIMEOUT
-from holodeck.lib.record import record
-from holodeck.tools.executor import CHANGED
+from holodeck.tools.executor import CHANGED, ResumePoint
 from holodeck.tools.mcp.call_limit import CallLimit
 from holodeck.tools.mcp.connection.connection import Connection, ConnectionState
 from holodeck.tools.mcp.connection.supervisor import StartLimits, Supervisor
@@ -43,7 +42,8 @@ from holodeck.tools.mcp.resource_discovery import (
     list_resources,
 )
 from holodeck.tools.mcp.resource_subscriptions import OnUpdate, ResourceSubscription, ResourceSubscriptions
-from holodeck.tools.mcp.results import CallRecord, ResultBuilder
+from holodeck.tools.mcp.results import CallRecord, CallRequest, ResultBuilder
+from holodeck.tools.mcp.task_calls import SentCall, TaskCalls
 from holodeck.tools.mcp.tool_cache import CachedList, ListChangeWatcher
 from holodeck.tools.mcp.tool_patterns import is_allowed, is_idempotent
 from holodeck.tools.mcp.transports.base import Delivery, TransportSetup
@@ -55,16 +55,6 @@ LIST_RECHECK = 5.0
 
 # The key in `_meta` under which a server finds the idempotency key of a call.
 META_KEY = "holodeck/idempotency-key"
-
-
-@record
-class _CallRequest:
-    """The parts of a call that every attempt has in common; see `MCPClient.call`."""
-
-    arguments: Mapping[str, Any]
-    on_progress: OnProgress | None
-    expected: MCPToolInfo | None
-    peer: Peer | None
 
 
 class MCPClient:
@@ -123,6 +113,9 @@ class MCPClient:
         )
         self._subscriptions = ResourceSubscriptions(
             self._errors, self._supervisor.get_connection, request_timeout=tool.request_timeout
+        )
+        self._task_calls = TaskCalls(
+            tool.name, self._supervisor, self._errors, send=self._send_call, may_repeat=self.may_repeat
         )
 
     @property
@@ -322,16 +315,18 @@ class MCPClient:
         caller_id: str = "",
         expected: MCPToolInfo | None = None,
         peer: Peer | None = None,
+        resume: ResumePoint | None = None,
     ) -> MCPToolResult:
         """Call a tool by the server's or the model's name of it. A failure is a result; only cancellation is raised.
 
         `timeout`: seconds, including the wait for the call limit; by default `request_timeout`. `key` is equal for
         every attempt at one call, and is sent to the server for tools that may be repeated. `caller_id`: where calls
         must wait, callers take turns. `expected`: the tool as the caller knows it; if its definition has changed since,
-        the call fails and is not sent. `peer`: the client that the call is made for.
+        the call fails and is not sent. `peer`: the client that the call is made for. `resume`: that of a durable run,
+        in which a tool that may run as a task does.
         """
         record = CallRecord(name, key, Reservation(self.budget))
-        request = _CallRequest(arguments=arguments, on_progress=on_progress, expected=expected, peer=peer)
+        request = CallRequest(arguments=arguments, on_progress=on_progress, expected=expected, peer=peer, resume=resume)
         try:
             info, answer = await self._request_in_turn(
                 record, request, timeout or self.config.request_timeout, caller_id
@@ -357,7 +352,7 @@ class MCPClient:
         The parameters are those of `call`.
         """
         record = CallRecord(name, "", Reservation(self.budget))
-        request = _CallRequest(arguments=arguments, on_progress=on_progress, expected=expected, peer=peer)
+        request = CallRequest(arguments=arguments, on_progress=on_progress, expected=expected, peer=peer)
         try:
             _, answer = await self._request_in_turn(record, request, self.config.request_timeout, caller_id)
             return limit_answer(answer, self.config.max_result_bytes)
@@ -367,14 +362,14 @@ class MCPClient:
     async def _request_in_turn(
         self,
         record: CallRecord,
-        request: _CallRequest,
+        request: CallRequest,
         seconds: float,
         caller_id: str,
     ) -> tuple[MCPToolInfo, Message]:
         """Send a call when the call limit permits it. Raises MCPError."""
         remaining = await self.call_limit.acquire(seconds, self._errors, caller_id)
         try:
-            return await self._request_answer(record, request, remaining)
+            return await self._task_calls.request_answer(record, request, seconds=remaining)
         finally:
             self.call_limit.release()
 
@@ -417,9 +412,8 @@ class MCPClient:
             span_attributes=kind.build_span_attributes(self.config),
         )
 
-    async def _request_answer(
-        self, record: CallRecord, request: _CallRequest, seconds: float
-    ) -> tuple[MCPToolInfo, Message]:
+    async def _send_call(self, record: CallRecord, request: CallRequest, seconds: float) -> SentCall:
+        """Send the call, and return its answer, which may name a task. Raises MCPError."""
         is_last, arguments, expected = False, request.arguments, request.expected
         while True:
             connection = self._supervisor.live_connection or await self._supervisor.get_connection()
@@ -434,7 +428,11 @@ class MCPClient:
                 reserved=record.reserved,
             )
             began = asyncio.get_running_loop().time()
-            params = {"name": info.name, "arguments": arguments}
+            params = {
+                "name": info.name,
+                "arguments": arguments,
+                **self._task_calls.build_params(session, info, request),
+            }
             try:
                 answer = await session.call(
                     "tools/call",
@@ -458,7 +456,7 @@ class MCPClient:
                 log.info("mcp.repeated", server=self.config.name, tool=info.name, cause=error)
             else:
                 self._supervisor.record_success()
-                return info, answer
+                return SentCall(tool=info, params=params, answer=answer)
             is_last = True
 
     async def _request_resource(

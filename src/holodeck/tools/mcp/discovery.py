@@ -23,6 +23,7 @@ from holodeck.tools.mcp.lock.drift import ServerLock, ToolDrift
 from holodeck.tools.mcp.names import model_names, normalize_tool_name
 from holodeck.tools.mcp.protocol.jsonrpc import Message
 from holodeck.tools.mcp.protocol.session import Session
+from holodeck.tools.mcp.protocol.tasks import TaskSupport, parse_task_support
 from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
 from holodeck.tools.mcp.tool_patterns import is_allowed, unmatched_patterns
 from holodeck.tools.mcp.transports.http_headers import BadAnnotationError, find_argument_headers
@@ -54,6 +55,8 @@ class MCPToolInfo:
     """By path of an argument, the header in which a modern HTTP request repeats it."""
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """The entry of the list, with everything that the server says. Texts in it are escaped, its name as well."""
+    task_support: TaskSupport = TaskSupport.FORBIDDEN
+    """Whether a legacy server runs the tool as a task. A modern one decides that for each call."""
 
 
 READ_RESOURCE_TOOL = MCPToolInfo(
@@ -258,8 +261,6 @@ def _parse_tool(entry: Mapping[str, Any], is_modern: bool, budget: SchemaBudget)
     schema = entry.get("inputSchema")
     if not isinstance(schema, dict) or schema.get("type") != "object":
         raise UnusableEntryError("its inputSchema is missing or does not describe an object")
-    if mapping(entry.get("execution")).get("taskSupport") == "required":
-        raise UnusableEntryError("it runs only as a task, which this client does not offer")
     output = entry.get("outputSchema")
     try:
         budget.add(schema)
@@ -281,6 +282,7 @@ def _parse_tool(entry: Mapping[str, Any], is_modern: bool, budget: SchemaBudget)
         annotations=mapping(raw.get("annotations")),
         argument_headers=find_argument_headers(schema) if is_modern else {},
         raw=raw,
+        task_support=parse_task_support(mapping(entry.get("execution")).get("taskSupport")),
     )
 
 

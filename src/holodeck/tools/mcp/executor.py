@@ -225,7 +225,9 @@ class MCPExecutor:
         about = {"server": server.name, "tool": tool.name}
         if call.spec is not None and call.spec is not route.spec and call.spec != route.spec:
             return ToolResult.failure(call.call_id, TOOL_CHANGED.format(tool=tool.name), **about, **{CHANGED: True})
-        if not is_approved and needs_approval(server.config, tool):
+        is_resumed = call.resume is not None and call.resume.stored is not None
+        # A call that is running already was permitted when it was sent.
+        if not is_approved and not is_resumed and needs_approval(server.config, tool):
             if self._approve is None:
                 subject = f"The tool '{tool.name}' of server '{server.name}'"
                 reason = f"{subject} needs a person's approval, and there is no one to ask."
@@ -241,6 +243,7 @@ class MCPExecutor:
             caller_id=caller_id,
             expected=tool,
             peer=peer,
+            resume=call.resume,
         )
         return _build_result(call, result, about)
 
@@ -385,5 +388,7 @@ def _content_of(result: MCPToolResult) -> tuple[ContentBlock, ...]:
 def _describe_progress(report: tuple[Any, ...]) -> str:
     """Return a progress report as text; all of its parts are optional."""
     progress, total, message = (*report, None, None, None)[:3]
+    if progress is None:
+        return message or ""
     share = f"{progress:g} of {total:g}" if isinstance(total, int | float) else f"{progress}"
     return f"{message} ({share})" if message else share

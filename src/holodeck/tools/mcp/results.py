@@ -7,22 +7,38 @@ metadata about the call is added.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from holodeck.lib import log
 from holodeck.lib.byte_budget import Reservation
 from holodeck.lib.errors import MCPError
+from holodeck.lib.record import record
 from holodeck.models.content import TextContent
 from holodeck.models.tool import MCPTool
+from holodeck.tools.executor import ResumePoint
 from holodeck.tools.mcp.content import MCPToolResult, blocks_of, cut_to_limit
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.output_validation import OutputChecker
 from holodeck.tools.mcp.protocol.jsonrpc import Message
+from holodeck.tools.mcp.protocol.peer import Peer
+from holodeck.tools.mcp.protocol.session import OnProgress
 from holodeck.tools.mcp.transports.base import Delivery
 
 # Metadata key of a failed call of which no byte reached the server, so that it has certainly not taken effect.
 NEVER_SENT = "never_sent"
+
+
+@record
+class CallRequest:
+    """The parts of a call that every attempt has in common; see `MCPClient.call`."""
+
+    arguments: Mapping[str, Any]
+    on_progress: OnProgress | None = None
+    expected: MCPToolInfo | None = None
+    peer: Peer | None = None
+    resume: ResumePoint | None = None
 
 
 class CallRecord:

@@ -104,8 +104,8 @@ async def _call_tool(
         arguments = parse_call_arguments(words, schema, stdin_text)
         progress.phase = f"calling {name} of {item.tool.name}"
 
-        def show_progress(done: float, total: float | None, message: str | None) -> None:
-            share = f" {done:g}{f' of {total:g}' if total else ''}"
+        def show_progress(done: float | None, total: float | None, message: str | None) -> None:
+            share = "" if done is None else f" {done:g}{f' of {total:g}' if total else ''}"
             progress.phase = f"calling {name} of {item.tool.name}:{share} {message or ''}"
 
         result = await plugin.call(name, arguments, on_progress=show_progress, timeout=seconds)

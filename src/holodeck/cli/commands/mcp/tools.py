@@ -69,6 +69,8 @@ def _print_tool_in_full(tool: MCPToolInfo) -> None:
         click.echo(f"    for OpenAI: {escape_unprintable(change)}")
     if tool.annotations:
         click.echo(f"    annotations: {json.dumps(to_plain_json(tool.annotations))}")
+    if tool.task_support != "forbidden":
+        click.echo(f"    task: {tool.task_support}")
 
 
 def _openai_schema_changes(tool: MCPToolInfo) -> tuple[str, ...]:
@@ -89,5 +91,6 @@ def _tool_data(tool: MCPToolInfo) -> dict[str, Any]:
         "input_schema": to_plain_json(tool.input_schema),
         "output_schema": to_plain_json(tool.output_schema),
         "annotations": to_plain_json(tool.annotations),
+        "task_support": tool.task_support.value,
         "changes_for_openai": list(_openai_schema_changes(tool)),
     }

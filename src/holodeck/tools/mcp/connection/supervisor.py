@@ -151,6 +151,11 @@ class Supervisor:
         return ConnectionState.ERROR if self._last_error is not None else ConnectionState.CREATED
 
     @property
+    def is_closed(self) -> bool:
+        """True after `close`, until connections are allowed again."""
+        return self._is_closed
+
+    @property
     def terms(self) -> NegotiatedTerms | None:
         """The terms of the latest connection."""
         return self._connection.session.terms if self._connection is not None else None

@@ -19,7 +19,7 @@ from holodeck.tools.mcp.protocol.peer import (
     Peer,
     RefusalError,
 )
-from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
+from holodeck.tools.mcp.protocol.versions import TASKS_EXTENSION, ProtocolEra, mapping
 
 # Seconds for a person or a model to answer a request of a server.
 ANSWER_TIMEOUT = 600.0
@@ -82,8 +82,11 @@ class ServerRequestResponder:
         }
         if asked:
             declared["elicitation"] = asked
-        if self._config:
-            declared["extensions" if era is ProtocolEra.MODERN else "experimental"] = {CONFIG_EXTENSION: self._config}
+        extensions: dict[str, Any] = {CONFIG_EXTENSION: self._config} if self._config else {}
+        if era is ProtocolEra.MODERN:
+            declared["extensions"] = {TASKS_EXTENSION: {}, **extensions}
+        elif extensions:
+            declared["experimental"] = extensions
         return declared
 
     def find_only_peer(self) -> Peer | None:

@@ -25,6 +25,7 @@ from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, Request
 from holodeck.tools.mcp.protocol.peer import ROOTS_METHOD, Peer, RefusalError
 from holodeck.tools.mcp.protocol.server_log import ServerLog, lower_level
 from holodeck.tools.mcp.protocol.server_requests import INTERACTIVE_METHODS, ServerRequestResponder
+from holodeck.tools.mcp.protocol.task_watches import TASK_NOTIFICATIONS, TaskWatches, with_related_task
 from holodeck.tools.mcp.protocol.versions import (
     CLIENT_INFO,
     META_CAPABILITIES,
@@ -46,8 +47,8 @@ MAX_INPUT_ROUNDS = 10
 # Seconds before a call is repeated for a server that wants that without asking a question.
 INPUT_ROUND_PAUSE = 0.25
 
-OnProgress = Callable[[float, float | None, str | None], None]
-"""Called with progress, total (if known) and message (if any)."""
+OnProgress = Callable[[float | None, float | None, str | None], None]
+"""Called with progress and total (None where they are not known) and message (if any)."""
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 """Runs a coroutine as a task that ends with the connection at the latest."""
 
@@ -119,6 +120,7 @@ class Session:
         self._answer_tasks: dict[RequestId, asyncio.Task[None]] = {}
         self._log = ServerLog(errors.server if errors.is_server_logged else None)
         self._meta: dict[str, Any] = {}
+        self.task_watches = TaskWatches()
         self.is_roots_requested = False
         self.roots_sent = asyncio.Event()
         self.transport = build_transport(self.dispatch_message)
@@ -162,6 +164,7 @@ class Session:
         """Send a request until its result is complete, and return the result. Raises MCPError.
 
         A modern server may answer with questions; they are answered, and the request is sent again with the answers.
+        It may also answer a tool call with a task, which is returned as it is: see `tasks`.
         `seconds` is the deadline of each of these requests. The whole call is one span, whose `traceparent` and
         `tracestate` travel in `_meta`, in both eras of the protocol. `peer`: the client that the call is made for.
         """
@@ -260,15 +263,20 @@ class Session:
                 peer.notify(method, params)
         elif method == "notifications/cancelled":
             self._cancel_request(params)
+        elif method in TASK_NOTIFICATIONS:
+            self.task_watches.announce(params)
         self._on_notification(message)
 
-    def _find_peer(self) -> Peer | None:
+    def _find_peer(self, params: Mapping[str, Any] | None = None) -> Peer | None:
         """Return the client that the server works for, where that is certain; else None.
 
-        A message of a legacy server does not say which call it belongs to: it is passed on only if every call that is
-        pending is of the same client.
+        A message of a legacy server does not say which call it belongs to, unless its parameters name a task: it is
+        passed on only if every call and every task that is pending is of the same client.
         """
-        peers = [pending.peer for pending in self._pending.values() if pending.is_call]
+        related = self.task_watches.find_related(params or {})
+        if related is not None:
+            return related.peer
+        peers = [pending.peer for pending in self._pending.values() if pending.is_call] + self.task_watches.peers
         if not peers:
             return self._responder.find_only_peer()
         clients = {None if peer is None else id(peer.client) for peer in peers}
@@ -318,7 +326,7 @@ class Session:
                 peer=peer,
             )
             kind = result.get("resultType")
-            if kind is None or kind == "complete":
+            if kind is None or kind == "complete" or (kind == "task" and method == "tools/call"):
                 return result
             if kind != "input_required":
                 raise self.errors.protocol("call", f"the result is of an unknown type {kind!r}", result_type=str(kind))
@@ -331,7 +339,7 @@ class Session:
         requests = mapping(result.get("inputRequests"))
         if requests:
             answers = await asyncio.gather(
-                *(self._answer_input_request(key, mapping(request), peer) for key, request in requests.items())
+                *(self.answer_input_request(key, mapping(request), peer) for key, request in requests.items())
             )
             added["inputResponses"] = dict(zip(requests, answers, strict=True))
         else:
@@ -340,7 +348,8 @@ class Session:
             added["requestState"] = result["requestState"]
         return added
 
-    async def _answer_input_request(self, key: str, request: Mapping[str, Any], peer: Peer | None) -> Mapping[str, Any]:
+    async def answer_input_request(self, key: str, request: Mapping[str, Any], peer: Peer | None) -> Mapping[str, Any]:
+        """Answer a question that a modern server has put into a result. Raises MCPError for one that is refused."""
         method = str(request.get("method"))
         try:
             return await self._answer(method, mapping(request.get("params")), peer, key)
@@ -392,7 +401,7 @@ class Session:
 
     async def _respond(self, request_id: RequestId, method: str, params: Mapping[str, Any]) -> None:
         try:
-            result = await self._answer(method, params, self._find_peer())
+            result = with_related_task(await self._answer(method, params, self._find_peer(params)), params)
         except RefusalError as refusal:
             await self._send(build_error_response(request_id, refusal.code, str(refusal)))
         else:
@@ -409,14 +418,16 @@ class Session:
 
     def _apply_progress(self, params: Mapping[str, Any]) -> None:
         token = params.get("progressToken")
-        pending = self._pending.get(token) if isinstance(token, int | str) else None
-        if pending is None:
+        if not isinstance(token, int | str):
             return
-        pending.extend(asyncio.get_running_loop().time())
+        pending = self._pending.get(token)
+        if pending is not None:
+            pending.extend(asyncio.get_running_loop().time())
+        on_progress = pending.on_progress if pending is not None else self.task_watches.find_listener(token)
         progress, total, text = params.get("progress"), params.get("total"), params.get("message")
-        if pending.on_progress is not None and isinstance(progress, int | float):
+        if on_progress is not None and isinstance(progress, int | float):
             try:
-                pending.on_progress(
+                on_progress(
                     progress, total if isinstance(total, int | float) else None, text if isinstance(text, str) else None
                 )
             # An error of the listener must not end the task that reads the answers.

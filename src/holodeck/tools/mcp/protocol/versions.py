@@ -29,6 +29,9 @@ META_CLIENT = f"{META}/clientInfo"
 META_SERVER = f"{META}/serverInfo"
 META_LOG_LEVEL = f"{META}/logLevel"
 META_SUBSCRIPTION = f"{META}/subscriptionId"
+META_RELATED_TASK = f"{META}/related-task"
+TASKS_EXTENSION = f"{META}/tasks"
+"""The extension of modern servers that answer a call with a task."""
 
 
 @record
@@ -44,6 +47,15 @@ class NegotiatedTerms:
     def has_capability(self, area: str) -> bool:
         """True when the server declares this capability."""
         return isinstance(self.capabilities.get(area), Mapping)
+
+    def can_create_tasks(self) -> bool:
+        """True for a legacy server that runs a call as a task when the call asks for it."""
+        requests = mapping(mapping(self.capabilities.get("tasks")).get("requests"))
+        return self.era is ProtocolEra.LEGACY and "call" in mapping(requests.get("tools"))
+
+    def can_cancel_tasks(self) -> bool:
+        """True when the server can be told to cancel a task. Every modern server with tasks can."""
+        return self.era is ProtocolEra.MODERN or "cancel" in mapping(self.capabilities.get("tasks"))
 
     def has_list_changed(self, area: str) -> bool:
         """True when the server declares that it announces changes of this list."""

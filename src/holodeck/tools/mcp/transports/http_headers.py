@@ -14,7 +14,14 @@ from typing import Any
 from holodeck.tools.mcp.protocol.versions import mapping
 
 ANNOTATION = "x-mcp-header"
-_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAMED_BY = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
 _PLAIN = re.compile(r"[\x21-\x7E](?:[\x20-\x7E]*[\x21-\x7E])?")
 _SENTINEL = re.compile(r"=\?base64\?.*\?=")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -41,7 +48,7 @@ class BadAnnotationError(ValueError):
 
 
 def build_routing_headers(method: str, params: Mapping[str, Any]) -> dict[str, str]:
-    """Return `Mcp-Method`, and `Mcp-Name` for a request that names a tool, a prompt or a resource."""
+    """Return `Mcp-Method`, and `Mcp-Name` for a request that names a tool, a prompt, a resource or a task."""
     headers = {"Mcp-Method": method}
     name = params.get(_NAMED_BY.get(method, ""))
     if isinstance(name, str):
