@@ -14,7 +14,7 @@ from holodeck.engine.event_log import EventLog
 from holodeck.engine.steps import AppendEvent, ModelTurn, PreparedCall
 from holodeck.lib.call_errors import PROCESS_ENDED
 from holodeck.models.items import FunctionCall
-from holodeck.tools.executor import ToolResult
+from holodeck.tools.executor import ResumePoint, ToolResult
 
 CALL = FunctionCall(call_id="call_1", name="pay", arguments="{}", id="fc_1")
 
@@ -24,11 +24,18 @@ class Book:
 
     def __init__(self) -> None:
         self.stored: dict[str, JSONObject] = {}
+        self.notes: dict[str, JSONObject] = {}
 
     async def step(self, name: str, work: Callable[[], Awaitable[JSONObject]]) -> JSONObject:
         if name not in self.stored:
             self.stored[name] = await work()
         return self.stored[name]
+
+    async def store_note(self, name: str, value: JSONObject) -> None:
+        self.notes[name] = value
+
+    async def find_note(self, name: str) -> JSONObject | None:
+        return self.notes.get(name)
 
 
 class Server:
@@ -61,7 +68,7 @@ class ServerCall:
 
     async def record_unknown(self, result: ToolResult) -> None: ...
 
-    async def execute(self) -> ToolResult:
+    async def execute(self, resume: ResumePoint | None = None) -> ToolResult:
         self._server.calls += 1
         self._server.is_called.set()
         await self._server.is_closed.wait()

@@ -49,6 +49,12 @@ class Steps:
     async def step(self, name: str, work: Callable[[], Awaitable[JSONObject]]) -> JSONObject:
         return await work()
 
+    async def store_note(self, name: str, value: JSONObject) -> None:
+        return
+
+    async def find_note(self, name: str) -> JSONObject | None:
+        return None
+
 
 def build_run(finisher: RunFinisher[ResponseWriter] | None = None) -> LiveResponse:
     writer = ResponseWriter(REQUEST, response_id="resp_1", created_at=1.0, model="demo", is_durable=True)

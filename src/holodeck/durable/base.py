@@ -53,6 +53,20 @@ class Checkpoints(Protocol):
         """
         ...
 
+    async def store_note(self, name: str, value: JSONObject) -> None:
+        """Store a value during a step, at once. Another process finds it when it runs that step again.
+
+        Raises `WorkTakenOverError`. A note that cannot be stored is logged, and the step goes on without it.
+        """
+        ...
+
+    async def find_note(self, name: str) -> JSONObject | None:
+        """Return what was stored under this name during a step of this work; None if nothing was, or if it is damaged.
+
+        Called during a step.
+        """
+        ...
+
 
 Work = Callable[[str, JSONObject, Checkpoints], Awaitable[JSONObject | None]]
 """Runs one work, from its id and its input, and returns the outcome. When it raises a cancellation, the work is

@@ -330,6 +330,24 @@ class _Checkpoints:
             self.is_broken = True
             raise WorkTakenOverError(first_line(error)) from error
 
+    async def store_note(self, name: str, value: JSONObject) -> None:
+        try:
+            # During a step this is one write of its own, which takes no position among the steps.
+            await DBOS.set_event_async(name, dict(value))
+        except (errors.DBOSWorkflowConflictIDError, errors.DBOSWorkflowCancelledError) as error:
+            raise WorkTakenOverError(str(error)) from error
+        except Exception as error:
+            log.warning("durable.note_not_kept", note=name, error=first_line(error))
+
+    async def find_note(self, name: str) -> JSONObject | None:
+        assert DBOS.workflow_id is not None  # noqa: S101 - it is called during a step
+        try:
+            value = await DBOS.get_event_async(DBOS.workflow_id, name, timeout_seconds=0)
+        except (TypeError, ValueError) as error:
+            log.error("durable.damaged", note=name, error=first_line(error))
+            return None
+        return value if isinstance(value, dict) else None
+
 
 async def _count_queued() -> int:
     try:

@@ -3,8 +3,9 @@
 `CheckpointedSteps` belongs to one run in one process. A turn is one checkpoint (`turn N`). A call is two: `send ID`
 before the call starts, and `call ID` with its result. After a crash, another process runs the same loop with the same
 checkpoints: stored turns are replayed into the event log, stored results are returned, and the first step without a
-checkpoint runs. A call with a `send` but no result was running when its process died. It is run again only if its tool
-may be repeated; otherwise its result is `PROCESS_ENDED`.
+checkpoint runs. A call with a `send` but no result was running when its process died. If its tool has stored at its
+resume point how to go on (a note, `resume ID`), that is done. Otherwise the call is run again only if its tool may be
+repeated, and its result is `PROCESS_ENDED` if not.
 
 Checkpoints are matched by their order, so the `call` steps of calls that run concurrently start in the order of the
 calls. `run_turn` and `run_call` raise `WorkTakenOverError` once the run belongs to another process.
@@ -24,7 +25,7 @@ from holodeck.engine.steps import AppendEvent, ModelTurn, PreparedCall
 from holodeck.lib.call_errors import PROCESS_ENDED
 from holodeck.lib.errors import ModelError
 from holodeck.models.events import CallAdded, Event, ItemFinished, ReasoningAdded, TextAdded, TurnStarted
-from holodeck.models.items import FunctionCallOutput, Usage
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Usage
 from holodeck.models.items_json import decode_item, encode_item
 from holodeck.models.model_io import Logprob, ModelAnswer
 from holodeck.tools.executor import ToolResult
@@ -112,8 +113,9 @@ class CheckpointedSteps:
             return {"may_repeat": prepared.may_repeat()} if refusal is None else {"refusal": refusal}
 
         async def execute() -> JSONObject:
-            if is_fresh or sent["may_repeat"]:
-                result = await prepared.execute()
+            stored = None if is_fresh else await self._checkpoints.find_note(_resume_note(call))
+            if is_fresh or stored is not None or sent["may_repeat"]:
+                result = await prepared.execute(_CallResumePoint(self, call, stored))
                 if self._is_abandoned:
                     raise WorkTakenOverError
                 return _result_to_json(result)
@@ -170,6 +172,14 @@ class CheckpointedSteps:
         if self._has_failed:
             raise WorkTakenOverError
 
+    async def store_resume_point(self, call: FunctionCall, value: JSONObject) -> None:
+        """Store how another process can go on with a call that is running."""
+        try:
+            await self._checkpoints.store_note(_resume_note(call), value)
+        except WorkTakenOverError:
+            self.is_handed_over = True
+            raise
+
     def _require_ownership(self) -> None:
         if self.is_handed_over:
             raise WorkTakenOverError
@@ -189,6 +199,26 @@ class CheckpointedSteps:
         except WorkTakenOverError:
             self.is_handed_over = True
             raise
+
+
+class _CallResumePoint:
+    """The `ResumePoint` of one call."""
+
+    def __init__(self, steps: CheckpointedSteps, call: FunctionCall, stored: JSONObject | None) -> None:
+        self.stored = stored
+        self._steps = steps
+        self._call = call
+
+    @property
+    def is_handed_over(self) -> bool:
+        return self._steps.is_handed_over
+
+    async def store(self, value: Mapping[str, Any]) -> None:
+        await self._steps.store_resume_point(self._call, value)
+
+
+def _resume_note(call: FunctionCall) -> str:
+    return f"resume {call.id}"
 
 
 def turn_to_json(turn: ModelTurn, events: Sequence[Event]) -> JSONObject:

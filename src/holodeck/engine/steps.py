@@ -14,7 +14,7 @@ from holodeck.lib.record import record
 from holodeck.models.events import Event
 from holodeck.models.items import FunctionCall
 from holodeck.models.model_io import ModelAnswer
-from holodeck.tools.executor import ToolResult
+from holodeck.tools.executor import ResumePoint, ToolResult
 
 AppendEvent = Callable[[Event], object]
 
@@ -48,7 +48,9 @@ class PreparedCall(Protocol):
         """True when running the call twice does no harm."""
         ...
 
-    async def execute(self) -> ToolResult: ...
+    async def execute(self, resume: ResumePoint | None = None) -> ToolResult:
+        """Run the call, or go on with it from what an earlier process has stored at `resume`."""
+        ...
 
     async def record_unknown(self, result: ToolResult) -> None:
         """Record the result of a call that an earlier process began, and that is not run again."""

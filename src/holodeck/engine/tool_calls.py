@@ -22,7 +22,7 @@ from holodeck.models.events import ItemFinished, ToolFinished, ToolProgressed, T
 from holodeck.models.items import FunctionCall, FunctionCallOutput, output_id
 from holodeck.tools import executor
 from holodeck.tools.arguments import BadArgumentsError, parse_arguments
-from holodeck.tools.executor import ToolCall, ToolResult
+from holodeck.tools.executor import ResumePoint, ToolCall, ToolResult
 from holodeck.tools.toolbox import Toolbox
 
 _OVER_CALL_LIMIT = "The limit of tool calls is reached; this one was not run."
@@ -132,9 +132,9 @@ class _PreparedToolCall:
     def may_repeat(self) -> bool:
         return self._toolbox.may_repeat(self.call.name)
 
-    async def execute(self) -> ToolResult:
+    async def execute(self, resume: ResumePoint | None = None) -> ToolResult:
         with tracing.start_call_span(self.call, is_known=True) as span:
-            result = await self._toolbox.execute(self._build_tool_call())
+            result = await self._toolbox.execute(self._build_tool_call(resume))
             if result.is_error:
                 span.fail("tool_error")
             return result
@@ -163,7 +163,7 @@ class _PreparedToolCall:
             return _Refusal(code=executor.INVALID_ARGUMENTS, text=str(error))
         return None
 
-    def _build_tool_call(self) -> ToolCall:
+    def _build_tool_call(self, resume: ResumePoint | None = None) -> ToolCall:
         return ToolCall(
             call_id=self.call.call_id,
             name=self.call.name,
@@ -172,6 +172,7 @@ class _PreparedToolCall:
             spec=self._toolbox.find_spec(self.call.name),
             is_approved=self._is_approved,
             on_progress=self._append_progress,
+            resume=resume,
         )
 
     def _append_progress(self, text: str) -> None:
