@@ -289,8 +289,8 @@ async def test_a_server_that_is_away_for_a_moment_is_polled_when_it_is_back(tmp_
 @pytest.mark.parametrize("era", ERAS)
 @in_virtual_time
 async def test_the_pause_between_two_polls_is_no_silence_of_the_server(tmp_path: Path, era: Era) -> None:
-    fields, dies_once = {"request_timeout": 10}, {"on": "tasks/get", "after": 1, "times": 1}
-    async with open_misbehaving("dies-mid-call", "websocket", tmp_path, era=era, fields=fields, **dies_once) as subject:
+    plan: dict[str, Any] = {"on": "tasks/get", "after": 1, "times": 1, "fields": {"request_timeout": 10}}
+    async with open_misbehaving("dies-mid-call", "websocket", tmp_path, era=era, **plan) as subject:
         await subject.plugin.connect()
         # The connection is cut 30 s after the last answer, and the task is asked for again.
         assert await read_text(subject, "task", polls=2, poll_ms=30_000, text="patience") == "patience"

@@ -119,7 +119,7 @@ class DevServer:
         process, began = self._process, time.monotonic()
         self._show(CallStarted(tool=name, arguments=arguments))
 
-        def show_progress(done: float, total: float | None, message: str | None) -> None:
+        def show_progress(done: float | None, total: float | None, message: str | None) -> None:
             self._show(CallProgress(tool=name, done=done, total=total, message=message or ""))
 
         self._is_calling = True

@@ -66,8 +66,8 @@ def describe_event(event: DevEvent) -> Iterator[Line]:
         case CallStarted():
             yield Line(text=f"call {event.tool} {json_text(to_plain_data(event.arguments))}", is_bold=True)
         case CallProgress():
-            total = f" of {event.total:g}" if event.total else ""
-            yield Line(text=f"progress {event.done:g}{total} {event.message}".rstrip(), is_dim=True)
+            share = "" if event.done is None else f" {event.done:g}{f' of {event.total:g}' if event.total else ''}"
+            yield Line(text=f"progress{share} {event.message}".rstrip(), is_dim=True)
         case CallFinished():
             yield from _describe_result(event)
         case CallCancelled():

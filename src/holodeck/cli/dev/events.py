@@ -100,7 +100,8 @@ class CallProgress:
 
     kind: ClassVar[str] = "progress"
     tool: str
-    done: float
+    done: float | None
+    """None for the state of a task, which is only a message."""
     total: float | None
     message: str
 
