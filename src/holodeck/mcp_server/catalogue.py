@@ -9,12 +9,12 @@ one of the server that is configured first is found by it; the other prompt is o
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from holodeck.lib import log
 from holodeck.lib.errors import MCPError
+from holodeck.lib.net.uri_template import match_template
 from holodeck.mcp_server.agent_tools import AgentTool
 from holodeck.mcp_server.view import View
 from holodeck.tools.mcp.discovery import MCPPromptInfo
@@ -28,8 +28,6 @@ PART_TIMEOUT = 10.0
 _HIDDEN_FIELDS = frozenset({"execution"})
 # Selections of servers that are remembered: one for each scope of a key, and each server alone.
 MAX_SELECTIONS = 1_000
-
-_EXPRESSION = re.compile(r"\{([^{}]*)\}")
 
 T = TypeVar("T")
 Part = tuple[MCPPlugin, Sequence[T]]
@@ -91,7 +89,7 @@ class Catalogue:
             if any(each.uri == uri for each in resources):
                 return server
         for server, templates in await self._collect_templates(view):
-            if any(is_uri_of(each, uri) for each in templates):
+            if any(match_template(each.uri_template, uri) is not None for each in templates):
                 return server
         able = [server for server in self.servers(view) if server.has_resources and view.has_resources(server.name)]
         return able[0] if len(able) == 1 else None
@@ -155,18 +153,6 @@ class Catalogue:
         except (MCPError, TimeoutError) as error:
             log.debug("mcp_server.part_missing", server=server.name, error=error)
             return ()
-
-
-def is_uri_of(template: MCPResourceTemplateInfo, uri: str) -> bool:
-    """Whether a URI can come from a template (RFC 6570)."""
-    parts, end = [], 0
-    for match in _EXPRESSION.finditer(template.uri_template):
-        expression = match.group(1)
-        parts.append(re.escape(template.uri_template[end : match.start()]))
-        parts.append(".*" if expression[:1] in ("+", "#", "?", "&", "/", ".", ";") else "[^/?#]*")
-        end = match.end()
-    parts.append(re.escape(template.uri_template[end:]))
-    return re.fullmatch("".join(parts), uri) is not None
 
 
 def _tool_entry(route: ToolRoute) -> dict[str, Any]:
