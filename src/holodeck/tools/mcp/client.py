@@ -18,16 +18,15 @@ from typing import Any
 from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget, Reservation
 from holodeck.lib.call_errors import OUTCOME_UNKNOWN, TOOL_CHANGED
-from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError, MCPToolNotFoundError
+from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
 from holodeck.lib.limits import NOTICE_TIMEOUT
 from holodeck.tools.executor import CHANGED, ResumePoint
 from holodeck.tools.mcp.call_limit import CallLimit
 from holodeck.tools.mcp.connection.connection import Connection, ConnectionState
 from holodeck.tools.mcp.connection.supervisor import StartLimits, Supervisor
 from holodeck.tools.mcp.content import MCPToolResult, PromptResult, count_resource_bytes, limit_answer, prompt_of
-from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL, MCPPromptInfo, MCPToolInfo, list_prompts, list_tools
+from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL, MCPPromptInfo, MCPToolInfo
 from holodeck.tools.mcp.lock.drift import ServerLock, ToolDrift
-from holodeck.tools.mcp.names import normalize_tool_name
 from holodeck.tools.mcp.output_validation import OutputChecker
 from holodeck.tools.mcp.protocol.jsonrpc import HEADER_MISMATCH, Message
 from holodeck.tools.mcp.protocol.peer import Peer
@@ -38,20 +37,15 @@ from holodeck.tools.mcp.protocol.versions import ProtocolEra
 from holodeck.tools.mcp.resource_discovery import (
     MCPResourceInfo,
     MCPResourceTemplateInfo,
-    list_resource_templates,
-    list_resources,
 )
 from holodeck.tools.mcp.resource_subscriptions import OnUpdate, ResourceSubscription, ResourceSubscriptions
 from holodeck.tools.mcp.results import CallRecord, CallRequest, ResultBuilder
+from holodeck.tools.mcp.server_lists import ServerLists
 from holodeck.tools.mcp.task_calls import SentCall, TaskCalls
-from holodeck.tools.mcp.tool_cache import CachedList, ListChangeWatcher
-from holodeck.tools.mcp.tool_patterns import is_allowed, is_idempotent
+from holodeck.tools.mcp.tool_patterns import is_idempotent
 from holodeck.tools.mcp.transports.base import Delivery, TransportSetup
 from holodeck.tools.mcp.transports.http_headers import build_argument_headers
 from holodeck.tools.mcp.transports.registry import get_kind
-
-# Seconds before the list is fetched again for a call of a tool that is not listed.
-LIST_RECHECK = 5.0
 
 # The key in `_meta` under which a server finds the idempotency key of a call.
 META_KEY = "holodeck/idempotency-key"
@@ -79,29 +73,7 @@ class MCPClient:
         self._callbacks = callbacks = callbacks or Callbacks()
         self.call_limit = call_limit or CallLimit(tool.max_concurrent_calls)
         self._result_builder = ResultBuilder(tool, self._errors, OutputChecker())
-        self._tools: CachedList[MCPToolInfo] = CachedList(
-            tool.name, lambda session: list_tools(session, tool, lock), lambda info: (info.name, info.model_name)
-        )
-        self._prompts: CachedList[MCPPromptInfo] = CachedList(
-            tool.name,
-            lambda session: list_prompts(session, tool),
-            lambda info: (info.name, normalize_tool_name(info.name)),
-        )
-        self._resources: CachedList[MCPResourceInfo] = CachedList(
-            tool.name, lambda session: list_resources(session, tool), lambda info: (info.uri,)
-        )
-        self._templates: CachedList[MCPResourceTemplateInfo] = CachedList(
-            tool.name, lambda session: list_resource_templates(session, tool), lambda info: (info.uri_template,)
-        )
-        self._list_watcher = ListChangeWatcher(
-            {"tools": [self._tools], "prompts": [self._prompts], "resources": [self._resources, self._templates]},
-            {
-                "tools": callbacks.on_tools_changed,
-                "prompts": callbacks.on_prompts_changed,
-                "resources": callbacks.on_resources_changed,
-            },
-            server=tool.name,
-        )
+        self._lists = ServerLists(tool, callbacks, self._errors, lock)
         self._supervisor = Supervisor(
             tool,
             self._build_session,
@@ -159,12 +131,12 @@ class MCPClient:
     @property
     def unmatched_patterns(self) -> Sequence[str]:
         """A sentence for each pattern of the definition that matches no tool of the latest list."""
-        return self._tools.listing.unmatched
+        return self._lists.tools.listing.unmatched
 
     @property
     def withheld_tools(self) -> Sequence[ToolDrift]:
         """The tools of the latest list that are not offered, because they differ from the lock."""
-        return self._tools.listing.withheld
+        return self._lists.tools.listing.withheld
 
     @property
     def budget(self) -> ByteBudget:
@@ -193,9 +165,9 @@ class MCPClient:
         self._supervisor.allow_connections()
         connection = await self._supervisor.get_connection()
         if self.config.load_tools:
-            await self._tools.get_current(connection.session)
+            await self._lists.tools.get_current(connection.session)
         if self.config.load_prompts:
-            await self._prompts.get_current(connection.session)
+            await self._lists.prompts.get_current(connection.session)
 
     async def close(self) -> None:
         """End the connection, and the process of the server if there is one. Bounded; may be called twice."""
@@ -211,21 +183,21 @@ class MCPClient:
                 await self._supervisor.get_connection()
             return []
         connection = await self._supervisor.get_connection()
-        return list((await self._tools.get_current(connection.session)).items)
+        return list((await self._lists.tools.get_current(connection.session)).items)
 
     def find_current_tools(self) -> list[MCPToolInfo] | None:
         """Return what `list_tools` would return without a request to the server; None if it needs one."""
         connection = self._supervisor.live_connection
-        if connection is None or not self.config.load_tools or not self._tools.is_fresh(connection.session):
+        if connection is None or not self.config.load_tools or not self._lists.tools.is_fresh(connection.session):
             return None
-        return list(self._tools.listing.items)
+        return list(self._lists.tools.listing.items)
 
     async def list_prompts(self) -> list[MCPPromptInfo]:
         """Return the current prompts; none with `load_prompts: false`. Raises MCPError."""
         if not self.config.load_prompts:
             return []
         connection = await self._supervisor.get_connection()
-        return list((await self._prompts.get_current(connection.session)).items)
+        return list((await self._lists.prompts.get_current(connection.session)).items)
 
     async def get_prompt(self, name: str, /, **arguments: str) -> PromptResult:
         """Return a prompt with its arguments filled in. Raises MCPError."""
@@ -243,8 +215,8 @@ class MCPClient:
         connection = await self._supervisor.get_connection()
         session = connection.session
         if self.config.load_prompts:
-            await self._prompts.get_current(session)
-        known = self._prompts.find(session, name)
+            await self._lists.prompts.get_current(session)
+        known = self._lists.prompts.find(session, name)
         params = {"name": known.name if known is not None else name, "arguments": arguments}
         return await session.call(
             "prompts/get", params, seconds=self.config.request_timeout, on_progress=on_progress, peer=peer
@@ -253,12 +225,12 @@ class MCPClient:
     async def list_resources(self) -> list[MCPResourceInfo]:
         """Return the current resources; none if the server does not declare any. Raises MCPError."""
         connection = await self._supervisor.get_connection()
-        return list((await self._resources.get_current(connection.session)).items)
+        return list((await self._lists.resources.get_current(connection.session)).items)
 
     async def list_resource_templates(self) -> list[MCPResourceTemplateInfo]:
         """Return the current resource templates; none if the server does not declare resources. Raises MCPError."""
         connection = await self._supervisor.get_connection()
-        return list((await self._templates.get_current(connection.session)).items)
+        return list((await self._lists.templates.get_current(connection.session)).items)
 
     async def subscribe(self, uri: str, listener: OnUpdate) -> ResourceSubscription:
         """Call `listener` with each update of a resource, and once after a reconnection. Raises MCPError.
@@ -418,7 +390,7 @@ class MCPClient:
         while True:
             connection = self._supervisor.live_connection or await self._supervisor.get_connection()
             session = connection.session
-            info = self._tools.find(session, record.tool) or await self._require_tool(connection, record.tool)
+            info = await self._lists.require_tool(session, record.tool)
             if expected is not None and info is not expected and info != expected:
                 raise self._errors.build(
                     MCPError, "call", TOOL_CHANGED.format(tool=info.name), tool=info.name, **{CHANGED: True}
@@ -447,7 +419,7 @@ class MCPClient:
                 if is_last or error.details.get("code") != HEADER_MISMATCH:
                     raise
                 # The schema of the tool, which names the headers, has changed since it was listed.
-                await self._tools.refresh(session)
+                await self._lists.tools.refresh(session)
             except MCPConnectionError as error:
                 if isinstance(error, MCPTimeoutError):
                     self._supervisor.record_timeout(connection, began)
@@ -506,30 +478,13 @@ class MCPClient:
         text = cause + ("\n" if "\n" in cause else ". ") + OUTCOME_UNKNOWN
         return type(error)(text, server=error.server, phase=error.phase, details=details)
 
-    async def _require_tool(self, connection: Connection, name: str) -> MCPToolInfo:
-        session = connection.session
-        unlisted = MCPToolInfo(name=name, model_name=normalize_tool_name(name))
-        if is_allowed(self.config, unlisted):
-            if not self.config.load_tools:
-                return unlisted
-            if self._tools.age(session) > LIST_RECHECK:
-                await self._tools.refresh(session)
-            info = self._tools.find(session, name)
-            if info is not None:
-                return info
-            reason = self._tools.listing.rejected.get(name)
-            text = f"it has no tool '{name}'" + (f" that can be used: {reason}." if reason else ".")
-        else:
-            text = f"the tool '{name}' is not allowed ('allowed_tools', 'denied_tools')."
-        raise self._errors.build(MCPToolNotFoundError, "call", text, tool=name)
-
     def _on_connected(self, connection: Connection) -> None:
-        self._list_watcher.watch(connection)
+        self._lists.watcher.watch(connection)
         self._subscriptions.resume()
 
     def _on_notification(self, connection: Connection, message: Message) -> None:
         if not self._subscriptions.apply_notification(message):
-            self._list_watcher.apply_notification(connection, message)
+            self._lists.watcher.apply_notification(connection, message)
         self._notify_listener(message)
 
     def _notify_listener(self, event: Message | MCPError) -> None:
