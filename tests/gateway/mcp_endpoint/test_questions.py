@@ -113,7 +113,7 @@ async def test_the_clients_model_answers_a_server_only_where_the_operator_allows
             assert ("Four." in text_of(result)) is (sampling == "allow")
 
 
-@pytest.mark.proves("D-38", "D-35")
+@pytest.mark.proves("D-38")
 @pytest.mark.parametrize("mode", MODES)
 @async_test
 async def test_a_call_that_needs_approval_runs_when_the_person_at_the_client_approves_it(
@@ -150,7 +150,7 @@ async def test_a_call_that_is_not_approved_does_not_run(tmp_path: Path, mode: Mo
         assert server.calls() == []
 
 
-@pytest.mark.proves("D-38", "D-35")
+@pytest.mark.proves("D-38")
 @async_test
 async def test_an_approval_does_not_count_for_a_tool_that_changed_meanwhile(tmp_path: Path) -> None:
     async with FaultyMCPServer(era="legacy") as server:
