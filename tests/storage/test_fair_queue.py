@@ -63,6 +63,17 @@ async def test_only_unfinished_responses_count_against_the_quota_and_each_counts
         assert await store.insert_within_quota(queued("b"), quota=1, is_durable=False) == 1
 
 
+@async_test(SECONDS)
+async def test_unfinished_responses_are_found_by_their_age_on_all_gateways(tmp_path: Path, url: str) -> None:
+    async with AsyncExitStack() as stack:
+        one, two = await open_stores(stack, tmp_path, url, 2)
+        await one.insert_within_quota(queued("old"), quota=9, is_durable=True)
+        await two.insert_within_quota(queued("old too", "bob"), quota=9, is_durable=True)
+        await one.insert_within_quota(replace(queued("new"), created_at=3.0), quota=9, is_durable=True)
+        await one.save(replace(queued("done"), status="completed"))
+        assert await one.find_unfinished_before(2.0) == {"old": "alice", "old too": "bob"}
+
+
 @pytest.mark.proves("D-32")
 @async_test(SECONDS)
 async def test_queue_positions_are_fair_between_callers(tmp_path: Path, url: str) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from holodeck.config.code_files import hash_code_files
-from holodeck.config.files import read_text
+from holodeck.config.files import read_text, record_path
 from holodeck.config.lint import model_warnings
 from holodeck.config.problems import problem_at, value_at
 from holodeck.config.source import FileRead, Source, read_source
@@ -158,6 +158,7 @@ def read_shared_files(
 def _read_shared(
     path: Path, shown: str, environ: Mapping[str, str], checks: Sequence[ToolCheck], commands: CommandRule
 ) -> SharedServers:
+    record_path(path)
     if not path.is_file():
         return SharedServers()
     try:

@@ -1,7 +1,13 @@
-"""Reading of files that a user named, within a limit of bytes. Every failure is a `ConfigError`."""
+"""Reading of files that a user named, within a limit of bytes. Every failure is a `ConfigError`.
+
+Every configuration file is read here, so that `record_paths` knows on which files a configuration depends.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from holodeck.lib.errors import ConfigError, Problem
@@ -12,6 +18,28 @@ from holodeck.lib.system.files import NotRegularFileError, read_regular_file
 MAX_FILE_BYTES = 4 * MIB
 
 _MISSING = "Check the name."
+_recorded_paths: ContextVar[set[Path] | None] = ContextVar("recorded_paths", default=None)
+
+
+@contextmanager
+def record_paths() -> Iterator[set[Path]]:
+    """Collect the absolute paths of all files that are read, or looked for, during a `with` block.
+
+    The set also has the files of a configuration that turns out to be wrong.
+    """
+    paths: set[Path] = set()
+    token = _recorded_paths.set(paths)
+    try:
+        yield paths
+    finally:
+        _recorded_paths.reset(token)
+
+
+def record_path(path: Path) -> None:
+    """Add a file to the set of `record_paths`: one that is read elsewhere, or that is used once it exists."""
+    paths = _recorded_paths.get()
+    if paths is not None:
+        paths.add(path.absolute())
 
 
 def read_text(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES, *, missing: str = _MISSING) -> str:
@@ -24,6 +52,7 @@ def read_bytes(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES, *, missin
 
     `shown_as` is the name of the file in errors, `missing` the fix for a missing one.
     """
+    record_path(path)
     try:
         data = read_regular_file(path, limit + 1)
     except FileNotFoundError:

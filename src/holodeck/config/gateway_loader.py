@@ -33,6 +33,8 @@ from holodeck.models.gateway import GatewayFile, ServedModel, Storage
 from holodeck.models.tool import MCPTool
 from holodeck.models.tool_rules import CommandRule
 
+# Values of variables in them change nothing that a gateway does: callers and their limits are no actions.
+_INERT_KEYS = ("keys", "limits")
 _OWN_KEY = "Make one for each with 'holodeck keys create NAME': a caller sees what its key has stored."
 
 
@@ -71,7 +73,7 @@ def load_gateway_file(
     `home` is the folder of the user's shared settings, `checks` are further checks of each MCP server.
     """
     environ = os.environ if environ is None else environ
-    source = _apply_environment(read_source(Path(path), str(path), environ, tools_key="mcp_servers"), environ)
+    source = _read_gateway_source(path, environ)
     allowed = _allowed_commands(source)
     file = ToolListFile(source, "mcp_servers", checks, CommandRule(allowed=allowed))
     gateway = file.validate(GatewayFile)
@@ -110,7 +112,7 @@ def load_gateway_servers(
     matter. An agent file that cannot be read is among the refused. Raises `ConfigError` as `load_agent_servers` does.
     """
     environ = os.environ if environ is None else environ
-    source = _apply_environment(read_source(Path(path), str(path), environ, tools_key="mcp_servers"), environ)
+    source = _read_gateway_source(path, environ)
     allowed = _allowed_commands(source)
     file = ToolListFile(source, "mcp_servers", checks, CommandRule(allowed=allowed))
     own = load_listed_servers(file, GatewayFile, ("mcp_servers", "agents"))
@@ -207,6 +209,12 @@ def is_gateway(path: Path, shown_as: str) -> bool:
     gateway_keys, agent_keys = set(GatewayFile.model_fields), set(Agent.model_fields)
     surplus = len(set(value) & (gateway_keys - agent_keys)) - len(set(value) & (agent_keys - gateway_keys))
     return surplus > 0 or (surplus == 0 and path.name == DEFAULT_GATEWAY_FILE)
+
+
+def _read_gateway_source(path: str | os.PathLike[str], environ: Mapping[str, str]) -> Source:
+    """Read a gateway file with the variables of the environment. Raises `ConfigError`."""
+    source = read_source(Path(path), str(path), environ, tools_key="mcp_servers", inert_keys=_INERT_KEYS)
+    return _apply_environment(source, environ)
 
 
 def _apply_environment(source: Source, environ: Mapping[str, str]) -> Source:

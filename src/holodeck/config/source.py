@@ -6,12 +6,13 @@ then in the `.env` file beside the configuration file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from holodeck.config.env_loader import load_env_file
+from holodeck.config.files import record_path
 from holodeck.config.interpolation import Vocabulary, chain_lookups, resolve, substitute
 from holodeck.config.problems import problem_at
 from holodeck.config.yaml_reader import Document, KeyPath, read_document
@@ -43,17 +44,19 @@ class Source:
     env_files: Mapping[KeyPath, Mapping[str, str]]
     """The variables of the `envFile` of each tool, by the key path of the tool."""
     reads: tuple[FileRead, ...] = ()
-    """The `.env` files that values were taken from."""
+    """The `.env` files that values were taken from, without values that only keys of the file get which do not act."""
 
     @property
     def folder(self) -> Path:
         return self.path.parent
 
 
-def read_source(path: Path, shown_as: str, environ: Mapping[str, str], *, tools_key: str) -> Source:
+def read_source(
+    path: Path, shown_as: str, environ: Mapping[str, str], *, tools_key: str, inert_keys: Collection[str] = ()
+) -> Source:
     """Read a file and resolve its references. Raises `ConfigError` when it is not a YAML mapping.
 
-    `tools_key` is the key of its list of tools, whose entries may have an `envFile`.
+    `tools_key` is the key of its list of tools, whose entries may have an `envFile`. `inert_keys`: see `Source.reads`.
     """
     document = read_document(path, shown_as)
     if document.value is None:
@@ -65,12 +68,23 @@ def read_source(path: Path, shown_as: str, environ: Mapping[str, str], *, tools_
     path = path.absolute()
     fixed_values = {"workspaceFolder": str(path.parent), "userHome": str(Path.home())}
     return resolve_document(
-        document, path, environ, tools_key=tools_key, vocabulary=Vocabulary(fixed_values=fixed_values)
+        document,
+        path,
+        environ,
+        tools_key=tools_key,
+        vocabulary=Vocabulary(fixed_values=fixed_values),
+        inert_keys=inert_keys,
     )
 
 
 def resolve_document(
-    document: Document, path: Path, environ: Mapping[str, str], *, tools_key: str, vocabulary: Vocabulary
+    document: Document,
+    path: Path,
+    environ: Mapping[str, str],
+    *,
+    tools_key: str,
+    vocabulary: Vocabulary,
+    inert_keys: Collection[str] = (),
 ) -> Source:
     """Resolve the references of a document that is a mapping. `path` is the absolute path of its file."""
     resolver = _VariableResolver(document, path.parent, environ, vocabulary)
@@ -81,7 +95,7 @@ def resolve_document(
         data=data,
         problems=(*document.problems, *resolver.problems),
         env_files=resolver.env_files,
-        reads=tuple(resolver.reads()),
+        reads=tuple(resolver.reads(inert_keys)),
     )
 
 
@@ -106,6 +120,7 @@ class _VariableResolver:
         self._sources: list[Mapping[str, str]] = [environ]
         self._named_env_files: dict[str, Mapping[str, str]] = {}
         beside = folder / ".env"
+        record_path(beside)
         if beside.is_file():
             self._sources.append(self._load_env_file(beside, ".env", None))
 
@@ -118,13 +133,15 @@ class _VariableResolver:
                 data[key] = self._resolve(value, (key,), self._sources)
         return data
 
-    def reads(self) -> Iterator[FileRead]:
+    def reads(self, inert_keys: Collection[str]) -> Iterator[FileRead]:
         """The `.env` files, with what the document takes from each, also where the environment takes precedence.
 
         Secrets are left out, by the name of the key that gets them and by their form: a new token does nothing else
-        than the old one. A value that any other key gets, or that is an address or a path, counts.
+        than the old one. A value that any other key gets, or that is an address or a path, counts. What only
+        `inert_keys` of the document get is left out as well.
         """
-        references = list(_find_references("", self._document.value))
+        document = {key: value for key, value in self._document.value.items() if key not in inert_keys}
+        references = list(_find_references("", document))
         acting = {name for key, name in references if not is_secret_holder(key)}
         names = {name for _, name in references}
         files = {".env": {name: beside[name] for beside in self._sources[1:] for name in names & beside.keys()}}

@@ -139,6 +139,6 @@ def _is_only_writer(logger: logging.Logger) -> bool:
 
 
 def _quote_value(value: object) -> str:
-    """Quote a value with characters that could end a line or a field; leave plain words as they are."""
-    text = value if type(value) is str else str(value)
+    """Quote a value with characters that could end a line or a field; leave plain words as they are. Join lists."""
+    text = value if type(value) is str else ", ".join(map(str, value)) if type(value) is list else str(value)
     return text if text and text.isprintable() and " " not in text and "=" not in text else repr(text)

@@ -210,6 +210,13 @@ class GatewayLimits(FileModel):
         return value
 
 
+class Reload(FileModel):
+    """Changes of the configuration while the gateway runs."""
+
+    watch: Boolean = True
+    """Whether the gateway notices changes of its files by itself. false: it reads them again on SIGHUP only."""
+
+
 class CompactionSettings(FileModel):
     """Compaction of long conversations."""
 
@@ -396,6 +403,8 @@ class GatewayFile(FileModel):
     """Responses with `background: true`."""
     limits: GatewayLimits = Field(default_factory=GatewayLimits)
     """Limits of the gateway and of each caller."""
+    reload: Reload = Field(default_factory=Reload)
+    """Changes of this file while the gateway runs."""
     compaction: CompactionSettings = Field(default_factory=CompactionSettings)
     """Compaction of long conversations, where a client asks for it."""
     log: Log = Field(default_factory=Log)

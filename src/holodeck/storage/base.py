@@ -165,6 +165,10 @@ class ResponseStore(Protocol):
         """The subset of the ids whose responses are unfinished, on any gateway."""
         ...
 
+    async def find_unfinished_before(self, created_before: float) -> dict[str, str]:
+        """The ids of unfinished responses from before a time, on any gateway, each with the id of its caller."""
+        ...
+
     async def assign_gateway(self, response_id: str, gateway_id: int | None = None) -> None:
         """Assign an unfinished response to this gateway, or to `gateway_id`. A finished response is not changed."""
         ...

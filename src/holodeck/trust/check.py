@@ -45,7 +45,7 @@ def check_trust(file: Path, actions: Actions, *, environ: Mapping[str, str], sto
     known = store.find_record(file)
     if known is None:
         return Verdict(state="new")
-    changes = tuple(_find_changes(actions, known.actions))
+    changes = tuple(find_changes(actions, known.actions))
     return Verdict(state="changed" if changes else "trusted", changes=changes)
 
 
@@ -76,10 +76,11 @@ def save_trust(file: Path, actions: Actions, store: TrustStore) -> TrustRecord:
 
 def is_part_of(actions: Actions, agreed: Sequence[Action]) -> bool:
     """Whether all of these actions are among those that the user has agreed to."""
-    return not list(_find_changes(actions, agreed))
+    return not list(find_changes(actions, agreed))
 
 
-def _find_changes(actions: Actions, agreed: Sequence[Action]) -> Iterator[Change]:
+def find_changes(actions: Actions, agreed: Sequence[Action]) -> Iterator[Change]:
+    """Yield the actions that are not among those that the user has agreed to."""
     known = {_identity(action) for action in agreed}
     before = {(action.kind, action.name): action for action in agreed}
     for action in actions.actions:

@@ -64,7 +64,7 @@ class TrustStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._file = folder / "trust.json"
+        self.file = folder / "trust.json"
 
     def list_records(self) -> list[TrustRecord]:
         """Return all records, sorted by path. Raises `ConfigError` for a store that cannot be trusted or read."""
@@ -90,7 +90,7 @@ class TrustStore:
 
     def _read(self) -> dict[str, Mapping[str, Any]]:
         try:
-            handle = os.open(self._file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            handle = os.open(self.file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             return {}
         except OSError as error:
@@ -100,7 +100,7 @@ class TrustStore:
             if status.st_uid != os.geteuid():
                 raise self._error("belongs to another user", "Remove it, or use the HOME of this user.")
             if status.st_mode & _WRITABLE_BY_OTHERS:
-                raise self._error("can be written by other users", f"Look at it, then: chmod 600 {self._file}")
+                raise self._error("can be written by other users", f"Look at it, then: chmod 600 {self.file}")
             data = file.read()
         try:
             content = orjson.loads(data)
@@ -118,17 +118,17 @@ class TrustStore:
                 content = {"version": _VERSION, "files": change(self._read())}
                 self._replace(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
         except OSError as error:
-            raise ExecutionError(f"Cannot write {self._file}: {error.strerror}.") from None
+            raise ExecutionError(f"Cannot write {self.file}: {error.strerror}.") from None
 
     def _replace(self, content: bytes) -> None:
-        draft = self._file.with_name(f"{self._file.name}.{secrets.token_hex(8)}.new")
+        draft = self.file.with_name(f"{self.file.name}.{secrets.token_hex(8)}.new")
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            draft.replace(self._file)
+            draft.replace(self.file)
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
@@ -136,15 +136,15 @@ class TrustStore:
     @contextmanager
     def _lock(self) -> Iterator[None]:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        handle = os.open(self._file.with_suffix(".lock"), flags, _FILE_MODE)
+        handle = os.open(self.file.with_suffix(".lock"), flags, _FILE_MODE)
         try:
-            _wait_lock(handle, self._file)
+            _wait_lock(handle, self.file)
             yield
         finally:
             os.close(handle)
 
     def _error(self, what: str, fix: str = "") -> ConfigError:
-        return ConfigError.of([Problem(message=f"the trust store {what}", file=str(self._file), fix=fix)])
+        return ConfigError.of([Problem(message=f"the trust store {what}", file=str(self.file), fix=fix)])
 
 
 def open_trust_store(home: Path | None = None) -> TrustStore:

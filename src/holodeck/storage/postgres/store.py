@@ -205,6 +205,10 @@ class PostgresStore:
         rows = await self._pool.run(lambda db: db.fetch(sql, list(ids)), is_repeatable=True)
         return {row[0] for row in rows}
 
+    async def find_unfinished_before(self, created_before: float) -> dict[str, str]:
+        sql = in_progress.FIND_UNFINISHED_BEFORE
+        return dict(await self._pool.run(lambda db: db.fetch(sql, created_before), is_repeatable=True))
+
     async def assign_gateway(self, response_id: str, gateway_id: int | None = None) -> None:
         await self._execute(
             in_progress.ASSIGN_GATEWAY, _without_nul(response_id), gateway_id or self.gateway_id, is_repeatable=True

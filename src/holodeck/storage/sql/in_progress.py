@@ -36,6 +36,7 @@ DELETE FROM response_events WHERE NOT EXISTS (
 REQUEST_CANCEL = f"UPDATE responses SET cancel_asked = TRUE WHERE id = $1 AND owner = $2 AND {IS_UNFINISHED}"  # noqa: S608
 READ_CANCEL_REQUESTS = f"SELECT id FROM responses WHERE keeper = $1 AND cancel_asked AND {IS_UNFINISHED}"  # noqa: S608
 ASSIGN_GATEWAY = f"UPDATE responses SET keeper = $2 WHERE id = $1 AND {IS_UNFINISHED}"  # noqa: S608
+FIND_UNFINISHED_BEFORE = f"SELECT id, owner FROM responses WHERE created_at < $1 AND {IS_UNFINISHED}"  # noqa: S608
 COUNT_UNFINISHED = f"SELECT COUNT(*) FROM responses WHERE owner = $1 AND {IS_UNFINISHED}"  # noqa: S608
 READ_QUEUE_STATE = f"""
 SELECT (SELECT COUNT(*) FROM responses WHERE owner = $1 AND id <> $2 AND {IS_UNFINISHED}),

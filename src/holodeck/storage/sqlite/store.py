@@ -130,6 +130,10 @@ class SQLiteStore:
         sql = for_sqlite(in_progress.GET_GATEWAY_ID)
         return await self._reader.run(lambda db: {each for each in ids if db.execute(sql, (each,)).fetchone()})
 
+    async def find_unfinished_before(self, created_before: float) -> dict[str, str]:
+        sql = for_sqlite(in_progress.FIND_UNFINISHED_BEFORE)
+        return await self._reader.run(lambda db: dict(db.execute(sql, (created_before,)).fetchall()))
+
     async def assign_gateway(self, response_id: str, gateway_id: int | None = None) -> None:
         values = (response_id, gateway_id or self.gateway_id)
         await self._writer.run(lambda db: db.execute(for_sqlite(in_progress.ASSIGN_GATEWAY), values))
