@@ -4,7 +4,8 @@ For an HTTP request, in this order: duplicate headers are refused, the route is 
 the caller is authenticated, the request is counted against its limits, the body is read, the handler runs, and its
 reply is written. A WebSocket goes through the same checks and then belongs to its handler until it ends.
 
-A counted request is cancelled when its client disconnects; so is every stream. While the gateway drains, new counted
+A counted request is cancelled when its client disconnects; so is every stream. When a caller is revoked, everything
+that is open for it is cancelled and told so. While the gateway drains, new counted
 requests are refused with 503, and replies close their connections. Every exception becomes a wire error here; only one
 that is raised after a reply was started goes on to the server, which cuts the connection.
 """
@@ -15,15 +16,24 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext, suppress
 from urllib.parse import parse_qsl
 
 from holodeck.gateway.audit.entry import Door
 from holodeck.gateway.audit.log import AuditLog
 from holodeck.gateway.auth.callers import Caller, Callers
-from holodeck.gateway.auth.hosts import HostPolicy
+from holodeck.gateway.auth.open_requests import OpenRequest, OpenRequests
+from holodeck.gateway.configuration import ConfigurationHolder
 from holodeck.gateway.http.asgi import Message, Receive, Scope, Send
-from holodeck.gateway.http.errors import APIError, client_gone_error, reply_for, shutting_down_error, unauthorized_error
+from holodeck.gateway.http.errors import (
+    APIError,
+    client_gone_error,
+    key_revoked_error,
+    reply_for,
+    shutting_down_error,
+    unauthorized_error,
+    websocket_error_event,
+)
 from holodeck.gateway.http.mcp_errors import is_mcp_path, mcp_error_reply
 from holodeck.gateway.http.messages_errors import is_messages_path, messages_error_reply
 from holodeck.gateway.http.replies import Reply, StreamCutError, StreamedReply
@@ -37,7 +47,7 @@ from holodeck.gateway.server.sse_keepalive import SSEKeepAlive
 from holodeck.gateway.wire.client_kind import ClientKind, detect_client_kind
 from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget
-from holodeck.lib.limits import DEFAULT_REQUEST_SECONDS, DEFAULT_SILENT_SECONDS
+from holodeck.lib.limits import DEFAULT_REQUEST_SECONDS
 
 SocketHandler = Callable[[Caller, ClientKind, Receive, Send, Callable[[], bool]], Awaitable[None]]
 """Serves one accepted WebSocket. The last argument says whether the gateway is draining."""
@@ -46,6 +56,8 @@ SocketHandler = Callable[[Caller, ClientKind, Receive, Send, Callable[[], bool]]
 READY_PATH = "/readyz"
 # Of replies while the gateway drains: a client would otherwise reuse its connection, and be refused until it gives up.
 _CLOSE_HEADERS = ((b"connection", b"close"),)
+# Close code of RFC 6455 for a WebSocket whose client may not go on.
+_POLICY_VIOLATION = 1008
 # Headers that decide what a request may do, or where it ends. They may occur once.
 _SINGLE_HEADERS = frozenset(
     (b"host", b"origin", b"authorization", b"x-api-key", b"api-key", b"content-length", b"content-type")
@@ -70,19 +82,19 @@ class Gateway:
         *,
         callers: Callers,
         caller_limits: CallerLimits,
-        hosts: HostPolicy,
+        configurations: ConfigurationHolder,
+        open_requests: OpenRequests,
         metrics: Metrics,
         audit: AuditLog,
         body_limit: int,
         budget: ByteBudget,
         body_seconds: float = DEFAULT_REQUEST_SECONDS,
-        silent_seconds: float = DEFAULT_SILENT_SECONDS,
         sockets: Mapping[str, SocketHandler] | None = None,
         mcp_challenge: Callable[[Mapping[str, str], str, str], str] | None = None,
     ) -> None:
         """`body_limit`: bytes of one body. `budget`: bytes of all bodies in memory.
 
-        `body_seconds`: between two chunks of a body. `silent_seconds`: until an idle stream gets a comment.
+        `body_seconds`: between two chunks of a body.
         `sockets`: the handlers of WebSockets by their paths. They need a key like every route that is not public.
         `mcp_challenge`: the `WWW-Authenticate` of a refused MCP client, by its headers, scheme and path.
         """
@@ -92,14 +104,14 @@ class Gateway:
         self.is_draining = False
         self._callers = callers
         self._caller_limits = caller_limits
-        self._hosts = hosts
+        self._configurations = configurations
+        self._open_requests = open_requests
         self._metrics = metrics
         self._audit = audit
         self._budget = budget
         self._body_reader = BodyReader(
             limit=body_limit, budget=budget, seconds=body_seconds, is_draining=lambda: self.is_draining
         )
-        self._silent_seconds = silent_seconds
         self._routes_by_path = {(route.method, route.path): route for route in routes if "{" not in route.path}
         self._route_patterns = [(route, _compile_path_pattern(route)) for route in routes if "{" in route.path]
 
@@ -121,13 +133,15 @@ class Gateway:
                     message["headers"] = [
                         *message["headers"],
                         *_request_id_headers(scope["path"], request_scope.id),
-                        *self._hosts.cors_headers(headers),
+                        *self._configurations.current.hosts.cors_headers(headers),
                         *(_CLOSE_HEADERS if self.is_draining else ()),
                     ]
                 await send(message)
 
             try:
-                await self._dispatch(scope, headers, receive, write, request_scope)
+                with self._open_requests.track() as open_request:
+                    await self._dispatch(scope, headers, receive, write, request_scope, open_request)
+                _check_revoked(open_request, request_scope)
             # The boundary: every error becomes a wire error.
             except Exception as error:
                 if request_scope.status:
@@ -151,9 +165,10 @@ class Gateway:
         with ExitStack() as stack:
             try:
                 _check_duplicate_headers(scope, headers)
-                self._hosts.check(headers, scope["scheme"])
+                self._configurations.current.hosts.check(headers, scope["scheme"])
                 handler = self._require_socket_handler(path)
                 caller = await self._authenticate(headers, scope, request_id)
+                open_request = stack.enter_context(self._open_requests.track(caller.id))
                 stack.enter_context(self._caller_limits.count_socket(caller))
             # The boundary, as for HTTP.
             except Exception as error:
@@ -165,24 +180,33 @@ class Gateway:
             with log.scope(request=request_id, caller=caller.id), open_socket_span(headers, path, request_id):
                 log.info("gateway.socket", path=path)
                 await handler(caller, detect_client_kind(headers), receive, send, lambda: self.is_draining)
+        if open_request.is_revoked:
+            await _close_revoked_socket(send)
 
     async def _dispatch(
-        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send, request_scope: RequestScope
+        self,
+        scope: Scope,
+        headers: Mapping[str, str],
+        receive: Receive,
+        send: Send,
+        request_scope: RequestScope,
+        open_request: OpenRequest,
     ) -> None:
         _check_duplicate_headers(scope, headers)
         if scope["method"] == "OPTIONS":
-            self._hosts.check(headers, scope["scheme"])
+            self._configurations.current.hosts.check(headers, scope["scheme"])
             await _write_reply(send, Reply(status=204))
             return
         route, path_params = self._match_route(scope["method"], scope["path"])
         request_scope.route = route.path
         # Probes come by address instead of host name, and public routes reveal nothing.
         if not route.is_public:
-            self._hosts.check(headers, scope["scheme"])
+            self._configurations.current.hosts.check(headers, scope["scheme"])
         caller = Caller(id="")
         if not route.is_public:
             caller = await self._authorize(headers, route, scope, request_scope.id)
         if caller.id:
+            open_request.caller_id = caller.id
             log.add_fields(caller=caller.id)
         is_counted = route.is_counted and not route.is_public
         if self.is_draining and (is_counted or route.path == READY_PATH):
@@ -196,7 +220,11 @@ class Gateway:
             counted = self._caller_limits.count_request(caller)
         elif has_body and not is_small_body(headers):
             counted = self._caller_limits.count_transfer(caller)
-        with counted, RequestReservation(self._budget) as reservation:
+        # A route that counts itself has requests that last, and counts their parts.
+        uses: AbstractContextManager[None] = nullcontext()
+        if not route.counts_itself:
+            uses = self._configurations.current.uses
+        with counted, uses, RequestReservation(self._budget) as reservation:
             body = await self._body_reader.read(receive, headers, client, request_scope) if has_body else b""
             reservation.acquire_parsed(body)
             request = Request(
@@ -212,10 +240,11 @@ class Gateway:
             )
             if is_counted or route.counts_itself:
                 reply = await _run_while_connected(route.handler(request), receive, client)
-                await self._write_answer(reply, receive, send, client, nullcontext())
+                await self._write_answer(reply, receive, send, client, open_request, nullcontext())
                 return
             reply = await route.handler(request)
-        await self._write_answer(reply, receive, send, client, self._caller_limits.count_transfer(caller))
+        stream_count = self._caller_limits.count_transfer(caller)
+        await self._write_answer(reply, receive, send, client, open_request, stream_count)
 
     def _build_error_reply(
         self, error: BaseException, scope: Scope, headers: Mapping[str, str], request_id: str
@@ -292,6 +321,7 @@ class Gateway:
         receive: Receive,
         send: Send,
         client: Client | None,
+        open_request: OpenRequest,
         stream_count: AbstractContextManager[None],
     ) -> None:
         """Write a reply. A stream is counted by `stream_count`, and closed in any case, also if it is not started."""
@@ -300,15 +330,27 @@ class Gateway:
                 client.cork()
             await _write_reply(send, reply)
             return
+        silent_seconds = self._configurations.current.gateway.limits.silent_seconds
         async with aclosing(reply):
             with stream_count:
-                await _write_stream(
-                    send,
-                    CancelOnDisconnect(receive, client),
-                    reply,
-                    SSEKeepAlive(send, self._silent_seconds, reply.keepalive),
-                    client,
-                )
+                try:
+                    await _write_stream(
+                        send,
+                        CancelOnDisconnect(receive, client),
+                        reply,
+                        SSEKeepAlive(send, silent_seconds, reply.keepalive),
+                        client,
+                    )
+                except asyncio.CancelledError:
+                    if open_request.is_revoked:
+                        await _end_revoked_stream(send, reply, client)
+                    raise
+
+
+def _check_revoked(open_request: OpenRequest, request_scope: RequestScope) -> None:
+    """Raise `APIError` for a request that was cancelled before its reply was started. A stream has said so itself."""
+    if open_request.is_revoked and not request_scope.status:
+        raise key_revoked_error()
 
 
 def _decode_headers(scope: Scope) -> dict[str, str]:
@@ -386,6 +428,21 @@ async def _write_stream(
             client.cut_connection()
             # Waits for the disconnect, which cancels this block.
             await asyncio.Event().wait()
+
+
+async def _end_revoked_stream(send: Send, reply: StreamedReply, client: Client | None) -> None:
+    """Tell a client why its stream ends, or cut the connection where its API has no words for it."""
+    if reply.encode_error is not None:
+        await send({"type": "http.response.body", "body": reply.encode_error(key_revoked_error())})
+    elif client is not None:
+        client.cut_connection()
+
+
+async def _close_revoked_socket(send: Send) -> None:
+    # The client may have gone meanwhile.
+    with suppress(OSError):
+        await send({"type": "websocket.send", "text": websocket_error_event(key_revoked_error()).decode()})
+        await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
 
 
 async def _write_chunks(send: Send, reply: StreamedReply, keepalive: SSEKeepAlive) -> None:

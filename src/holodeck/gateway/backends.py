@@ -1,10 +1,15 @@
-"""The backends of a gateway: the model or agent behind each public model name, with the tools that it runs."""
+"""The backends of a gateway: the model or agent behind each public model name, with the tools that it runs.
+
+`build_backends` builds all of them anew, and starts nothing. When the configuration of a running gateway changes,
+`reuse_unchanged` puts those models, servers and functions into them that are defined as before, so that their
+connections stay open.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
@@ -18,12 +23,14 @@ from holodeck.models.tool import MCPTool
 from holodeck.providers.base import ModelProvider
 from holodeck.runtime import build_agent, open_model, open_pass_through, open_server
 from holodeck.tools.executor import ToolExecutor
+from holodeck.tools.function import FunctionExecutor
 from holodeck.tools.mcp.executor import MCPExecutor
 from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.lock.lock_file import LockFile, read_lock
 from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.protocol.peer import Peer
 from holodeck.tools.mcp.protocol.server_requests import Callbacks
+from holodeck.tools.mcp.server_tools import ServerTools
 
 
 @record
@@ -39,6 +46,7 @@ class Backend:
     description: str | None = None
     """What the agent is for; None for a plain model."""
     is_agent: bool = False
+    """An agent has servers of its own, which may ask its model. Plain models share those of the gateway."""
     functions: Sequence[ToolExecutor] = ()
     instructions: str | None = None
     response_format: Mapping[str, Any] | None = None
@@ -68,7 +76,15 @@ class Backends:
     @property
     def servers(self) -> MCPExecutor:
         """All MCP servers: the gateway's own, then those of its agents. They belong to the backends."""
-        return MCPExecutor.merge([self.shared_servers, *(backend.mcp for backend in self.by_name.values())])
+        return MCPExecutor.merge(self._list_executors())
+
+    @property
+    def server_tools(self) -> list[ServerTools]:
+        """Every MCP server once, also two of the same name."""
+        return list(dict.fromkeys(offer for each in self._list_executors() for offer in each.server_tools.values()))
+
+    def _list_executors(self) -> list[MCPExecutor]:
+        return [self.shared_servers, *(backend.mcp for backend in self.by_name.values())]
 
 
 def build_backends(
@@ -77,13 +93,14 @@ def build_backends(
     environ: Mapping[str, str],
     find_peer: Callable[[], Peer | None] | None = None,
     tells_causes: bool = False,
+    changes: ListChanges | None = None,
 ) -> Backends:
     """Build the backends. Plain models share the gateway's MCP servers; agents have their own.
 
     `find_peer`: the only MCP client, if there is only one; see `Callbacks`. `tells_causes`: callers are told why a
-    call has failed, because they operate the servers.
+    call has failed, because they operate the servers. `changes`: of earlier backends, whose listeners are kept.
     """
-    changes, created = ListChanges(), int(time.time())
+    changes, created = changes or ListChanges(), int(time.time())
     callbacks = Callbacks(
         has_peers=True,
         find_peer=find_peer,
@@ -162,6 +179,57 @@ def select_backends(backends: Mapping[str, Backend], scope: CallerScope) -> Mapp
     if not scope.is_limited:
         return backends
     return {name: backend for name, backend in backends.items() if backend.is_allowed_by(scope)}
+
+
+def reuse_unchanged(built: Backends, earlier: Backends) -> Backends:
+    """The built backends, with each part of earlier ones that is defined the same: models, MCP servers, functions.
+
+    A server of an agent is kept only with the agent's model, which it may ask. None of the built backends may be in
+    use yet.
+    """
+    shared = _reuse_servers(built.shared_servers, earlier.shared_servers)
+    backends: dict[str, Backend] = {}
+    for name, backend in built.by_name.items():
+        before = earlier.by_name.get(name)
+        mcp = shared if backend.mcp is built.shared_servers else backend.mcp
+        if before is None or before.is_agent != backend.is_agent or before.llm != backend.llm:
+            backends[name] = replace(backend, mcp=mcp)
+            continue
+        backends[name] = replace(
+            backend,
+            created=before.created,
+            provider=before.provider,
+            pass_through=before.pass_through,
+            functions=_reuse_functions(backend.functions, before.functions),
+            mcp=_reuse_servers(mcp, before.mcp) if backend.is_agent else mcp,
+        )
+    new = replace(built, by_name=backends, shared_servers=shared)
+    in_use = {offer.server for offer in earlier.server_tools}
+    # Those that are kept come first: calls are under way within their limits.
+    _share_limits(sorted((offer.server for offer in new.server_tools), key=lambda server: server not in in_use))
+    return new
+
+
+def _reuse_functions(built: Sequence[ToolExecutor], earlier: Sequence[ToolExecutor]) -> Sequence[ToolExecutor]:
+    is_same = len(built) == len(earlier) and all(
+        isinstance(new, FunctionExecutor) and isinstance(old, FunctionExecutor) and new.has_same_definition(old)
+        for new, old in zip(built, earlier, strict=True)
+    )
+    return earlier if is_same else built
+
+
+def _reuse_servers(built: MCPExecutor, earlier: MCPExecutor) -> MCPExecutor:
+    """The executor with the earlier servers that are defined the same, or the earlier one if all of them are."""
+    kept = {
+        name: old
+        for name, old in earlier.server_tools.items()
+        if (new := built.server_tools.get(name)) is not None and new.server.has_same_definition(old.server)
+    }
+    merged = {name: kept.get(name, new) for name, new in built.server_tools.items()}
+    if list(earlier.server_tools.items()) == list(merged.items()):
+        return earlier
+    built.use_servers(kept)
+    return built
 
 
 def _share_limits(servers: Iterable[MCPPlugin]) -> None:

@@ -103,6 +103,12 @@ class CallerLimits:
         self._sockets = 0
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
 
+    def replace_limits(self, default: KeyLimits, in_flight: int, *, sockets: int) -> None:
+        """Check requests, transfers and WebSockets from now on against other limits. What is counted stays counted."""
+        self._default = default
+        self._max_in_flight = in_flight
+        self._max_sockets = sockets
+
     def __len__(self) -> int:
         """The number of accounts in memory."""
         return len(self._accounts)

@@ -40,6 +40,14 @@ class Metrics:
         self._counters: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(float))
         self._histograms: dict[str, dict[Labels, _Histogram]] = defaultdict(lambda: defaultdict(_Histogram))
 
+    def add_servers(self, names: Collection[str]) -> None:
+        """Count the calls of further servers of the operator by their names.
+
+        Names of servers that the operator has removed stay: runs that began before may still call them.
+        """
+        if self._servers is not None:
+            self._servers = frozenset((*self._servers, *names))
+
     def count_request(self, route: str, method: str, status: int, seconds: float) -> None:
         labels = (("route", route), ("method", method), ("status", str(status)))
         self._counters["holodeck_requests_total"][labels] += 1

@@ -3,6 +3,9 @@
 `Service` builds every component of a gateway from its configuration, runs the HTTP server, and closes the components
 again. It owns the storage, the MCP connections, the runs, and the tasks that watch over them.
 
+With a `ConfigurationReader` the configuration can change while the gateway runs: see `reload.py`. What is read once,
+at the start, is `Service.config`; everything else reads the `ConfigurationHolder`.
+
 The end has an order. A signal starts the drain: new requests are refused, and running ones have `drain_seconds`. Then
 the server stops, then the background tasks, then runs, background work, MCP servers, models, storage and the audit
 log. A second signal ends the server at once, without waiting for the drain.
@@ -15,12 +18,9 @@ import errno
 import os
 import signal
 import socket
-import threading
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
 
 import uvicorn
 
@@ -28,9 +28,11 @@ from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.app import Gateway
 from holodeck.gateway.audit.log import build_audit_log
 from holodeck.gateway.audit.run_recorder import RunRecorder
-from holodeck.gateway.auth.factory import build_callers
-from holodeck.gateway.auth.hosts import HostPolicy
+from holodeck.gateway.auth.callers import RevokedCallers
+from holodeck.gateway.auth.factory import build_callers, build_providers
+from holodeck.gateway.auth.open_requests import OpenRequests
 from holodeck.gateway.backends import Backend, Backends
+from holodeck.gateway.configuration import Configuration, ConfigurationHolder, build_configuration
 from holodeck.gateway.continuation.memory import SocketHistories
 from holodeck.gateway.continuation.resolve import ContinuationResolver
 from holodeck.gateway.endpoints.admin import AdminEndpoints
@@ -48,6 +50,7 @@ from holodeck.gateway.mcp_endpoint.agent_runs import AgentRuns
 from holodeck.gateway.mcp_endpoint.endpoint import MCPEndpoint
 from holodeck.gateway.mcp_endpoint.resource_metadata import ResourceMetadata
 from holodeck.gateway.metrics import Metrics
+from holodeck.gateway.reload import ConfigurationReader, ConfigurationReloader
 from holodeck.gateway.routes import build_routes
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.background import Background
@@ -55,6 +58,7 @@ from holodeck.gateway.runs.durable_engine import build_durable_engine
 from holodeck.gateway.runs.response_builder import ResponseBuilder
 from holodeck.gateway.runs.run_builder import RunBuilder
 from holodeck.gateway.sealing import SealKeys, read_seal_keys
+from holodeck.gateway.server.draining_server import DrainingServer
 from holodeck.gateway.server.http_protocol import build_http_protocol
 from holodeck.gateway.server.ws_protocol import build_websocket_protocol
 from holodeck.lib import log
@@ -65,9 +69,9 @@ from holodeck.lib.system.fd_shortage import watch_file_shortage
 from holodeck.lib.tasks import TaskSet
 from holodeck.mcp_server.call_log import CallLog
 from holodeck.mcp_server.catalogue import Catalogue
+from holodeck.mcp_server.list_changes import Area
 from holodeck.mcp_server.methods import Methods
 from holodeck.mcp_server.view import View
-from holodeck.models.url import is_loopback
 from holodeck.storage.base import ResponseStore
 from holodeck.storage.factory import open_store
 from holodeck.telemetry import start_tracing, stop_tracing
@@ -94,45 +98,64 @@ _PORT_ERRNOS = frozenset({errno.EADDRINUSE, errno.EACCES})
 class Service:
     """A gateway with everything behind it. Owns storage, MCP connections, runs and its background tasks."""
 
-    def __init__(self, loaded: LoadedGateway, backends: Backends) -> None:
+    def __init__(
+        self,
+        loaded: LoadedGateway,
+        backends: Backends,
+        *,
+        reader: ConfigurationReader | None = None,
+        drains_on_hangup: bool = True,
+    ) -> None:
+        """`reader`: reads changed files again. None: the configuration does not change.
+
+        `drains_on_hangup`: SIGHUP means that the terminal was closed. False: it means that files have changed.
+        """
         config, folder = loaded.gateway, loaded.path.parent
         self.config = config
-        self.backends: Mapping[str, Backend] = backends.by_name
-        self._servers = backends.servers
+        self._folder = folder
+        self._drains_on_hangup = drains_on_hangup or reader is None
         self.store: ResponseStore = open_store(config.storage.url, folder=folder, durability=config.storage.durability)
         self.budget = ByteBudget(config.limits.body_budget)
-        self._metrics = Metrics(frozenset(self._servers.servers))
+        self.configurations = ConfigurationHolder(build_configuration(loaded, backends, self.budget))
+        self._metrics = Metrics(_server_names(self.configurations.current))
         self._seal_keys = SealKeys(read_seal_keys(config, folder))
-        self._callers = build_callers(config, folder)
+        self.callers = build_callers(config, folder)
+        self.callers.add_revocation_listener(self._end_revoked)
+        self._open_requests = OpenRequests()
         self._caller_limits = CallerLimits(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
         self._continuations = ContinuationResolver(self.store, self._seal_keys, max_bytes=config.limits.context_bytes)
         self.audit = build_audit_log(config.audit, folder)
-        self._run_builder = RunBuilder(self.backends, config, self.budget, self.audit)
-        for server in self._servers.servers.values():
-            server.use_budget(self.budget)
+        self._run_builder = RunBuilder(self.configurations, self.budget, self.audit)
         self.runs = ActiveRuns(self._metrics, self._caller_limits)
-        self._mcp_endpoint = self._build_mcp_endpoint(backends)
-        self._resource_metadata = ResourceMetadata(lambda: self.config)
+        self._agent_runs = AgentRuns(self._run_builder, self.runs)
+        self._mcp_methods = Methods(self._build_catalogue(), call_log=CallLog(self._count_call, self._build_recorder))
+        self._mcp_endpoint = self._build_mcp_endpoint()
+        self._resource_metadata = ResourceMetadata(lambda: self.configurations.current.gateway)
         self.background = self._build_background(folder)
         self._response_builder = self._build_response_builder()
         self.app = self._build_app()
+        self.reloader = None if reader is None else self._build_reloader(reader)
         self._tasks = TaskSet()
-        self._server: _DrainingServer | None = None
+        self._server: DrainingServer | None = None
+
+    @property
+    def backends(self) -> Mapping[str, Backend]:
+        return self.configurations.current.backends
 
     @property
     def has_no_auth(self) -> bool:
         """Whether every request is accepted, because neither keys nor an identity provider are configured."""
-        return self._callers.has_no_auth
+        return self.callers.has_no_auth
 
     @property
     def pool(self) -> CallerConnectionPool:
-        return self._run_builder.pool
+        return self.configurations.current.pool
 
     async def run(self, on_ready: Callable[[str], None]) -> None:
         """Serve until a signal or `stop`, then close everything.
 
-        SIGTERM, SIGINT and SIGHUP drain: new requests are refused, and running ones have `drain_seconds`. `on_ready` is
-        called with the URL once requests are accepted.
+        SIGTERM and SIGINT drain: new requests are refused, and running ones have `drain_seconds`. So does SIGHUP at a
+        terminal; elsewhere it reloads the configuration. `on_ready` is called with the URL once requests are accepted.
         """
         listener = _open_listener(self.config.listen.host, self.config.listen.port)
         tracer = start_tracing(self.config.otel, os.environ)
@@ -165,16 +188,36 @@ class Service:
         await self.runs.close()
         await self.background.close()
         await asyncio.gather(
-            self._callers.close(),
-            self.pool.close(),
-            self._run_builder.argument_checker.close(),
-            *(offer.close() for offer in self._servers.server_tools.values()),
-            *(backend.mcp.close() for backend in self.backends.values()),
+            self.callers.close(), self._run_builder.argument_checker.close(), self.configurations.close()
         )
-        models = [each for one in self.backends.values() for each in (one.provider, *one.pass_through.values())]
-        await asyncio.gather(*(model.close() for model in models))
         await self.store.close()
         await self.audit.close()
+
+    def _build_reloader(self, reader: ConfigurationReader) -> ConfigurationReloader:
+        return ConfigurationReloader(reader, self.configurations, self.budget, apply=self._apply)
+
+    def _apply(self, new: Configuration) -> None:
+        """Serve by another configuration from now on. What began before goes on, except for revoked callers."""
+        limits = new.gateway.limits
+        before, old = self.callers.providers, self.configurations.current
+        providers = build_providers(new.gateway, self._folder, before)
+        self._metrics.add_servers(_server_names(new))
+        self._caller_limits.replace_limits(limits.key, limits.in_flight, sockets=limits.sockets)
+        self.configurations.replace(new)
+        self._update_catalogue(old, new)
+        self.callers.replace_providers(providers)
+        for provider in before:
+            if provider not in providers:
+                self._tasks.start(provider.close(), name="close callers")
+
+    def _end_revoked(self, revoked: RevokedCallers) -> None:
+        """End everything that is open for callers whose credentials were withdrawn."""
+        log.warning("gateway.revoked", callers=sorted(revoked.names))
+        requests = self._open_requests.cancel_callers(revoked)
+        self._mcp_endpoint.end_all_of(revoked)
+        self.runs.cancel_background(revoked)
+        self.pool.close_callers(revoked)
+        self._tasks.start(self.background.cancel_callers(revoked, time.time(), requests), name="cancel revoked")
 
     def _build_background(self, folder: Path) -> Background:
         config = self.config
@@ -188,14 +231,29 @@ class Service:
             count=self._metrics.count,
         )
 
-    def _build_mcp_endpoint(self, backends: Backends) -> MCPEndpoint:
-        agents = AgentRuns(self._run_builder, self.runs).build_tools(self.backends)
-        methods = Methods(Catalogue(self._servers, agents), call_log=CallLog(self._count_call, self._build_recorder))
+    def _build_catalogue(self) -> Catalogue:
+        """What MCP clients can use of the current configuration."""
+        current = self.configurations.current
+        return Catalogue(current.servers, self._agent_runs.build_tools(current.backends))
+
+    def _update_catalogue(self, old: Configuration, new: Configuration) -> None:
+        """Let MCP clients use what there is now, and tell them which lists have changed."""
+        self._mcp_methods.catalogue = self._build_catalogue()
+        areas: tuple[Area, ...] = ()
+        if old.server_tools != new.server_tools:
+            areas = ("tools", "prompts", "resources")
+        elif _describe_agents(old) != _describe_agents(new):
+            areas = ("tools",)
+        for area in areas:
+            new.served.changes.announce(area)
+
+    def _build_mcp_endpoint(self) -> MCPEndpoint:
         return MCPEndpoint(
-            methods,
-            backends.changes,
+            self._mcp_methods,
+            self.configurations.current.served.changes,
             self._caller_limits,
-            get_settings=lambda: self.config.mcp_endpoint,
+            get_settings=lambda: self.configurations.current.gateway.mcp_endpoint,
+            get_uses=lambda: self.configurations.current.uses,
             is_draining=lambda: self.app.is_draining,
         )
 
@@ -217,29 +275,25 @@ class Service:
             self.store,
             self._seal_keys,
             self._continuations,
-            callers=self._callers,
+            callers=self.callers,
             is_durable=self.background.is_durable,
             in_flight=lambda: self._caller_limits.in_flight,
         )
 
     def _build_app(self) -> Gateway:
-        config = self.config
+        limits = self.config.limits
         return Gateway(
             self._build_routes(),
             sockets={"/v1/responses": self._build_sockets().serve},
-            callers=self._callers,
+            callers=self.callers,
             caller_limits=self._caller_limits,
-            hosts=HostPolicy(
-                allowed_hosts=config.listen.allowed_hosts,
-                origins=config.cors_origins,
-                is_local=is_loopback(config.listen.host),
-            ),
+            configurations=self.configurations,
+            open_requests=self._open_requests,
             metrics=self._metrics,
             audit=self.audit,
-            body_limit=config.limits.body_bytes,
+            body_limit=limits.body_bytes,
             budget=self.budget,
-            body_seconds=config.limits.request_seconds,
-            silent_seconds=config.limits.silent_seconds,
+            body_seconds=limits.request_seconds,
             mcp_challenge=self._resource_metadata.challenge,
         )
 
@@ -256,7 +310,7 @@ class Service:
             ),
             conversations=Conversations(self.store, self._seal_keys, max_sealed_bytes=context_bytes),
             admin=AdminEndpoints(
-                self.backends,
+                self.configurations,
                 self.store,
                 self._metrics,
                 in_flight=lambda: self._caller_limits.in_flight,
@@ -286,13 +340,14 @@ class Service:
             self.runs,
             self._caller_limits,
             self._continuations,
+            self.callers,
             seconds=limits.socket_seconds,
             max_queued_bytes=limits.body_bytes,
             budget=self.budget,
             histories=SocketHistories(max(limits.body_budget, limits.context_bytes)),
         )
 
-    def _build_server(self, *, has_tracing: bool) -> _DrainingServer:
+    def _build_server(self, *, has_tracing: bool) -> DrainingServer:
         limits = self.config.limits
         config = uvicorn.Config(
             self.app,
@@ -311,13 +366,16 @@ class Service:
             ws_per_message_deflate=False,
             ws_max_size=limits.body_bytes,
         )
-        return _DrainingServer(config, on_exit=self._drain)
+        on_hangup = None if self._drains_on_hangup or self.reloader is None else self.reloader.request
+        return DrainingServer(config, on_exit=self._drain, on_hangup=on_hangup)
 
     def _start_tasks(self) -> None:
         self._tasks.start(self._run_retention(), name="housekeeping")
         self._tasks.start(watch_file_shortage(), name="open files")
         self._tasks.start(self.background.watch_gateways(), name="keepers")
         self._tasks.start(self.background.watch_cancel_requests(), name="cancels")
+        if self.reloader is not None:
+            self._tasks.start(self.reloader.run(), name="reload")
 
     def _import_functions(self) -> None:
         """Import the Python functions of agents before the first request, which would wait for it.
@@ -335,16 +393,17 @@ class Service:
     async def _drain(self) -> None:
         self.app.is_draining = True
         self.background.is_draining = True
-        if self.config.listen.closes_first and self._server is not None:
+        gateway = self.configurations.current.gateway
+        if gateway.listen.closes_first and self._server is not None:
             self._server.stop_listening()
-        seconds = self.config.limits.drain_seconds
+        seconds = gateway.limits.drain_seconds
         await asyncio.gather(self.runs.drain(seconds), self._mcp_endpoint.drain(seconds))
 
     async def _run_retention(self) -> None:
         """Delete what is older than the retention, again and again."""
         while True:
             try:
-                before = time.time() - self.config.storage.retention_days * DAY
+                before = time.time() - self.configurations.current.gateway.storage.retention_days * DAY
                 deleted = await self.store.delete_older_than(before)
                 await self.background.delete_older_than(before)
                 if deleted:
@@ -354,50 +413,12 @@ class Service:
             await asyncio.sleep(RETENTION_INTERVAL)
 
 
-class _DrainingServer(uvicorn.Server):
-    """uvicorn's server with a drain before its exit: the first signal calls `on_exit`, a second one exits at once."""
+def _describe_agents(configuration: Configuration) -> list[tuple[str, str | None]]:
+    return [(name, backend.description) for name, backend in configuration.backends.items() if backend.is_agent]
 
-    def __init__(self, config: uvicorn.Config, on_exit: Callable[[], Awaitable[None]]) -> None:
-        super().__init__(config)
-        self._on_exit = on_exit
-        self._tasks = TaskSet()
-        self._is_draining = False
 
-    @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Handle SIGHUP as well, which a closed terminal sends. Under nohup it is ignored, and stays so."""
-        is_main = threading.current_thread() is threading.main_thread()
-        before = signal.getsignal(signal.SIGHUP) if is_main else signal.SIG_IGN
-        if before != signal.SIG_IGN:
-            signal.signal(signal.SIGHUP, self.handle_exit)
-        try:
-            with super().capture_signals():
-                yield
-        finally:
-            if before != signal.SIG_IGN:
-                signal.signal(signal.SIGHUP, before)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self._is_draining:
-            self.force_exit = True
-            self.should_exit = True
-            return
-        self._tasks.start(self._drain(sig), name="drain")
-        self._is_draining = True
-
-    def stop_listening(self) -> None:
-        """Refuse new connections now; uvicorn does so only at its end."""
-        for listening in self.servers:
-            listening.close()
-
-    async def close(self) -> None:
-        """End a drain that a second signal has overtaken."""
-        await self._tasks.close(TASKS_GRACE)
-
-    async def _drain(self, sig: int) -> None:
-        log.info("gateway.draining", signal=signal.Signals(sig).name)
-        await self._on_exit()
-        self.should_exit = True
+def _server_names(configuration: Configuration) -> frozenset[str]:
+    return frozenset(offer.server.name for offer in configuration.server_tools)
 
 
 def _open_listener(host: str, port: int) -> socket.socket:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Coroutine, Mapping
+from collections.abc import Container, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from itertools import count
 from typing import Any
@@ -161,10 +161,10 @@ class ModernRequests:
             return _complete(method, await self._methods.handle(method, params, context))
         return await self._run_round(method, params, meta, view, send)
 
-    def cancel_caller(self, caller_id: str) -> None:
-        """Cancel the paused calls of a caller."""
+    def cancel_callers(self, caller_ids: Container[str]) -> None:
+        """Cancel the paused calls of these callers."""
         for state, call in list(self._paused.items()):
-            if call.caller_id == caller_id:
+            if call.caller_id in caller_ids:
                 self._drop(state)
 
     def end_subscriptions(self) -> None:

@@ -53,6 +53,11 @@ class FunctionExecutor:
     def kind(self) -> ToolKind:
         return ToolKind.FUNCTION
 
+    def has_same_definition(self, other: FunctionExecutor) -> bool:
+        """Whether two executors have the same functions, of files with the same content."""
+        own, others = (self._tools, self._folder, self._code), (other._tools, other._folder, other._code)
+        return own == others
+
     def import_files(self) -> None:
         """Import the files now, before the first request: importing a large library takes seconds.
 

@@ -12,6 +12,7 @@ import os
 import signal
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -28,14 +29,15 @@ from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.log_handler import Format, write_log
 from holodeck.lib.system.fd_limits import allow_many_open_files
 from holodeck.lib.system.private_memory import hide_memory
-from holodeck.runtime import read_gateway
 
 if TYPE_CHECKING:
     from holodeck.config.gateway_loader import LoadedGateway
+    from holodeck.gateway.reload import ConfigurationReader
 
 # Seconds for threads to end after the service has closed; one that hangs must not keep the process alive.
 THREAD_EXIT_TIMEOUT = 3.0
 
+_STANDARD_STREAMS = (0, 1, 2)
 _EPILOG = """\b
 Examples:
   holodeck serve                       serve ./gateway.yaml, or else ./agent.yaml
@@ -68,8 +70,15 @@ def command(file: str | None, log_format: Format | None, log_level: str | None, 
     """
     _exit_on_sigterm()
     hide_memory()
-    loaded = read_gateway(resolve_file(file, (DEFAULT_GATEWAY_FILE, DEFAULT_AGENT_FILE)))
-    require_trust(loaded.path, list_actions(loaded), is_trusted=is_trusted)
+    from holodeck.gateway.reload import ConfigurationReader
+
+    reader = ConfigurationReader(
+        Path(resolve_file(file, (DEFAULT_GATEWAY_FILE, DEFAULT_AGENT_FILE))), environ=os.environ
+    )
+    loaded = reader.read()
+    actions = list_actions(loaded)
+    require_trust(loaded.path, actions, is_trusted=is_trusted)
+    reader.agree_to(actions)
     chosen_format = log_format or loaded.gateway.log.format
     write_log(chosen_format, log_level or loaded.gateway.log.level)
     redirect_prints_to_log(chosen_format)
@@ -78,15 +87,19 @@ def command(file: str | None, log_format: Format | None, log_level: str | None, 
             log.warning("gateway.file", where=problem.where, key=problem.key, message=problem.message, fix=problem.fix)
     elif loaded.warnings:
         print_problems(loaded.warnings)
-    run_service(loaded, log_format=chosen_format)
+    run_service(loaded, reader=reader, log_format=chosen_format)
 
 
-def run_service(loaded: LoadedGateway, *, log_format: Format, path: str = "/v1") -> None:
-    """Serve a gateway until a signal. `path`: what is added to the address that is shown."""
+def run_service(
+    loaded: LoadedGateway, *, log_format: Format, path: str = "/v1", reader: ConfigurationReader | None = None
+) -> None:
+    """Serve a gateway until a signal. `path`: what is added to the address that is shown. `reader`: see `Service`."""
     from holodeck.gateway.backends import build_backends
     from holodeck.gateway.service import Service
 
-    service = Service(loaded, build_backends(loaded, environ=os.environ))
+    service = Service(
+        loaded, build_backends(loaded, environ=os.environ), reader=reader, drains_on_hangup=_is_at_terminal()
+    )
 
     def on_ready(url: str) -> None:
         # All objects of now are long-lived: without this, collections that scan them take a fifth of a plain request.
@@ -118,6 +131,11 @@ def _exit_on_sigterm() -> None:
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+
+
+def _is_at_terminal() -> bool:
+    """Whether a terminal is attached, which sends SIGHUP when it is closed. A service has none."""
+    return any(os.isatty(stream) for stream in _STANDARD_STREAMS)
 
 
 def _exit_soon() -> None:

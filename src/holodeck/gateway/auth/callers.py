@@ -2,6 +2,9 @@
 
 `Callers` asks each configured `CallerProvider` in order: `APIKeys` here, `JWTProvider` in `jwt.py`. A request that none
 of them recognises has no caller and is refused.
+
+The providers can be replaced while the gateway runs. Callers whose credentials are gone by that are revoked:
+`add_revocation_listener` is for components that serve a caller for longer than one moment.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Protocol
 
@@ -48,8 +51,31 @@ class Caller:
     """The values of its token's claims that decide its scope; stored with durable work, which outlives the token."""
 
 
+@record
+class RevokedCallers:
+    """Callers whose credentials were withdrawn: `caller_id in revoked`."""
+
+    names: frozenset[str]
+    """Ids of callers, and prefixes of the ids of all callers of an identity provider."""
+
+    def __contains__(self, caller_id: object) -> bool:
+        return caller_id in self.names or f"{str(caller_id).partition(':')[0]}:" in self.names
+
+    def __bool__(self) -> bool:
+        return bool(self.names)
+
+
+RevocationListener = Callable[[RevokedCallers], None]
+Credential = tuple[str, object]
+"""The id of a caller, or the prefix of the ids of many, with what it proves itself by. Compared, never shown."""
+
+
 class CallerProvider(Protocol):
     """One way to authenticate a bearer token."""
+
+    def list_credentials(self) -> Sequence[Credential]:
+        """What callers can authenticate with at this moment."""
+        ...
 
     async def authenticate(self, token: str) -> Caller | None:
         """The caller of a token. None: this provider does not recognise it."""
@@ -89,6 +115,14 @@ class APIKeys:
             return None
         return found
 
+    def list_credentials(self) -> Sequence[Credential]:
+        now = time.time()
+        return [
+            (caller.id, key_hash)
+            for key_hash, caller in self._hashes
+            if caller.expires_at is None or caller.expires_at > now
+        ]
+
     def find_caller(self, caller_id: str, issuer: str, claim_values: ClaimValues) -> Caller | None:
         return self._callers.get(caller_id)
 
@@ -101,6 +135,30 @@ class Callers:
 
     def __init__(self, providers: Sequence[CallerProvider]) -> None:
         self._providers = tuple(providers)
+        self._listeners: list[RevocationListener] = []
+
+    def add_revocation_listener(self, callback: RevocationListener) -> None:
+        """Call `callback` whenever callers are revoked, after requests of them are refused. It must not wait."""
+        self._listeners.append(callback)
+
+    def replace_providers(self, providers: Sequence[CallerProvider]) -> RevokedCallers:
+        """Authenticate with other providers from now on. Returns the callers that are revoked by that.
+
+        A caller is revoked if any of its credentials is not accepted any more: requests that were made with it end. The
+        owner of the replaced providers closes them.
+        """
+        before = self._list_credentials()
+        self._providers = tuple(providers)
+        now = self._list_credentials()
+        revoked = RevokedCallers(names=frozenset(each[0] for each in before if each not in now))
+        if revoked:
+            for callback in self._listeners:
+                callback(revoked)
+        return revoked
+
+    @property
+    def providers(self) -> Sequence[CallerProvider]:
+        return self._providers
 
     @property
     def has_no_auth(self) -> bool:
@@ -113,11 +171,17 @@ class Callers:
         token = _find_bearer_token(headers)
         if token is None:
             return None
-        for provider in self._providers:
-            caller = await provider.authenticate(token)
-            if caller is not None:
+        while True:
+            providers = self._providers
+            caller = await _authenticate_with(providers, token)
+            # Replaced while an identity provider was asked for its keys: the caller may be revoked.
+            if providers is self._providers:
                 return caller
-        return None
+
+    def find_current(self, caller: Caller) -> Caller:
+        """A caller with the scope and the limits that it has now, for a connection that outlives its handshake."""
+        found = self.find_caller(caller.id, caller.issuer, caller.claim_values)
+        return caller if found is None else replace(caller, limits=found.limits, scope=found.scope)
 
     def find_caller(self, caller_id: str, issuer: str, claim_values: ClaimValues) -> Caller | None:
         """A caller with the scope that it has now, by the name of its key or the issuer of its tokens.
@@ -133,6 +197,19 @@ class Callers:
         """End the background work of the providers. Bounded."""
         for provider in self._providers:
             await provider.close()
+
+    def _list_credentials(self) -> list[Credential]:
+        if self.has_no_auth:
+            return [(LOCAL_CALLER_ID, None)]
+        return [each for provider in self._providers for each in provider.list_credentials()]
+
+
+async def _authenticate_with(providers: Sequence[CallerProvider], token: str) -> Caller | None:
+    for provider in providers:
+        caller = await provider.authenticate(token)
+        if caller is not None:
+            return caller
+    return None
 
 
 def new_key() -> str:

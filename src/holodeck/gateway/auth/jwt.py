@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from holodeck.gateway.auth.callers import JWT_CALLER_PREFIX, Caller, ClaimValues, is_storable
+from holodeck.gateway.auth.callers import JWT_CALLER_PREFIX, Caller, ClaimValues, Credential, is_storable
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.lib import log
 from holodeck.lib.limits import MIB
@@ -59,7 +59,7 @@ class JWTProvider:
     """Authenticates tokens of one issuer. Tokens that need an unknown key at the same time share one fetch."""
 
     def __init__(self, config: JWTCallers, folder: Path, *, max_age: float = JWKS_MAX_AGE) -> None:
-        self._config = config
+        self.config = config
         self._folder = folder
         self._keys: dict[str, _SigningKey] = {}
         self._max_age = max_age
@@ -68,12 +68,17 @@ class JWTProvider:
         self._lock = asyncio.Lock()
         self._build_scope = lru_cache(_MAX_SCOPES)(partial(_build_scope, config))
 
+    def list_credentials(self) -> Sequence[Credential]:
+        # What a token may do can change without that the token is withdrawn.
+        rights = {"admin_scope": None, "allow": None, "allow_by_claim": None}
+        return [(JWT_CALLER_PREFIX, self.config.model_copy(update=rights))]
+
     async def authenticate(self, token: str) -> Caller | None:
         import jwt
 
         try:
             header = jwt.get_unverified_header(token)
-            if header.get("alg") not in self._config.algorithms:
+            if header.get("alg") not in self.config.algorithms:
                 return None
             key = await self._find_key(str(header.get("kid", "")))
             if key is None or key.algorithm not in (None, header["alg"]):
@@ -81,37 +86,37 @@ class JWTProvider:
             claims = jwt.decode(
                 token,
                 key.public_key,
-                algorithms=list(self._config.algorithms),
-                audience=self._config.audience,
-                issuer=self._config.issuer,
+                algorithms=list(self.config.algorithms),
+                audience=self.config.audience,
+                issuer=self.config.issuer,
                 leeway=JWT_LEEWAY,
                 options={"require": ["exp", "iss", "aud"]},
             )
         except Exception:
             return None
-        subject = claims.get(self._config.caller_claim)
+        subject = claims.get(self.config.caller_claim)
         if not isinstance(subject, str) or not subject or not is_storable(subject):
             return None
         scopes = str(claims.get("scope", "")).split()
         return Caller(
             id=f"{JWT_CALLER_PREFIX}{subject}",
-            is_admin=self._config.admin_scope in scopes,
-            issuer=self._config.issuer,
+            is_admin=self.config.admin_scope in scopes,
+            issuer=self.config.issuer,
             expires_at=int(claims["exp"]) + JWT_LEEWAY,
             scope=self._build_scope(values := self._matching_values(claims)),
-            claim_values={self._config.allow_by_claim.claim: values} if self._config.allow_by_claim is not None else {},
+            claim_values={self.config.allow_by_claim.claim: values} if self.config.allow_by_claim is not None else {},
         )
 
     def find_caller(self, caller_id: str, issuer: str, claim_values: ClaimValues) -> Caller | None:
         """`issuer` is empty for stored work of versions that did not store it."""
-        if not caller_id.startswith(JWT_CALLER_PREFIX) or issuer not in ("", self._config.issuer):
+        if not caller_id.startswith(JWT_CALLER_PREFIX) or issuer not in ("", self.config.issuer):
             return None
         scope = self._build_scope(self._matching_values(claim_values))
-        return Caller(id=caller_id, issuer=self._config.issuer, scope=scope, claim_values=claim_values)
+        return Caller(id=caller_id, issuer=self.config.issuer, scope=scope, claim_values=claim_values)
 
     def _matching_values(self, claims: Mapping[str, Any]) -> tuple[str, ...]:
         """The values of the claim of `allow_by_claim` that the file has a scope for, in the order of the file."""
-        settings = self._config.allow_by_claim
+        settings = self.config.allow_by_claim
         if settings is None:
             return ()
         held = claims.get(settings.claim)
@@ -142,19 +147,19 @@ class JWTProvider:
             self._keys = dict(_signing_keys(data["keys"]))
         # A boundary: whatever fails at the identity provider, tokens with unknown keys are not recognised.
         except Exception as error:
-            log.warning("gateway.jwks_failed", issuer=self._config.issuer, error=type(error).__name__)
+            log.warning("gateway.jwks_failed", issuer=self.config.issuer, error=type(error).__name__)
         self._fetched_at = time.monotonic()
 
     async def _read_jwks(self) -> bytes:
-        if self._config.jwks_file:
-            return await asyncio.to_thread(read_regular_file, self._folder / self._config.jwks_file, _MAX_JWKS_BYTES)
+        if self.config.jwks_file:
+            return await asyncio.to_thread(read_regular_file, self._folder / self.config.jwks_file, _MAX_JWKS_BYTES)
         # Imported late: it takes a quarter of a gateway's start, and only a JWKS URL needs it.
         from holodeck.lib.net.aiohttp_client import create_http_client, read_body
 
         async with (
             asyncio.timeout(JWKS_TIMEOUT),
             create_http_client(connect_timeout=JWKS_TIMEOUT) as client,
-            client.get(str(self._config.jwks_url), allow_redirects=False) as response,
+            client.get(str(self.config.jwks_url), allow_redirects=False) as response,
         ):
             response.raise_for_status()
             return await read_body(response, _MAX_JWKS_BYTES)

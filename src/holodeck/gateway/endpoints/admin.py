@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from holodeck.gateway.audit.log import AuditLog
 from holodeck.gateway.auth.scope import CallerScope
-from holodeck.gateway.backends import Backend, select_backends
+from holodeck.gateway.backends import select_backends
+from holodeck.gateway.configuration import ConfigurationHolder
 from holodeck.gateway.http.errors import APIError, not_found_error, unknown_server_text
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
@@ -30,7 +31,7 @@ class AdminEndpoints:
 
     def __init__(
         self,
-        backends: Mapping[str, Backend],
+        configurations: ConfigurationHolder,
         store: ResponseStore,
         metrics: Metrics,
         *,
@@ -39,7 +40,7 @@ class AdminEndpoints:
         background: Background,
         audit: AuditLog,
     ) -> None:
-        self._backends = backends
+        self._configurations = configurations
         self._store = store
         self._metrics = metrics
         self._in_flight = in_flight
@@ -70,7 +71,7 @@ class AdminEndpoints:
         ]
         breakers: list[tuple[Labels, float]] = [
             ((("model", name),), float(getattr(backend.provider, "is_open", False)))
-            for name, backend in self._backends.items()
+            for name, backend in self._configurations.current.backends.items()
         ]
         in_flight: list[tuple[Labels, float]] = [((), float(self._in_flight()))]
         gauges: dict[str, list[tuple[Labels, float]]] = {
@@ -84,11 +85,11 @@ class AdminEndpoints:
         return Reply(body=self._metrics.render(gauges), content_type="text/plain; version=0.0.4")
 
     async def list_models(self, request: Request) -> Reply:
-        backends = select_backends(self._backends, request.caller.scope)
+        backends = select_backends(self._configurations.current.backends, request.caller.scope)
         return json_reply({"object": "list", "data": [backend.to_resource() for backend in backends.values()]})
 
     async def get_model(self, request: Request) -> Reply:
-        backend = self._backends.get(request.path_params["id"])
+        backend = self._configurations.current.backends.get(request.path_params["id"])
         if backend is None or not backend.is_allowed_by(request.caller.scope):
             raise not_found_error("Model", request.path_params["id"])
         return json_reply(backend.to_resource())
@@ -122,10 +123,7 @@ class AdminEndpoints:
             return math.nan
 
     def _server_tools(self) -> list[ServerTools]:
-        """Every server once, even if several models share it."""
-        return list(
-            dict.fromkeys(offer for each in self._backends.values() for offer in each.mcp.server_tools.values())
-        )
+        return self._configurations.current.server_tools
 
     def _allowed_server_tools(self, scope: CallerScope) -> list[ServerTools]:
         return [offer for offer in self._server_tools() if scope.allows_server(offer.server.name)]

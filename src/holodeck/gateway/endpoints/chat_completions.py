@@ -18,6 +18,7 @@ from holodeck.gateway.continuation.memory import ToolHistoryCache
 from holodeck.gateway.http.errors import reply_for_failed_run
 from holodeck.gateway.http.replies import Reply, StreamedReply, json_reply, missing_servers_header
 from holodeck.gateway.http.request import Request
+from holodeck.gateway.http.stream_errors import encode_chat_error
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.live_run import LiveRun, RunFinisher
 from holodeck.gateway.runs.run_builder import RunBuilder
@@ -47,6 +48,7 @@ class ChatCompletions:
                 chunks=_encode_chat_sse(live.stream()),
                 headers=missing_servers_header(live.toolbox.missing),
                 on_close=live.close,
+                encode_error=encode_chat_error,
             )
         async with live:
             await live.run_to_end()
@@ -79,6 +81,7 @@ class ChatCompletions:
             writer,
             caller_id=caller.id,
             finisher=_ChatFinisher(self._tool_history, chat, sent_items),
+            uses=prepared.configuration.uses,
         )
 
 

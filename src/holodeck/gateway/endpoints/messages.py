@@ -19,6 +19,7 @@ from holodeck.gateway.http.errors import reply_for_failed_run
 from holodeck.gateway.http.messages_errors import messages_error_reply
 from holodeck.gateway.http.replies import Reply, StreamedReply, json_reply, missing_servers_header
 from holodeck.gateway.http.request import Request
+from holodeck.gateway.http.stream_errors import encode_message_error
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.live_run import LiveRun, RunFinisher
 from holodeck.gateway.runs.run_builder import PreparedRun, RunBuilder
@@ -48,6 +49,7 @@ class Messages:
                 chunks=_join_frames(live.stream()),
                 headers=missing_servers_header(live.toolbox.missing),
                 on_close=live.close,
+                encode_error=encode_message_error,
                 keepalive=PING,
             )
         async with live:
@@ -95,6 +97,7 @@ class Messages:
             writer,
             caller_id=caller.id,
             finisher=_MessageFinisher(self._tool_history, self._reasoning, messages, sent_items),
+            uses=prepared.configuration.uses,
         )
 
 

@@ -17,6 +17,7 @@ from holodeck.gateway.backends import Backend
 from holodeck.gateway.http.errors import reply_for_failed_run
 from holodeck.gateway.http.replies import Reply, StreamedReply, json_reply
 from holodeck.gateway.http.request import Request
+from holodeck.gateway.http.stream_errors import encode_chat_error
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.runs.run_builder import RunBuilder
@@ -60,7 +61,7 @@ class PassThroughEndpoints:
         exchange = _Exchange(backend, model, body)
         documents = exchange.send()
         if is_streamed:
-            return StreamedReply(chunks=self._encode_sse(exchange, documents, request))
+            return StreamedReply(chunks=self._encode_sse(exchange, documents, request), encode_error=encode_chat_error)
         async with aclosing(documents):
             answers = [document async for document in documents]
         result = self._count(exchange, request)

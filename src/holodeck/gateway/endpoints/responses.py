@@ -28,6 +28,7 @@ from holodeck.gateway.http.replies import (
     missing_servers_header,
 )
 from holodeck.gateway.http.request import Request
+from holodeck.gateway.http.stream_errors import encode_response_error
 from holodeck.gateway.limits import CallerLimits, background_limit_error
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.background import Background
@@ -160,6 +161,7 @@ class Responses:
                 chunks=_encode_response_sse(live.stream()),
                 headers=missing_servers_header(live.toolbox.missing),
                 on_close=owner.pop_all().aclose,
+                encode_error=lambda error: encode_response_error(error, len(live.wire_events)),
             )
 
     async def _check_background_limit(self, caller: Caller) -> None:
@@ -220,7 +222,10 @@ class Responses:
         """The events of a response after the number `after`, from this gateway or from storage."""
         live = self._find_live(response_id, caller)
         if live is not None:
-            return StreamedReply(chunks=_encode_response_sse(self._follow_live(live, after), client_kind))
+            return StreamedReply(
+                chunks=_encode_response_sse(self._follow_live(live, after), client_kind),
+                encode_error=lambda error: encode_response_error(error, len(live.wire_events)),
+            )
         record = await self._require_response(response_id, caller)
         return StreamedReply(chunks=_encode_response_sse(self._follow_stored(record, after), client_kind))
 

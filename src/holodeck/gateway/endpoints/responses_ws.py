@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
 
-from holodeck.gateway.auth.callers import Caller
+from holodeck.gateway.auth.callers import Caller, Callers
 from holodeck.gateway.continuation.memory import SocketHistories, SocketHistory
 from holodeck.gateway.continuation.resolve import ContinuationResolver
 from holodeck.gateway.http.asgi import Message, Receive, Send
@@ -56,6 +56,7 @@ class ResponseSockets:
         runs: ActiveRuns,
         caller_limits: CallerLimits,
         continuations: ContinuationResolver,
+        callers: Callers,
         *,
         seconds: float,
         max_queued_bytes: int,
@@ -74,6 +75,7 @@ class ResponseSockets:
         self._runs = runs
         self._caller_limits = caller_limits
         self._continuations = continuations
+        self._callers = callers
         self._seconds = seconds
 
     async def serve(
@@ -119,7 +121,10 @@ class ResponseSockets:
                     if is_draining():
                         await _close_socket(send, shutting_down_error())
                         return
-                    await self._answer(message, caller, client_kind, history, send)
+                    # Each message is a request: it has the limits of now, and not those of the handshake.
+                    caller = self._callers.find_current(caller)
+                    with self._builder.configurations.current.uses:
+                        await self._answer(message, caller, client_kind, history, send)
                 except _InvalidTextError:
                     await _close_socket(send, _invalid_text_error(), _INVALID_TEXT)
                     return

@@ -108,6 +108,13 @@ ERROR_CODES = (
         status=401,
     ),
     _refusal(
+        "key_revoked",
+        "The operator has withdrawn or replaced the key while the request was being answered.",
+        "Use the new key. What was running was cancelled.",
+        "caller",
+        status=401,
+    ),
+    _refusal(
         "origin_not_allowed",
         "The request is from a web page whose origin is not allowed.",
         "The operator adds the origin to `cors_origins`.",

@@ -104,6 +104,11 @@ def unauthorized_error() -> APIError:
     return APIError(401, message, kind="invalid_request", code="invalid_api_key")
 
 
+def key_revoked_error() -> APIError:
+    message = "Your key was withdrawn or replaced while this request was being answered. Use your new key."
+    return APIError(401, message, kind="invalid_request", code="key_revoked")
+
+
 def reply_for(error: BaseException, request_id: str) -> Reply:
     """Build the reply for an error that ended a request before its reply was started. Logs what is not the client's."""
     match error:
@@ -138,15 +143,22 @@ def error_events(error: BaseException, sequence: int, last: bytes) -> list[bytes
     OpenAI's `error` event comes first, then `response.failed` as Open Responses has it. A background response gets only
     the first one: it has not failed, storing it is tried again.
     """
-    body: dict[str, Any] = orjson.loads(reply_for(error, "").body)["error"]
-    flat = {"code": body["code"], "message": body["message"], "param": body["param"]}
-    events: list[dict[str, Any]] = [{"type": "error", "sequence_number": sequence, "error": body, **flat}]
+    events = [encode_error_event(error, sequence)]
     response = orjson.loads(last)["response"]
     if not response["background"]:
         end = {"status": "failed", "completed_at": None, "incomplete_details": None}
-        failed = {**response, **end, "error": {"code": "server_error", "message": body["message"]}}
-        events.append({"type": "response.failed", "sequence_number": sequence + 1, "response": failed})
-    return [orjson.dumps(event) for event in events]
+        message = orjson.loads(events[0])["message"]
+        failed = {**response, **end, "error": {"code": "server_error", "message": message}}
+        event = {"type": "response.failed", "sequence_number": sequence + 1, "response": failed}
+        events.append(orjson.dumps(event))
+    return events
+
+
+def encode_error_event(error: BaseException, sequence: int) -> bytes:
+    """Encode OpenAI's `error` event of a stream."""
+    body: dict[str, Any] = orjson.loads(reply_for(error, "").body)["error"]
+    flat = {"code": body["code"], "message": body["message"], "param": body["param"]}
+    return orjson.dumps({"type": "error", "sequence_number": sequence, "error": body, **flat})
 
 
 def websocket_error_event(error: BaseException) -> bytes:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from holodeck.lib.record import record
+
+if TYPE_CHECKING:
+    from holodeck.gateway.http.errors import APIError
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
@@ -45,6 +48,8 @@ class StreamedReply:
 
     keepalive: bytes = KEEPALIVE_COMMENT
     """Sent while there is no chunk to send."""
+    encode_error: Callable[[APIError], bytes] | None = None
+    """Encodes the last bytes of a stream that the application has to end. None: the connection is cut instead."""
 
     async def aclose(self) -> None:
         """End the run behind the chunks, whether it has started or not."""

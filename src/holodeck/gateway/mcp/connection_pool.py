@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from holodeck.gateway.auth.callers import RevokedCallers
 from holodeck.gateway.mcp.request_server_policy import RequestServerPolicy, headers_of
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration
 from holodeck.lib.errors import MCPConnectionError
@@ -106,6 +107,14 @@ class CallerConnectionPool:
             entry.last_used = asyncio.get_running_loop().time()
             self._schedule_sweep()
 
+    def close_server(self, server: MCPPlugin) -> None:
+        """Close the connections of all callers to a server of the operator, also those in use."""
+        self._evict_matching(lambda key: key.server is server)
+
+    def close_callers(self, revoked: RevokedCallers) -> None:
+        """Close all connections of these callers, also those in use."""
+        self._evict_matching(lambda key: key.caller_id in revoked)
+
     async def close(self) -> None:
         """Close every connection. Bounded, as closing each of them is."""
         if self._sweep_timer is not None:
@@ -134,6 +143,10 @@ class CallerConnectionPool:
             text = "too many servers that requests declare are in use at this moment. Try again later."
             raise MCPConnectionError(f"Server '{label}' (connect): {text}", server=label, phase="connect", details={})
         self._evict(idle)
+
+    def _evict_matching(self, is_wanted: Callable[[_ConnectionKey], bool]) -> None:
+        for key in [key for key in self._entries if is_wanted(key)]:
+            self._evict(key)
 
     def _evict(self, key: _ConnectionKey) -> None:
         self._closing.start(self._entries.pop(key).server_tools.close(), name=f"close {key.label}")

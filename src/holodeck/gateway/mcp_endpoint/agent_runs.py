@@ -77,6 +77,7 @@ class AgentRuns:
             prepared.toolbox,
             ProgressWriter(context),
             caller_id=context.view.caller_id,
+            uses=prepared.configuration.uses,
         )
         self._runs.register(live, has_request_log=False)
         async with live:

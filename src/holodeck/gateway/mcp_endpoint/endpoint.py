@@ -11,11 +11,12 @@ while it is at its limit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import orjson
 
+from holodeck.gateway.configuration import UseCount
 from holodeck.gateway.http.errors import APIError, shutting_down_error
 from holodeck.gateway.http.replies import Reply, StreamedReply
 from holodeck.gateway.http.request import Request
@@ -79,8 +80,11 @@ class MCPEndpoint:
         caller_limits: CallerLimits,
         *,
         get_settings: Callable[[], MCPEndpointSettings],
+        get_uses: Callable[[], UseCount],
         is_draining: Callable[[], bool],
     ) -> None:
+        """`get_settings`, `get_uses`: of the configuration of this moment."""
+        self._get_uses = get_uses
         self._get_settings = get_settings
         self._methods = methods
         self._changes = changes
@@ -142,10 +146,10 @@ class MCPEndpoint:
             return refusal.to_reply()
         return Reply(status=204)
 
-    def end_all_of(self, caller_id: str) -> None:
-        """End the sessions and paused calls of a caller whose key is not valid any more."""
-        self._sessions.end_all_of(caller_id)
-        self._modern.cancel_caller(caller_id)
+    def end_all_of(self, caller_ids: Container[str]) -> None:
+        """End the sessions and paused calls of callers whose keys are not valid any more."""
+        self._sessions.end_all_of(caller_ids)
+        self._modern.cancel_callers(caller_ids)
 
     async def drain(self, seconds: float) -> None:
         """End the streams that only wait, and give requests `seconds` to be answered."""
@@ -334,15 +338,23 @@ class MCPEndpoint:
     def _count(self, request: Request, method: str) -> Callable[[], None]:
         """Count a request against the limits of its caller until the returned function is called.
 
+        It is also counted as one that uses the configuration of now.
+
         Raises `TooManyError`, and the 503 of a gateway that stops.
         """
         if self._is_draining():
             raise shutting_down_error()
         if method in _UNCOUNTED:
             return lambda: None
-        caller = request.caller
+        caller, uses = request.caller, self._get_uses()
         self._caller_limits.start_request(caller)
-        return lambda: self._caller_limits.end_request(caller)
+        uses.acquire()
+
+        def release() -> None:
+            uses.release()
+            self._caller_limits.end_request(caller)
+
+        return release
 
 
 async def _respond(

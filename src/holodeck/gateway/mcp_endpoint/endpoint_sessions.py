@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
+from collections.abc import Container
 
 from holodeck.gateway.mcp_endpoint.event_stream import EventStream
 from holodeck.lib import log
@@ -124,9 +125,9 @@ class EndpointSessions:
         if self._sessions.pop(session.id, None) is not None:
             self._closing.start(session.close(), name="close MCP session")
 
-    def end_all_of(self, caller_id: str) -> None:
-        """End every session of a caller."""
-        for session in [each for each in self._sessions.values() if each.caller_id == caller_id]:
+    def end_all_of(self, caller_ids: Container[str]) -> None:
+        """End every session of these callers."""
+        for session in [each for each in self._sessions.values() if each.caller_id in caller_ids]:
             self.end(session)
 
     def end_own_streams(self) -> None:

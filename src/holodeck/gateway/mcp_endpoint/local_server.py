@@ -14,6 +14,7 @@ from holodeck.gateway.audit.log import NullAuditLog
 from holodeck.gateway.auth.callers import LOCAL_CALLER_ID
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.gateway.backends import build_backends
+from holodeck.gateway.configuration import ConfigurationHolder, build_configuration
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.mcp_endpoint.agent_runs import AgentRuns
 from holodeck.gateway.metrics import Metrics
@@ -36,20 +37,20 @@ class LocalMCPServer:
 
     def __init__(self, loaded: LoadedGateway, *, environ: Mapping[str, str], server: str | None = None) -> None:
         """`server`: only this one, without agents. None: all."""
-        self._backends = build_backends(loaded, environ=environ, find_peer=self._find_peer, tells_causes=True)
-        config, models = loaded.gateway, self._backends.by_name
+        backends = build_backends(loaded, environ=environ, find_peer=self._find_peer, tells_causes=True)
+        config = loaded.gateway
         budget = ByteBudget(config.limits.body_budget)
-        self._servers = self._backends.servers
-        for each in self._servers.servers.values():
-            each.use_budget(budget)
+        self._configurations = ConfigurationHolder(build_configuration(loaded, backends, budget))
+        self._servers = self._configurations.current.servers
+        self._changes = backends.changes
         limits = CallerLimits(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
         # An audit log belongs to one gateway, which may be running beside this process.
-        self._run_builder = RunBuilder(models, config, budget, NullAuditLog())
+        self._run_builder = RunBuilder(self._configurations, budget, NullAuditLog())
         self._runs = ActiveRuns(Metrics(), limits)
-        agents = AgentRuns(self._run_builder, self._runs).build_tools(models)
+        agents = AgentRuns(self._run_builder, self._runs).build_tools(backends.by_name)
         self._methods = Methods(Catalogue(self._servers, agents))
         self._view = View(caller_id=LOCAL_CALLER_ID, scope=CallerScope.everything(), server=server)
-        self._stdio = StdioServer(self._methods, self._backends.changes, self._view)
+        self._stdio = StdioServer(self._methods, self._changes, self._view)
         self._tasks = TaskSet()
 
     @property
@@ -67,17 +68,10 @@ class LocalMCPServer:
 
     async def _close(self) -> None:
         await self._tasks.close(CLOSE_TIMEOUT)
-        self._backends.changes.close()
+        self._changes.close()
         await self._runs.close()
         await self._methods.close()
-        backends = self._backends.by_name.values()
-        await asyncio.gather(
-            self._run_builder.pool.close(),
-            self._run_builder.argument_checker.close(),
-            *(offer.close() for offer in self._servers.server_tools.values()),
-            *(backend.mcp.close() for backend in backends),
-        )
-        await asyncio.gather(*(backend.provider.close() for backend in backends))
+        await asyncio.gather(self._run_builder.argument_checker.close(), self._configurations.close())
 
     def _find_peer(self) -> Peer | None:
         return self._stdio.find_peer()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from holodeck.gateway.auth.callers import RevokedCallers
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.runs.live_run import LiveRun, RunState
@@ -36,11 +37,16 @@ class ActiveRuns:
         self._caller_limits = caller_limits
         self._live: dict[str, LiveRun[Any]] = {}
         self._background = TaskSet()
-        self.background_count = 0
-        """How many of the runs are background responses."""
+        self._background_ids: set[str] = set()
+        """The runs that are background responses."""
 
     def __len__(self) -> int:
         return len(self._live)
+
+    @property
+    def background_count(self) -> int:
+        """How many of the runs are background responses."""
+        return len(self._background_ids)
 
     def find(self, run_id: str, caller_id: str) -> LiveRun[ResponseWriter] | None:
         """The unfinished response of a caller. None if it is another caller's, no response, or not here."""
@@ -58,6 +64,12 @@ class ActiveRuns:
         """Cancel a run. Does nothing if it is not here."""
         if run_id in self._live:
             self._live[run_id].cancel()
+
+    def cancel_background(self, revoked: RevokedCallers) -> None:
+        """Cancel the background responses of these callers. Other runs end with their requests."""
+        for run_id in self._background_ids & self._live.keys():
+            if self._live[run_id].caller_id in revoked:
+                self._live[run_id].cancel()
 
     def register(self, live: LiveRun[Any], *, has_request_log: bool = True) -> None:
         """Register a run for the time from its start to its end, which it reports itself.
@@ -83,6 +95,7 @@ class ActiveRuns:
         """Start a run as a task of this gateway, which outlives the request."""
         log.add_fields(response=live.id)
         self._live[live.id] = live
+        self._background_ids.add(live.id)
         self._caller_limits.acquire(live.caller_id)
         task = self._background.start(self.run_until_stored(live), name=f"background {live.id}")
         task.add_done_callback(lambda _: self._caller_limits.release(live.caller_id))
@@ -92,7 +105,7 @@ class ActiveRuns:
 
         Closes the run.
         """
-        self.background_count += 1
+        self._background_ids.add(live.id)
         try:
             async with live:
                 with log.scope(**live.log_context | {"response": live.id}):
@@ -102,7 +115,7 @@ class ActiveRuns:
                     await asyncio.sleep(STORE_RETRY_PAUSE)
                     await live.retry_store()
         finally:
-            self.background_count -= 1
+            self._background_ids.discard(live.id)
 
     async def close(self) -> None:
         """Cancel all runs, and all retries to store one. Waits as long as storage takes, which has its own timeouts."""

@@ -10,6 +10,8 @@ gateway. `watch_gateways` looks for orphans, the unfinished responses of gateway
 those that it can continue, the others are marked as failed with the reason. It also ends engine work whose response has
 finished.
 
+`cancel_callers` cancels the unfinished responses of callers that were revoked, on any gateway.
+
 Storage errors are logged and retried, except where a request waits for the outcome (`submit`).
 """
 
@@ -18,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Literal
@@ -35,6 +37,7 @@ from holodeck.durable.base import (
     executor_number,
 )
 from holodeck.engine.checkpointed_steps import CheckpointedSteps
+from holodeck.gateway.auth.callers import RevokedCallers
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.live_run import LiveResponse, RunState
 from holodeck.gateway.runs.stream_writer import StreamWriter
@@ -61,6 +64,8 @@ CLEANUP_LOOKS = 30
 OTHER_VERSION_LOOKS = 5
 # Checks in a row that find running work unreadable, before it counts as damaged: work that just starts looks the same.
 DAMAGED_LOOKS = 3
+# Seconds for the requests of a revoked caller to end: one of them may be storing a response at this moment.
+REVOKED_REQUESTS_TIMEOUT = 10.0
 
 STOPPED_TEXT = "The gateway stopped while this response was being made."
 OTHER_VERSION_TEXT = (
@@ -235,6 +240,7 @@ class Background:
     async def _delete_and_discard(self, live: LiveResponse, record: StoredResponse) -> None:
         await self._store.delete(record.id, record.owner)
         await live.discard()
+        await live.close()
 
     async def _release_claims(self, record: StoredResponse) -> None:
         """Release the claims and the lease of a response that ran none of its pending calls."""
@@ -261,10 +267,42 @@ class Background:
         if (await self._engine.read_statuses([record.id]))[record.id].stage != "waiting":
             return False
         await self._engine.cancel(record.id)
+        if (live := self._submitted_runs.pop(record.id, None)) is not None:
+            await live.close()
         # Before its end is stored: calls that a finished response has claimed count as possibly run.
         await self._release_claims(record)
         await self._end_response(record, "cancelled")
         return True
+
+    async def cancel_callers(
+        self, revoked: RevokedCallers, revoked_at: float, requests: Collection[asyncio.Task[object]]
+    ) -> None:
+        """Cancel all responses that these callers began before `revoked_at`, wherever they are queued or running.
+
+        `requests`: the cancelled requests of these callers, which are waited for. Retried while storage fails; runs of
+        this gateway that could be reached without storage are cancelled by then.
+        """
+        if requests:
+            await asyncio.wait(requests, timeout=REVOKED_REQUESTS_TIMEOUT)
+        while True:
+            try:
+                found = await self._store.find_unfinished_before(revoked_at)
+                for response_id in [each for each, caller_id in found.items() if caller_id in revoked]:
+                    await self._cancel_response(response_id, found[response_id])
+            except StorageError as error:
+                log.warning("gateway.storage_failed", error=error)
+                await asyncio.sleep(STORAGE_RETRY)
+            else:
+                return
+
+    async def _cancel_response(self, response_id: str, caller_id: str) -> None:
+        # Stored for the gateway that runs it, or takes it over.
+        if not await self._store.request_cancel(response_id, caller_id):
+            return
+        if self._runs.has(response_id):
+            self._runs.cancel(response_id)
+        elif (record := await self._store.get(response_id, caller_id)) is not None:
+            await self.cancel_queued(record)
 
     @property
     def running_count(self) -> int:

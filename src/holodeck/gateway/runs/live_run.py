@@ -26,6 +26,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from holodeck.engine.checkpointed_steps import CheckpointedSteps
 from holodeck.engine.event_log import EventLog
 from holodeck.engine.loop import RunRequest, run
+from holodeck.gateway.configuration import UseCount
 from holodeck.gateway.http.errors import NotStoredError, error_events
 from holodeck.gateway.runs.stream_writer import StreamWriter
 from holodeck.gateway.wire.response.writer import ResponseWriter
@@ -114,8 +115,12 @@ class LiveRun(Generic[W]):
         caller_id: str,
         finisher: RunFinisher[W] | None = None,
         wire_events: Sequence[bytes] = (),
+        uses: UseCount | None = None,
     ) -> None:
-        """`wire_events`: the events that an earlier process published of it."""
+        """`wire_events`: the events that an earlier process published of it.
+
+        `uses`: of the configuration that it was built with. It is counted there until `close`.
+        """
         self.id = request.run_id
         self._state = RunState.NEW
         self.model = request.agent or model.name
@@ -148,6 +153,9 @@ class LiveRun(Generic[W]):
         self._steps: CheckpointedSteps | None = None
         self._stream_writer: StreamWriter | None = None
         self._is_cancelled = False
+        self._uses = uses
+        if uses is not None:
+            uses.acquire()
 
     async def __aenter__(self) -> Self:
         return self
@@ -178,6 +186,9 @@ class LiveRun(Generic[W]):
             log.warning("gateway.storage_failed", response=self.id, error=error)
         finally:
             self._finisher.close(self)
+            if self._uses is not None:
+                self._uses.release()
+                self._uses = None
 
     async def discard(self) -> None:
         """Release what a run has claimed that will not start. Raises `StorageError`, and may then be called again."""

@@ -66,8 +66,8 @@ class ResponseBuilder:
         self._store = store
         self._seal_keys = seal_keys
         self._continuations = continuations
-        self._mcp_output = run_builder.config.mcp_output
         self.extra_parameters_for = run_builder.extra_parameters_for
+        self.configurations = run_builder.configurations
 
     async def build(
         self,
@@ -114,6 +114,11 @@ class ResponseBuilder:
         It goes on with the scope that its caller has now. Raises `ExecutionError` when the gateway does not know its
         caller any more, and `APIError` or `BadRequestError` for what is out of scope now.
         """
+        # No request counts the configuration before the run does.
+        with self.configurations.current.uses:
+            return await self._rebuild(response_id, rebuild_input)
+
+    async def _rebuild(self, response_id: str, rebuild_input: Mapping[str, Any]) -> LiveResponse | None:
         record = await self._store.get(response_id, rebuild_input["owner"])
         if record is None or record.status not in UNFINISHED_STATUSES:
             return None
@@ -237,7 +242,7 @@ class ResponseBuilder:
             servers=prepared.servers,
             recorder=prepared.recorder,
             is_rebuilt=stored is not None,
-            drops_tool_calls=self._mcp_output == "openai",
+            drops_tool_calls=prepared.configuration.gateway.mcp_output == "openai",
             socket_history=socket_history,
             claim=claim,
             in_flight=self._in_flight,
@@ -250,6 +255,7 @@ class ResponseBuilder:
             caller_id=caller.id,
             finisher=finisher,
             wire_events=sent_events,
+            uses=prepared.configuration.uses,
         )
 
     def _build_writer(
@@ -267,7 +273,7 @@ class ResponseBuilder:
             response_id=prepared.request.run_id,
             created_at=time.time() if stored is None else stored.created_at,
             model=prepared.backend.name,
-            mode=self._mcp_output,
+            mode=prepared.configuration.gateway.mcp_output,
             servers=prepared.servers,
             pending=prepared.request.pending,
             approved=continuation.decisions.approved,

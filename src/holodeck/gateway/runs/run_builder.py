@@ -1,13 +1,13 @@
 """Building of a run from a parsed request, for all endpoints: its backend, its servers and tools, its limits.
 
-`RunBuilder.build` reads tool lists only where the request needs them before the run: for a tool choice, and to bind
-pending calls to their targets. It owns what all runs share: the pool of callers' connections and the checker of
-arguments, which the service closes.
+A run is built with the configuration of that moment, and keeps it. `RunBuilder.build` reads tool lists only where the
+request needs them before the run: for a tool choice, and to bind pending calls to their targets. It owns the checker of
+arguments, which all runs share and the service closes.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection
 from dataclasses import replace
 from functools import lru_cache
 
@@ -18,21 +18,19 @@ from holodeck.gateway.audit.run_recorder import RunRecorder
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.gateway.backends import Backend, select_backends
+from holodeck.gateway.configuration import Configuration, ConfigurationHolder
 from holodeck.gateway.context.compaction import CompactingModel, Compactor, find_threshold
 from holodeck.gateway.context.truncation import TruncatingModel
 from holodeck.gateway.continuation.resolve import Continuation
 from holodeck.gateway.http.errors import APIError
-from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
-from holodeck.gateway.mcp.request_server_policy import RequestServerPolicy
 from holodeck.gateway.mcp.request_servers import MappedTool, RequestServers
-from holodeck.gateway.runs.request_files import FileFetcher
 from holodeck.gateway.sealing import Seal
 from holodeck.gateway.wire.request.body import ExtraParameters, ResponseRequest
 from holodeck.gateway.wire.request.json_fields import refuse, refuse_unsupported
 from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.record import record
-from holodeck.models.gateway import GatewayFile
+from holodeck.models.gateway import BuiltinTools, GatewayLimits
 from holodeck.models.items import FunctionCall, Item
 from holodeck.models.model_io import ModelAnswer, ModelEvent, ModelRequest, ToolChoice
 from holodeck.models.request_fields import find_unsupported
@@ -53,6 +51,7 @@ _MAX_SELECTIONS = 256
 class PreparedRun:
     """The parts of a run that are the same for all endpoints. Only the writer is missing."""
 
+    configuration: Configuration
     backend: Backend
     servers: RequestServers
     toolbox: Toolbox
@@ -62,24 +61,15 @@ class PreparedRun:
 
 
 class RunBuilder:
-    """Builds runs with the backends of this gateway."""
+    """Builds runs with the current configuration of this gateway."""
 
-    def __init__(
-        self, backends: Mapping[str, Backend], config: GatewayFile, budget: ByteBudget, audit: AuditLog
-    ) -> None:
+    def __init__(self, configurations: ConfigurationHolder, budget: ByteBudget, audit: AuditLog) -> None:
         """`budget`: bytes for the answers of models and MCP servers, and for what runs hold of them."""
-        self.config = config
+        self.configurations = configurations
         self._audit = audit
         self._budget = budget
-        for backend in backends.values():
-            for server in backend.mcp.servers.values():
-                server.use_budget(budget)
-        self._backends = backends
-        policy = RequestServerPolicy(config.request_servers, budget)
-        self._file_fetcher = FileFetcher(config.request_files, budget)
-        self.pool = CallerConnectionPool(policy, timeout=config.limits.discovery_seconds)
         self.argument_checker = ArgumentChecker()
-        """Checks the arguments of all runs. The service closes it, as it does the pool."""
+        """Checks the arguments of all runs. The service closes it."""
         self._select_allowed = lru_cache(_MAX_SELECTIONS)(_select_allowed)
 
     def require_backend(self, name: str | None, caller: Caller) -> Backend:
@@ -87,21 +77,7 @@ class RunBuilder:
 
         A backend out of the caller's scope is as one that does not exist.
         """
-        backend = self._find_backend(name, caller)
-        if backend is not None:
-            return backend
-        if name is None:
-            raise APIError(400, "Missing required parameter: 'model'.", kind="invalid_request", param="model")
-        known = ", ".join(select_backends(self._backends, caller.scope))
-        message = f"The model '{name}' does not exist here. {f'There are: {known}.' if known else 'There are none.'}"
-        raise APIError(404, message, kind="not_found", code="model_not_found", param="model")
-
-    def _find_backend(self, name: str | None, caller: Caller) -> Backend | None:
-        if name is None:
-            allowed = select_backends(self._backends, caller.scope)
-            return next(iter(allowed.values())) if len(allowed) == 1 else None
-        backend = self._backends.get(name)
-        return backend if backend is not None and backend.is_allowed_by(caller.scope) else None
+        return _require_backend(self.configurations.current, name, caller)
 
     def build_model(self, request: ResponseRequest, backend: Backend, seal: Seal) -> ModelProvider:
         """The model of one run, which truncates or compacts its context where the request says so."""
@@ -122,8 +98,9 @@ class RunBuilder:
 
     def build_compactor(self, backend: Backend) -> Compactor:
         """The compactor of a request: with the operator's model for summaries, or else with that of the request."""
-        settings = self.config.compaction
-        backend = backend if settings.model is None else self._backends[settings.model]
+        configuration = self.configurations.current
+        settings = configuration.gateway.compaction
+        backend = backend if settings.model is None else configuration.backends[settings.model]
         return Compactor(
             backend.provider, target_tokens=settings.target_tokens, context_tokens=backend.llm.context_tokens
         )
@@ -132,7 +109,7 @@ class RunBuilder:
         """A function from a public name to the parameters that requests for this model may add; none if unknown."""
 
         def find_parameters(name: str | None) -> Collection[str]:
-            backend = self._find_backend(name, caller)
+            backend = _find_backend(self.configurations.current, name, caller)
             return () if backend is None else backend.llm.allow_extra_parameters
 
         return find_parameters
@@ -182,33 +159,38 @@ class RunBuilder:
         `can_request_approval`: the API of the client has approval requests.
         Raises `BadRequestError` and `APIError` for tools, credentials or a choice that cannot be used.
         """
-        backend = self.require_backend(request.model, caller)
+        configuration = self.configurations.current
+        backend = _require_backend(configuration, request.model, caller)
         servers = RequestServers(
             self._select_allowed(backend.mcp, caller.scope) if caller.scope.is_limited else backend.mcp,
             request.tools.declarations,
-            pool=self.pool,
+            pool=configuration.pool,
             caller=caller,
             can_request_approval=can_request_approval and request.has_mcp_declarations,
             approved=continuation.decisions.approved,
             calls_with_unknown_outcome=continuation.calls_with_unknown_outcome,
-            hosted=self._map_hosted_tools(request, backend, caller.scope),
+            hosted=_map_hosted_tools(request, backend, caller.scope, configuration.gateway.builtin_tools),
             peer=peer,
         )
         if request.tool_choice.target is not None or request.tool_choice.allowed is not None:
             # A choice by server needs the names of its tools.
             await servers.specs()
-        context = await self._file_fetcher.fetch_input(request.input, continuation.context)
+        context = await configuration.file_fetcher.fetch_input(request.input, continuation.context)
         pending = await _bind_pending_calls(servers, continuation)
         choice = request.tool_choice.resolve(servers.tool_names)
         recorder = self._build_recorder(backend, run_id, caller.id, door)
         toolbox = self._build_toolbox(request, backend, servers, recorder)
         await _check_tool_choice(choice, toolbox)
         model_request = request.build_model_request(context, choice, instructions=backend.instructions)
+        limits = configuration.gateway.limits
         return PreparedRun(
+            configuration=configuration,
             backend=backend,
             servers=servers,
             toolbox=toolbox,
-            request=self._build_run_request(request, run_id, backend, model_request, pending, can_wait=can_wait),
+            request=self._build_run_request(
+                request, run_id, backend, model_request, pending, limits=limits, can_wait=can_wait
+            ),
             recorder=recorder,
         )
 
@@ -220,9 +202,9 @@ class RunBuilder:
         model_request: ModelRequest,
         pending: tuple[FunctionCall, ...],
         *,
+        limits: GatewayLimits,
         can_wait: bool,
     ) -> RunRequest:
-        limits = self.config.limits
         return RunRequest(
             run_id=run_id,
             agent=backend.name,
@@ -264,24 +246,44 @@ class RunBuilder:
             recorder=recorder,
         )
 
-    def _map_hosted_tools(
-        self, request: ResponseRequest, backend: Backend, scope: CallerScope
-    ) -> dict[str, MappedTool]:
-        """The MCP tools behind the hosted tools of a request, by name. Raises `BadRequestError` for one without.
 
-        A hosted tool whose MCP tool is out of scope is refused as one that the operator has not mapped.
-        """
-        mapped = {}
-        for tool in request.tools.hosted:
-            target = self.config.builtin_tools.find_target(tool.name)
-            if target is None or not scope.allows_tool(*target):
-                tool.refuse_unmapped()
-            if target[0] not in backend.mcp.servers:
-                tool.refuse_unmapped(
-                    f"The model '{backend.name}' does not have the MCP server '{target[0]}', which runs it."
-                )
-            mapped[tool.name] = MappedTool(target=target, settings=tool.settings)
-        return mapped
+def _require_backend(configuration: Configuration, name: str | None, caller: Caller) -> Backend:
+    backend = _find_backend(configuration, name, caller)
+    if backend is not None:
+        return backend
+    if name is None:
+        raise APIError(400, "Missing required parameter: 'model'.", kind="invalid_request", param="model")
+    known = ", ".join(select_backends(configuration.backends, caller.scope))
+    message = f"The model '{name}' does not exist here. {f'There are: {known}.' if known else 'There are none.'}"
+    raise APIError(404, message, kind="not_found", code="model_not_found", param="model")
+
+
+def _find_backend(configuration: Configuration, name: str | None, caller: Caller) -> Backend | None:
+    if name is None:
+        allowed = select_backends(configuration.backends, caller.scope)
+        return next(iter(allowed.values())) if len(allowed) == 1 else None
+    backend = configuration.backends.get(name)
+    return backend if backend is not None and backend.is_allowed_by(caller.scope) else None
+
+
+def _map_hosted_tools(
+    request: ResponseRequest, backend: Backend, scope: CallerScope, builtin_tools: BuiltinTools
+) -> dict[str, MappedTool]:
+    """The MCP tools behind the hosted tools of a request, by name. Raises `BadRequestError` for one without.
+
+    A hosted tool whose MCP tool is out of scope is refused as one that the operator has not mapped.
+    """
+    mapped = {}
+    for tool in request.tools.hosted:
+        target = builtin_tools.find_target(tool.name)
+        if target is None or not scope.allows_tool(*target):
+            tool.refuse_unmapped()
+        if target[0] not in backend.mcp.servers:
+            tool.refuse_unmapped(
+                f"The model '{backend.name}' does not have the MCP server '{target[0]}', which runs it."
+            )
+        mapped[tool.name] = MappedTool(target=target, settings=tool.settings)
+    return mapped
 
 
 def _select_allowed(executor: MCPExecutor, scope: CallerScope) -> MCPExecutor:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from holodeck.lib import log
@@ -71,6 +72,7 @@ class MCPClient:
         self._setup = setup
         self._errors = setup.errors
         self._callbacks = callbacks = callbacks or Callbacks()
+        self.lock = lock
         self.call_limit = call_limit or CallLimit(tool.max_concurrent_calls)
         self._result_builder = ResultBuilder(tool, self._errors, OutputChecker())
         self._lists = ServerLists(tool, callbacks, self._errors, lock)
@@ -142,6 +144,11 @@ class MCPClient:
     def budget(self) -> ByteBudget:
         """Holds the bytes of answers until they are results."""
         return self._setup.budget
+
+    @property
+    def base_dir(self) -> Path:
+        """The folder that relative paths of the definition start from."""
+        return self._setup.base_dir
 
     def use_budget(self, budget: ByteBudget) -> None:
         """Count answers of this server in a shared budget, on connections made from now on."""

@@ -119,6 +119,10 @@ class MCPExecutor:
         merged._logged_names = None
         return merged
 
+    def use_servers(self, server_tools: Mapping[str, ServerTools]) -> None:
+        """Use these in place of the servers of the same names. Only before the first offer."""
+        self.server_tools = {**self.server_tools, **server_tools}
+
     @property
     def selected(self) -> Mapping[str, ServerTools]:
         """The servers whose tools are offered: all of them, unless this is a selection."""

@@ -71,6 +71,10 @@ class MCPPlugin(MCPClient):
         tool = self.config.model_copy(update={"headers": dict(headers), "auth": None})
         return self._build_similar(tool, tuple(secrets), self.call_limit, self.budget)
 
+    def has_same_definition(self, other: MCPPlugin) -> bool:
+        """Whether two plugins are of the same server in every respect: definition, folder and accepted tools."""
+        return self.config == other.config and self.base_dir == other.base_dir and self.lock == other.lock
+
     def share_limit(self, other: MCPPlugin) -> None:
         """Share the call limit with another plugin of the same server."""
         self.call_limit = other.call_limit

@@ -1,0 +1,205 @@
+"""Changes the configuration of a running gateway: reads its files again, checks them, and applies them as a whole.
+
+`ConfigurationReader` reads the files and knows what the operator agreed to when the gateway was started: a change of
+what the files do needs a new trust record, a change of keys, limits or other settings does not.
+`ConfigurationReloader` reads them on request (a signal) or when they have changed, at most once a second. A file with
+errors is refused: its problems are logged, and the configuration of before stays in force as a whole.
+
+Files are read, and models and servers built, in a thread. The change itself happens between two steps of the event
+loop, by the `apply` of the service. Nothing here raises: every outcome is in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from holodeck.config.actions import Actions, list_actions
+from holodeck.config.agent_loader import LoadedAgent
+from holodeck.config.files import record_paths
+from holodeck.config.gateway_loader import LoadedGateway
+from holodeck.gateway.backends import Backend, build_backends, reuse_unchanged
+from holodeck.gateway.configuration import Configuration, ConfigurationHolder, build_configuration
+from holodeck.gateway.configuration_changes import (
+    describe_changes,
+    find_changed_code,
+    find_restart_keys,
+    keep_restart_keys,
+)
+from holodeck.gateway.file_watch import FileStamps, FileWatch, take_stamps
+from holodeck.lib import log
+from holodeck.lib.byte_budget import ByteBudget
+from holodeck.lib.errors import ConfigError, HoloDeckError, Problem
+from holodeck.lib.record import record
+from holodeck.models.url import is_loopback
+from holodeck.runtime import read_gateway
+from holodeck.tools.function import FunctionExecutor
+from holodeck.tools.mcp.lock.lock_file import LOCK_FILE
+from holodeck.trust.check import check_trust, find_changes
+from holodeck.trust.store import open_trust_store
+
+# Seconds between two looks at the files: a change is applied within two of them, and looking costs nothing.
+WATCH_INTERVAL = 1.0
+
+
+class ConfigurationReader:
+    """Reads the files of one gateway, and checks that the operator trusts what they do."""
+
+    def __init__(self, file: Path, *, environ: Mapping[str, str], home: Path | None = None) -> None:
+        """`file`: a gateway file, or the file of one agent. `home`: replaces the home folder of the process."""
+        self.environ = environ
+        self._file = file
+        self._home = home
+        self._agreed = Actions(actions=())
+        self.stamps: FileStamps = {}
+        """All files that the latest `read` has used or looked for, as they were before."""
+
+    def agree_to(self, actions: Actions) -> None:
+        """Set what the operator agreed to when the gateway was started."""
+        self._agreed = actions
+
+    def read(self) -> LoadedGateway:
+        """Read the files, with every check that starts nothing. Raises `ConfigError`."""
+        before = take_stamps(self.stamps)
+        with record_paths() as paths:
+            try:
+                loaded = read_gateway(self._file, environ=self.environ, home=self._home)
+                folders = {loaded.path.parent, *(agent.path.parent for agent in loaded.agents.values())}
+                paths |= {folder / LOCK_FILE for folder in folders}
+            finally:
+                # After an error some files may not have been reached; a change of them may mend it.
+                self.stamps = before | take_stamps([path for path in paths if path not in before])
+        self.stamps = {path: self.stamps[path] for path in paths}
+        return loaded
+
+    def check_trust(self, loaded: LoadedGateway) -> None:
+        """Raise `ConfigError` if the files do what the operator has not agreed to, at the start or by now."""
+        actions = list_actions(loaded)
+        changes = list(find_changes(actions, self._agreed.actions))
+        if not changes:
+            return
+        store = open_trust_store(self._home)
+        if check_trust(loaded.path, actions, environ=self.environ, store=store).state == "trusted":
+            return
+        # The operator may agree now, and the gateway is to notice that.
+        self.stamps |= take_stamps([store.file])
+        names = sorted({change.action.name for change in changes})
+        message = f"this file does what it was not trusted for when the gateway was started: {', '.join(names)}"
+        fix = f"Look at it and agree to it with: holodeck trust {shlex.quote(str(loaded.path))}"
+        raise ConfigError.of([Problem(message=message, file=str(loaded.path), fix=fix)])
+
+
+@record
+class _Reading:
+    """A configuration that was read and built, and what of its files is not in it."""
+
+    configuration: Configuration
+    restart_keys: list[str]
+
+
+class ConfigurationReloader:
+    """Applies changed files to a running gateway. `run` is its one task; `request` is for signals."""
+
+    def __init__(
+        self,
+        reader: ConfigurationReader,
+        configurations: ConfigurationHolder,
+        budget: ByteBudget,
+        *,
+        apply: Callable[[Configuration], None],
+    ) -> None:
+        """`budget`: as of `build_configuration`. `apply` swaps the configuration, at once and without raising."""
+        self._reader = reader
+        self._configurations = configurations
+        self._budget = budget
+        self._apply = apply
+        self._requested = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = asyncio.Lock()
+        self._watch = FileWatch()
+        self._watch.mark_read(reader.stamps)
+
+    def request(self) -> None:
+        """Read the files again soon, whether they have changed or not. For signal handlers; before `run`, ignored."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._requested.set)
+
+    async def run(self) -> None:
+        """Reload on request, and when files have changed. Runs until it is cancelled."""
+        self._loop = asyncio.get_running_loop()
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(WATCH_INTERVAL):
+                    await self._requested.wait()
+            if self._requested.is_set():
+                self._requested.clear()
+                await self.reload()
+            elif self._configurations.current.gateway.reload.watch and await self._watch.find_change():
+                await self.reload()
+
+    async def reload(self) -> bool:
+        """Read the files now and apply them. Returns False if they are refused, with the reason in the log."""
+        async with self._lock:
+            current = self._configurations.current
+            try:
+                reading = await asyncio.to_thread(self._read, current)
+            except HoloDeckError as error:
+                problems = error.problems if isinstance(error, ConfigError) else (Problem(message=str(error)),)
+                log.error("gateway.reload_refused", problems=[_describe_problem(each) for each in problems])
+                return False
+            finally:
+                self._watch.mark_read(self._reader.stamps)
+            new = reading.configuration
+            changes = describe_changes(current, new)
+            self._apply(new)
+            for problem in new.loaded.warnings:
+                if problem not in current.loaded.warnings:
+                    log.warning("gateway.file", problem=_describe_problem(problem))
+            if reading.restart_keys:
+                log.warning("gateway.reload_needs_restart", keys=reading.restart_keys)
+            log.info("gateway.reloaded", **changes)
+            return True
+
+    def _read(self, current: Configuration) -> _Reading:
+        """Read the files and build their configuration, with all that is unchanged. Raises `HoloDeckError`."""
+        loaded = self._reader.read()
+        self._reader.check_trust(loaded)
+        restart_keys = find_restart_keys(current.gateway, loaded.gateway)
+        gateway = keep_restart_keys(current.gateway, loaded.gateway)
+        if not gateway.keys and gateway.jwt is None and not is_loopback(gateway.listen.host):
+            message = f"without keys the gateway listens on loopback only, and it listens on {gateway.listen.host} now"
+            raise ConfigError.of([Problem(message=message, file=str(loaded.path), fix="Restart it.")])
+        stale = find_changed_code(current.loaded, loaded)
+        loaded = replace(loaded, agents=_keep_agents(current.loaded, loaded, stale))
+        built = build_backends(
+            replace(loaded, gateway=gateway), environ=self._reader.environ, changes=current.served.changes
+        )
+        served = reuse_unchanged(built, current.served)
+        _import_functions(served.by_name)
+        restart_keys += [f"Python files of agent {name}" for name in sorted(stale)]
+        configuration = build_configuration(loaded, served, self._budget, gateway=gateway, earlier=current)
+        return _Reading(configuration=configuration, restart_keys=restart_keys)
+
+
+def _keep_agents(current: LoadedGateway, loaded: LoadedGateway, stale: set[str]) -> dict[str, LoadedAgent]:
+    """The agents to serve. One whose Python files have changed stays as it was; a new one of such files has to wait."""
+    kept = {name: current.agents[name] for name in stale if name in current.agents}
+    return {name: agent for name, agent in loaded.agents.items() if name not in stale} | kept
+
+
+def _import_functions(backends: Mapping[str, Backend]) -> None:
+    """Import the Python functions of agents, before a request would wait for it. Raises `ExecutionError`."""
+    for backend in backends.values():
+        for functions in backend.functions:
+            if isinstance(functions, FunctionExecutor):
+                functions.import_files()
+
+
+def _describe_problem(problem: Problem) -> str:
+    place = " ".join(part for part in (problem.where, problem.key) if part)
+    text = " ".join(f"{problem.message}. {problem.fix}".split())
+    return f"{place}: {text}" if place else text

@@ -1,0 +1,80 @@
+"""uvicorn's server with a drain before its exit, and with a meaning for SIGHUP.
+
+The first SIGTERM or SIGINT calls `on_exit` and then ends the server; a second one ends it at once. SIGHUP does the same,
+or calls `on_hangup`. Under nohup it is ignored, and stays so.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+
+from holodeck.lib import log
+from holodeck.lib.tasks import TaskSet
+
+# Seconds for a drain to end that a second signal has overtaken: a statement of storage may be under way.
+_CLOSE_SECONDS = 10.0
+
+
+class DrainingServer(uvicorn.Server):
+    """uvicorn's server with a drain before its exit: the first signal calls `on_exit`, a second one exits at once."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        on_exit: Callable[[], Awaitable[None]],
+        on_hangup: Callable[[], None] | None = None,
+    ) -> None:
+        """`on_hangup`: called on SIGHUP. None: it is a signal to exit, as a closed terminal sends it."""
+        super().__init__(config)
+        self._on_exit = on_exit
+        self._on_hangup = on_hangup
+        self._tasks = TaskSet()
+        self._is_draining = False
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Handle SIGHUP as well. Under nohup it is ignored, and stays so."""
+        is_main = threading.current_thread() is threading.main_thread()
+        before = signal.getsignal(signal.SIGHUP) if is_main else signal.SIG_IGN
+        if before != signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, self._handle_hangup)
+        try:
+            with super().capture_signals():
+                yield
+        finally:
+            if before != signal.SIG_IGN:
+                signal.signal(signal.SIGHUP, before)
+
+    def _handle_hangup(self, sig: int, frame: FrameType | None) -> None:
+        if self._on_hangup is None:
+            self.handle_exit(sig, frame)
+        else:
+            self._on_hangup()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._is_draining:
+            self.force_exit = True
+            self.should_exit = True
+            return
+        self._tasks.start(self._drain(sig), name="drain")
+        self._is_draining = True
+
+    def stop_listening(self) -> None:
+        """Refuse new connections now; uvicorn does so only at its end."""
+        for listening in self.servers:
+            listening.close()
+
+    async def close(self) -> None:
+        """End a drain that a second signal has overtaken."""
+        await self._tasks.close(_CLOSE_SECONDS)
+
+    async def _drain(self, sig: int) -> None:
+        log.info("gateway.draining", signal=signal.Signals(sig).name)
+        await self._on_exit()
+        self.should_exit = True
