@@ -21,8 +21,8 @@ from providers.model_exchange import model_at
 
 from holodeck.gateway.auth.callers import hash_key
 from holodeck.gateway.backends import build_backends
+from holodeck.gateway.reload import ConfigurationReader
 from holodeck.gateway.service import Service
-from holodeck.runtime import read_gateway
 from holodeck.testing import FaultyMCPServer, ScriptedModel
 from holodeck.testing.model.scripted_server import DialectName, ScriptedServer
 
@@ -37,12 +37,19 @@ class RunningGateway:
     url: str
     service: Service
     model: ScriptedServer
+    file: Path
     _stack: AsyncExitStack = field(repr=False)
 
     @property
     def model_requests(self) -> list[dict[str, Any]]:
         """What the model has received, request by request."""
         return [received.json for received in self.model.received]
+
+    async def reload(self, **config: Any) -> bool:
+        """Change these sections of the gateway file and have it read again. False: it is refused."""
+        self.file.write_bytes(orjson.dumps(orjson.loads(self.file.read_bytes()) | config))
+        assert self.service.reloader is not None
+        return await self.service.reloader.reload()
 
     async def openai_client(self, key: str = ANY_KEY, **options: Any) -> AsyncOpenAI:
         """The stock client, closed with the gateway. It does not try again unless told to."""
@@ -121,17 +128,19 @@ async def run_gateway(
 
     `scopes`: what keys allow, by key.
     `dialect`: the API of the model. That of Responses is OpenAI's own, so no file can name another address for it.
+    What it does is trusted, now and after a reload. It does not watch its file.
     """
     # The model ends last: a connection that the gateway is opening while the server ends would never be closed.
     async with (model or ScriptedModel()).serve(dialect) as scripted, AsyncExitStack() as clients:
         file = folder / "gateway.yaml"
         file.write_bytes(orjson.dumps(gateway_config(scripted.url, mcp or {}, keys, admins, scopes) | config))
-        loaded = read_gateway(file, environ=environ or {}, home=folder)
+        reader = ConfigurationReader(file, environ={"HOLODECK_TRUST": "all", **(environ or {})}, home=folder)
+        loaded = reader.read()
         backends = build_backends(loaded, environ=environ or {})
         if dialect != "chat":
             model_there = replace(backends.by_name[MODEL], provider=model_at(scripted.url, dialect))
             backends = replace(backends, by_name={**backends.by_name, MODEL: model_there})
-        service = Service(loaded, backends)
+        service = Service(loaded, backends, reader=reader)
         problems = check_traffic(service.app)
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         running = asyncio.create_task(service.run(ready.set_result))
@@ -142,11 +151,12 @@ async def run_gateway(
             await running
             raise
         try:
-            yield RunningGateway(url=url, service=service, model=scripted, _stack=clients)
+            yield RunningGateway(url=url, service=service, model=scripted, file=file, _stack=clients)
         finally:
             await clients.aclose()
             service.stop()
             await running
+        assert service.configurations.current.uses.count == 0, "every request and run has counted itself out"
         fail_with(problems)
 
 
@@ -172,4 +182,5 @@ def gateway_config(
         ],
         "limits": {"drain_seconds": 0},
         "background": {"durable": False},
+        "reload": {"watch": False},
     }

@@ -98,7 +98,7 @@ async def test_during_shutdown_new_requests_are_refused_and_a_running_stream_is_
             assert await served.wait_exit() == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @async_test(SECONDS)
 async def test_a_signal_right_after_the_start_ends_the_gateway_in_order(tmp_path: Path, number: signal.Signals) -> None:
     async with process_of(write_gateway_file(tmp_path, NOWHERE)) as served:

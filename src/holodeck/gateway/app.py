@@ -220,11 +220,7 @@ class Gateway:
             counted = self._caller_limits.count_request(caller)
         elif has_body and not is_small_body(headers):
             counted = self._caller_limits.count_transfer(caller)
-        # A route that counts itself has requests that last, and counts their parts.
-        uses: AbstractContextManager[None] = nullcontext()
-        if not route.counts_itself:
-            uses = self._configurations.current.uses
-        with counted, uses, RequestReservation(self._budget) as reservation:
+        with counted, self._find_uses(route), RequestReservation(self._budget) as reservation:
             body = await self._body_reader.read(receive, headers, client, request_scope) if has_body else b""
             reservation.acquire_parsed(body)
             request = Request(
@@ -256,6 +252,10 @@ class Gateway:
         if is_mcp_path(path) and self._mcp_challenge is not None:
             return mcp_error_reply(reply, self._mcp_challenge(headers, scope["scheme"], path))
         return reply
+
+    def _find_uses(self, route: Route) -> AbstractContextManager[None]:
+        """The count of the current configuration, for routes that do not count the parts of long requests themselves."""
+        return nullcontext() if route.counts_itself else self._configurations.current.uses
 
     def _require_socket_handler(self, path: str) -> SocketHandler:
         if path not in self.sockets:

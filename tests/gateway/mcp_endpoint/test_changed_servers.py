@@ -1,0 +1,83 @@
+"""MCP clients of a gateway notice when its servers change, and a withdrawn key ends their sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from async_tests import async_test
+from gateway.config_entries import ALICE, BOB, keys, server
+from gateway.mcp_endpoint.raw_client import build_call, build_request, raw_client, read_events
+from gateway.running_gateway import run_gateway
+
+from holodeck.gateway.auth.callers import hash_key
+from holodeck.testing import FaultyMCPServer
+
+
+@async_test
+async def test_clients_are_told_of_a_server_that_is_added_and_can_use_it(tmp_path: Path) -> None:
+    async with FaultyMCPServer() as mcp, run_gateway(tmp_path) as gateway, raw_client(gateway) as client:
+        await client.initialize()
+        assert (await client.request("tools/list"))["tools"] == []
+        async with client.open_stream() as reply:
+            assert await gateway.reload(mcp_servers=[server("added", mcp.url)])
+            told = [message async for _, message in _take(read_events(reply), 3) if message is not None]
+        assert "notifications/tools/list_changed" in [message["method"] for message in told]
+        assert "add" in {tool["name"] for tool in (await client.request("tools/list"))["tools"]}
+        result = await client.request("tools/call", {"name": "add", "arguments": {"a": 1, "b": 1}})
+        assert result["content"][0]["text"] == "2"
+        assert await gateway.reload(mcp_servers=[])
+        assert (await client.request("tools/list"))["tools"] == []
+        async with raw_client(gateway, path="/mcp/added") as other:
+            assert (await other.send(build_request("tools/list")))[0] == 404
+
+
+async def _take(events: Any, count: int) -> Any:
+    for _ in range(count):
+        yield await anext(events)
+
+
+@async_test
+async def test_a_call_finishes_on_the_server_that_was_removed(tmp_path: Path) -> None:
+    async with (
+        FaultyMCPServer() as mcp,
+        run_gateway(tmp_path, mcp={"tools": mcp}, limits={"drain_seconds": 60}) as gateway,
+        raw_client(gateway) as client,
+    ):
+        await client.initialize()
+        calling = asyncio.create_task(client.send(build_call("echo", text="late"), accept="application/json"))
+        mcp.mode = "late"
+        await mcp.received("tools/call")
+        assert await gateway.reload(mcp_servers=[])
+        mcp.release()
+        _, answer = await calling
+        assert answer["result"]["content"][0]["text"] == "late"
+
+
+@async_test
+async def test_a_withdrawn_key_ends_its_sessions_and_streams_and_no_others(tmp_path: Path) -> None:
+    new = "hd-alice-2"
+    async with (
+        FaultyMCPServer() as mcp,
+        run_gateway(tmp_path, mcp={"tools": mcp}, keys=[ALICE, BOB]) as gateway,
+        raw_client(gateway, key=ALICE) as alice,
+        raw_client(gateway, key=new) as renewed,
+        raw_client(gateway, key=BOB) as bob,
+    ):
+        await alice.initialize()
+        await bob.initialize()
+        async with alice.open_stream() as reply:
+            waiting = asyncio.create_task(alice.send(build_call("slow", seconds=60), accept="application/json"))
+            await mcp.received("tools/call")
+            assert await gateway.reload(keys=[{"name": ALICE, "hash": hash_key(new)}, *keys(BOB)])
+            assert (await waiting)[0] == 401
+            # Cut, or ended: what matters is that it does not go on.
+            with suppress(aiohttp.ClientPayloadError):
+                await reply.content.read()
+        assert (await alice.send(build_request("tools/list")))[0] == 401
+        renewed.session_id = alice.session_id
+        assert (await renewed.send(build_request("tools/list")))[0] == 404, "the session has ended with its key"
+        assert (await bob.request("tools/list"))["tools"]
