@@ -332,6 +332,7 @@ GATEWAY_GROUPS = (
             "storage": Key({"url": "sqlite:///data/holodeck.db"}, "sqlite:///data/holodeck.db"),
             "background": Key({"at_once": 8}, True),
             "limits": Key({"in_flight": 200}, 200),
+            "reload": Key({"watch": False}, False),
             "compaction": Key({"target_tokens": 8000}, 8000),
             "log": Key({"format": "json"}, "json"),
             "audit": Key({"file": "audit.jsonl"}, "audit.jsonl"),
@@ -552,6 +553,17 @@ GATEWAY_GROUPS = (
             "values": Key(True, "yes"),
             "durability": Key("safe", "sure"),
             "on_failure": Key("continue", "ignore"),
+        },
+    ),
+    Group(
+        definition="Reload",
+        path="reload.",
+        title="Keys of reload",
+        about="See [changing the configuration](../operate/changing-configuration.md).",
+        file=_gateway(reload={}),
+        at=("reload",),
+        keys={
+            "watch": Key(False, "no"),
         },
     ),
     Group(

@@ -1,14 +1,14 @@
 """`holodeck keys`: keys for the callers of a gateway, in its file. A key is printed once; the file has only its hash.
 
 `create` without a file prints the entry to be pasted. The other commands change the file in place and leave the rest of
-it as it is written. A file that was trusted before such a change is trusted after it: the change is the user's own.
+it as it is written. A file stays trusted: keys are no part of what it does.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import click
 
 from holodeck.cli.default_file import resolve_file
 from holodeck.cli.output.terminal import Terminal
-from holodeck.config.actions import list_actions
 from holodeck.config.agent_loader import DEFAULT_GATEWAY_FILE
 from holodeck.config.edit.yaml_list import (
     append_entry,
@@ -36,9 +35,6 @@ from holodeck.lib.errors import ConfigError
 from holodeck.lib.escape import escape_unprintable
 from holodeck.models.callers import CallerKey
 from holodeck.models.file_model import PUBLIC_NAME_PATTERN
-from holodeck.runtime import read_gateway
-from holodeck.trust.check import check_trust, save_trust
-from holodeck.trust.store import open_trust_store
 
 # Characters of a hash that are shown: enough to tell two apart.
 _SHOWN_HASH_CHARS = len("sha256:") + 8
@@ -130,7 +126,7 @@ def create(name: str, file: str | None, admin: bool, as_json: bool, **allow: Seq
     if any(each.get("name") == name for each in _read_keys(path)):
         fix = f"Use another name, or give it a new key: holodeck keys rotate {name}"
         raise file_error(str(path), f"'keys' has '{name}' already", fix=fix)
-    _edit_trusted(path, lambda text: append_entry(text, "keys", entry, str(path)))
+    rewrite_file(path, lambda text: append_entry(text, "keys", entry, str(path)))
     _print_key(key, name, entry, as_json=as_json, file=path)
 
 
@@ -156,12 +152,12 @@ def list_keys(file: str | None, as_json: bool) -> None:
 def revoke(name: str, file: str | None, as_json: bool) -> None:
     """Remove the caller NAME from the gateway file: its keys are refused."""
     path = _require_gateway_file(file)
-    _edit_trusted(path, lambda text: remove_entry(text, "keys", name, str(path)))
+    rewrite_file(path, lambda text: remove_entry(text, "keys", name, str(path)))
     if as_json:
         click.echo(json.dumps({"name": name, "file": str(path), "revoked": True}, indent=2))
     else:
         click.echo(f"{name} is removed from {escape_unprintable(str(path))}.")
-    _say_restart()
+    _say_applied()
     if not _read_keys(path):
         click.echo(_LAST_KEY, err=True)
 
@@ -187,24 +183,11 @@ def rotate(name: str, file: str | None, grace: timedelta | None, as_json: bool) 
         expires = datetime.now(UTC) + grace
         changes["old_hash"] = str(entry.get("hash"))
         changes["old_hash_expires"] = expires.isoformat(timespec="seconds").replace("+00:00", "Z")
-    _edit_trusted(path, lambda text: change_entry(text, "keys", name, changes, str(path)))
+    rewrite_file(path, lambda text: change_entry(text, "keys", name, changes, str(path)))
     shown = {field: value for field, value in {**entry, **changes}.items() if value is not None}
     _print_key(key, name, shown, as_json=as_json, file=path)
     if grace is not None:
         click.echo(f"The key before is accepted until {changes['old_hash_expires']}.", err=True)
-
-
-def _edit_trusted(path: Path, edit: Callable[[str], str]) -> None:
-    """Change a file, and keep the trust of the user in it: keys are a part of what is trusted."""
-    store = open_trust_store()
-    try:
-        was_trusted = check_trust(path, list_actions(read_gateway(path)), environ={}, store=store).state == "trusted"
-    # A file that cannot be loaded here, for want of a variable for example, is asked about when it is used.
-    except ConfigError:
-        was_trusted = False
-    rewrite_file(path, edit)
-    if was_trusted:
-        save_trust(path, list_actions(read_gateway(path)), store)
 
 
 def _split_patterns(options: Sequence[str]) -> list[str]:
@@ -278,11 +261,11 @@ def _print_key(key: str, name: str, entry: Mapping[str, Any], *, as_json: bool, 
     if file is not None:
         if not as_json:
             click.echo(f"{escape_unprintable(str(file))} has its hash.")
-        _say_restart()
+        _say_applied()
     elif not as_json:
         click.echo("Put this under 'keys:' in gateway.yaml:\n")
         click.echo("\n".join(f"  {line}" for line in format_entry(entry)))
 
 
-def _say_restart() -> None:
-    click.echo("A gateway that runs reads its file when it is started again.", err=True)
+def _say_applied() -> None:
+    click.echo("A gateway that runs applies it within seconds, if it watches its file.", err=True)
