@@ -254,7 +254,7 @@ class Gateway:
         return reply
 
     def _find_uses(self, route: Route) -> AbstractContextManager[None]:
-        """The count of the current configuration, for routes that do not count the parts of long requests themselves."""
+        """The count of the current configuration. A route of long requests counts their parts itself."""
         return nullcontext() if route.counts_itself else self._configurations.current.uses
 
     def _require_socket_handler(self, path: str) -> SocketHandler:

@@ -1,7 +1,7 @@
 """uvicorn's server with a drain before its exit, and with a meaning for SIGHUP.
 
-The first SIGTERM or SIGINT calls `on_exit` and then ends the server; a second one ends it at once. SIGHUP does the same,
-or calls `on_hangup`. Under nohup it is ignored, and stays so.
+The first SIGTERM or SIGINT calls `on_exit` and then ends the server; a second one ends it at once. SIGHUP does the
+same, or calls `on_hangup`. Under nohup it is ignored, and stays so.
 """
 
 from __future__ import annotations
