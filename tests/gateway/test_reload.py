@@ -89,6 +89,7 @@ async def test_a_server_that_is_added_is_offered_and_one_that_is_removed_is_not(
         assert not await tools_of(gateway)
 
 
+@pytest.mark.proves("D-39")
 @async_test
 async def test_unchanged_servers_keep_their_connections(tmp_path: Path) -> None:
     stdio, pids = stdio_server("process", tmp_path)
@@ -132,6 +133,7 @@ async def test_servers_of_an_agent_are_kept_when_only_its_instructions_change(tm
             assert len([one for one in mcp.requests if one.method == "initialize"]) == 2, "it may ask the new model"
 
 
+@pytest.mark.proves("D-39")
 @async_test
 async def test_a_run_finishes_with_the_server_that_was_removed_and_then_the_server_is_closed(tmp_path: Path) -> None:
     go = asyncio.Event()
@@ -193,6 +195,7 @@ async def test_metrics_count_calls_of_a_new_server_by_its_name(tmp_path: Path) -
         assert b'holodeck_tool_calls_total{server="added",tool="echo",outcome="ok"} 1' in text
 
 
+@pytest.mark.proves("D-39")
 @async_test
 async def test_limits_that_shrink_hold_for_new_requests_also_on_an_open_socket(tmp_path: Path) -> None:
     go = asyncio.Event()
@@ -243,6 +246,7 @@ async def test_limits_of_the_gateway_and_allowed_origins_apply_at_once(tmp_path:
         assert (status, said["error"]["message"]) == (429, "This key is at its limit of 1 requests a minute.")
 
 
+@pytest.mark.proves("D-39")
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -292,6 +296,7 @@ async def test_listeners_are_told_when_servers_change_and_not_otherwise(tmp_path
         assert told == [["added"], []]
 
 
+@pytest.mark.proves("D-39")
 @async_test(60)
 async def test_twenty_reloads_under_load_fail_no_request_of_unaffected_callers(tmp_path: Path) -> None:
     def answer(_: Any) -> Any:

@@ -40,6 +40,7 @@ async def status_for(served: GatewayProcess, key: str) -> int:
     return (await served.send("GET", "/v1/models", headers={"authorization": f"Bearer {key}"}))[0]
 
 
+@pytest.mark.proves("D-39")
 @async_test(SECONDS)
 async def test_a_service_reads_its_file_again_on_sighup_and_names_what_changed(tmp_path: Path) -> None:
     async with FaultyMCPServer() as mcp:
@@ -93,6 +94,7 @@ def swap_link(file: Path, content: bytes) -> None:
     (file.parent / "..data_tmp").replace(file.parent / "..data")
 
 
+@pytest.mark.proves("D-39")
 @pytest.mark.parametrize("save", [save_by_rename, Path.write_bytes, swap_link])
 @async_test(SECONDS)
 async def test_a_changed_file_is_noticed_however_it_is_saved(
@@ -167,6 +169,7 @@ async def test_a_bad_file_is_refused_with_its_problems_and_the_next_good_one_is_
     assert secret not in "".join(served.stderr_lines)
 
 
+@pytest.mark.proves("D-39")
 @async_test(SECONDS)
 async def test_what_the_file_does_needs_new_trust_and_keys_do_not(tmp_path: Path) -> None:
     environ = {"HOLODECK_TRUST": "", "HOME": str(tmp_path)}

@@ -39,6 +39,7 @@ async def read_whole(gateway: RunningGateway, path: str, body: dict[str, Any], k
         return answer.status, (await answer.read()).decode()
 
 
+@pytest.mark.proves("D-39")
 @pytest.mark.parametrize("change", [keys(BOB), [*ALICE_WITH_NEW_KEY, *keys(BOB)]], ids=["removed", "replaced"])
 @async_test
 async def test_requests_with_a_withdrawn_key_are_refused_and_others_are_not(
@@ -57,6 +58,7 @@ async def test_requests_with_a_withdrawn_key_are_refused_and_others_are_not(
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": True}
 
 
+@pytest.mark.proves("D-39")
 @pytest.mark.parametrize(
     ("path", "body", "last"),
     [
@@ -111,6 +113,7 @@ async def test_waiting_requests_are_answered_with_the_reason(tmp_path: Path, pat
         assert (status, orjson.loads(text)["error"]["message"]) == (401, REVOKED)
 
 
+@pytest.mark.proves("D-39")
 @async_test
 async def test_sockets_are_closed_with_the_reason_whether_they_are_idle_or_answer(tmp_path: Path) -> None:
     go = asyncio.Event()
@@ -244,6 +247,7 @@ async def _as_caller(served: GatewayProcess, key: str) -> AsyncIterator[aiohttp.
         yield session
 
 
+@pytest.mark.proves("D-39")
 @async_test(90)
 async def test_durable_responses_of_a_withdrawn_key_are_cancelled_and_not_resumed_after_a_restart(
     tmp_path: Path,
