@@ -100,7 +100,7 @@ async def test_after_a_change_of_one_of_its_files_it_asks_with_the_difference(ch
             (folder.path / "tools.py").write_text(CODE.format(marker=str(gateway.marker)) + "\n")
         else:
             data = json.loads(gateway.file.read_text())
-            gateway.file.write_text(json.dumps(data | {"keys": [{"name": "evil", "hash": f"sha256:{'0' * 64}"}]}))
+            gateway.file.write_text(json.dumps(data | {"cors_origins": ["https://evil.example"]}))
         async with gateway.serve() as terminal:
             shown, _, _ = (await terminal.wait_for(QUESTION)).partition("All of it:")
             gateway.assert_untouched()
@@ -111,6 +111,6 @@ async def test_after_a_change_of_one_of_its_files_it_asks_with_the_difference(ch
     expected = {
         "agent": ["- command: npx -y server\n", "+ command: npx -y other-server\n"],
         "code": ["demo/tools.py", "- sha256: ", "+ sha256: "],
-        "gateway": ["keys", "evil"],
+        "gateway": ["cors_origins", "evil"],
     }
     assert [text for text in expected[changed] if text not in shown] == []
