@@ -257,7 +257,7 @@ def open_pass_through(llm: LLM, environ: Mapping[str, str]) -> dict[str, ModelPr
 def is_other_program_file(path: Path) -> bool:
     from holodeck.config.mcp_json.find_servers import has_servers
 
-    if path.suffix in {".json", ".jsonc"}:
+    if path.suffix in {".json", ".jsonc", ".toml"}:
         return True
     return path.is_file() and has_servers(read_document(path, str(path)).value)
 

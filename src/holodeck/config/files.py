@@ -44,7 +44,7 @@ def record_path(path: Path) -> None:
 
 def read_text(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES, *, missing: str = _MISSING) -> str:
     """The text of a UTF-8 file, with or without a byte-order mark. Raises `ConfigError`, as `read_bytes` does."""
-    return _decode(read_bytes(path, shown_as, limit, missing=missing), shown_as)
+    return decode_text(read_bytes(path, shown_as, limit, missing=missing), shown_as)
 
 
 def read_bytes(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES, *, missing: str = _MISSING) -> bytes:
@@ -69,7 +69,8 @@ def read_bytes(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES, *, missin
     return data
 
 
-def _decode(data: bytes, shown_as: str) -> str:
+def decode_text(data: bytes, shown_as: str) -> str:
+    """The text of UTF-8 data, with or without a byte-order mark. Raises `ConfigError`, with the position."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

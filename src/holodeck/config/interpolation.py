@@ -120,6 +120,22 @@ def substitute(text: str, lookup: Lookup, fixed_values: Mapping[str, str]) -> Su
     )
 
 
+def map_references(text: str, replace: Callable[[str, str | None], str], fixed_values: Mapping[str, str]) -> str:
+    """Return the text with each reference replaced by what `replace` returns for its name and its default.
+
+    `fixed_values`: see `Vocabulary`. What is no reference, such as the literal `$${`, stays as it is.
+    """
+
+    def replace_match(match: re.Match[str]) -> str:
+        reference = match[1]
+        if reference in fixed_values:
+            return fixed_values[reference]
+        variable = _VARIABLE.fullmatch(reference) if reference is not None else None
+        return match[0] if variable is None else replace(variable["name"], variable["default"])
+
+    return _REFERENCE.sub(replace_match, text)
+
+
 def chain_lookups(sources: Sequence[Mapping[str, str]]) -> Lookup:
     """Look a name up in several sources; the first that has it wins."""
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from holodeck.config.files import file_error, read_text
 from holodeck.config.yaml_reader import Document, KeyPath, Position, format_key_path
@@ -21,10 +21,18 @@ from holodeck.lib.limits import MAX_YAML_DEPTH, MIB
 # Largest file. ~/.claude.json has histories beside its servers, so it is much larger than a list of servers.
 MAX_EDITOR_FILE_BYTES = 16 * MIB
 
-_WHITESPACE_OR_COMMENTS = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
+WHITESPACE_OR_COMMENTS = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _NUMBER = re.compile(r"-?[0-9]{1,300}(\.[0-9]+)?([eE][-+]?[0-9]{1,5})?")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LITERALS = {"true": True, "false": False, "null": None}
+
+
+class Span(NamedTuple):
+    """Where a value stands in a text, as offsets. `key_start` is that of its key, or of the value itself in a list."""
+
+    key_start: int
+    start: int
+    end: int
 
 
 def read_jsonc(path: Path, shown_as: str) -> Document:
@@ -41,6 +49,14 @@ def parse_jsonc(text: str, shown_as: str) -> Document:
     )
 
 
+def parse_jsonc_spans(text: str, shown_as: str) -> tuple[Document, dict[KeyPath, Span]]:
+    """Parse JSON with comments, with the offsets of each value, for edits of the text. Raises as `parse_jsonc` does."""
+    parser = _JSONCParser(text, shown_as)
+    value = parser.parse()
+    document = Document(file=shown_as, value=value, positions=parser.positions, problems=tuple(parser.problems))
+    return document, parser.spans
+
+
 class _JSONCParser:
     """A recursive-descent parser that records the position and the text of each value."""
 
@@ -49,6 +65,7 @@ class _JSONCParser:
         self.positions: dict[KeyPath, Position] = {}
         self.texts: dict[KeyPath, str] = {}
         self.problems: list[Problem] = []
+        self.spans: dict[KeyPath, Span] = {}
         self._text = text
         self._offset = 0
         self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
@@ -63,18 +80,20 @@ class _JSONCParser:
             self._fail("there is more after the end of the value")
         return value
 
-    def _parse_value(self, path: KeyPath) -> Any:
+    def _parse_value(self, path: KeyPath, key_start: int | None = None) -> Any:
         if len(path) > MAX_YAML_DEPTH:
             self._fail(f"the file nests deeper than {MAX_YAML_DEPTH} levels", is_syntax=False)
         self.positions.setdefault(path, self._position_at(self._offset))
-        char = self._char
+        char, start = self._char, self._offset
+        value: Any
         if char == "{":
-            return self._parse_mapping(path)
-        if char == "[":
-            return self._parse_list(path)
-        start = self._offset
-        value = self._parse_string() if char == '"' else self._parse_scalar()
-        self.texts[path] = value if char == '"' else self._text[start : self._offset]
+            value = self._parse_mapping(path)
+        elif char == "[":
+            value = self._parse_list(path)
+        else:
+            value = self._parse_string() if char == '"' else self._parse_scalar()
+            self.texts[path] = value if char == '"' else self._text[start : self._offset]
+        self.spans[path] = Span(start if key_start is None else key_start, start, self._offset)
         return value
 
     def _parse_mapping(self, path: KeyPath) -> dict[str, Any]:
@@ -94,7 +113,7 @@ class _JSONCParser:
                 self._parse_value((*path, f"{key} (again)"))
                 continue
             self.positions[where] = self._position_at(start)
-            result[key] = self._parse_value(where)
+            result[key] = self._parse_value(where, start)
         return result
 
     def _parse_list(self, path: KeyPath) -> list[Any]:
@@ -146,7 +165,7 @@ class _JSONCParser:
         return self._text[self._offset : self._offset + 1]
 
     def _skip_whitespace(self) -> None:
-        match = _WHITESPACE_OR_COMMENTS.match(self._text, self._offset)
+        match = WHITESPACE_OR_COMMENTS.match(self._text, self._offset)
         if match:
             self._offset = match.end()
         if self._text.startswith("/*", self._offset):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -59,6 +60,14 @@ class CommandType(StrEnum):
     NPX = "npx"
     UVX = "uvx"
     DOCKER = "docker"
+
+
+DEFAULT_ARGS: Mapping[str, tuple[str, ...]] = {
+    CommandType.NPX: ("-y",),
+    CommandType.UVX: (),
+    CommandType.DOCKER: ("run", "--rm", "-i"),
+}
+"""Arguments before `server`, for a tool without `args`."""
 
 
 class Approval(FileModel):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections import UserDict
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from holodeck.cli.commands import init_templates
 from holodeck.cli.commands.init_templates import KNOWN_SERVERS, ServerTemplate, require_template
 from holodeck.config.actions import list_actions
 from holodeck.config.json_schema import schema_text
+from holodeck.config.placeholder_variables import PlaceholderVariables
 from holodeck.lib.errors import ConfigError, ExecutionError
 from holodeck.lib.escape import escape_unprintable
 from holodeck.models.llm import PROVIDER_SPECS, Provider
@@ -87,23 +87,13 @@ def command(
     click.echo(f"\nNext: cd {escape_unprintable(str(folder))} && holodeck validate")
 
 
-class _Placeholders(UserDict[str, str]):
-    """The variables of the process, and a text for every other name: a new project may need some that are not set."""
-
-    def __contains__(self, name: object) -> bool:
-        return True
-
-    def __missing__(self, name: str) -> str:
-        return "placeholder"
-
-
 def _trust(file: Path) -> None:
     """Trust the new file: the user has just said what is in it. Without a store, the first use asks.
 
     In a folder that has settings or variables already, the first use asks as well: they may be a stranger's.
     """
     with suppress(ConfigError, ExecutionError):
-        loaded = read_agent(file, environ=_Placeholders(os.environ))
+        loaded = read_agent(file, environ=PlaceholderVariables(os.environ))
         if not loaded.reads and all(item.is_personal or item.file == str(file) for item in loaded.tools):
             save_trust(file, list_actions(loaded), open_trust_store())
 

@@ -6,18 +6,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from holodeck.config.mcp_json.programs import CLAUDE_DESKTOP, CODEX, GOOSE, VSCODE, ZED
 from holodeck.config.problems import problem_at, value_at
 from holodeck.config.yaml_reader import Document, KeyPath
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.record import record
 
 SERVER_LIST_PATHS: tuple[KeyPath, ...] = (
-    ("servers",),
-    ("mcpServers",),
-    ("mcp", "servers"),
-    ("customizations", "vscode", "mcp", "servers"),
+    VSCODE.list_path,
+    CLAUDE_DESKTOP.list_path,
+    ("mcp", *VSCODE.list_path),
+    ("customizations", "vscode", "mcp", *VSCODE.list_path),
+    ZED.list_path,
 )
-GOOSE_LIST_PATH: KeyPath = ("extensions",)
+TOML_SUFFIX = ".toml"
 _EDITOR_FOLDERS = frozenset({".vscode", ".cursor", ".roo", ".gemini", ".qwen", ".windsurf", ".devcontainer"})
 _TOP_LEVEL = frozenset({"servers", "mcpServers", "mcp", "inputs", "$schema", "sandbox"})
 
@@ -56,10 +58,11 @@ def find_server_entries(document: Document, path: Path, cwd: Path) -> ServerList
     if project is not None:
         workspace = Path(project)
         finder.add_servers(("projects", project, "mcpServers"))
-    for list_path in SERVER_LIST_PATHS:
+    # In YAML, 'mcp_servers' is a key of our own.
+    for list_path in (CODEX.list_path,) if path.suffix == TOML_SUFFIX else SERVER_LIST_PATHS:
         finder.add_servers(list_path)
     if not finder.has_server_list:
-        finder.add_servers(GOOSE_LIST_PATH)
+        finder.add_servers(GOOSE.list_path)
     if not finder.has_server_list and any(key in root for key in ("command", "url")):
         finder.add_single_server()
     finder.warn_unused(project)
@@ -79,7 +82,7 @@ def has_servers(value: Any) -> bool:
     """Whether a document has a list of servers in the form of another program, and is no agent file."""
     if not isinstance(value, dict):
         return False
-    return any(isinstance(value_at(value, path), dict) for path in (*SERVER_LIST_PATHS, GOOSE_LIST_PATH))
+    return any(isinstance(value_at(value, path), dict) for path in (*SERVER_LIST_PATHS, GOOSE.list_path))
 
 
 class _EntryFinder:

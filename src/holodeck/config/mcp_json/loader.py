@@ -14,19 +14,20 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from holodeck.config.interpolation import Vocabulary, malformed_reference_problem, missing_variable_problem, substitute
 from holodeck.config.jsonc import read_jsonc
-from holodeck.config.mcp_json.find_servers import ServerListing, find_server_entries
+from holodeck.config.mcp_json.find_servers import TOML_SUFFIX, ServerListing, find_server_entries
 from holodeck.config.mcp_json.programs import program_of
 from holodeck.config.mcp_json.tool_draft import ToolDraft
 from holodeck.config.mcp_json.translate import translate_entry
 from holodeck.config.server_loader import LoadedServers
 from holodeck.config.server_names import make_unique_name
 from holodeck.config.source import FileRead, Source, hash_variables, resolve_document
+from holodeck.config.toml_reader import read_toml
 from holodeck.config.tool_list import LoadedTool, ToolListFile
 from holodeck.config.yaml_reader import Document, KeyPath, Position, format_key_path, read_document
 from holodeck.lib.errors import Problem
@@ -37,7 +38,12 @@ from holodeck.models.tool_rules import CommandRule
 _SERVERS_KEY = "mcp_servers"
 _SERVER_KEY_PATTERN = re.compile(rf"{_SERVERS_KEY}\[(\d+)\](?:\.([A-Za-z_]+))?(?:\.([A-Za-z_]+))?")
 
-_EDITOR_WORDS = frozenset(
+_READERS: Mapping[str, Callable[[Path, str], Document]] = {
+    ".yaml": read_document,
+    ".yml": read_document,
+    TOML_SUFFIX: read_toml,
+}
+EDITOR_WORDS = frozenset(
     {"file", "fileBasename", "fileBasenameNoExtension", "fileExtname", "fileDirname", "fileDirnameBasename"}
     | {"fileWorkspaceFolder", "fileWorkspaceFolderBasename", "relativeFile", "relativeFileDirname", "lineNumber"}
     | {"columnNumber", "selectedText", "selectedPosition", "execPath", "defaultBuildTask", "extensionInstallFolder"}
@@ -61,8 +67,7 @@ def load_mcp_servers(
     """
     environ = os.environ if environ is None else environ
     file, cwd = Path(path).absolute(), cwd or Path.cwd()
-    read = read_document if file.suffix in {".yaml", ".yml"} else read_jsonc
-    document = read(file, str(path))
+    document = _READERS.get(file.suffix, read_jsonc)(file, str(path))
     listing = find_server_entries(document, file, cwd)
     vocabulary = build_vocabulary(listing.workspace, environ, listing.inputs, cwd)
     drafts = _translate_entries(document, listing, file, vocabulary, environ)
@@ -92,7 +97,7 @@ def _translate_entries(
     used_names: set[str] = set()
     for entry in listing.entries:
         name = make_unique_name(entry.name, used_names)
-        draft = ToolDraft(entry, document, name, program_of(file, entry))
+        draft = ToolDraft(entry, document, name, program_of(file, entry.path[:-1], entry.value))
         if name != entry.name:
             draft.warn((), f"the server {quote_value(entry.name)} is called '{name}' here")
         draft.is_server = translate_entry(draft, workspace=listing.workspace, expand=expand)
@@ -252,7 +257,7 @@ def _unanswered_input_problem(name: str, item: Mapping[str, Any] | None, environ
 
 
 def _missing_variable_problem(name: str) -> Problem:
-    if name in _EDITOR_WORDS:
+    if name in EDITOR_WORDS:
         return _editor_only_problem(f"${{{name}}}", "speaks of what is open in the editor")
     missing = missing_variable_problem(name)
     return Problem(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holodeck.config.mcp_json.find_servers import ServerEntry
+from holodeck.config.mcp_json.programs import Program
 from holodeck.config.problems import problem_at
 from holodeck.config.yaml_reader import Document, KeyPath
 from holodeck.lib.errors import MCPConfigError, Problem
@@ -14,11 +15,11 @@ from holodeck.lib.errors import MCPConfigError, Problem
 class ToolDraft:
     """A tool in the form of our files, filled key by key. `pop` removes a key of the entry; the rest is unused."""
 
-    def __init__(self, entry: ServerEntry, document: Document, name: str, program: str) -> None:
+    def __init__(self, entry: ServerEntry, document: Document, name: str, program: Program) -> None:
         self.entry = entry
         self.name = name
         self.program = program
-        """The program that wrote the file, as far as it is known: `Claude Code`."""
+        """The program that wrote the file, as far as it is known."""
         self.tool: dict[str, Any] = {"type": "mcp", "name": name}
         self.origins: dict[KeyPath, KeyPath] = {("name",): (), ("type",): ()}
         """The key path in the entry for each key path of the tool."""

@@ -5,13 +5,14 @@ Transport, command and URL are translated in `transport`; the other keys, authen
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from holodeck.config.mcp_json.programs import translate_timeout
 from holodeck.config.mcp_json.tool_draft import ToolDraft
 from holodeck.config.mcp_json.transport import drop_foreign_keys, translate_transport
+from holodeck.lib.limits import MAX_TIMEOUT
 from holodeck.models.file_model import quote_value
 from holodeck.models.tool import MCPTool
 from holodeck.models.tool_rules import COMMANDS
@@ -39,10 +40,12 @@ _UNSUPPORTED: Mapping[str, str] = {
     "authProviderType": "only OAuth of the server itself is spoken; see 'auth'",
 }
 
-_ALLOW = ("includeTools", "available_tools", "allowedTools", "enabledTools")
-_DENY = ("excludeTools", "disabledTools")
+_ALLOW = ("includeTools", "available_tools", "allowedTools", "enabledTools", "enabled_tools")
+_DENY = ("excludeTools", "disabledTools", "disabled_tools")
 _POLICIES = ("always_allow", "always_ask", "always_deny")
 
+# A timeout under a second makes no sense for a tool, so a smaller number of an unknown program means seconds.
+_MIN_MILLISECONDS = 1000
 _WELL_KNOWN = "/.well-known/"
 _UNSUPPORTED_AUTH: Mapping[str, str] = {
     "enterpriseManaged": "tokens of an enterprise's identity provider are not exchanged",
@@ -103,10 +106,12 @@ def _translate_environment(draft: ToolDraft, workspace: Path) -> None:
         # Null means that the variable is not set.
         env |= {name: value for name, value in values.items() if value is not None}
         draft.origins[("env",)] = (key,)
-    key, names = draft.pop("env_keys")
-    for name in names if isinstance(names, list) else ():
-        env.setdefault(str(name), f"${{{name}}}")
-        draft.origins.setdefault(("env",), (key,))
+    for source in ("env_keys", "env_vars"):
+        key, names = draft.pop(source)
+        for listed in names if isinstance(names, list) else ():
+            name = listed.get("name") if isinstance(listed, dict) else listed
+            env.setdefault(str(name), f"${{{name}}}")
+            draft.origins.setdefault(("env",), (key,))
     if env:
         draft.tool["env"] = env
     key, file = draft.pop("envFile", "env_file")
@@ -140,6 +145,42 @@ def _warn_remaining_keys(draft: ToolDraft) -> None:
             f"unsupported: {reason}" if reason else f"unsupported: HoloDeck knows no key {quote_value(key)} of a server"
         )
         draft.warn((key,), message)
+
+
+def translate_timeout(draft: ToolDraft) -> None:
+    """Set `request_timeout` of the tool, in seconds, from `timeout`, with a warning that shows the conversion."""
+    _translate_seconds(draft, "tool_timeout_sec", "request_timeout")
+    _translate_seconds(draft, "startup_timeout_sec", "startup_timeout")
+    key, value = draft.pop("timeout")
+    if not key or value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        draft.refuse((key,), "'timeout' must be a number")
+        return
+    if value <= 0:
+        draft.warn((key,), "unsupported: a call always has a time limit, so the usual one is used")
+        return
+    unit = draft.program.timeout_unit
+    in_milliseconds = unit == "ms" or (unit is None and value >= _MIN_MILLISECONDS)
+    seconds = min(max(math.ceil(value / 1000 if in_milliseconds else value), 1), MAX_TIMEOUT)
+    draft.set_key("request_timeout", seconds, (key,))
+    if in_milliseconds or unit is None:
+        meaning = "milliseconds" if in_milliseconds else "seconds"
+        whose = f" to {draft.program.label}" if unit == "ms" else " as it seems"
+        message = f"'timeout: {_format_number(value)}' is {meaning}{whose}: calls may take {seconds} s here"
+        draft.warn((key,), message, "Write 'request_timeout', in seconds, to be exact.")
+
+
+def _translate_seconds(draft: ToolDraft, key: str, ours: str) -> None:
+    found, value = draft.pop(key)
+    if found and isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+        draft.set_key(ours, min(max(math.ceil(value), 1), MAX_TIMEOUT), (key,))
+    elif found:
+        draft.refuse((key,), f"'{key}' must be a number of seconds")
+
+
+def _format_number(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def translate_permissions(draft: ToolDraft) -> None:
@@ -294,6 +335,20 @@ def _translate_headers(draft: ToolDraft) -> None:
         draft.set_key("headers", _without_null(inner), (key, "headers"))
     elif key:
         draft.warn((key,), "unsupported: only its 'headers' are used, where there are no others")
+    _translate_named_variables(draft)
+
+
+def _translate_named_variables(draft: ToolDraft) -> None:
+    """Add the headers whose values Codex takes from variables, which it lists by name."""
+    key, names = draft.pop("env_http_headers")
+    if isinstance(names, dict) and names:
+        headers = draft.tool.get("headers")
+        named = {header: f"${{{name}}}" for header, name in names.items()}
+        origin = draft.origins.get(("headers",), (key,))
+        draft.set_key("headers", {**(headers if isinstance(headers, dict) else {}), **named}, origin)
+    key, name = draft.pop("bearer_token_env_var")
+    if key and name:
+        draft.set_key("auth", {"type": "bearer", "token": f"${{{name}}}"}, (key,))
 
 
 def _translate_oauth(draft: ToolDraft, key: str, block: Mapping[str, Any]) -> None:

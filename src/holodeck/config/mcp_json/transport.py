@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from holodeck.config.mcp_json.programs import GEMINI
+from holodeck.config.mcp_json.programs import GEMINI, GOOSE, ZED, Program
 from holodeck.config.mcp_json.tool_draft import ToolDraft
 from holodeck.models.file_model import quote_value
 from holodeck.models.tool_rules import COMMANDS
@@ -37,10 +37,15 @@ Expand = Callable[[str], str]
 def translate_transport(draft: ToolDraft, expand: Expand) -> bool:
     """Set `transport`, and `command` or `url`, of the tool. Returns False for an entry that is no MCP server."""
     kind_key, kind = draft.pop("type", "transport")
-    if str(kind) in _GOOSE_PARTS and draft.program == "goose":
+    if str(kind) in _GOOSE_PARTS and draft.program == GOOSE:
         draft.warn((kind_key,), f"unsupported: {quote_value(kind)} is a part of goose, not a server of its own")
         return False
     draft.pop("transport")
+    if draft.program == ZED:
+        source_key, source = draft.pop("source")
+        if source == "extension":
+            draft.warn((source_key,), "unsupported: this server is part of an extension of Zed")
+            return False
     command_key, command = draft.pop("command", "cmd")
     url_key, url = draft.pop("httpUrl", "url", "serverUrl", "uri")
     transport = _parse_transport(draft, kind_key, kind)
@@ -92,7 +97,7 @@ def _parse_transport(draft: ToolDraft, key: str, kind: Any) -> str | None:
     return named
 
 
-def _transport_of_url(program: str, key: str, url: str) -> str:
+def _transport_of_url(program: Program, key: str, url: str) -> str:
     if key == "httpUrl":
         return "http"
     usual = transport_of(url)

@@ -17,6 +17,7 @@ from holodeck.cli.output.trust_question import require_trust, trust_option
 from holodeck.config.actions import Actions, list_actions
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE, LoadedTool
 from holodeck.config.known_keys import closest_match
+from holodeck.config.placeholder_variables import PlaceholderVariables
 from holodeck.config.server_loader import LoadedServers
 from holodeck.lib.errors import ConfigError, HoloDeckError, MCPError, Problem
 from holodeck.lib.escape import escape_unprintable
@@ -138,6 +139,22 @@ def target_options(function: _Command) -> Callable[..., Any]:
     return wrapper
 
 
+def print_errors_as_json(function: _Command) -> Callable[..., Any]:
+    """Let a command with `--json` print a `HoloDeckError` as JSON: exit code 2 for configuration, otherwise 1."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, as_json: bool, **rest: Any) -> int:
+        try:
+            return int(function(*args, as_json=as_json, **rest))
+        except HoloDeckError as error:
+            if not as_json:
+                raise
+            click.echo(json.dumps(failure_data(error), indent=2))
+            return 2 if isinstance(error, ConfigError) else 1
+
+    return wrapper
+
+
 def _is_part_of_allowed_file(file: Path, actions: Actions) -> bool:
     """Whether HOLODECK_TRUST has the digest of the whole file, of which only the servers were read."""
     from holodeck.runtime import is_other_program_file, read_agent_or_gateway
@@ -179,6 +196,23 @@ def select_servers(loaded: LoadedServers, name: str | None, target: Target) -> S
     close = closest_match(name, known)
     fix = f"Did you mean '{close}'?" if close else f"There are: {', '.join(known)}." if known else "It lists none."
     raise ConfigError.of([Problem(message=f"there is no server '{name}'", file=target.label, fix=fix)])
+
+
+def select_servers_by_names(file: Path, names: Sequence[str]) -> Sequence[LoadedTool]:
+    """Return the MCP servers of a file with these names, or all of them. Raises `ConfigError`.
+
+    Variables need not be set: nothing is started, and no value is used.
+    """
+    from holodeck.runtime import read_servers
+
+    loaded = read_servers(file, kind="file", environ=PlaceholderVariables(os.environ))
+    target = Target(file=str(file), url=None, command=None, headers=(), env=(), as_json=False, verbose=False)
+    if not names:
+        errors = [problem for problems in loaded.refused.values() for problem in problems]
+        if errors:
+            raise ConfigError.of(errors)
+        return loaded.tools
+    return [item for name in dict.fromkeys(names) for item in select_servers(loaded, name, target)]
 
 
 def select_server(loaded: LoadedServers, name: str | None, target: Target) -> LoadedTool:

@@ -19,17 +19,12 @@ from holodeck.lib.errors import MCPConfigError
 from holodeck.lib.record import record
 from holodeck.lib.secret import Secret
 from holodeck.models.file_model import quote_value
-from holodeck.models.tool import CommandType, MCPTool
+from holodeck.models.tool import DEFAULT_ARGS, CommandType, MCPTool
 from holodeck.tools.mcp.launch import docker, npx, uvx
 from holodeck.tools.mcp.launch.denylist import variable_danger
 from holodeck.tools.mcp.launch.refusal import LaunchFinding, Refusal
 
 CONFIG_VARIABLE = "MCP_CONFIG"
-_DEFAULT_ARGS: Mapping[CommandType, tuple[str, ...]] = {
-    CommandType.NPX: ("-y",),
-    CommandType.UVX: (),
-    CommandType.DOCKER: ("run", "--rm", "-i"),
-}
 
 
 @record
@@ -117,7 +112,7 @@ def _build_args(tool: MCPTool) -> tuple[str, ...]:
     if tool.args or not isinstance(tool.command, CommandType):
         return tuple(tool.args or ())
     server = tool.server.strip()
-    return (*_DEFAULT_ARGS[tool.command], *([server] if server else []))
+    return (*DEFAULT_ARGS[tool.command], *([server] if server else []))
 
 
 def _find_dangers(tool: MCPTool) -> list[LaunchFinding]:

@@ -1,0 +1,185 @@
+"""The server list of an agent or gateway file, changed by a command.
+
+The new text is loaded with every check before it replaces the file, with values in place of variables that are not set.
+Errors that were there before do not matter; one that the change brings refuses it. A file that was trusted as it stood
+is trusted with what the person has added by typing it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from holodeck.cli.commands.mcp.file_change import ChangeResult, FileChange
+from holodeck.cli.default_file import resolve_file
+from holodeck.config.actions import Actions, list_actions
+from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE
+from holodeck.config.edit.formats import FORMATS
+from holodeck.config.edit.yaml_entries import append_yaml_item, remove_yaml_item
+from holodeck.config.known_keys import closest_match
+from holodeck.config.placeholder_variables import PlaceholderVariables
+from holodeck.config.yaml_reader import parse_document, read_document
+from holodeck.lib.errors import ConfigError, ExecutionError, Problem
+from holodeck.lib.record import record
+from holodeck.trust.check import check_trust, save_trust
+from holodeck.trust.store import open_trust_store
+
+FILES = (DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE)
+Tolerates = Callable[[Problem], bool]
+"""Whether a change may bring a problem, which is then only reported."""
+
+
+@record
+class OwnFile:
+    """An agent or gateway file whose list of servers is to be changed."""
+
+    path: Path
+    tools_key: str
+    """`tools` of an agent, `mcp_servers` of a gateway."""
+
+    @property
+    def is_gateway(self) -> bool:
+        return self.tools_key == "mcp_servers"
+
+    def list_entries(self) -> list[Any]:
+        """The entries as written. Raises `ConfigError` for a file that cannot be parsed."""
+        return _entries_of(read_document(self.path, str(self.path)).value, self.tools_key)
+
+    def add_entries(
+        self, entries: Sequence[Mapping[str, Any]], *, keeps_trust: bool, tolerates: Tolerates = lambda problem: False
+    ) -> tuple[ChangeResult, tuple[Problem, ...]]:
+        """Append the entries, in the form of an agent file. Returns also the problems that were tolerated.
+
+        `keeps_trust`: the person has typed or seen all of them. Raises `ConfigError` with the problems that they would
+        bring, and `ExecutionError` for a file that cannot be written.
+        """
+        tolerated: list[Problem] = []
+
+        def edit(text: str) -> str:
+            for entry in entries:
+                text = append_yaml_item(text, self.tools_key, self._own_form(entry), str(self.path))
+            return text
+
+        def check(text: str) -> None:
+            brought = self._find_new_errors(text)
+            refused = [problem for problem in brought if not tolerates(problem)]
+            if refused:
+                raise ConfigError.of(refused)
+            tolerated[:] = brought
+
+        was_trusted = keeps_trust and is_trusted(self.path)
+        result = self._change(edit, check)
+        if was_trusted and not tolerated:
+            # Without a store the next use asks.
+            with suppress(ConfigError, ExecutionError):
+                save_trust(self.path, _read_actions(self.path), open_trust_store())
+        return result, tuple(tolerated)
+
+    def remove_entry(self, name: str) -> ChangeResult:
+        """Remove the server of this name. Raises `ConfigError` if there is none, or if the file needs it."""
+
+        def edit(text: str) -> str:
+            entries = _entries_of(parse_document(text, str(self.path)).value, self.tools_key)
+            names = [entry.get("name") if isinstance(entry, dict) else None for entry in entries]
+            if name not in names:
+                raise self._unknown_name(name, [str(each) for each in names if each])
+            return remove_yaml_item(text, self.tools_key, names.index(name), str(self.path))
+
+        def check(text: str) -> None:
+            brought = self._find_new_errors(text)
+            if brought:
+                raise ConfigError.of(brought)
+
+        return self._change(edit, check)
+
+    def _change(self, edit: Callable[[str], str], check: Callable[[str], None]) -> ChangeResult:
+        change = FileChange(
+            path=self.path,
+            file_format=FORMATS["yaml"],
+            edit=edit,
+            check=check,
+            is_confirmed=True,
+            keeps_backup=False,
+        )
+        return change.apply()
+
+    def _own_form(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+        """The entry for this file: the servers of a gateway have no `type`."""
+        return {key: value for key, value in entry.items() if not (self.is_gateway and key == "type")}
+
+    def _find_new_errors(self, text: str) -> list[Problem]:
+        """The errors that the file would have with this text, and has not now."""
+        before = Counter(problem.message for problem in _find_errors(self.path))
+        brought: list[Problem] = []
+        draft = self.path.with_name(f".{self.path.stem}.{secrets.token_hex(8)}.new{self.path.suffix}")
+        try:
+            draft.write_text(text, encoding="utf-8")
+            found = _find_errors(draft)
+        except OSError as error:
+            raise ExecutionError(f"Cannot write in {self.path.absolute().parent}: {error.strerror}.") from None
+        finally:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+        for problem in found:
+            if before[problem.message]:
+                before[problem.message] -= 1
+                continue
+            is_here = problem.file == str(draft)
+            brought.append(replace(problem, file=str(self.path)) if is_here else problem)
+        return brought
+
+    def _unknown_name(self, name: str, names: Sequence[str]) -> ConfigError:
+        close = closest_match(name, names)
+        known = f"There are: {', '.join(names)}." if names else "It lists none."
+        fix = f"Did you mean '{close}'?" if close else known
+        return ConfigError.of([Problem(message=f"there is no server '{name}'", file=str(self.path), fix=fix)])
+
+
+def open_own_file(file: str | None) -> OwnFile:
+    """Return the file with this path, or the default one. Raises `ConfigError` for a file of another program."""
+    from holodeck.config.gateway_loader import is_gateway
+    from holodeck.runtime import is_other_program_file
+
+    path = resolve_file(file, FILES, fix="Name a file with -f, or make an agent with 'holodeck init'.")
+    if is_other_program_file(path):
+        fix = "Change it in that program, or with 'holodeck mcp export --install'."
+        raise ConfigError.of([Problem(message="this is a file of another program", file=str(path), fix=fix)])
+    return OwnFile(path=path, tools_key="mcp_servers" if is_gateway(path, str(path)) else "tools")
+
+
+def is_trusted(path: Path) -> bool:
+    """Whether the user trusts an agent or gateway file as it is. False for one that cannot be loaded."""
+    try:
+        verdict = check_trust(path, _read_actions(path), environ={}, store=open_trust_store())
+    except ConfigError:
+        return False
+    return verdict.state == "trusted"
+
+
+def _read_actions(path: Path) -> Actions:
+    from holodeck.config.gateway_loader import is_gateway
+    from holodeck.runtime import read_agent, read_gateway
+
+    environ = PlaceholderVariables(os.environ)
+    if is_gateway(path, str(path)):
+        return list_actions(read_gateway(path, environ=environ))
+    return list_actions(read_agent(path, environ=environ))
+
+
+def _find_errors(path: Path) -> list[Problem]:
+    try:
+        _read_actions(path)
+    except ConfigError as error:
+        return [problem for problem in error.problems if problem.severity == "error"]
+    return []
+
+
+def _entries_of(value: Any, tools_key: str) -> list[Any]:
+    entries = value.get(tools_key) if isinstance(value, dict) else None
+    return entries if isinstance(entries, list) else []
