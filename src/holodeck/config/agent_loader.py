@@ -112,6 +112,18 @@ def load_agent_file(
     )
 
 
+def read_user_registry(home: Path | None = None) -> str | None:
+    """Return the registry that the user's own settings name. Raises `ConfigError` for settings that are invalid."""
+    path = (home or Path.home()) / ".holodeck" / SHARED_FILE
+    if not path.is_file():
+        return None
+    source = read_source(path, USER_SETTINGS, os.environ, tools_key="mcp_servers")
+    value = source.data.get("registry")
+    if value is not None and (not isinstance(value, str) or not value.strip()):
+        raise ConfigError.of([problem_at(source.document, ("registry",), "'registry' must be a URL or a path")])
+    return None if value is None else str(value)
+
+
 @record
 class SharedServers:
     """What files of shared settings add to an agent. All of it is empty where there is none."""
@@ -181,6 +193,10 @@ def _read_shared(
         message = "a file of a project cannot allow itself more commands"
         fix = f"Write 'allowed_commands' in {USER_SETTINGS}, or in a gateway file."
         file.problems.append(problem_at(source.document, ("allowed_commands",), message, fix=fix))
+    if settings is not None and settings.registry and shown != USER_SETTINGS:
+        message = "a file of a project cannot choose your registry"
+        fix = f"Write 'registry' in {USER_SETTINGS}."
+        file.problems.append(problem_at(source.document, ("registry",), message, fix=fix))
     return SharedServers(
         tools=tools,
         problems=tuple(file.sorted_problems()),

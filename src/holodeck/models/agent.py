@@ -105,3 +105,8 @@ class SharedSettings(FileModel):
 
     Only in `~/.holodeck/config.yaml`: a file of a project cannot allow itself more.
     """
+    registry: NonEmpty | None = None
+    """Registry that `holodeck mcp search` and `add` ask: its URL, or the path of a snapshot. Absent: the official one.
+
+    Only in `~/.holodeck/config.yaml`.
+    """

@@ -67,7 +67,7 @@ def load_mcp_servers(
     """
     environ = os.environ if environ is None else environ
     file, cwd = Path(path).absolute(), cwd or Path.cwd()
-    document = _READERS.get(file.suffix, read_jsonc)(file, str(path))
+    document = _read_document(path)
     listing = find_server_entries(document, file, cwd)
     vocabulary = build_vocabulary(listing.workspace, environ, listing.inputs, cwd)
     drafts = _translate_entries(document, listing, file, vocabulary, environ)
@@ -78,6 +78,16 @@ def load_mcp_servers(
     skipped = [problem for draft in drafts if not draft.is_server for problem in draft.problems]
     loaded = _ProblemSorter(source, servers, [*document.problems, *listing.problems, *skipped]).load_servers()
     return dataclasses.replace(loaded, reads=(*loaded.reads, *_input_defaults(listing)))
+
+
+def read_listing(path: str | os.PathLike[str], cwd: Path) -> ServerListing:
+    """Return the server entries of a file as written. Raises as `load_mcp_servers` does."""
+    return find_server_entries(_read_document(path), Path(path).absolute(), cwd)
+
+
+def _read_document(path: str | os.PathLike[str]) -> Document:
+    file = Path(path).absolute()
+    return _READERS.get(file.suffix, read_jsonc)(file, str(path))
 
 
 def _input_defaults(listing: ServerListing) -> Iterator[FileRead]:

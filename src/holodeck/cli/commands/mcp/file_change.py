@@ -18,10 +18,11 @@ from holodeck.cli.output.yes_or_no import ask_yes_or_no, can_ask
 from holodeck.config.edit.formats import EntryFormat
 from holodeck.config.files import decode_text, read_bytes
 from holodeck.config.jsonc import MAX_EDITOR_FILE_BYTES
+from holodeck.config.literal_secrets import find_secrets
 from holodeck.lib.errors import ConfigError, ExecutionError, Problem
 from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.record import record
-from holodeck.lib.redaction import SecretText, secrets_in
+from holodeck.lib.redaction import SecretText
 from holodeck.lib.system.file_replacement import lock_folder, make_backup, replace_file
 
 _BOM = b"\xef\xbb\xbf"
@@ -138,15 +139,4 @@ class FileChange:
 
     def _find_secrets(self, text: str) -> Iterator[str]:
         if text.strip():
-            yield from _secrets_of("", self.file_format.parse(text, str(self.path)).value)
-
-
-def _secrets_of(key: str, value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for name, item in value.items():
-            yield from _secrets_of(str(name), item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _secrets_of(key, item)
-    elif isinstance(value, str) and "${" not in value:
-        yield from secrets_in(key, value)
+            yield from find_secrets(self.file_format.parse(text, str(self.path)).value)

@@ -52,12 +52,17 @@ class OwnFile:
         return _entries_of(read_document(self.path, str(self.path)).value, self.tools_key)
 
     def add_entries(
-        self, entries: Sequence[Mapping[str, Any]], *, keeps_trust: bool, tolerates: Tolerates = lambda problem: False
+        self,
+        entries: Sequence[Mapping[str, Any]],
+        *,
+        keeps_trust: bool,
+        is_confirmed: bool = True,
+        tolerates: Tolerates = lambda problem: False,
     ) -> tuple[ChangeResult, tuple[Problem, ...]]:
         """Append the entries, in the form of an agent file. Returns also the problems that were tolerated.
 
-        `keeps_trust`: the person has typed or seen all of them. Raises `ConfigError` with the problems that they would
-        bring, and `ExecutionError` for a file that cannot be written.
+        `keeps_trust`: the person has typed or seen all of them. `is_confirmed`: nothing is asked. Raises `ConfigError`
+        with the problems that they would bring, and `ExecutionError` for a file that cannot be written.
         """
         tolerated: list[Problem] = []
 
@@ -74,7 +79,7 @@ class OwnFile:
             tolerated[:] = brought
 
         was_trusted = keeps_trust and is_trusted(self.path)
-        result = self._change(edit, check)
+        result = self._change(edit, check, is_confirmed=is_confirmed)
         if was_trusted and not tolerated:
             # Without a store the next use asks.
             with suppress(ConfigError, ExecutionError):
@@ -98,13 +103,15 @@ class OwnFile:
 
         return self._change(edit, check)
 
-    def _change(self, edit: Callable[[str], str], check: Callable[[str], None]) -> ChangeResult:
+    def _change(
+        self, edit: Callable[[str], str], check: Callable[[str], None], *, is_confirmed: bool = True
+    ) -> ChangeResult:
         change = FileChange(
             path=self.path,
             file_format=FORMATS["yaml"],
             edit=edit,
             check=check,
-            is_confirmed=True,
+            is_confirmed=is_confirmed,
             keeps_backup=False,
         )
         return change.apply()

@@ -1,0 +1,214 @@
+"""`holodeck mcp add`: add a server to an agent or gateway file, from a command, a URL or the registry."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holodeck.cli.commands.mcp.own_file import FILES, OwnFile, open_own_file
+from holodeck.cli.commands.mcp.registry_choice import choose_registry, registry_option, run_request
+from holodeck.cli.commands.mcp.target import print_errors_as_json
+from holodeck.config.literal_secrets import ReplacedSecret, replace_secrets
+from holodeck.config.mcp_json.command_line import is_url
+from holodeck.config.mcp_json.entry_writer import describe_entry
+from holodeck.config.mcp_json.transport import transport_of
+from holodeck.config.server_names import name_for
+from holodeck.lib.errors import ConfigError, Problem
+from holodeck.lib.escape import escape_unprintable, one_line
+from holodeck.lib.record import record
+
+if TYPE_CHECKING:
+    from holodeck.tools.mcp.registry.server_entry import NeededVariable, ServerLaunch
+    from holodeck.tools.mcp.registry.server_record import RegistryServer
+
+# Characters of a text of the registry on one line.
+_MAX_SHOWN = 200
+_KINDS = ("http", "sse", "npm", "pypi", "oci")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_EPILOG = """\b
+Examples:
+  holodeck mcp add files -- npx -y @modelcontextprotocol/server-filesystem .
+  holodeck mcp add tickets --url https://mcp.example.com/mcp --header 'Authorization: Bearer ${TICKETS_TOKEN}'
+  holodeck mcp add search --env API_KEY -f gateway.yaml -- uvx search-server
+  holodeck mcp add io.github.example/weather         from the registry: shows what it would write, and asks
+
+\b
+A value that looks like a secret is not written: the file gets a reference to a variable.
+Exit codes: 0 added, 1 the registry or the file failed, 2 wrong usage, or the file would be invalid."""
+
+
+@record
+class _Addition:
+    """An entry that is to be added, and what the user has to know about it."""
+
+    entry: dict[str, Any]
+    replaced: tuple[ReplacedSecret, ...] = ()
+    variables: tuple[NeededVariable, ...] = ()
+
+
+class _AddCommand(click.Command):
+    """A command whose last arguments are a command line of its own, behind `--`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["has_dashes"] = "--" in args
+        return super().parse_args(ctx, args)
+
+
+@click.command("add", cls=_AddCommand, epilog=_EPILOG)
+@click.argument("name")
+@click.argument("words", nargs=-1, metavar="[-- COMMAND...]")
+@click.option("--url", help="URL of the server.")
+@click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="HTTP header for --url (repeatable).")
+@click.option("--transport", type=click.Choice(["http", "sse", "websocket"]), help="Transport for --url.")
+@click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="Variable of the process (repeatable).")
+@click.option("--description", help="What the agent should use the server for.")
+@click.option("-f", "--file", help=f"Your file (default: the first of {', '.join(FILES)}).")
+@registry_option
+@click.option("--version", help="Version of a server of the registry (default: the latest).")
+@click.option("--use", type=click.Choice(_KINDS), help="Which package or address of the registry (default: the best).")
+@click.option("--as", "own_name", help="Name for a server of the registry (default: made from its name).")
+@click.option("-y", "--yes", is_flag=True, help="Add a server of the registry without the question.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@print_errors_as_json
+@click.pass_context
+def command(ctx: click.Context, /, *, name: str, words: tuple[str, ...], as_json: bool, **options: Any) -> int:
+    """Add a server to your file: the command behind --, a --url, or NAME of the registry (with a slash)."""
+    if words and not ctx.meta["has_dashes"]:
+        raise click.UsageError("Write -- before the command: holodeck mcp add NAME -- npx -y PACKAGE")
+    if words and options["url"]:
+        raise click.UsageError("A command and --url exclude each other")
+    own = open_own_file(options["file"])
+    is_from_registry = not words and not options["url"]
+    if is_from_registry:
+        addition = _take_from_registry(name, own, options)
+    elif words:
+        addition = _take_command(name, words, options)
+    else:
+        addition = _take_url(name, options)
+    is_confirmed = not is_from_registry or options["yes"]
+    result, _ = own.add_entries([addition.entry], keeps_trust=True, is_confirmed=is_confirmed)
+    if as_json:
+        notes = [{"key": each.key, "variable": each.variable} for each in addition.replaced]
+        data = {"server": addition.entry, "replaced": notes, **result.to_data()}
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    else:
+        what = f"Added '{addition.entry['name']}' to {own.path}: {describe_entry(addition.entry)}"
+        click.echo(escape_unprintable(what))
+        print_replaced(addition.replaced)
+    return 0
+
+
+def print_replaced(replaced: Sequence[ReplacedSecret]) -> None:
+    """Print which secrets were not written into a file, and what to do about each."""
+    for each in replaced:
+        text = (
+            f"The value of {each.key} looks like a secret and was not written: the file has ${{{each.variable}}}. "
+            f"Set it: export {each.variable}=..., or put it in a .env file beside the file."
+        )
+        click.secho(escape_unprintable(text), fg="yellow", err=True)
+
+
+def _take_command(name: str, words: Sequence[str], options: dict[str, Any]) -> _Addition:
+    if options["headers"] or options["transport"]:
+        raise click.UsageError("--header and --transport are for --url")
+    entry: dict[str, Any] = {**_head_of(name, options), "command": words[0], "args": list(words[1:])}
+    env = dict(_parse_variable(text) for text in options["env"])
+    if env:
+        entry["env"] = env
+    return _without_secrets(entry)
+
+
+def _take_url(name: str, options: dict[str, Any]) -> _Addition:
+    if options["env"]:
+        raise click.UsageError("--env is for a command, not for --url")
+    url = options["url"]
+    if not is_url(url):
+        raise click.UsageError("--url needs a URL, such as https://mcp.example.com/mcp")
+    entry: dict[str, Any] = {**_head_of(name, options), "transport": options["transport"] or transport_of(url)}
+    entry["url"] = url
+    headers = dict(_parse_header(text) for text in options["headers"])
+    if headers:
+        entry["headers"] = headers
+    return _without_secrets(entry)
+
+
+def _without_secrets(entry: dict[str, Any]) -> _Addition:
+    clean, replaced = replace_secrets(entry)
+    return _Addition(entry=clean, replaced=replaced)
+
+
+def _head_of(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    about = {"description": options["description"]} if options["description"] else {}
+    return {"type": "mcp", "name": name, **about}
+
+
+def _parse_variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not _VARIABLE.fullmatch(name):
+        raise click.UsageError("--env needs NAME or NAME=VALUE")
+    return name, value if equals else f"${{{name}}}"
+
+
+def _parse_header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise click.UsageError("--header needs 'NAME: VALUE'")
+    return name.strip(), value.strip()
+
+
+def _take_from_registry(name: str, own: OwnFile, options: dict[str, Any]) -> _Addition:
+    """Find the server in the registry, and show what would be written. Raises `ConfigError` for an unusable one."""
+    if "/" not in name:
+        fix = "Write its command behind --, or its address with --url; a name of the registry has a slash."
+        raise ConfigError.of([Problem(message=f"'{name}': which server is it?", fix=fix)])
+    if options["headers"] or options["env"] or options["transport"]:
+        raise click.UsageError("--header, --env and --transport are for a command or --url")
+    from holodeck.tools.mcp.registry.server_entry import escape_references
+
+    registry = choose_registry(options["registry"])
+    version = options["version"] or "latest"
+    server = run_request(registry.find_server(name, version), "asking the registry")
+    if server is None:
+        fix = "'holodeck mcp search WORDS' shows the names."
+        raise ConfigError.of([Problem(message=f"the registry has no server '{name}' ({version})", fix=fix)])
+    launch = _choose_launch(server, options["own_name"] or name_for(server.name), options["use"])
+    about = options["description"] or escape_references(one_line(server.description, _MAX_SHOWN))
+    head = _head_of(options["own_name"] or name_for(server.name), {"description": about})
+    addition = _Addition(entry={**head, **launch.entry}, variables=launch.variables)
+    _show_launch(server, addition, own)
+    return addition
+
+
+def _choose_launch(server: RegistryServer, label: str, kind: str | None) -> ServerLaunch:
+    from holodeck.tools.mcp.registry.server_entry import find_launches
+
+    if server.status == "deleted":
+        raise ConfigError.of([Problem(message=f"'{server.name}' was deleted from the registry")])
+    launches, reasons = find_launches(server, label)
+    chosen = next((each for each in launches if kind in {None, each.kind}), None)
+    if chosen is None:
+        known = ", ".join(dict.fromkeys(each.kind for each in launches))
+        fix = f"It can be used as: {known}." if known else " ".join(one_line(each, _MAX_SHOWN) for each in reasons)
+        what = f"as {kind}" if kind else "here"
+        raise ConfigError.of([Problem(message=f"'{server.name}' cannot be used {what}", fix=fix)])
+    return chosen
+
+
+def _show_launch(server: RegistryServer, addition: _Addition, own: OwnFile) -> None:
+    def show(text: str, **style: Any) -> None:
+        click.secho(one_line(text, 10 * _MAX_SHOWN), err=True, **style)
+
+    entry = addition.entry
+    show(f"{server.name} {server.version}: {server.description}", bold=True)
+    if server.status == "deprecated":
+        show("It is deprecated: its author advises against it.", fg="yellow")
+    verb = "Connects to" if entry.get("url") else "Starts"
+    show(f"{verb}: {describe_entry(entry)}")
+    for each in addition.variables:
+        kind = "secret" if each.is_secret else "needed" if each.is_required else "optional"
+        show(f"Variable {each.name} ({kind}): {each.description}".rstrip(": "))
+    show(f"This would be added to {own.path}:")
