@@ -125,6 +125,8 @@ class _JSONFile:
         indent = self._indent_of(items[-1])
         formatted = f"{_dump(key)}: {self._format(value, indent)}"
         comma = self._find_comma(last.end)
+        if indent is None and comma is not None:
+            return apply_splices(self._text, [Splice(comma + 1, comma + 1, f" {formatted},")])
         if indent is None:
             return apply_splices(self._text, [Splice(last.end, last.end, f", {formatted}")])
         # Behind a comment on the line of the last item, which stays with that item.

@@ -1,0 +1,156 @@
+"""An item of a list in a YAML file is added and removed, and nothing else in the file changes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holodeck.config.edit.yaml_entries import (
+    append_yaml_item,
+    remove_yaml_entry,
+    remove_yaml_item,
+    set_yaml_entry,
+)
+from holodeck.config.yaml_reader import parse_document
+from holodeck.lib.errors import ConfigError
+
+ITEM = {
+    "type": "mcp",
+    "name": "new",
+    "description": "It's: a #test \u200b",
+    "args": ["-y", "@scope/p@1.0", "no", "", "${A:-b}"],
+    "env": {"KEY": "${KEY}", "ON": "yes"},
+    "request_timeout": 30,
+}
+SCALARS = st.sampled_from(
+    [
+        "text",
+        "'it''s'",
+        '"a: b # c"',
+        "5",
+        "{a: [1, 2]}",
+        "[x, {y: z}]",
+        "# nothing",
+        "|\n@  one\n@\n@  two",
+        ">-\n@  folded\n@  text",
+    ]
+)
+COMMENTS = st.sampled_from(["", "# a comment\n", "\n", "  # indented\n", "      # deep\n\n", "\n\n# - name: old\n"])
+
+
+@st.composite
+def blocks(draw: st.DrawFn, indent: str, dash: str = "") -> str:
+    """A mapping in block style, as an item of a list if there is a dash."""
+    lines = ""
+    for index, key in enumerate(draw(st.lists(st.sampled_from("abcd"), min_size=1, max_size=3, unique=True))):
+        prefix = f"{indent}{dash}" if index == 0 else indent + " " * len(dash)
+        value = draw(SCALARS).replace("@", prefix.replace("-", " ") + "  ")
+        note = draw(st.sampled_from(["", "  # on the line"])) if "\n" not in value else ""
+        lines += f"{prefix}{key}: {value}{note}\n"
+        if draw(st.booleans()):
+            lines += f"{indent}{' ' * len(dash)}# below {key}\n"
+    return lines
+
+
+@st.composite
+def lists(draw: st.DrawFn) -> str:
+    """The key `tools` in one of its forms."""
+    style = draw(st.sampled_from(["block", "flow", "empty", "null", "nothing", "missing"]))
+    note = draw(st.sampled_from(["", "  # servers"]))
+    if style == "missing":
+        return ""
+    if style == "flow":
+        return f"tools: [{{a: 1}}, {{name: 'x'}}{draw(st.sampled_from(['', ', ']))}]{note}\n"
+    if style != "block":
+        return f"tools:{ {'empty': ' []', 'null': ' null', 'nothing': ''}[style] }{note}\n"
+    indent = draw(st.sampled_from(["", "  ", "    "]))
+    items = draw(st.lists(blocks(indent, draw(st.sampled_from(["- ", "-   "]))), min_size=1, max_size=3))
+    return f"tools:{note}\n" + "".join(draw(COMMENTS) + item for item in items)
+
+
+@st.composite
+def files(draw: st.DrawFn) -> str:
+    """A file with comments, keys before and behind the list, and either line ending."""
+    before = f"name: demo  # the name\n{draw(COMMENTS)}"
+    behind = draw(st.sampled_from(["", "model:\n  provider: x\n", "last: |\n  text\n\n"]))
+    text = draw(COMMENTS) + before + draw(lists()) + draw(COMMENTS) + behind + draw(COMMENTS)
+    return text.replace("\n", "\r\n") if draw(st.booleans()) else text
+
+
+def is_part(old: str, new: str) -> bool:
+    """Whether everything in the old text is in the new one, in the same order."""
+    rest = iter(new)
+    return all(char in rest for char in old)
+
+
+def parse(text: str) -> dict[str, Any]:
+    document = parse_document(text, "x.yaml")
+    assert not document.problems
+    assert isinstance(document.value, dict)
+    return document.value
+
+
+@settings(max_examples=500, deadline=None)
+@given(files())
+def test_an_item_is_added_and_removed_and_every_other_byte_stays(text: str) -> None:
+    value = parse(text)
+    new = append_yaml_item(text, "tools", ITEM, "x.yaml")
+    meant = dict(value)
+    meant["tools"] = [*(value.get("tools") or []), ITEM]
+    assert json.dumps(parse(new)) == json.dumps(meant)
+    if value.get("tools"):
+        assert is_part(text, new)
+        assert remove_yaml_item(new, "tools", len(value["tools"]), "x.yaml") == text
+    else:
+        assert is_part(text.replace("tools: []", "tools:").replace("tools: null", "tools:"), new)
+
+
+@settings(max_examples=300, deadline=None)
+@given(files(), st.integers(0, 2))
+def test_any_item_is_removed_without_a_change_to_the_others(text: str, index: int) -> None:
+    value = parse(text)
+    tools = value.get("tools") or []
+    if index >= len(tools):
+        return
+    new = remove_yaml_item(text, "tools", index, "x.yaml")
+    assert json.dumps(parse(new)) == json.dumps({**value, "tools": tools[:index] + tools[index + 1 :]})
+    assert is_part(new.replace("tools: []", "tools:"), text)
+
+
+def test_an_item_has_the_indentation_of_the_others_and_comments_stay_with_theirs() -> None:
+    tools = "tools:\n- name: a   # first\n  # more of a\n# about b\n- name: b\n  args:\n  - x\n"
+    text = f"{tools}\n# the model\nmodel: {{provider: x}}\n"
+    new = append_yaml_item(text, "tools", {"type": "mcp", "name": "c", "args": ["-y", "c"]}, "x.yaml")
+    assert new == text.replace("  - x\n", '  - x\n- type: mcp\n  name: c\n  args: ["-y", "c"]\n')
+    without_a = remove_yaml_item(new, "tools", 0, "x.yaml")
+    assert without_a.startswith("tools:\n# about b\n- name: b\n")
+
+
+def test_an_entry_of_a_mapping_is_set_and_removed() -> None:
+    text = "# goose\nextensions:\n  developer:  # built in\n    enabled: true\n    type: builtin\n\nGOOSE_MODEL: x\n"
+    new = set_yaml_entry(text, ("extensions",), "holodeck", {"cmd": "x", "args": ["a"], "envs": {}}, "config.yaml")
+    added = '    type: builtin\n  holodeck:\n    cmd: x\n    args: ["a"]\n    envs: {}\n'
+    assert new == text.replace("    type: builtin\n", added)
+    assert remove_yaml_entry(new, ("extensions",), "holodeck", "config.yaml") == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tools: &a\n  - name: x\nother: *a\n---\nb: 1\n",
+        "base: &a [{name: x}]\ntools: *a\n",
+        "base: &a {name: x}\ntools:\n  - *a\n",
+        "tools: text\n",
+        "tools:\n\t- a\n",
+        "- a\n",
+        "a: |\n  no end of line",
+        "tools: [\n  # none\n]\n",
+    ],
+)
+def test_a_file_that_cannot_be_edited_safely_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        append_yaml_item(text, "tools", ITEM, "x.yaml")
