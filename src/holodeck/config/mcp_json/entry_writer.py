@@ -74,6 +74,8 @@ class _EntryWriter:
             self._write_process()
         elif transport in form.urls:
             self._write_remote(*form.urls[transport])
+            if transport != TransportType.HTTP and form.urls[transport] == form.urls.get(TransportType.HTTP):
+                self._lose("transport", "it finds out by itself which transport the server has")
         else:
             reason = f"{self._program.label} cannot use servers over {transport} from its file"
             self._lose("transport", reason)

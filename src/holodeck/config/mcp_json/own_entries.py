@@ -22,6 +22,7 @@ from holodeck.lib.errors import Problem
 from holodeck.lib.record import record
 
 _INPUT = re.compile(r"\$\{input:([^{}]*)\}")
+_DEFAULTS = (("transport", "stdio"), ("enabled", True))
 _ORDER = ("type", "name", "description", "transport", "command", "args", "env", "url", "headers", "auth")
 
 
@@ -55,8 +56,8 @@ def read_own_entries(path: Path, target: Path, *, environ: Mapping[str, str] | N
         # Without a folder in the file, the server starts in that of its new file.
         if item.tool.name not in written_folders:
             entry.pop("cwd", None)
-        if entry.get("transport") == "stdio":
-            del entry["transport"]
+        # What is so without being said.
+        entry = {key: value for key, value in entry.items() if (key, value) not in _DEFAULTS}
         clean, found = replace_secrets(entry)
         entries[item.tool.name] = {key: clean[key] for key in (*_ORDER, *clean) if key in clean}
         replaced[item.tool.name] = found

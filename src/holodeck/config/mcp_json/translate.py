@@ -132,7 +132,9 @@ def _copy_own_keys(draft: ToolDraft) -> None:
     for name in draft.remaining_keys():
         if name in _OWN_KEYS:
             key, value = draft.pop(name)
-            draft.set_key(name, value, (key,))
+            # goose requires a description, and writes an empty one.
+            if name != "description" or value:
+                draft.set_key(name, value, (key,))
 
 
 def _warn_remaining_keys(draft: ToolDraft) -> None:
