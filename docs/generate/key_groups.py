@@ -649,6 +649,7 @@ CONFIG_GROUPS = (
         keys={
             "mcp_servers": Key([{"name": "time", "command": "uvx", "server": "mcp-server-time"}], {"time": {}}),
             "allowed_commands": Key(["python", "/opt/tools/server"], "python"),
+            "registry": Key("https://registry.example.com", ["https://registry.example.com"]),
         },
     ),
 )

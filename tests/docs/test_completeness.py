@@ -83,6 +83,7 @@ READS_OF_NAMED_VARIABLES = {
     "config/env_overrides.py": "HOLODECK_KEY__KEY",
     "config/lint.py": "PROVIDER_SPECS",
     "config/mcp_json/loader.py": "INPUT_NAME",
+    "config/mcp_json/programs.py": "CODEX_HOME",
     "lib/otel.py": "_ADDRESSES",
     "lib/system/reaper.py": "_VARIABLES",
     "providers/factory.py": "PROVIDER_SPECS",

@@ -66,6 +66,12 @@ FILES = (
         default="`~/.cache`",
         example="/mnt/large/cache",
     ),
+    EnvironmentVariable(
+        name="CODEX_HOME",
+        meaning="Folder of Codex's `config.toml`, for `holodeck mcp export --for codex --install`.",
+        default="`~/.codex`",
+        example="/home/alice/codex",
+    ),
 )
 FILE_VALUES = (
     EnvironmentVariable(

@@ -9,7 +9,7 @@ from holodeck.config.edit.json_entries import format_json, remove_json_entry, se
 from holodeck.config.edit.toml_entries import format_toml, remove_toml_entry, set_toml_entry
 from holodeck.config.edit.yaml_entries import format_yaml, remove_yaml_entry, set_yaml_entry
 from holodeck.config.jsonc import parse_jsonc
-from holodeck.config.toml_reader import parse_toml
+from holodeck.config.mcp_json.toml_reader import parse_toml
 from holodeck.config.yaml_reader import Document, KeyPath, parse_document
 from holodeck.lib.record import record
 

@@ -24,8 +24,8 @@ from holodeck.config.edit.splices import (
     require_same_data,
 )
 from holodeck.config.files import file_error
+from holodeck.config.mcp_json.toml_reader import find_headers, parse_toml
 from holodeck.config.problems import value_at
-from holodeck.config.toml_reader import find_headers, parse_toml
 from holodeck.config.yaml_reader import KeyPath, format_key_path
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")

@@ -22,12 +22,12 @@ from holodeck.config.interpolation import Vocabulary, malformed_reference_proble
 from holodeck.config.jsonc import read_jsonc
 from holodeck.config.mcp_json.find_servers import TOML_SUFFIX, ServerListing, find_server_entries
 from holodeck.config.mcp_json.programs import program_of
+from holodeck.config.mcp_json.toml_reader import read_toml
 from holodeck.config.mcp_json.tool_draft import ToolDraft
 from holodeck.config.mcp_json.translate import translate_entry
 from holodeck.config.server_loader import LoadedServers
 from holodeck.config.server_names import make_unique_name
 from holodeck.config.source import FileRead, Source, hash_variables, resolve_document
-from holodeck.config.toml_reader import read_toml
 from holodeck.config.tool_list import LoadedTool, ToolListFile
 from holodeck.config.yaml_reader import Document, KeyPath, Position, format_key_path, read_document
 from holodeck.lib.errors import Problem
