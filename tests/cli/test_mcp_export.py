@@ -17,7 +17,6 @@ from holodeck_command import run_holodeck
 from pty_terminal import CTRL_C, TypingTerminal
 
 from holodeck.config.mcp_json.programs import WRITABLE
-from holodeck.testing import stand_in
 
 AGENT = """name: My helper
 model: {provider: rehearsal}
@@ -82,7 +81,9 @@ def folder(tmp_path: Path) -> Path:
     project = tmp_path / "project"
     project.mkdir()
     (project / "agent.yaml").write_text(AGENT)
-    stand_in(tmp_path / "bin", [sys.executable, "-c", ""], name="holodeck")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "holodeck").write_text("#!/bin/sh\n")
+    (tmp_path / "bin" / "holodeck").chmod(0o755)
     return project
 
 
@@ -244,7 +245,8 @@ def test_a_folder_in_which_nothing_can_be_written_is_one_sentence(folder: Path) 
 def test_two_installations_at_once_lose_nothing(folder: Path) -> None:
     file = folder / "mcp.json"
     file.write_text('{"mcpServers": {}}')
-    command = [sys.executable, "-m", "holodeck", "mcp", "export", "--for", "cursor", "--install", "--yes", "--to", file]
+    install = ["mcp", "export", "--for", "cursor", "--install", "--yes", "--to", str(file)]
+    command = [sys.executable, "-m", "holodeck", *install]
     env = {"PATH": os.environ["PATH"], "HOME": str(folder.parent)}
     names = [f"agent-{number}" for number in range(4)]
     running = [

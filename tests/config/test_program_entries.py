@@ -89,7 +89,7 @@ REMOTES = st.fixed_dictionaries(
         "sse_read_timeout": st.just(30),
         **COMMON,
     },
-).map(lambda server: {**server, "url": URLS[server["transport"]]})
+).map(lambda server: {**server, "url": URLS[str(server["transport"])]})
 
 
 def with_bearer_header(entry: dict[str, Any]) -> dict[str, Any]:

@@ -41,6 +41,8 @@ Examples:
   holodeck mcp call --url https://mcp.example.com/mcp add '{"a": 2, "b": 3}'
   holodeck mcp dev server.py
   holodeck mcp doctor --command "npx -y @modelcontextprotocol/server-everything"
+  holodeck mcp add time -- uvx mcp-server-time
+  holodeck mcp export --for cursor --install
 
 \b
 Exit codes: 0 success, 1 a server or a tool failed, 2 wrong configuration or usage."""
@@ -48,4 +50,4 @@ Exit codes: 0 success, 1 a server or a tool failed, 2 wrong configuration or usa
 
 @click.group("mcp", cls=LazyGroup, table=_COMMANDS, epilog=_EPILOG)
 def command() -> None:
-    """Inspect MCP servers and call their tools, without a model and without an API key."""
+    """Inspect MCP servers, call their tools, and add them to files, without a model and without an API key."""
