@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from async_tests import async_test
+from cli.mcp_project import NPX, MCPProject
 from holodeck_command import run_holodeck
 from pty_terminal import CTRL_C, TypingTerminal
 
@@ -160,10 +162,30 @@ def test_a_server_that_a_program_cannot_use_is_left_out_and_named(folder: Path) 
     assert "env.API_TOKEN: Claude Desktop does not replace ${API_TOKEN}" in done.stderr
 
 
-def test_an_unknown_server_and_a_file_of_another_program_are_refused(folder: Path) -> None:
-    assert "Did you mean 'files'?" in export(folder, "file", "--for", "zed").stderr
-    (folder / "mcp.json").write_text("{}")
-    assert "file of another program" in export(folder, "--for", "zed", "-f", "mcp.json").stderr
+def test_an_unknown_server_is_refused_with_the_name_that_was_probably_meant(folder: Path) -> None:
+    done = export(folder, "file", "--for", "zed")
+    assert done.returncode == 2
+    assert "Did you mean 'files'?" in done.stderr
+
+
+def test_the_servers_of_another_programs_file_are_exported_as_one_too(folder: Path) -> None:
+    (folder / "mcp.json").write_text('{"mcpServers": {"x": {"command": "npx", "args": ["-y", "x"]}}}')
+    entry = json.loads(export(folder, "--for", "zed", "-f", "mcp.json").stdout)["context_servers"]["holodeck"]
+    assert entry["args"] == ["mcp", "serve", str(folder / "mcp.json")]
+
+
+def test_the_installed_entry_starts_holodeck_which_offers_the_tools_of_the_file(project: MCPProject) -> None:
+    tool = {"type": "mcp", "name": "files", "description": "d", **NPX}
+    model = {"provider": "rehearsal"}
+    (project.path / "agent.yaml").write_text(json.dumps({"name": "helper", "model": model, "tools": [tool]}))
+    (project.programs / "holodeck").symlink_to(Path(sys.executable).parent / "holodeck")
+    assert run_holodeck("trust", "--yes", cwd=project.path, env=project.env).returncode == 0
+    assert project.run_mcp("export", "--for", "claude", "--install", "--yes", "--to", "mcp.json").returncode == 0
+    listed = project.run_mcp("list", "-f", "mcp.json", "--json")
+    assert listed.returncode == 0, listed.stderr
+    [server] = json.loads(listed.stdout)["servers"]
+    assert server["name"] == "helper"
+    assert server["tools"] > 1
 
 
 def test_a_file_that_is_not_trusted_is_mentioned_because_the_program_cannot_answer(folder: Path) -> None:
@@ -256,6 +278,18 @@ def test_two_installations_at_once_lose_nothing(folder: Path) -> None:
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
     assert sorted(json.loads(file.read_text())["mcpServers"]) == names
+
+
+def test_a_process_that_changes_the_folder_and_does_not_end_is_not_overtaken(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        done = export(folder, "--for", "cursor", "--install", "--yes", "--to", "mcp.json")
+    finally:
+        os.close(handle)
+    assert done.returncode == 1
+    assert "another process changes it and does not end" in done.stderr
+    assert list_names(folder) == ["agent.yaml"]
 
 
 def test_without_a_terminal_the_difference_is_shown_and_nothing_written(folder: Path) -> None:

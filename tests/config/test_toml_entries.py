@@ -65,6 +65,11 @@ def test_a_table_is_added_and_removed_and_nothing_else_changes(parts: list[str],
     assert remove_toml_entry(new, SERVERS, "holodeck", "config.toml") == text
 
 
+def test_the_end_of_a_table_is_a_list_of_tables_as_well() -> None:
+    text = "[mcp_servers.a]\ncommand = 'x'\n\n[[hooks]]\nrun = 1\n"
+    assert remove_toml_entry(text, SERVERS, "a", "config.toml") == "\n[[hooks]]\nrun = 1\n"
+
+
 def test_a_table_with_tables_below_it_is_replaced_and_comments_stay() -> None:
     new = set_toml_entry(FILE, SERVERS, "files", {"command": "uvx"}, "config.toml")
     assert tomllib.loads(new)["mcp_servers"] == {"files": {"command": "uvx"}}

@@ -113,7 +113,10 @@ def load_agent_file(
 
 
 def read_user_registry(home: Path | None = None) -> str | None:
-    """Return the registry that the user's own settings name. Raises `ConfigError` for settings that are invalid."""
+    """Return the registry that the user's own settings name. Raises `ConfigError` for settings that are invalid.
+
+    The path of a snapshot is relative to the folder of the settings.
+    """
     path = (home or Path.home()) / ".holodeck" / SHARED_FILE
     if not path.is_file():
         return None
@@ -121,7 +124,9 @@ def read_user_registry(home: Path | None = None) -> str | None:
     value = source.data.get("registry")
     if value is not None and (not isinstance(value, str) or not value.strip()):
         raise ConfigError.of([problem_at(source.document, ("registry",), "'registry' must be a URL or a path")])
-    return None if value is None else str(value)
+    if value is None or "://" in value:
+        return value
+    return str(path.parent / Path(value).expanduser())
 
 
 @record

@@ -11,7 +11,7 @@ from typing import Any
 from holodeck.config.files import file_error, read_text
 from holodeck.config.yaml_reader import Document, KeyPath, Position
 
-_HEADER = re.compile(r"^[ \t]*\[[^\n\[][^\n]*\][^\n]*$", re.MULTILINE)
+_HEADER = re.compile(r"^[ \t]*\[[^\n]*\][^\n]*$", re.MULTILINE)
 _PLACE = re.compile(r"\(at line (\d+), column (\d+)\)$")
 
 
@@ -38,7 +38,7 @@ def parse_toml(text: str, shown_as: str) -> Document:
 
 
 def find_headers(text: str) -> Iterator[tuple[int, KeyPath]]:
-    """Yield the start of each line that is a table header, with the key path of the table.
+    """Yield the start of each line that is the header of a table or of an item of tables, with its key path.
 
     Such a line inside a text of several lines is taken for one, too.
     """
@@ -52,5 +52,5 @@ def find_headers(text: str) -> Iterator[tuple[int, KeyPath]]:
             (key,) = table
             path.append(key)
             table = table[key]
-        if path and table == {}:
+        if path and table in ({}, [{}]):
             yield match.start(), tuple(path)

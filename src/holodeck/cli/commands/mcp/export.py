@@ -118,13 +118,10 @@ def command(
 
 
 def _write_agent(source: Path, url: str | None, name: str | None, program: Program) -> WrittenEntry:
-    """The entry for an agent or a gateway as one server."""
+    """The entry for a file as one server: an agent, a gateway, or the servers of another program's file."""
     from holodeck.runtime import is_other_program_file
 
-    if is_other_program_file(source):
-        fix = "Name an agent or gateway file with -f, or use 'holodeck mcp import' first."
-        raise ConfigError.of([Problem(message="this is a file of another program", file=str(source), fix=fix)])
-    value = read_document(source, str(source)).value
+    value = None if is_other_program_file(source) else read_document(source, str(source)).value
     written = value.get("name") if isinstance(value, dict) else None
     label = make_unique_name(name or str(written or "holodeck"), ())
     description = value.get("description") if isinstance(value, dict) else None
@@ -144,8 +141,13 @@ def _write_agent(source: Path, url: str | None, name: str | None, program: Progr
 
 
 def _write_servers(source: Path, names: Sequence[str], program: Program) -> tuple[WrittenEntry, ...]:
-    chosen = select_servers_by_names(source, names)
-    return tuple(write_entry(item.written, program, Path(item.file).absolute().parent) for item in chosen)
+    entries: list[WrittenEntry] = []
+    for item in select_servers_by_names(source, names):
+        # In a gateway, servers of agents may have the name of their agent before theirs.
+        name = make_unique_name(item.tool.name, {entry.name for entry in entries})
+        folder = Path(item.file).expanduser().absolute().parent
+        entries.append(write_entry({**item.written, "name": name}, program, folder))
+    return tuple(entries)
 
 
 def _change_program_file(export: _Export, path: Path, *, yes: bool, removes: bool) -> ChangeResult:

@@ -59,7 +59,6 @@ class FileChange:
     question: str = "Write this?"
     is_confirmed: bool = False
     """Whether the person has agreed already, so that nothing is asked."""
-    is_shown: bool = True
     keeps_backup: bool = True
     check: Callable[[str], None] | None = None
     """Called with the new text before it is written. Raises `ConfigError` for one that must not be."""
@@ -95,7 +94,7 @@ class FileChange:
         after = self._edit(before)
         if after is None or after == before:
             return ChangeResult(path=self.path, is_changed=False)
-        if self.is_confirmed and self.is_shown:
+        if self.is_confirmed:
             self._show(before, after)
         backup = make_backup(self.path, before) if self.keeps_backup and before is not None else None
         try:

@@ -161,7 +161,7 @@ def open_own_file(file: str | None) -> OwnFile:
 
 
 def is_trusted(path: Path) -> bool:
-    """Whether the user trusts an agent or gateway file as it is. False for one that cannot be loaded."""
+    """Whether the user trusts a file as it is. False for one that cannot be loaded."""
     try:
         verdict = check_trust(path, _read_actions(path), environ={}, store=open_trust_store())
     except ConfigError:
@@ -171,9 +171,11 @@ def is_trusted(path: Path) -> bool:
 
 def _read_actions(path: Path) -> Actions:
     from holodeck.config.gateway_loader import is_gateway
-    from holodeck.runtime import read_agent, read_gateway
+    from holodeck.runtime import is_other_program_file, read_agent, read_gateway, read_servers
 
     environ = PlaceholderVariables(os.environ)
+    if is_other_program_file(path):
+        return list_actions(read_servers(path, kind="file", environ=environ))
     if is_gateway(path, str(path)):
         return list_actions(read_gateway(path, environ=environ))
     return list_actions(read_agent(path, environ=environ))

@@ -23,6 +23,7 @@ from holodeck.lib.errors import ConfigError, HoloDeckError, MCPError, Problem
 from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.record import record
 from holodeck.models.tool import MCPTool
+from holodeck.models.tool_rules import USER_SETTINGS
 from holodeck.trust.check import VARIABLE, is_allowed_by_variable, is_part_of
 
 DEFAULT_FILES = (DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE, "mcp.json", ".mcp.json", ".vscode/mcp.json")
@@ -78,6 +79,22 @@ start_timeout_option = click.option(
 )
 
 
+def print_errors_as_json(function: _Command) -> Callable[..., Any]:
+    """Let a command with `--json` print a `HoloDeckError` as JSON: exit code 2 for configuration, otherwise 1."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, as_json: bool, **rest: Any) -> int:
+        try:
+            return int(function(*args, as_json=as_json, **rest))
+        except HoloDeckError as error:
+            if not as_json:
+                raise
+            click.echo(json.dumps(failure_data(error), indent=2))
+            return 2 if isinstance(error, ConfigError) else 1
+
+    return wrapper
+
+
 def target_options(function: _Command) -> Callable[..., Any]:
     """Add the shared options to a command, which receives them as `target`.
 
@@ -103,8 +120,10 @@ def target_options(function: _Command) -> Callable[..., Any]:
         trust_option,
     ]
 
+    @print_errors_as_json
     @functools.wraps(function)
     def wrapper(
+        *,
         file: str | None,
         url: str | None,
         command: str | None,
@@ -115,43 +134,20 @@ def target_options(function: _Command) -> Callable[..., Any]:
         is_trusted: bool,
         **rest: Any,
     ) -> int:
-        try:
-            found = _resolve_file(file, url, command)
-            target = Target(
-                file=found,
-                url=url,
-                command=command,
-                headers=headers,
-                env=env,
-                as_json=as_json,
-                verbose=verbose,
-                is_trusted=is_trusted,
-            )
-            return int(function(target=target, **rest))
-        except HoloDeckError as error:
-            if not as_json:
-                raise
-            click.echo(json.dumps(failure_data(error), indent=2))
-            return 2 if isinstance(error, ConfigError) else 1
+        target = Target(
+            file=_resolve_file(file, url, command),
+            url=url,
+            command=command,
+            headers=headers,
+            env=env,
+            as_json=as_json,
+            verbose=verbose,
+            is_trusted=is_trusted,
+        )
+        return int(function(target=target, **rest))
 
     for option in reversed(options):
         wrapper = option(wrapper)
-    return wrapper
-
-
-def print_errors_as_json(function: _Command) -> Callable[..., Any]:
-    """Let a command with `--json` print a `HoloDeckError` as JSON: exit code 2 for configuration, otherwise 1."""
-
-    @functools.wraps(function)
-    def wrapper(*args: Any, as_json: bool, **rest: Any) -> int:
-        try:
-            return int(function(*args, as_json=as_json, **rest))
-        except HoloDeckError as error:
-            if not as_json:
-                raise
-            click.echo(json.dumps(failure_data(error), indent=2))
-            return 2 if isinstance(error, ConfigError) else 1
-
     return wrapper
 
 
@@ -199,7 +195,7 @@ def select_servers(loaded: LoadedServers, name: str | None, target: Target) -> S
 
 
 def select_servers_by_names(file: Path, names: Sequence[str]) -> Sequence[LoadedTool]:
-    """Return the MCP servers of a file with these names, or all of them. Raises `ConfigError`.
+    """Return the MCP servers of a file with these names, or all but the user's own shared ones. Raises `ConfigError`.
 
     Variables need not be set: nothing is started, and no value is used.
     """
@@ -208,10 +204,11 @@ def select_servers_by_names(file: Path, names: Sequence[str]) -> Sequence[Loaded
     loaded = read_servers(file, kind="file", environ=PlaceholderVariables(os.environ))
     target = Target(file=str(file), url=None, command=None, headers=(), env=(), as_json=False, verbose=False)
     if not names:
+        own = [item for item in loaded.tools if item.file != USER_SETTINGS]
         errors = [problem for problems in loaded.refused.values() for problem in problems]
         if errors:
             raise ConfigError.of(errors)
-        return loaded.tools
+        return own
     return [item for name in dict.fromkeys(names) for item in select_servers(loaded, name, target)]
 
 
