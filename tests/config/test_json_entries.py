@@ -26,20 +26,22 @@ NOISE = st.sampled_from(
     ["", " ", "\n", "\n  ", "\n\t", "\r\n  ", " /* {,} */ ", " // it's }, here\n", "\n/* a\n b */\n"]
 )
 
+BOOLEANS = st.booleans()
+
 
 @st.composite
 def json_texts(draw: st.DrawFn, value: Any) -> str:
     """A text of the value, with whitespace, comments and trailing commas of all kinds."""
-    is_ascii: bool = draw(st.booleans())
     if isinstance(value, dict):
         items = [f"{json.dumps(key)}{draw(NOISE)}:{draw(NOISE)}{draw(json_texts(item))}" for key, item in value.items()]
     elif isinstance(value, list):
         items = [draw(json_texts(item)) for item in value]
     else:
-        return json.dumps(value, ensure_ascii=is_ascii)
+        return json.dumps(value, ensure_ascii=draw(BOOLEANS))
     opening, closing = "{}" if isinstance(value, dict) else "[]"
     text = ",".join(f"{draw(NOISE)}{item}{draw(NOISE)}" for item in items)
-    trailing = f",{draw(NOISE)}" if items and draw(st.booleans()) else ""
+    has_trailing_comma = draw(BOOLEANS)
+    trailing = f",{draw(NOISE)}" if items and has_trailing_comma else ""
     return f"{opening}{text or draw(NOISE)}{trailing}{closing}"
 
 

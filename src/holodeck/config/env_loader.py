@@ -1,4 +1,4 @@
-"""Environment variables from the process and from `.env` files.
+"""Environment variables from the process and from `.env` files, and placeholders for those that are not set.
 
 The three public functions are part of the documented Python API.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import io
 import os
+from collections import UserDict
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +69,22 @@ def _parse_variables(text: str, shown: str) -> dict[str, str]:
     if problems:
         raise ConfigError.of(problems)
     return values
+
+
+class PlaceholderVariables(UserDict[str, str]):
+    """The given variables, and a text for every other name, except for `without`.
+
+    For reading a file whose variables are not set. The text is never shown or used.
+    """
+
+    def __init__(self, environ: Mapping[str, str], *, without: Collection[str] = ()) -> None:
+        super().__init__(environ)
+        self._without = frozenset(without)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.data or name not in self._without
+
+    def __missing__(self, name: str) -> str:
+        if name in self._without:
+            raise KeyError(name)
+        return "placeholder"

@@ -14,8 +14,8 @@ import click
 from holodeck.cli.commands import init_templates
 from holodeck.cli.commands.init_templates import KNOWN_SERVERS, ServerTemplate, require_template
 from holodeck.config.actions import list_actions
+from holodeck.config.env_loader import PlaceholderVariables
 from holodeck.config.json_schema import schema_text
-from holodeck.config.placeholder_variables import PlaceholderVariables
 from holodeck.lib.errors import ConfigError, ExecutionError
 from holodeck.lib.escape import escape_unprintable
 from holodeck.models.llm import PROVIDER_SPECS, Provider

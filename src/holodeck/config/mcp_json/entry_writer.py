@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holodeck.config.interpolation import map_references
-from holodeck.config.literal_secrets import replace_secrets
+from holodeck.config.mcp_json.literal_secrets import replace_secrets
 from holodeck.config.mcp_json.programs import EntryForm, Program
 from holodeck.lib.record import record
 from holodeck.models.tool import DEFAULT_ARGS, CommandType

@@ -14,10 +14,10 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from holodeck.config.env_loader import PlaceholderVariables
 from holodeck.config.interpolation import map_references
-from holodeck.config.literal_secrets import ReplacedSecret, replace_secrets
+from holodeck.config.mcp_json.literal_secrets import ReplacedSecret, replace_secrets
 from holodeck.config.mcp_json.loader import EDITOR_WORDS, input_variable, load_mcp_servers, read_listing
-from holodeck.config.placeholder_variables import PlaceholderVariables
 from holodeck.lib.errors import Problem
 from holodeck.lib.record import record
 

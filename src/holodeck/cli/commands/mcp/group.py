@@ -21,14 +21,17 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "lock": ("holodeck.cli.commands.mcp.lock", "Accept the tools as they are; from then on a changed one is withheld."),
     "lint": ("holodeck.cli.commands.mcp.lint", "Look for poison in the tools and in the entries of the servers."),
     "serve": ("holodeck.cli.commands.mcp.serve", "Offer the servers and agents of a file to other MCP clients."),
-    "add": ("holodeck.cli.commands.mcp.add", "Add a server to your file: a command, a URL, or one of the registry."),
-    "remove": ("holodeck.cli.commands.mcp.remove", "Remove a server from your file."),
-    "import": ("holodeck.cli.commands.mcp.import_", "Copy servers of another program's file into yours."),
+    "add": (
+        "holodeck.cli.commands.mcp.entries.add",
+        "Add a server to your file: a command, a URL, or a registry's.",
+    ),
+    "remove": ("holodeck.cli.commands.mcp.entries.remove", "Remove a server from your file."),
+    "import": ("holodeck.cli.commands.mcp.entries.import_", "Copy servers of another program's file into yours."),
     "export": (
-        "holodeck.cli.commands.mcp.export",
+        "holodeck.cli.commands.mcp.entries.export",
         "Print an entry for Claude, Cursor, Codex, ...; or install it.",
     ),
-    "search": ("holodeck.cli.commands.mcp.search", "Search the MCP registry for servers."),
+    "search": ("holodeck.cli.commands.mcp.entries.search", "Search the MCP registry for servers."),
     "login": ("holodeck.cli.commands.mcp.login", "Log in to a server with the browser."),
     "logout": ("holodeck.cli.commands.mcp.logout", "Delete the stored login of a server."),
 }

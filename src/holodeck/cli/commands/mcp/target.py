@@ -16,8 +16,8 @@ from holodeck.cli.output.config_problems import count_problems, print_problems, 
 from holodeck.cli.output.trust_question import require_trust, trust_option
 from holodeck.config.actions import Actions, list_actions
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE, LoadedTool
+from holodeck.config.env_loader import PlaceholderVariables
 from holodeck.config.known_keys import closest_match
-from holodeck.config.placeholder_variables import PlaceholderVariables
 from holodeck.config.server_loader import LoadedServers
 from holodeck.lib.errors import ConfigError, HoloDeckError, MCPError, Problem
 from holodeck.lib.escape import escape_unprintable

@@ -20,7 +20,7 @@ KINDS: tuple[LaunchKind, ...] = ("http", "npm", "pypi", "oci", "sse")
 """In the order in which they are preferred."""
 _PROGRAMS = {"npm": "npx", "pypi": "uvx", "oci": "docker"}
 _TRANSPORTS: dict[str, LaunchKind] = {"streamable-http": "http", "http": "http", "sse": "sse"}
-_DEFAULT_BASES = frozenset({"", "https://registry.npmjs.org", "https://pypi.org", "https://docker.io"})
+_PUBLIC_BASES = re.compile(r"(https://(registry\.npmjs|pypi|docker|ghcr)\.(org|io)/?)?")
 _IDENTIFIERS = {
     "npm": re.compile(r"(@[a-z0-9~-][a-z0-9._~-]*/)?[a-zA-Z0-9~][a-zA-Z0-9._~-]*"),
     "pypi": re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"),
@@ -95,7 +95,7 @@ class _EntryBuilder:
             raise UnusableError(f"packages of the kind '{kind}' cannot be started here")
         if package.transport != "stdio":
             raise UnusableError(f"it would be started here and reached over {package.transport}")
-        if package.base_url.rstrip("/") not in _DEFAULT_BASES and kind != "oci":
+        if not _PUBLIC_BASES.fullmatch(package.base_url) and kind != "oci":
             raise UnusableError("it is in a package registry of its own")
         if not _IDENTIFIERS[kind].fullmatch(package.identifier):
             raise UnusableError("its name has an unusual form")

@@ -18,7 +18,7 @@ from holodeck.cli.output.yes_or_no import ask_yes_or_no, can_ask
 from holodeck.config.edit.formats import EntryFormat
 from holodeck.config.files import decode_text, read_bytes
 from holodeck.config.jsonc import MAX_EDITOR_FILE_BYTES
-from holodeck.config.literal_secrets import find_secrets
+from holodeck.config.mcp_json.literal_secrets import find_secrets
 from holodeck.lib.errors import ConfigError, ExecutionError, Problem
 from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.record import record

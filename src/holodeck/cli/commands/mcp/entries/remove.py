@@ -6,7 +6,7 @@ import json
 
 import click
 
-from holodeck.cli.commands.mcp.own_file import FILES, open_own_file
+from holodeck.cli.commands.mcp.entries.own_file import FILES, open_own_file
 from holodeck.cli.commands.mcp.target import print_errors_as_json
 from holodeck.lib.escape import escape_unprintable
 

@@ -16,14 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holodeck.cli.commands.mcp.file_change import ChangeResult, FileChange
+from holodeck.cli.commands.mcp.entries.file_change import ChangeResult, FileChange
 from holodeck.cli.default_file import resolve_file
 from holodeck.config.actions import Actions, list_actions
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE
 from holodeck.config.edit.formats import FORMATS
 from holodeck.config.edit.yaml_entries import append_yaml_item, remove_yaml_item
+from holodeck.config.env_loader import PlaceholderVariables
 from holodeck.config.known_keys import closest_match
-from holodeck.config.placeholder_variables import PlaceholderVariables
 from holodeck.config.yaml_reader import parse_document, read_document
 from holodeck.lib.errors import ConfigError, ExecutionError, Problem
 from holodeck.lib.record import record

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holodeck.cli.commands.mcp.own_file import FILES, OwnFile, open_own_file
-from holodeck.cli.commands.mcp.registry_choice import choose_registry, registry_option, run_request
+from holodeck.cli.commands.mcp.entries.own_file import FILES, OwnFile, open_own_file
+from holodeck.cli.commands.mcp.entries.registry_choice import choose_registry, registry_option, run_request
 from holodeck.cli.commands.mcp.target import print_errors_as_json
-from holodeck.config.literal_secrets import ReplacedSecret, replace_secrets
 from holodeck.config.mcp_json.command_line import is_url
 from holodeck.config.mcp_json.entry_writer import describe_entry
+from holodeck.config.mcp_json.literal_secrets import ReplacedSecret, replace_secrets
 from holodeck.config.mcp_json.transport import transport_of
 from holodeck.config.server_names import name_for
 from holodeck.lib.errors import ConfigError, Problem

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from holodeck.cli.commands.mcp.add import print_replaced
-from holodeck.cli.commands.mcp.own_file import FILES, OwnFile, open_own_file
+from holodeck.cli.commands.mcp.entries.add import print_replaced
+from holodeck.cli.commands.mcp.entries.own_file import FILES, OwnFile, open_own_file
 from holodeck.cli.commands.mcp.target import print_errors_as_json
 from holodeck.cli.output.config_problems import print_problems, problem_data
 from holodeck.config.known_keys import closest_match

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holodeck.cli.commands.mcp.registry_choice import choose_registry, registry_option, run_request
+from holodeck.cli.commands.mcp.entries.registry_choice import choose_registry, registry_option, run_request
 from holodeck.cli.commands.mcp.target import print_errors_as_json
 from holodeck.lib.escape import escape_json, one_line
 
