@@ -27,7 +27,8 @@ from holodeck.config.problems import value_at
 from holodeck.config.yaml_reader import KeyPath, format_key_path
 from holodeck.lib.errors import ConfigError
 
-# Characters of a list of plain values that stays on one line.
+# Plain values, or characters, of a list that stays on one line: most command lines do, whatever the length of a path.
+_MAX_LIST_VALUES = 6
 _MAX_LIST_CHARS = 100
 _DEFAULT_INDENT = "  "
 _SAME_LINE = re.compile(r"[ \t]*(?:/\*[^\n]*?\*/[ \t]*)*(?://[^\n\r]*)?")
@@ -215,4 +216,4 @@ def _dump(value: Any) -> str:
 
 def _fits_one_line(values: Sequence[Any]) -> bool:
     is_plain = not any(isinstance(item, (dict, list)) for item in values)
-    return is_plain and len(_dump(values)) <= _MAX_LIST_CHARS
+    return is_plain and (len(values) <= _MAX_LIST_VALUES or len(_dump(values)) <= _MAX_LIST_CHARS)
