@@ -196,6 +196,14 @@ def test_a_trusted_file_stays_trusted_and_another_does_not_become_so(folder: Pat
     assert not is_trusted(), "what another program has changed is not what the person typed"
 
 
+def test_an_addition_that_takes_a_value_from_a_file_of_the_folder_is_asked_for(folder: Path) -> None:
+    (folder / ".env").write_text("HOST=https://somewhere.example.com\n")
+    assert run_holodeck("trust", "--yes", cwd=folder).returncode == 0
+    assert mcp(folder, "add", "one", "--env", "HOST", "--", "uvx", "one-server").returncode == 0
+    listed = run_holodeck("mcp", "list", cwd=folder, env={"HOLODECK_TRUST": "", "PATH": ""})
+    assert "has changed since you trusted it" in listed.stderr
+
+
 def test_a_file_of_another_program_is_not_edited_as_ours(folder: Path) -> None:
     (folder / "mcp.json").write_text('{"mcpServers": {}}')
     done = mcp(folder, "add", "x", "-f", "mcp.json", "--", "uvx", "x")

@@ -23,7 +23,6 @@ from holodeck.lib.errors import ConfigError, HoloDeckError, MCPError, Problem
 from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.record import record
 from holodeck.models.tool import MCPTool
-from holodeck.models.tool_rules import USER_SETTINGS
 from holodeck.trust.check import VARIABLE, is_allowed_by_variable, is_part_of
 
 DEFAULT_FILES = (DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE, "mcp.json", ".mcp.json", ".vscode/mcp.json")
@@ -204,7 +203,7 @@ def select_servers_by_names(file: Path, names: Sequence[str]) -> Sequence[Loaded
     loaded = read_servers(file, kind="file", environ=PlaceholderVariables(os.environ))
     target = Target(file=str(file), url=None, command=None, headers=(), env=(), as_json=False, verbose=False)
     if not names:
-        own = [item for item in loaded.tools if item.file != USER_SETTINGS]
+        own = [item for item in loaded.tools if not item.is_personal]
         errors = [problem for problems in loaded.refused.values() for problem in problems]
         if errors:
             raise ConfigError.of(errors)

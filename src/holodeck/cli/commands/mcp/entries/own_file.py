@@ -78,13 +78,23 @@ class OwnFile:
                 raise ConfigError.of(refused)
             tolerated[:] = brought
 
-        was_trusted = keeps_trust and is_trusted(self.path)
+        agreed = _find_agreed_actions(self.path) if keeps_trust else None
         result = self._change(edit, check, is_confirmed=is_confirmed)
-        if was_trusted and not tolerated:
-            # Without a store the next use asks.
-            with suppress(ConfigError, ExecutionError):
-                save_trust(self.path, _read_actions(self.path), open_trust_store())
+        if agreed is not None and not tolerated:
+            self._keep_trust(agreed, {str(entry.get("name")) for entry in entries})
         return result, tuple(tolerated)
+
+    def _keep_trust(self, agreed: Actions, names: set[str]) -> None:
+        """Trust the file with the servers of these names, unless they make it do something else that was not seen.
+
+        A new reference may take its value from a `.env` file, which may be a stranger's: the next use asks.
+        """
+        # Without a store the next use asks, too.
+        with suppress(ConfigError, ExecutionError):
+            actions = _read_actions(self.path)
+            new = [action for action in actions.actions if action not in agreed.actions]
+            if all(action.kind in {"process", "connection"} and action.name in names for action in new):
+                save_trust(self.path, actions, open_trust_store())
 
     def remove_entry(self, name: str) -> ChangeResult:
         """Remove the server of this name. Raises `ConfigError` if there is none, or if the file needs it."""
@@ -162,11 +172,17 @@ def open_own_file(file: str | None) -> OwnFile:
 
 def is_trusted(path: Path) -> bool:
     """Whether the user trusts a file as it is. False for one that cannot be loaded."""
+    return _find_agreed_actions(path) is not None
+
+
+def _find_agreed_actions(path: Path) -> Actions | None:
+    """The actions of a file that the user trusts as it is; None for any other."""
     try:
-        verdict = check_trust(path, _read_actions(path), environ={}, store=open_trust_store())
+        actions = _read_actions(path)
+        verdict = check_trust(path, actions, environ={}, store=open_trust_store())
     except ConfigError:
-        return False
-    return verdict.state == "trusted"
+        return None
+    return actions if verdict.state == "trusted" else None
 
 
 def _read_actions(path: Path) -> Actions:
