@@ -47,7 +47,8 @@ def _hash_of(line: bytes) -> str:
 def _assert_tampering_shows(file: Path, lines: list[bytes], changed: bytes) -> None:
     """Only a beginning of the lines passes, and not even that where the last hash is known."""
     file.write_bytes(changed)
-    if changed == b"".join(lines):
+    # A line that lacks only its end is still the same entry.
+    if changed.removesuffix(b"\n") == b"".join(lines).removesuffix(b"\n"):
         assert verify_files([file], expected_hash=_hash_of(lines[-1])).is_good
         return
     assert not verify_files([file], expected_hash=_hash_of(lines[-1]), expected_seq=COUNT).is_good

@@ -10,10 +10,12 @@ from async_tests import async_test
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
 from holodeck.gateway.http.request import Route
+from holodeck.gateway.mcp_endpoint.resource_metadata import WELL_KNOWN
+from holodeck.mcp_server.errors import INVALID_REQUEST
 from holodeck.testing import FaultyMCPServer, ScriptedModel, say
 
 ALICE, BOB, ROOT = "hd-alice", "hd-bob", "hd-root"
-SHARED = ("/v1/models/{id}",)
+SHARED = ("/v1/models/{id}", "/mcp/{server}", f"{WELL_KNOWN}/mcp/{{server}}")
 """Routes whose path parameters are the same for all callers."""
 MESSAGE = {"role": "user", "content": "mine"}
 BODIES: dict[tuple[str, str], Any] = {
@@ -109,15 +111,19 @@ async def test_every_route_needs_a_key_and_the_operator_s_need_an_operator(tmp_p
         run_gateway(tmp_path, mcp={"sums": server}, keys=[BOB], admins=[ROOT]) as gateway,
     ):
         for route in gateway.service.app.routes:
-            path = route.path.replace("{name}", "sums").replace("{id}", "x").replace("{item_id}", "y")
+            path = route.path
+            for name, value in (("{name}", "sums"), ("{server}", "sums"), ("{id}", "x"), ("{item_id}", "y")):
+                path = path.replace(name, value)
             body: Any = {} if route.method == "POST" else None
             status, answer = await gateway.send(route.method, path, body, key="hd-mallory")
             if route.is_public:
-                assert status == 200
+                # Without an identity provider there is no metadata about one.
+                assert status == (404 if route.path.startswith(WELL_KNOWN) else 200)
                 continue
-            # The Messages API has errors of its own form.
+            # The Messages API and MCP have errors of their own form.
             assert status == 401
-            assert answer["error"].get("code", answer["error"]["type"]) in ("invalid_api_key", "authentication_error")
+            error = answer["error"]
+            assert error.get("code", error.get("type")) in ("invalid_api_key", "authentication_error", INVALID_REQUEST)
             if route.is_admin:
                 assert (await gateway.send(route.method, path, body, key=BOB))[0] == 403
                 assert (await gateway.send(route.method, path, body, key=ROOT))[0] == 200

@@ -227,7 +227,7 @@ class Gateway:
                 caller=caller,
                 path_params=path_params,
                 headers=headers,
-                scheme=scope["scheme"],
+                scheme=scope.get("scheme", "http"),
                 query=query,
                 reservation=reservation,
                 body=body,
