@@ -106,6 +106,10 @@ class Methods:
         """Let the servers of a client send log messages of this level, if they do not yet."""
         await asyncio.gather(*(server.lower_log_level(level) for server in self.catalogue.servers(view)))
 
+    async def announce_roots(self, view: View) -> None:
+        """Tell the servers of a client that its roots have changed: those that were given its roots."""
+        await asyncio.gather(*(server.announce_roots() for server in self.catalogue.servers(view)))
+
     async def close(self) -> None:
         await self._checker.close()
 

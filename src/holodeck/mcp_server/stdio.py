@@ -15,13 +15,14 @@ from typing import Any
 from holodeck.lib import log
 from holodeck.lib.limits import MIB
 from holodeck.lib.line_splitter import LineSplitter
+from holodeck.lib.tasks import TaskSet
 from holodeck.mcp_server.context import RequestContext
 from holodeck.mcp_server.errors import INVALID_REQUEST, PARSE_ERROR, RPCError
 from holodeck.mcp_server.legacy_session import LegacySession
 from holodeck.mcp_server.list_changes import ListChanges
 from holodeck.mcp_server.methods import Methods, Result
 from holodeck.mcp_server.modern_requests import ModernRequests, is_modern
-from holodeck.mcp_server.running_requests import RunningRequests
+from holodeck.mcp_server.running_requests import CLOSE_TIMEOUT, RunningRequests
 from holodeck.mcp_server.view import View
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, RequestId, decode, encode, sniff_id
 from holodeck.tools.mcp.protocol.peer import Params
@@ -46,6 +47,8 @@ class StdioServer:
         self._session = LegacySession(methods, changes, view, send=self._send)
         self._modern = ModernRequests(methods, changes)
         self._running = RunningRequests()
+        self._tasks = TaskSet()
+        self._contacted = asyncio.Event()
         self._ended = asyncio.Event()
         self._writer: asyncio.WriteTransport | None = None
         self._stdout = -1
@@ -53,6 +56,10 @@ class StdioServer:
     def find_peer(self) -> RequestContext | None:
         """Return the client, for requests of servers that belong to no call; None before its handshake."""
         return self._session.build_context({}, self._send) if self._session.is_initialized else None
+
+    async def wait_contact(self) -> None:
+        """Wait until the client has made its first request: only then is known what servers may ask it."""
+        await self._contacted.wait()
 
     async def run(self, stdin: int, stdout: int) -> None:
         """Serve until the client closes `stdin`. The file descriptors stay open."""
@@ -77,6 +84,7 @@ class StdioServer:
     async def close(self) -> None:
         """Cancel what is being answered, and end the session."""
         await self._running.close()
+        await self._tasks.close(CLOSE_TIMEOUT)
         await self._modern.close()
         await self._session.close()
         if self._writer is not None:
@@ -126,6 +134,8 @@ class StdioServer:
             self._send(RPCError(INVALID_REQUEST, "An id must be a text or a whole number").to_response(None))
         elif method == "notifications/cancelled":
             self._running.cancel(params.get("requestId"))
+        elif method == "notifications/roots/list_changed":
+            self._tasks.start(self._methods.announce_roots(self._view), name="announce roots")
 
     async def _answer(self, request_id: RequestId, method: str, params: Params) -> None:
         response: Message
@@ -138,6 +148,7 @@ class StdioServer:
         except Exception as error:
             log.error("mcp_server.failed", method=method, error=repr(error))
             response = RPCError(INTERNAL_ERROR, "An unexpected error has happened; see the log").to_response(request_id)
+        self._contacted.set()
         self._send(response)
 
     async def _handle(self, request_id: RequestId, method: str, params: Params) -> Result:

@@ -59,12 +59,16 @@ class LocalMCPServer:
 
     async def run(self, stdin: int, stdout: int) -> None:
         """Serve until the client closes `stdin`, then close everything."""
-        # The client asks for the tools next, and its patience is shorter than the start of some servers.
-        self._tasks.start(self._methods.catalogue.list_tools(self._view), name="list tools")
+        self._tasks.start(self._start_servers(), name="start servers")
         try:
             await self._stdio.run(stdin, stdout)
         finally:
             await self._close()
+
+    async def _start_servers(self) -> None:
+        """Start the servers before the client asks for their tools: its patience is shorter than the start of some."""
+        await self._stdio.wait_contact()
+        await self._methods.catalogue.list_tools(self._view)
 
     async def _close(self) -> None:
         await self._tasks.close(CLOSE_TIMEOUT)

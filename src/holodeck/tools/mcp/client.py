@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,6 @@ from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget, Reservation
 from holodeck.lib.call_errors import OUTCOME_UNKNOWN, TOOL_CHANGED
 from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
-from holodeck.lib.limits import NOTICE_TIMEOUT
 from holodeck.tools.executor import CHANGED, ResumePoint
 from holodeck.tools.mcp.call_limit import CallLimit
 from holodeck.tools.mcp.connection.connection import Connection, ConnectionState
@@ -31,7 +29,6 @@ from holodeck.tools.mcp.lock.drift import ServerLock, ToolDrift
 from holodeck.tools.mcp.output_validation import OutputChecker
 from holodeck.tools.mcp.protocol.jsonrpc import HEADER_MISMATCH, Message
 from holodeck.tools.mcp.protocol.peer import Peer
-from holodeck.tools.mcp.protocol.server_log import lower_level
 from holodeck.tools.mcp.protocol.server_requests import Callbacks, ServerRequestResponder
 from holodeck.tools.mcp.protocol.session import OnProgress, Session, Spawn
 from holodeck.tools.mcp.protocol.versions import ProtocolEra
@@ -261,18 +258,14 @@ class MCPClient:
         return await connection.session.call("completion/complete", params, seconds=self.config.request_timeout)
 
     async def lower_log_level(self, level: str) -> None:
-        """Let a connected legacy server send log messages of this level, if it does not yet. Raises nothing.
+        """Let a connected server send log messages of this level, if it does not yet. Raises nothing."""
+        if (connection := self._supervisor.live_connection) is not None:
+            await connection.session.lower_log_level(level)
 
-        A modern server is told the level with each request.
-        """
-        connection = self._supervisor.live_connection
-        terms = None if connection is None else connection.session.terms
-        if connection is None or terms is None or terms.era is not ProtocolEra.LEGACY:
-            return
-        if terms.has_capability("logging"):
-            wanted = lower_level(level, connection.session.log_level())
-            with suppress(MCPError):
-                await connection.session.request("logging/setLevel", {"level": wanted}, seconds=NOTICE_TIMEOUT)
+    async def announce_roots(self) -> None:
+        """Tell a connected server that the roots of the client in front have changed. Raises nothing."""
+        if (connection := self._supervisor.live_connection) is not None:
+            await connection.session.announce_roots()
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request of the protocol that has no method of its own here. Returns its result; raises MCPError."""

@@ -132,7 +132,7 @@ class ListChangeWatcher:
         if terms.era is ProtocolEra.MODERN and announced:
             connection.spawn_task(self._subscribe(connection, announced))
         elif terms.era is ProtocolEra.LEGACY and terms.has_capability("logging"):
-            connection.spawn_task(self._set_log_level(connection))
+            connection.spawn_task(connection.session.lower_log_level())
 
     def apply_notification(self, connection: Connection, message: Message) -> None:
         """Apply a notification of the server. Those that are not about lists are ignored."""
@@ -200,8 +200,3 @@ class ListChangeWatcher:
             # Changes while there was no subscription are not announced.
             for area in areas:
                 self._schedule_refresh(connection, area)
-
-    async def _set_log_level(self, connection: Connection) -> None:
-        await connection.session.request(
-            "logging/setLevel", {"level": connection.session.log_level()}, seconds=MAX_STREAM_RETRY
-        )

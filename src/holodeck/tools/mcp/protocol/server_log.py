@@ -36,12 +36,26 @@ class ServerLog:
 
     def __init__(self, server: str | None) -> None:
         self._logger = _DISABLED_LOGGER if server is None else logging.getLogger(f"holodeck.mcp.server.{server}")
+        self._requested: str | None = None
 
     def level(self) -> str:
         """Return the MCP level to request from the server: the lowest one that the logger emits."""
         wanted = self._logger.getEffectiveLevel()
         names = {logging.DEBUG: "debug", logging.INFO: "info", logging.WARNING: "warning", logging.ERROR: "error"}
         return next((name for number, name in names.items() if wanted <= number), "critical")
+
+    def lower_request(self, level: str | None) -> str | None:
+        """Return the level to request from the server so that it sends this one too; None if it does already.
+
+        Clients in front share the server: a level is never raised again for one of them. `level` None: only our own.
+        """
+        wanted = self.level() if self._requested is None else self._requested
+        if level is not None:
+            wanted = lower_level(wanted, level)
+        if wanted == self._requested:
+            return None
+        self._requested = wanted
+        return wanted
 
     def write(self, params: Mapping[str, Any]) -> None:
         """Log one `notifications/message`."""

@@ -71,8 +71,11 @@ class ServerRequestResponder:
         """
         callbacks, is_shared = self._callbacks, era is ProtocolEra.LEGACY and self._callbacks.has_peers
         declared: dict[str, Any] = {}
-        if self._roots or self._can_ask(peer or self.find_only_peer(), ROOTS_METHOD):
+        if self._roots:
             declared["roots"] = {}
+        elif self._can_ask(peer or self.find_only_peer(), ROOTS_METHOD):
+            # Its client may announce changes of them, which are passed on.
+            declared["roots"] = {"listChanged": True} if era is ProtocolEra.LEGACY else {}
         if self._may_sample and (callbacks.sampling is not None or is_shared or self._can_ask(peer, SAMPLING_METHOD)):
             declared["sampling"] = {}
         is_everything = callbacks.elicitation is not None or is_shared
@@ -88,6 +91,11 @@ class ServerRequestResponder:
         elif extensions:
             declared["experimental"] = extensions
         return declared
+
+    @property
+    def passes_roots_on(self) -> bool:
+        """Whether the server is given the roots of the only client in front, and none of its definition."""
+        return not self._roots and self._can_ask(self.find_only_peer(), ROOTS_METHOD)
 
     def find_only_peer(self) -> Peer | None:
         """Return the peer for requests and notifications that belong to no call, or None."""

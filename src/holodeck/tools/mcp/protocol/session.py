@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
@@ -147,8 +147,24 @@ class Session:
     def has_roots(self) -> bool:
         return "roots" in self.legacy_capabilities()
 
-    def log_level(self) -> str:
-        return self._log.level()
+    async def lower_log_level(self, level: str | None = None) -> None:
+        """Let a legacy server send log messages of this level, if it does not yet. Raises nothing but cancellation.
+
+        None: of the level of our own log. A modern server is told the level with each request.
+        """
+        if self.terms is None or self.terms.era is not ProtocolEra.LEGACY or not self.terms.has_capability("logging"):
+            return
+        only_peer = self._responder.find_only_peer()
+        wanted = self._log.lower_request(level or (None if only_peer is None else only_peer.log_level))
+        if wanted is not None:
+            with suppress(MCPError):
+                await self.request("logging/setLevel", {"level": wanted}, seconds=NOTICE_TIMEOUT)
+
+    async def announce_roots(self) -> None:
+        """Tell a legacy server that the roots of the client in front have changed, if it was given those."""
+        if self.terms is not None and self.terms.era is ProtocolEra.LEGACY and self._responder.passes_roots_on:
+            with suppress(MCPError, TimeoutError):
+                await self.notify("notifications/roots/list_changed")
 
     async def call(
         self,
@@ -169,6 +185,8 @@ class Session:
         `tracestate` travel in `_meta`, in both eras of the protocol. `peer`: the client that the call is made for.
         """
         delivery = delivery or Delivery()
+        if peer is not None and peer.log_level is not None:
+            await self.lower_log_level(peer.log_level)
         if not tracing.tracers:
             return await self._request_until_complete(method, params, seconds, delivery, on_progress, meta, peer)
         with self._trace(method, params, delivery) as span:
