@@ -14,7 +14,7 @@ _AT_ONCE = 10.0  # seconds, for what can be read already
 
 
 class ForkedProcess:
-    """A command whose standard input is empty and whose other streams are pipes.
+    """A command whose standard output and error are pipes, and whose standard input is empty unless one is given.
 
     As with asyncio, `wait` returns when the process has ended and every process has closed its pipes.
     """
@@ -37,6 +37,12 @@ class ForkedProcess:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+    async def wait_ended(self) -> int:
+        """The exit code, while its pipes may still have something to read."""
+        await self._ended.wait()
+        assert self.returncode is not None
+        return self.returncode
 
     async def wait(self) -> int:
         await self._ended.wait()
@@ -69,11 +75,16 @@ class _Pipe(asyncio.StreamReaderProtocol):
         self.closed.set()
 
 
-async def fork(args: Sequence[str], *, cwd: Path, environ: Mapping[str, str], program: str = "") -> ForkedProcess:
-    """Start `holodeck` with these arguments, or a Python file that stands in for it."""
+async def fork(
+    args: Sequence[str], *, cwd: Path, environ: Mapping[str, str], program: str = "", stdin: int | None = None
+) -> ForkedProcess:
+    """Start `holodeck` with these arguments, or a Python file that stands in for it.
+
+    `stdin`: a file descriptor, which is closed here; None for an empty standard input.
+    """
     loop = asyncio.get_running_loop()
     ends = [os.pipe(), os.pipe()]
-    streams = [os.open(os.devnull, os.O_RDONLY), *(theirs for _, theirs in ends)]
+    streams = [os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin, *(theirs for _, theirs in ends)]
     try:
         forked = await asyncio.to_thread(Forked, args, streams, cwd=cwd, environ=environ, program=program)
     finally:

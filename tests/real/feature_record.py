@@ -1,7 +1,7 @@
 """Everything that an MCP client sees of `server-everything`: each feature is used once, and recorded by its name.
 
 The same script runs against the server itself and against HoloDeck in front of it. What differs by nature between two
-runs (times of day, random log levels) is replaced before it is recorded. Notifications are waited for.
+runs (times of day, random ids and log levels) is replaced before it is recorded. Notifications are waited for.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ COMPLETIONS: tuple[tuple[Any, dict[str, str], dict[str, str] | None], ...] = (
 RESOURCES = (TEXT_RESOURCE, "demo://resource/dynamic/blob/2", "demo://resource/dynamic/text/none", "demo://nothing")
 
 Record = dict[str, Any]
-_TIME = re.compile(r"\d{1,2}:\d\d:\d\d(\s?[AP]M)?")
+# Times of day, and random ids.
+_VARYING = re.compile(r"\d{1,2}:\d\d:\d\d(\s?[AP]M)?|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class RecordingClient:
@@ -336,24 +337,24 @@ class _Tour:
         try:
             return _dump(await ask(*arguments))
         except mcp.MCPError as error:
-            return {"error": _without_times(error.error.model_dump(mode="json", exclude_none=True))}
+            return {"error": _normalize(error.error.model_dump(mode="json", exclude_none=True))}
 
 
 def _dump(model: BaseModel | None) -> Any:
     dumped = None if model is None else model.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return _without_times(dumped)
+    return _normalize(dumped)
 
 
-def _without_times(value: Any) -> Any:
+def _normalize(value: Any) -> Any:
     match value:
         case str():
-            return _TIME.sub("<time>", value)
+            return _VARYING.sub("<varying>", value)
         case list():
-            return [_without_times(each) for each in value]
+            return [_normalize(each) for each in value]
         case dict():
             # What this server has as base64 is a text with a time in it.
             return {
-                key: _without_times(base64.b64decode(each).decode() if key == "blob" and _is_text(each) else each)
+                key: _normalize(base64.b64decode(each).decode() if key == "blob" and _is_text(each) else each)
                 for key, each in value.items()
             }
     return value

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -34,8 +35,32 @@ MAX_LINE = 32 * MIB
 MAX_UNREAD = 256 * MIB
 # Seconds for the requests of an input that is a file, and has ended when it is read.
 FILE_INPUT_TIMEOUT = 600.0
+# Seconds for a client that has left to read the last answers; one that does not read must not keep us from ending.
+FLUSH_TIMEOUT = 2.0
 # Requests that are answered at the same time; further ones are refused.
 MAX_RUNNING = 1_000
+
+
+class _Output(asyncio.BaseProtocol):
+    """Knows whether all that was written has reached the pipe to the client. Calls `on_lost` when the pipe is broken.
+
+    Its transport must have a write buffer limit of 0, so that it says so of every byte.
+    """
+
+    def __init__(self, *, on_lost: Callable[[], None]) -> None:
+        self.flushed = asyncio.Event()
+        self.flushed.set()
+        self._on_lost = on_lost
+
+    def pause_writing(self) -> None:
+        self.flushed.clear()
+
+    def resume_writing(self) -> None:
+        self.flushed.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.flushed.set()
+        self._on_lost()
 
 
 class StdioServer:
@@ -50,6 +75,7 @@ class StdioServer:
         self._tasks = TaskSet()
         self._contacted = asyncio.Event()
         self._ended = asyncio.Event()
+        self._output = _Output(on_lost=self._ended.set)
         self._writer: asyncio.WriteTransport | None = None
         self._stdout = -1
 
@@ -70,7 +96,8 @@ class StdioServer:
         self._stdout = stdout
         # A file takes everything at once, and is no pipe for the loop.
         with suppress(ValueError, OSError):
-            self._writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(os.dup(stdout), "wb"))
+            self._writer, _ = await loop.connect_write_pipe(lambda: self._output, os.fdopen(os.dup(stdout), "wb"))
+            self._writer.set_write_buffer_limits(high=0)
         try:
             reading = await self._start_reading(splitter, stdin)
             try:
@@ -88,7 +115,10 @@ class StdioServer:
         await self._modern.close()
         await self._session.close()
         if self._writer is not None:
-            self._writer.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FLUSH_TIMEOUT):
+                    await self._output.flushed.wait()
+            self._writer.abort()
 
     async def _start_reading(self, splitter: LineSplitter, stdin: int) -> asyncio.ReadTransport | None:
         loop = asyncio.get_running_loop()
@@ -99,8 +129,9 @@ class StdioServer:
             # A regular file, which has no more to come.
             with file:
                 splitter.data_received(await loop.run_in_executor(None, file.read))
-            await self._running.wait(FILE_INPUT_TIMEOUT)
+            # The last line may have no end. It ends the input, so that `run` waits for nothing else.
             splitter.connection_lost(None)
+            await self._running.wait(FILE_INPUT_TIMEOUT)
             return None
         return transport
 
