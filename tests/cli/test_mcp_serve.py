@@ -152,6 +152,14 @@ async def test_requests_of_a_file_are_all_answered(project: AgentProject, tmp_pa
 
 
 @pytest.mark.proves("D-38")
+@async_test
+async def test_it_ends_at_once_where_its_input_is_empty(project: AgentProject) -> None:
+    project.write(None)
+    async with serve_file(project, stdin=os.open(os.devnull, os.O_RDONLY)) as served:
+        assert await served.wait_exit() == (0, "", "")
+
+
+@pytest.mark.proves("D-38")
 @async_test(60)
 async def test_two_of_them_serve_one_file_at_the_same_time(project: AgentProject) -> None:
     project.write(None, project.npx_server("all"))

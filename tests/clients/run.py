@@ -1,8 +1,9 @@
 """Clients that others wrote, unchanged, against `holodeck serve` with its default settings: `make clients`.
 
 Each client of `clients.toml` has an environment of its own in `.cache/clients`, made once. It gets the questions of
-`scripted_conversation.py`, plain and streamed, with a function of its own beside the operator's MCP tool; a table shows
-which of its answers were right. `make clients CLIENTS="codex langchain"` takes those whose names contain such a word.
+`scripted_conversation.py`, plain and streamed, with a function of its own beside the operator's MCP tool; one that
+speaks MCP gets the two doors of `mcp_doors.py`. A table shows which of its answers were right.
+`make clients CLIENTS="codex langchain"` takes those whose names contain such a word.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from clients import mcp_doors
 from clients.scripted_conversation import EXPECTED, MODEL, QUESTIONS, run_scripted_gateway
 from interprocess_lock import interprocess_lock
 
@@ -40,6 +42,13 @@ class Client:
     program: str
     python: tuple[str, ...] = ()
     node: tuple[str, ...] = ()
+    speaks: str = "openai"
+    """Or `mcp`: then HoloDeck is an MCP server to it."""
+
+    @property
+    def expected(self) -> Mapping[str, str]:
+        """The right answers."""
+        return mcp_doors.EXPECTED if self.speaks == "mcp" else EXPECTED
 
     @property
     def folder(self) -> Path:
@@ -67,6 +76,7 @@ def read_clients() -> list[Client]:
             program=each["program"],
             python=tuple(each.get("python", ())),
             node=tuple(each.get("node", ())),
+            speaks=each.get("speaks", "openai"),
         )
         for each in listed
     ]
@@ -94,11 +104,13 @@ async def run_program(
     command: Sequence[str], base_url: str, environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """The answers of a program to all questions. One that fails has its error as the only answer."""
+    return await read_answers([*command, base_url, MODEL, *QUESTIONS], environ)
+
+
+async def read_answers(command: Sequence[str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What a program prints as its last line, as JSON. One that fails has its error as the only answer."""
     process = await asyncio.create_subprocess_exec(
         *command,
-        base_url,
-        MODEL,
-        *QUESTIONS,
         stdout=PIPE,
         stderr=PIPE,
         env={**os.environ, "NODE_NO_WARNINGS": "1", **(environ or {})},
@@ -118,17 +130,21 @@ async def run_program(
     return answers
 
 
-def wrong_answers(answers: dict[str, str]) -> dict[str, str]:
+def wrong_answers(answers: Mapping[str, str], expected: Mapping[str, str] = EXPECTED) -> dict[str, str]:
     """What was not answered as expected, by question."""
     if "" in answers:
-        return answers
-    return {question: answers.get(question, "") for question in EXPECTED if answers.get(question) != EXPECTED[question]}
+        return dict(answers)
+    return {question: answers.get(question, "") for question in expected if answers.get(question) != expected[question]}
 
 
 async def _try_client(client: Client) -> dict[str, str]:
+    environ = {"CLIENT_FOLDER": str(client.folder), "HOLODECK_TRUST": "all"}
     with tempfile.TemporaryDirectory() as folder:
+        if client.speaks == "mcp":
+            async with mcp_doors.open_doors(Path(folder)) as doors:
+                answers = await read_answers([*client.command, *doors.arguments], environ)
+                return wrong_answers(answers, client.expected)
         async with run_scripted_gateway(Path(folder)) as base_url:
-            environ = {"CLIENT_FOLDER": str(client.folder)}
             return wrong_answers(await run_program(client.command, base_url, environ))
 
 
@@ -147,22 +163,26 @@ def main(words: list[str]) -> int:
     """Try the clients and print the table. 1 if one was wrong, or could not be installed."""
     clients = [each for each in read_clients() if not words or any(word.lower() in each.name.lower() for word in words)]
     rows: list[tuple[str, str]] = []
+    is_good = True
     for client in clients:
         print(f"==> {client.name}", flush=True)
         try:
             install(client)
         except subprocess.CalledProcessError as error:
             rows.append((client.name, f"not installed: {error.stderr.decode().strip().splitlines()[-1]}"))
+            is_good = False
             continue
         wrong = asyncio.run(_try_client(client))
         for question, answer in wrong.items():
             print(f"    {question or 'program'}: {answer!r}")
-        rows.append((client.name, f"{len(EXPECTED) - len(wrong)} of {len(EXPECTED)}" if "" not in wrong else "failed"))
+        right, asked = len(client.expected) - len(wrong), len(client.expected)
+        rows.append((client.name, f"{right} of {asked}" if "" not in wrong else "failed"))
+        is_good = is_good and not wrong
     width = max(len(name) for name, _ in rows)
     print(f"\n{'client':{width}}  right answers")
     for name, result in rows:
         print(f"{name:{width}}  {result}")
-    return 0 if all(result == f"{len(EXPECTED)} of {len(EXPECTED)}" for _, result in rows) else 1
+    return 0 if is_good else 1
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -123,16 +124,14 @@ class StdioServer:
     async def _start_reading(self, splitter: LineSplitter, stdin: int) -> asyncio.ReadTransport | None:
         loop = asyncio.get_running_loop()
         file = os.fdopen(os.dup(stdin), "rb")
-        try:
-            transport, _ = await loop.connect_read_pipe(lambda: splitter, file)
-        except ValueError:
-            # A regular file, which has no more to come.
+        if not _can_be_watched(stdin):
             with file:
                 splitter.data_received(await loop.run_in_executor(None, file.read))
             # The last line may have no end. It ends the input, so that `run` waits for nothing else.
             splitter.connection_lost(None)
             await self._running.wait(FILE_INPUT_TIMEOUT)
             return None
+        transport, _ = await loop.connect_read_pipe(lambda: splitter, file)
         return transport
 
     def _receive(self, line: bytes | bytearray) -> None:
@@ -197,3 +196,9 @@ class StdioServer:
             self._ended.set()
             return
         self._writer.write(line)
+
+
+def _can_be_watched(descriptor: int) -> bool:
+    """Whether the loop can wait for more to read: not of a file, nor of a device such as /dev/null, which have all."""
+    kind = os.fstat(descriptor).st_mode
+    return stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or os.isatty(descriptor)
