@@ -138,7 +138,7 @@ async def test_a_client_that_does_not_read_does_not_keep_it_from_ending(project:
 async def test_requests_of_a_file_are_all_answered(project: AgentProject, tmp_path: Path) -> None:
     async with FaultyMCPServer() as server:
         project.write(None, server_at("all", server.url))
-        requests = [
+        requests: list[dict[str, Any]] = [
             {"method": "initialize", "params": {"protocolVersion": "2025-11-25", "capabilities": {}}},
             *({"method": "tools/list"} for _ in range(50)),
         ]
@@ -166,7 +166,7 @@ async def test_two_of_them_serve_one_file_at_the_same_time(project: AgentProject
     async with serve_file(project) as one, serve_file(project) as other:
         await asyncio.gather(one.initialize(), other.initialize())
         sums = await asyncio.gather(one.call("add", a=1, b=2), other.call("add", a=3, b=4))
-        assert sums == ["3", "7"]
+        assert list(sums) == ["3", "7"]
         one.close_stdin()
         assert (await one.wait_exit())[0] == 0
         assert await other.call("add", a=5, b=6) == "11"

@@ -49,7 +49,6 @@ CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("trigger-url-elicitation", {"url": "https://example.com/", "elicitationId": "8", "errorPath": True}),
     # Errors of each kind.
     ("get-resource-reference", {"resourceType": "Text", "resourceId": -1}),
-    ("simulate-research-query", {"topic": "tasks"}),
     ("get-sum", {"a": "two", "b": 3}),
     ("no-such-tool", {}),
 )

@@ -56,7 +56,6 @@ def _error(message: str) -> dict[str, Any]:
 
 _BY_SESSION = "the modern era has no session; what it has instead is recorded by its effect"
 _OF_ONE_CLIENT = "the server is shared by all callers: what belongs to none of their calls is passed on to none"
-_NO_TASKS = "tasks are not offered: each call is an ordinary one"
 DIFFERENCES = (
     Difference(feature="server info", here={"name": "holodeck", "version": ANYTHING}, reason="the server is HoloDeck"),
     Difference(
@@ -70,12 +69,10 @@ DIFFERENCES = (
         modes=("auto",),
         reason="HoloDeck speaks the newest version with its client, whatever the server behind speaks",
     ),
-    Difference(feature="capability tasks", here=ABSENT, reason=_NO_TASKS),
-    Difference(feature="tool simulate-research-query", here=ABSENT, reason="it runs only as a task"),
     Difference(
-        feature="call simulate-research-query {'topic': 'tasks'}",
-        here=_error("Unknown tool: simulate-research-query"),
-        reason="it runs only as a task",
+        feature="capability tasks",
+        here=ABSENT,
+        reason="each call is an ordinary one: what runs as a task behind is waited for",
     ),
     Difference(
         feature="tool ask_demo",
@@ -187,7 +184,7 @@ def test_every_feature_of_a_server_is_the_same_behind_holodeck(
 
 def _expect(direct: Record, door: Door, mode: Mode) -> Record:
     """What a client of this kind is to see at this door."""
-    # How a tool can be run as a task, which is not offered.
+    # How a tool is run as a task, which no client needs to know here.
     expected = {
         key: {name: field for name, field in value.items() if name != "execution"} if key.startswith("tool ") else value
         for key, value in direct.items()

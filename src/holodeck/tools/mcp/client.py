@@ -28,6 +28,7 @@ from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL, MCPPromptInfo, MCPT
 from holodeck.tools.mcp.lock.drift import ServerLock, ToolDrift
 from holodeck.tools.mcp.output_validation import OutputChecker
 from holodeck.tools.mcp.protocol.jsonrpc import HEADER_MISMATCH, Message
+from holodeck.tools.mcp.protocol.legacy_notices import announce_roots, lower_log_level
 from holodeck.tools.mcp.protocol.peer import Peer
 from holodeck.tools.mcp.protocol.server_requests import Callbacks, ServerRequestResponder
 from holodeck.tools.mcp.protocol.session import OnProgress, Session, Spawn
@@ -260,12 +261,12 @@ class MCPClient:
     async def lower_log_level(self, level: str) -> None:
         """Let a connected server send log messages of this level, if it does not yet. Raises nothing."""
         if (connection := self._supervisor.live_connection) is not None:
-            await connection.session.lower_log_level(level)
+            await lower_log_level(connection.session, level)
 
     async def announce_roots(self) -> None:
         """Tell a connected server that the roots of the client in front have changed. Raises nothing."""
         if (connection := self._supervisor.live_connection) is not None:
-            await connection.session.announce_roots()
+            await announce_roots(connection.session)
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request of the protocol that has no method of its own here. Returns its result; raises MCPError."""

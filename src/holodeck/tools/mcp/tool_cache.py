@@ -19,6 +19,7 @@ from holodeck.lib.limits import MAX_STREAM_RETRY, STREAM_RETRY
 from holodeck.tools.mcp.connection.connection import Connection
 from holodeck.tools.mcp.discovery import FetchedList
 from holodeck.tools.mcp.protocol.jsonrpc import METHOD_NOT_FOUND, Message
+from holodeck.tools.mcp.protocol.legacy_notices import lower_log_level
 from holodeck.tools.mcp.protocol.session import Session
 from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
 from holodeck.tools.mcp.transports.base import Delivery
@@ -132,7 +133,7 @@ class ListChangeWatcher:
         if terms.era is ProtocolEra.MODERN and announced:
             connection.spawn_task(self._subscribe(connection, announced))
         elif terms.era is ProtocolEra.LEGACY and terms.has_capability("logging"):
-            connection.spawn_task(connection.session.lower_log_level())
+            connection.spawn_task(lower_log_level(connection.session))
 
     def apply_notification(self, connection: Connection, message: Message) -> None:
         """Apply a notification of the server. Those that are not about lists are ignored."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -22,6 +22,7 @@ from holodeck.lib.errors import MCPError, MCPTimeoutError
 from holodeck.lib.limits import NOTICE_TIMEOUT
 from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, RequestId, build_error_response
+from holodeck.tools.mcp.protocol.legacy_notices import lower_log_level
 from holodeck.tools.mcp.protocol.peer import ROOTS_METHOD, Peer, RefusalError
 from holodeck.tools.mcp.protocol.server_log import ServerLog, lower_level
 from holodeck.tools.mcp.protocol.server_requests import INTERACTIVE_METHODS, ServerRequestResponder
@@ -109,7 +110,7 @@ class Session:
         """`span_attributes`: those of the way to the server, added to the span of every call."""
         self.errors = errors
         self.terms: NegotiatedTerms | None = None
-        self._responder = responder
+        self.responder = responder
         self._on_notification = on_notification
         self._spawn = spawn
         self._span_attributes = span_attributes
@@ -118,7 +119,7 @@ class Session:
         self._idle: asyncio.Event | None = None
         self._close_error: MCPError | None = None
         self._answer_tasks: dict[RequestId, asyncio.Task[None]] = {}
-        self._log = ServerLog(errors.server if errors.is_server_logged else None)
+        self.server_log = ServerLog(errors.server if errors.is_server_logged else None)
         self._meta: dict[str, Any] = {}
         self.task_watches = TaskWatches()
         self.is_roots_requested = False
@@ -135,36 +136,17 @@ class Session:
         """Return the `_meta` of a modern request: version, client and capabilities."""
         return {
             META_VERSION: version,
-            META_CAPABILITIES: self._responder.capabilities(ProtocolEra.MODERN),
+            META_CAPABILITIES: self.responder.capabilities(ProtocolEra.MODERN),
             META_CLIENT: CLIENT_INFO,
-            META_LOG_LEVEL: self._log.level(),
+            META_LOG_LEVEL: self.server_log.level(),
         }
 
     def legacy_capabilities(self) -> dict[str, Any]:
-        return self._responder.capabilities(ProtocolEra.LEGACY)
+        return self.responder.capabilities(ProtocolEra.LEGACY)
 
     @property
     def has_roots(self) -> bool:
         return "roots" in self.legacy_capabilities()
-
-    async def lower_log_level(self, level: str | None = None) -> None:
-        """Let a legacy server send log messages of this level, if it does not yet. Raises nothing but cancellation.
-
-        None: of the level of our own log. A modern server is told the level with each request.
-        """
-        if self.terms is None or self.terms.era is not ProtocolEra.LEGACY or not self.terms.has_capability("logging"):
-            return
-        only_peer = self._responder.find_only_peer()
-        wanted = self._log.lower_request(level or (None if only_peer is None else only_peer.log_level))
-        if wanted is not None:
-            with suppress(MCPError):
-                await self.request("logging/setLevel", {"level": wanted}, seconds=NOTICE_TIMEOUT)
-
-    async def announce_roots(self) -> None:
-        """Tell a legacy server that the roots of the client in front have changed, if it was given those."""
-        if self.terms is not None and self.terms.era is ProtocolEra.LEGACY and self._responder.passes_roots_on:
-            with suppress(MCPError, TimeoutError):
-                await self.notify("notifications/roots/list_changed")
 
     async def call(
         self,
@@ -186,7 +168,7 @@ class Session:
         """
         delivery = delivery or Delivery()
         if peer is not None and peer.log_level is not None:
-            await self.lower_log_level(peer.log_level)
+            await lower_log_level(self, peer.log_level)
         if not tracing.tracers:
             return await self._request_until_complete(method, params, seconds, delivery, on_progress, meta, peer)
         with self._trace(method, params, delivery) as span:
@@ -276,7 +258,7 @@ class Session:
         if method == "notifications/progress":
             self._apply_progress(params)
         elif method == "notifications/message":
-            self._log.write(params)
+            self.server_log.write(params)
             if (peer := self._find_peer()) is not None:
                 peer.notify(method, params)
         elif method == "notifications/cancelled":
@@ -296,7 +278,7 @@ class Session:
             return related.peer
         peers = [pending.peer for pending in self._pending.values() if pending.is_call] + self.task_watches.peers
         if not peers:
-            return self._responder.find_only_peer()
+            return self.responder.find_only_peer()
         clients = {None if peer is None else id(peer.client) for peer in peers}
         return peers[-1] if len(clients) == 1 else None
 
@@ -310,7 +292,7 @@ class Session:
     ) -> Message:
         sent_meta = {**self._meta, **(meta or {})}
         if peer is not None and self._meta:
-            sent_meta[META_CAPABILITIES] = self._responder.capabilities(ProtocolEra.MODERN, peer)
+            sent_meta[META_CAPABILITIES] = self.responder.capabilities(ProtocolEra.MODERN, peer)
             if peer.log_level is not None:
                 sent_meta[META_LOG_LEVEL] = lower_level(sent_meta[META_LOG_LEVEL], peer.log_level)
         if method in _LONG_METHODS:
@@ -404,9 +386,9 @@ class Session:
     ) -> Mapping[str, Any]:
         """Answer a request of the server. While a person or a model does, no pending request times out."""
         if method not in INTERACTIVE_METHODS:
-            return await self._responder.respond(method, params, peer, key)
+            return await self.responder.respond(method, params, peer, key)
         with self._pause_clocks():
-            return await self._responder.respond(method, params, peer, key)
+            return await self.responder.respond(method, params, peer, key)
 
     def _answer_request(self, request_id: RequestId, method: str, params: Mapping[str, Any]) -> None:
         if len(self._answer_tasks) >= MAX_SERVER_REQUESTS:
