@@ -34,7 +34,7 @@ from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL
 from holodeck.tools.mcp.executor import ToolRoute
 from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
-from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
+from holodeck.tools.mcp.protocol.versions import META_RELATED_TASK, ProtocolEra, mapping
 from holodeck.tools.mcp.resource_subscriptions import OnUpdate, ResourceSubscription
 from holodeck.tools.mcp.tool_patterns import is_denied, needs_approval
 
@@ -167,7 +167,7 @@ class Methods:
                 await entry.fail(error)
                 return await self._build_call_failure(server, error, view)
             await entry.finish(result)
-            return result
+            return _without_task(result)
 
     async def _build_call_failure(self, server: MCPPlugin, error: MCPError, view: View) -> Result:
         """Build the result of a call without an answer. Raises the JSON-RPC error that the server itself has sent."""
@@ -255,6 +255,16 @@ def _server_text(server: MCPPlugin, error: MCPError) -> str:
     """Return the words of the server itself for its own error, or else what the client may know of the cause."""
     said = error.details.get("message")
     return said if isinstance(said, str) else server.explain(error)
+
+
+def _without_task(result: Result) -> Result:
+    """Return the result of a call without the task behind, which the client cannot ask for."""
+    meta = mapping(result.get("_meta"))
+    if META_RELATED_TASK not in meta:
+        return result
+    rest = {key: value for key, value in meta.items() if key != META_RELATED_TASK}
+    bare = {key: value for key, value in result.items() if key != "_meta"}
+    return {**bare, "_meta": rest} if rest else bare
 
 
 def _require_text(params: Mapping[str, Any], key: str) -> str:

@@ -99,6 +99,21 @@ async def test_a_result_reaches_the_client_as_the_server_sent_it(tmp_path: Path,
 @pytest.mark.proves("D-38")
 @pytest.mark.parametrize("mode", MODES)
 @async_test
+async def test_the_result_of_a_task_behind_does_not_name_the_task(tmp_path: Path, mode: Mode) -> None:
+    async with (
+        FaultyMCPServer(era="legacy") as server,
+        run_gateway(tmp_path, mcp={"all": server}) as gateway,
+        connect(gateway, mode) as client,
+    ):
+        result = await client.call_tool("task", {"text": "found it"})
+        assert text_of(result) == "found it"
+        assert "related-task" not in result.model_dump_json(by_alias=True)
+        assert len([each for each in server.requests if each.method == "tasks/result"]) == 1
+
+
+@pytest.mark.proves("D-38")
+@pytest.mark.parametrize("mode", MODES)
+@async_test
 async def test_progress_of_a_call_reaches_the_client_that_made_it(tmp_path: Path, mode: Mode) -> None:
     heard: list[tuple[float, float | None, str | None]] = []
 
