@@ -13,6 +13,8 @@ import pytest
 from agent_project import AgentProject, serve_scripted, server_at
 from async_tests import async_test
 from cli.served_file import ServedFile, serve_file
+from gateway.mcp_endpoint.sdk_client import text_of
+from mcp import Client
 
 from holodeck.testing import FaultyMCPServer
 from holodeck.testing.mcp.journal import Journal
@@ -255,3 +257,21 @@ async def test_a_server_is_told_what_its_client_can_answer_even_if_the_client_is
         (handshake,) = [each for each in server.requests if each.method == "initialize"]
         capabilities: dict[str, Any] = handshake.params["capabilities"]
         assert capabilities["roots"] == {"listChanged": True}
+
+
+@pytest.mark.proves("D-38")
+@async_test(60)
+async def test_with_http_it_says_its_address_and_serves_clients_there_until_it_is_stopped(
+    project: AgentProject,
+) -> None:
+    async with FaultyMCPServer() as server:
+        project.write(None, server_at("all", server.url))
+        async with serve_file(project, "--http", "--port", "0") as served:
+            said = (await served.process.stderr.readline()).decode()
+            assert said.startswith("Serving demo at http://127.0.0.1:")
+            async with Client(said.split()[-1], mode="auto", read_timeout_seconds=30) as client:
+                assert text_of(await client.call_tool("add", {"a": 2, "b": 3})) == "5"
+            served.process.send_signal(signal.SIGTERM)
+            code, out, err = await served.wait_exit()
+    assert (code, out) == (0, "")
+    assert "Traceback" not in err
