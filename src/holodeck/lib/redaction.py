@@ -23,7 +23,9 @@ _MAX_REGISTERED = 1000
 # Letters and digits of a needle (see `_needle_of`): a shorter run is in almost every message, and filters nothing.
 _MIN_NEEDLE_BYTES = 4
 _SECRET_NAME = re.compile(
-    r"key|token|secret|passw|passphrase|pwd|credential|auth(?!or)|cookie|signature|(?:^|_)pat$", re.IGNORECASE
+    # `auth`, but not `author` and `authority`.
+    r"key|token|secret|passw|passphrase|pwd|credential|auth(?!or)|authori[sz]ation|cookie|signature|(?:^|_)pat$",
+    re.IGNORECASE,
 )
 _ADDRESS_NAME = re.compile(
     r"(?:url|uri|endpoint|hosts?|address|domain|issuer|server|proxy|port|files?|paths?|dir|directory|folder|socket|sock"

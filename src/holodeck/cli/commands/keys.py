@@ -18,18 +18,13 @@ import click
 from holodeck.cli.default_file import resolve_file
 from holodeck.cli.output.terminal import Terminal
 from holodeck.config.agent_loader import DEFAULT_GATEWAY_FILE
-from holodeck.config.edit.yaml_list import (
-    append_entry,
-    change_entry,
-    format_entry,
-    remove_entry,
-    require_index,
-    rewrite_file,
-)
+from holodeck.config.edit.file_edit import FileEdit
+from holodeck.config.edit.yaml_entries import append_yaml_item, change_yaml_item, format_yaml_item, remove_yaml_item
 from holodeck.config.files import file_error
 from holodeck.config.gateway_loader import is_gateway
+from holodeck.config.known_keys import closest_match
 from holodeck.config.validation import validate
-from holodeck.config.yaml_reader import Document, read_document
+from holodeck.config.yaml_reader import Document, parse_document, read_document
 from holodeck.gateway.auth.callers import hash_key, new_key
 from holodeck.lib.errors import ConfigError
 from holodeck.lib.escape import escape_unprintable
@@ -123,10 +118,14 @@ def create(name: str, file: str | None, admin: bool, as_json: bool, **allow: Seq
         _print_key(key, name, entry, as_json=as_json)
         return
     path = _require_gateway_file(file)
-    if any(each.get("name") == name for each in _read_keys(path)):
-        fix = f"Use another name, or give it a new key: holodeck keys rotate {name}"
-        raise file_error(str(path), f"'keys' has '{name}' already", fix=fix)
-    rewrite_file(path, lambda text: append_entry(text, "keys", entry, str(path)))
+
+    def edit(text: str) -> str:
+        if any(each.get("name") == name for each in _list_entries(parse_document(text, str(path)))):
+            fix = f"Use another name, or give it a new key: holodeck keys rotate {name}"
+            raise file_error(str(path), f"'keys' has '{name}' already", fix=fix)
+        return append_yaml_item(text, "keys", entry, str(path))
+
+    FileEdit(path=path, edit=edit).apply()
     _print_key(key, name, entry, as_json=as_json, file=path)
 
 
@@ -136,7 +135,7 @@ def create(name: str, file: str | None, admin: bool, as_json: bool, **allow: Seq
 def list_keys(file: str | None, as_json: bool) -> None:
     """List the callers that have a key, and what they may use."""
     path = _require_gateway_file(file)
-    entries = _read_keys(path)
+    entries = _list_entries(read_document(path, str(path)))
     if as_json:
         click.echo(json.dumps([_describe_entry(entry) for entry in entries], indent=2, ensure_ascii=False))
     elif entries:
@@ -152,13 +151,18 @@ def list_keys(file: str | None, as_json: bool) -> None:
 def revoke(name: str, file: str | None, as_json: bool) -> None:
     """Remove the caller NAME from the gateway file: its keys are refused."""
     path = _require_gateway_file(file)
-    rewrite_file(path, lambda text: remove_entry(text, "keys", name, str(path)))
+
+    def edit(text: str) -> str:
+        index, _ = _require_entry(parse_document(text, str(path)), name)
+        return remove_yaml_item(text, "keys", index, str(path))
+
+    FileEdit(path=path, edit=edit).apply()
     if as_json:
         click.echo(json.dumps({"name": name, "file": str(path), "revoked": True}, indent=2))
     else:
         click.echo(f"{name} is removed from {escape_unprintable(str(path))}.")
     _say_applied()
-    if not _read_keys(path):
+    if not _list_entries(read_document(path, str(path))):
         click.echo(_LAST_KEY, err=True)
 
 
@@ -175,19 +179,24 @@ def revoke(name: str, file: str | None, as_json: bool) -> None:
 def rotate(name: str, file: str | None, grace: timedelta | None, as_json: bool) -> None:
     """Give the caller NAME a new key and show it once. What it has stored stays its own."""
     path = _require_gateway_file(file)
-    keys = _read_keys(path)
-    entry = keys[require_index({"keys": keys}, "keys", name, str(path))]
     key = new_key()
-    changes: dict[str, str | None] = {"hash": hash_key(key), "old_hash": None, "old_hash_expires": None}
+    expires = None
     if grace is not None:
-        expires = datetime.now(UTC) + grace
-        changes["old_hash"] = str(entry.get("hash"))
-        changes["old_hash_expires"] = expires.isoformat(timespec="seconds").replace("+00:00", "Z")
-    rewrite_file(path, lambda text: change_entry(text, "keys", name, changes, str(path)))
-    shown = {field: value for field, value in {**entry, **changes}.items() if value is not None}
-    _print_key(key, name, shown, as_json=as_json, file=path)
-    if grace is not None:
-        click.echo(f"The key before is accepted until {changes['old_hash_expires']}.", err=True)
+        expires = (datetime.now(UTC) + grace).isoformat(timespec="seconds").replace("+00:00", "Z")
+    fields: dict[str, Any] = {}
+
+    def edit(text: str) -> str:
+        index, entry = _require_entry(parse_document(text, str(path)), name)
+        old_hash = str(entry.get("hash")) if expires is not None else None
+        changes = {"hash": hash_key(key), "old_hash": old_hash, "old_hash_expires": expires}
+        fields.update({**entry, **changes})
+        return change_yaml_item(text, "keys", index, changes, str(path))
+
+    FileEdit(path=path, edit=edit).apply()
+    rotated = {field: value for field, value in fields.items() if value is not None}
+    _print_key(key, name, rotated, as_json=as_json, file=path)
+    if expires is not None:
+        click.echo(f"The key before is accepted until {expires}.", err=True)
 
 
 def _split_patterns(options: Sequence[str]) -> list[str]:
@@ -209,16 +218,27 @@ def _require_gateway_file(file: str | None) -> Path:
     return path
 
 
-def _read_keys(path: Path) -> list[dict[str, Any]]:
-    """The entries of `keys` as written, without values of variables."""
-    document = read_document(path, str(path))
+def _list_entries(document: Document) -> list[dict[str, Any]]:
+    """The entries of `keys` as written, without values of variables. Raises `ConfigError`."""
     errors = [problem for problem in document.problems if problem.severity == "error"]
     if errors:
         raise ConfigError.of(errors)
     listed = document.value.get("keys") or []
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
-        raise file_error(str(path), "'keys' is not a list of entries", fix="See 'holodeck validate'.")
+        raise file_error(document.file, "'keys' is not a list of entries", fix="See 'holodeck validate'.")
     return listed
+
+
+def _require_entry(document: Document, name: str) -> tuple[int, dict[str, Any]]:
+    """The entry of this name and its index in `keys`. Raises `ConfigError` with the names that there are."""
+    entries = _list_entries(document)
+    for index, entry in enumerate(entries):
+        if entry.get("name") == name:
+            return index, entry
+    names = [str(entry["name"]) for entry in entries if entry.get("name") is not None]
+    close = closest_match(name, names)
+    known = f"There are: {', '.join(names)}." if names else "'keys' has no entries."
+    raise file_error(document.file, f"'keys' has no '{name}'", fix=f"Did you mean '{close}'?" if close else known)
 
 
 def _describe_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,7 +284,7 @@ def _print_key(key: str, name: str, entry: Mapping[str, Any], *, as_json: bool, 
         _say_applied()
     elif not as_json:
         click.echo("Put this under 'keys:' in gateway.yaml:\n")
-        click.echo("\n".join(f"  {line}" for line in format_entry(entry)))
+        click.echo(format_yaml_item(entry, indent="  "), nl=False)
 
 
 def _say_applied() -> None:

@@ -1,4 +1,4 @@
-"""Edits of YAML files: an item of a list, or an entry of a mapping, is added or removed.
+"""Edits of YAML files: an item of a list is added, changed or removed, an entry of a mapping set or removed.
 
 The places come from the nodes of the parser. Block style is edited line by line: a new item has the indentation of
 the others and goes behind the last one, and a comment that is indented below an item belongs to it. Flow style
@@ -46,11 +46,9 @@ def append_yaml_item(text: str, key: str, item: Mapping[str, Any], shown_as: str
     listed = file.value.get(key)
     if listed is not None and not isinstance(listed, list):
         raise file_error(shown_as, f"'{key}' must be a list")
-    edited = file.add_child((key,), "", item)
     meant = copy.deepcopy(file.value)
     meant[key] = [*(listed or []), item]
-    require_same_data(_YAMLFile(edited, shown_as).value, meant, shown_as)
-    return edited
+    return _parse_edited(file.add_child((key,), "", item), meant, shown_as).text
 
 
 def remove_yaml_item(text: str, key: str, index: int, shown_as: str) -> str:
@@ -59,8 +57,26 @@ def remove_yaml_item(text: str, key: str, index: int, shown_as: str) -> str:
     edited = file.remove_child((key,), index)
     meant = copy.deepcopy(file.value)
     del meant[key][index]
-    require_same_data(_YAMLFile(edited, shown_as).value, meant, shown_as)
-    return edited
+    return _parse_edited(edited, meant, shown_as).text
+
+
+def change_yaml_item(text: str, key: str, index: int, changes: Mapping[str, str | None], shown_as: str) -> str:
+    """Return the text with fields of an item of the list at a top-level key set, or removed where they are None.
+
+    A field with another value keeps its place. A new one stands behind the field of `changes` that was set before it,
+    or behind the last field of the item. The item must be a mapping, and fields to be set must be scalars. Raises as
+    `append_yaml_item` does.
+    """
+    file = _YAMLFile(text, shown_as)
+    behind: str | None = None
+    for field, value in changes.items():
+        edited = file.change_field(key, index, field, value, behind)
+        meant = copy.deepcopy(file.value)
+        meant[key][index] = _change_mapping(meant[key][index], field, value, behind)
+        # Parsed again for each field, so that no two replaced ranges can overlap.
+        file = _parse_edited(edited, meant, shown_as)
+        behind = field if value is not None else behind
+    return file.text
 
 
 def set_yaml_entry(text: str, list_path: KeyPath, name: str, value: Mapping[str, Any], shown_as: str) -> str:
@@ -79,8 +95,7 @@ def set_yaml_entry(text: str, list_path: KeyPath, name: str, value: Mapping[str,
     edited = file.add_child(list_path, f"{_format_scalar(name)}:", value)
     meant = copy.deepcopy(file.value)
     meant[str(list_path[0])] = {**(value_at(meant, list_path) or {}), name: value}
-    require_same_data(_YAMLFile(edited, shown_as).value, meant, shown_as)
-    return edited
+    return _parse_edited(edited, meant, shown_as).text
 
 
 def remove_yaml_entry(text: str, list_path: KeyPath, name: str, shown_as: str) -> str:
@@ -92,20 +107,25 @@ def remove_yaml_entry(text: str, list_path: KeyPath, name: str, shown_as: str) -
     edited = file.remove_child(list_path, list(entries).index(name))
     meant = copy.deepcopy(file.value)
     del value_at(meant, list_path)[name]
-    require_same_data(_YAMLFile(edited, shown_as).value, meant, shown_as)
-    return edited
+    return _parse_edited(edited, meant, shown_as).text
 
 
 def format_yaml(value: Mapping[str, Any], *, indent: str = "", newline: str = "\n") -> str:
     """Return a mapping in block style, with lists of plain values on one line. Every line is indented and ended."""
     lines: list[str] = []
-    for key, item in value.items():
+    for key, inner in value.items():
         name = f"{indent}{_format_scalar(key)}:"
-        if isinstance(item, Mapping) and item:
-            lines.append(name + newline + format_yaml(item, indent=indent + "  ", newline=newline))
+        if isinstance(inner, Mapping) and inner:
+            lines.append(name + newline + format_yaml(inner, indent=indent + "  ", newline=newline))
         else:
-            lines.append(f"{name} {_format_value(item)}{newline}")
+            lines.append(f"{name} {_format_value(inner)}{newline}")
     return "".join(lines)
+
+
+def format_yaml_item(item: Mapping[str, Any], *, indent: str = "", newline: str = "\n") -> str:
+    """Return an item of a list as `append_yaml_item` writes it, from its dash on."""
+    body = format_yaml(item, indent=f"{indent}  ", newline=newline)
+    return f"{indent}- {body[len(indent) + 2 :]}"
 
 
 class _YAMLFile:
@@ -118,7 +138,7 @@ class _YAMLFile:
         if document.value is not None and not isinstance(document.value, dict):
             raise file_error(shown_as, "the file must be a mapping (key: value), not a list or a text")
         self.value: dict[str, Any] = document.value or {}
-        self._text = text
+        self.text = text
         self._shown_as = shown_as
         self._newline = find_newline(text)
         root = yaml.compose(text, Loader=_Loader)
@@ -137,8 +157,8 @@ class _YAMLFile:
             # An alias.
             raise cannot_edit(self._shown_as, line=name.start_mark.line + 1)
         if _is_flow(node):
-            item = f"{json.dumps(head[:-1])}: " if head else ""
-            return self._insert_flow(node, item + json.dumps(value, ensure_ascii=False))
+            name_before = f"{json.dumps(head[:-1])}: " if head else ""
+            return self._insert_flow(node, name_before + json.dumps(value, ensure_ascii=False))
         column = node.start_mark.column
         end = self._own_end(self._content_end(node), column)
         return self._insert_lines(end, self._format_child(head, value, " " * column))
@@ -154,13 +174,73 @@ class _YAMLFile:
         if _is_flow(node):
             return self._remove_flow(children, index)
         if len(children) == 1:
-            colon = self._text.index(":", name.end_mark.index) + 1
+            colon = self.text.index(":", name.end_mark.index) + 1
             empty = " []" if isinstance(node, yaml.SequenceNode) else " {}"
             removed = Splice(*self._lines_of(node, children, index), "")
-            return apply_splices(self._text, [Splice(colon, colon, empty), removed])
+            return apply_splices(self.text, [Splice(colon, colon, empty), removed])
         if last.start_mark.index < first.start_mark.index:
             raise cannot_edit(self._shown_as)
-        return apply_splices(self._text, [Splice(*self._lines_of(node, children, index), "")])
+        return apply_splices(self.text, [Splice(*self._lines_of(node, children, index), "")])
+
+    def change_field(self, key: str, index: int, field: str, value: str | None, behind: str | None) -> str:
+        """Set a field of an item, or remove it for None. A new one goes behind another field, or behind the last."""
+        item = self._require_mapping_item(key, index)
+        fields = [name.value for name, _ in item.value]
+        if field not in fields:
+            return self.text if value is None else self._add_field(item, field, value, behind)
+        if value is None:
+            return self._remove_field(item, fields.index(field))
+        name, node = item.value[fields.index(field)]
+        start = node.start_mark.index
+        if not isinstance(node, yaml.ScalarNode) or start < name.end_mark.index:
+            # A collection or an alias.
+            raise cannot_edit(self._shown_as, line=name.start_mark.line + 1)
+        # Nothing behind the colon is an empty scalar there.
+        space = " " if self.text[start - 1] == ":" else ""
+        written = _quote(value) if _is_flow(item) else _format_scalar(value)
+        return apply_splices(self.text, [Splice(start, self._content_end(node), space + written)])
+
+    def _require_mapping_item(self, key: str, index: int) -> yaml.MappingNode:
+        """The node of an item whose fields are its own: no alias, and nothing merged into it."""
+        pair = self._find_pair(key)
+        if pair is None or not isinstance(pair[1], yaml.SequenceNode):
+            raise cannot_edit(self._shown_as)
+        name, node = pair
+        item = node.value[index]
+        if (
+            not isinstance(item, yaml.MappingNode)
+            or not name.end_mark.index <= node.start_mark.index <= item.start_mark.index
+            or [each.value for each, _ in item.value] != list(self.value[key][index])
+        ):
+            raise cannot_edit(self._shown_as, line=name.start_mark.line + 1)
+        return item
+
+    def _add_field(self, item: yaml.MappingNode, field: str, value: str, behind: str | None) -> str:
+        fields = [name.value for name, _ in item.value]
+        if not fields:
+            raise cannot_edit(self._shown_as, line=item.start_mark.line + 1)
+        name, node = item.value[fields.index(behind) if behind in fields else -1]
+        end = self._content_end(node, at_least=name.end_mark.index)
+        if _is_flow(item):
+            return apply_splices(self.text, [Splice(end, end, f", {_quote(field)}: {_quote(value)}")])
+        column = name.start_mark.column
+        line = format_yaml({field: value}, indent=" " * column, newline=self._newline)
+        return self._insert_lines(self._own_end(end, column), line)
+
+    def _remove_field(self, item: yaml.MappingNode, number: int) -> str:
+        if len(item.value) == 1:
+            raise cannot_edit(self._shown_as, line=item.start_mark.line + 1)
+        if _is_flow(item):
+            return self._remove_flow(item.value, number)
+        start, end = self._lines_of(item, item.value, number)
+        before = self.text[start : item.value[number][0].start_mark.index]
+        if before.strip():
+            # Behind the dash of the item: the next field takes its place, if no comment is between them.
+            next_field = item.value[1][0].start_mark.index
+            if number or self.text[end:next_field].strip():
+                raise cannot_edit(self._shown_as, line=item.start_mark.line + 1)
+            start, end = start + len(before), next_field
+        return apply_splices(self.text, [Splice(start, end, "")])
 
     def _lines_of(
         self, node: yaml.CollectionNode, children: Sequence[tuple[yaml.Node, yaml.Node]], index: int
@@ -171,17 +251,17 @@ class _YAMLFile:
         # The value of an entry stands behind its key; an item is one node.
         at_least = 0 if first is last else first.end_mark.index
         end = self._own_end(self._content_end(last, at_least=at_least), column)
-        start = start_of_line(self._text, first.start_mark.index)
+        start = start_of_line(self.text, first.start_mark.index)
         if isinstance(node, yaml.SequenceNode):
             dash = re.compile(rf"[ ]{{{column}}}-(?:\s|$)")
-            while not dash.match(self._text, start) and start:
-                start = start_of_line(self._text, start - 1)
+            while not dash.match(self.text, start) and start:
+                start = start_of_line(self.text, start - 1)
         return start, end
 
     def _add_key(self, key: str, head: str, value: Mapping[str, Any]) -> str:
         if self._root is None:
             block = self._format_child(head, value, "  ")
-            return self._insert_lines(len(self._text), f"{key}:{self._newline}{block}")
+            return self._insert_lines(len(self.text), f"{key}:{self._newline}{block}")
         if _is_flow(self._root):
             added = {head[:-1]: value} if head else [value]
             return self._insert_flow(self._root, f"{json.dumps(key)}: {json.dumps(added, ensure_ascii=False)}")
@@ -194,22 +274,22 @@ class _YAMLFile:
     def _fill_empty(self, name: yaml.Node, node: yaml.Node, head: str, value: Mapping[str, Any]) -> str:
         """Write the first child of a collection that is `[]`, `{}`, null or nothing."""
         start, end = node.start_mark.index, node.end_mark.index
-        if "\n" in self._text[name.end_mark.index : end] or (self._root is not None and _is_flow(self._root)):
+        if "\n" in self.text[name.end_mark.index : end] or (self._root is not None and _is_flow(self._root)):
             raise cannot_edit(self._shown_as, line=name.start_mark.line + 1)
-        while start > name.end_mark.index and self._text[start - 1] == " ":
+        while start > name.end_mark.index and self.text[start - 1] == " ":
             start -= 1
         block = self._format_child(head, value, " " * (name.start_mark.column + 2))
-        after = end_of_line(self._text, end)
-        broken = "" if self._text[after - 1 : after] == "\n" else self._newline
-        return apply_splices(self._text, [Splice(start, end, ""), Splice(after, after, broken + block)])
+        after = end_of_line(self.text, end)
+        broken = "" if self.text[after - 1 : after] == "\n" else self._newline
+        return apply_splices(self.text, [Splice(start, end, ""), Splice(after, after, broken + block)])
 
-    def _insert_flow(self, node: yaml.CollectionNode, item: str) -> str:
+    def _insert_flow(self, node: yaml.CollectionNode, child: str) -> str:
         children = _children_of(node)
         if not children:
             offset = node.start_mark.index + 1
-            return apply_splices(self._text, [Splice(offset, offset, item)])
+            return apply_splices(self.text, [Splice(offset, offset, child)])
         end = children[-1][1].end_mark.index
-        return apply_splices(self._text, [Splice(end, end, f", {item}")])
+        return apply_splices(self.text, [Splice(end, end, f", {child}")])
 
     def _remove_flow(self, children: Sequence[tuple[yaml.Node, yaml.Node]], index: int) -> str:
         first, last = children[index]
@@ -218,18 +298,17 @@ class _YAMLFile:
             end = children[index + 1][0].start_mark.index
         elif index:
             start = children[index - 1][1].end_mark.index
-        return apply_splices(self._text, [Splice(start, end, "")])
+        return apply_splices(self.text, [Splice(start, end, "")])
 
     def _insert_lines(self, offset: int, lines: str) -> str:
-        is_at_line_start = offset == 0 or self._text[offset - 1] == "\n"
-        return apply_splices(self._text, [Splice(offset, offset, lines if is_at_line_start else self._newline + lines)])
+        is_at_line_start = offset == 0 or self.text[offset - 1] == "\n"
+        return apply_splices(self.text, [Splice(offset, offset, lines if is_at_line_start else self._newline + lines)])
 
     def _format_child(self, head: str, value: Mapping[str, Any], indent: str) -> str:
-        if head:
-            body = format_yaml(value, indent=f"{indent}  ", newline=self._newline)
-            return f"{indent}{head}{self._newline}{body}" if value else f"{indent}{head} {{}}{self._newline}"
+        if not head:
+            return format_yaml_item(value, indent=indent, newline=self._newline)
         body = format_yaml(value, indent=f"{indent}  ", newline=self._newline)
-        return f"{indent}- {body[len(indent) + 2 :]}"
+        return f"{indent}{head}{self._newline}{body}" if value else f"{indent}{head} {{}}{self._newline}"
 
     def _find_pair(self, key: str) -> tuple[yaml.Node, Any] | None:
         pairs = self._root.value if self._root is not None else []
@@ -242,9 +321,9 @@ class _YAMLFile:
             # An alias, whose node stands elsewhere: it is on the line of its key.
             return at_least
         if isinstance(node, yaml.ScalarNode) and node.style in {"|", ">"}:
-            header = self._text[start : end_of_line(self._text, start)]
+            header = self.text[start : end_of_line(self.text, start)]
             # Blank lines behind the text belong to it only with '+'.
-            return end if "+" in header else start + len(self._text[start:end].rstrip())
+            return end if "+" in header else start + len(self.text[start:end].rstrip())
         if isinstance(node, yaml.ScalarNode) or _is_flow(node):
             return end
         first, last = _children_of(node)[-1]
@@ -255,11 +334,36 @@ class _YAMLFile:
 
     def _own_end(self, offset: int, column: int) -> int:
         """The end of the line, and of the comments behind it that are indented deeper than the column."""
-        is_at_line_start = offset > 0 and self._text[offset - 1] == "\n"
-        end = offset if is_at_line_start else end_of_line(self._text, offset)
-        while (match := _COMMENT_LINE.match(self._text, end)) and len(match[1]) > column:
-            end = end_of_line(self._text, end)
+        is_at_line_start = offset > 0 and self.text[offset - 1] == "\n"
+        end = offset if is_at_line_start else end_of_line(self.text, offset)
+        while (match := _COMMENT_LINE.match(self.text, end)) and len(match[1]) > column:
+            end = end_of_line(self.text, end)
         return end
+
+
+def _parse_edited(text: str, meant: Mapping[str, Any], shown_as: str) -> _YAMLFile:
+    """Parse an edited text, and raise `ConfigError` unless it has exactly the data that was meant."""
+    try:
+        file = _YAMLFile(text, shown_as)
+    except ConfigError:
+        # Its problems have lines of a text that the user does not see.
+        raise cannot_edit(shown_as) from None
+    require_same_data(file.value, meant, shown_as)
+    return file
+
+
+def _change_mapping(mapping: Mapping[str, Any], field: str, value: str | None, behind: str | None) -> dict[str, Any]:
+    """The mapping with a field set or removed, in the order that `_YAMLFile.change_field` writes."""
+    if value is None:
+        return {name: each for name, each in mapping.items() if name != field}
+    if field in mapping or behind not in mapping:
+        return {**mapping, field: value}
+    result: dict[str, Any] = {}
+    for name, each in mapping.items():
+        result[name] = each
+        if name == behind:
+            result[field] = value
+    return result
 
 
 def _is_flow(node: yaml.Node) -> bool:
@@ -277,9 +381,9 @@ def _format_value(value: Any) -> str:
     if isinstance(value, str):
         return _format_scalar(value)
     if isinstance(value, list):
-        return f"[{', '.join(_quote(item) if isinstance(item, str) else _format_value(item) for item in value)}]"
+        return f"[{', '.join(_quote(each) if isinstance(each, str) else _format_value(each) for each in value)}]"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_quote(key)}: {_format_value(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{_quote(key)}: {_format_value(inner)}' for key, inner in value.items())}}}"
     return json.dumps(value)
 
 

@@ -14,8 +14,6 @@ from urllib.parse import parse_qsl, urlsplit
 from holodeck.lib.record import record
 from holodeck.lib.redaction import is_secret_name, secrets_in
 
-# Headers whose values are credentials, although their names have none of the usual words.
-_CREDENTIAL_HEADERS = frozenset({"authorization", "proxy-authorization"})
 _SCHEME = re.compile(r"(Bearer|Basic|Token|ApiKey)\s+(?=\S)", re.IGNORECASE)
 
 
@@ -50,7 +48,7 @@ def find_secrets(data: Any, key: str = "") -> Iterator[str]:
         for item in data:
             yield from find_secrets(item, key)
     elif isinstance(data, str) and _is_literal(data):
-        yield from _secrets_in(key, data)
+        yield from secrets_in(key, data)
 
 
 class _SecretReplacer:
@@ -60,7 +58,7 @@ class _SecretReplacer:
 
     def replace_value(self, key: str, name: str, value: Any) -> Any:
         """The value of an environment variable, a header or a key of `auth`, or a reference to it."""
-        if not isinstance(value, str) or not _is_literal(value) or not _secrets_in(name, value):
+        if not isinstance(value, str) or not _is_literal(value) or not secrets_in(name, value):
             return value
         if key == "auth" and not is_secret_name(name):
             return value
@@ -105,11 +103,6 @@ class _SecretReplacer:
     def _variable_for(self, name: str) -> str:
         text = re.sub(r"[^A-Za-z0-9]+", "_", f"{self._server}_{name}").strip("_").upper()
         return text if text[:1].isalpha() else f"SERVER_{text}"
-
-
-def _secrets_in(name: str, value: str) -> list[str]:
-    # Any name with the usual words gives the same result.
-    return secrets_in("token" if name.lower() in _CREDENTIAL_HEADERS else name, value)
 
 
 def _is_literal(value: str) -> bool:

@@ -10,11 +10,12 @@ from typing import Any
 
 import click
 
-from holodeck.cli.commands.mcp.entries.file_change import ChangeResult, FileChange
 from holodeck.cli.commands.mcp.entries.own_file import is_trusted
+from holodeck.cli.commands.mcp.entries.shown_edit import show_and_apply
 from holodeck.cli.commands.mcp.target import print_errors_as_json, select_servers_by_names
 from holodeck.cli.default_file import resolve_file
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE
+from holodeck.config.edit.file_edit import EditResult, FileEdit
 from holodeck.config.edit.formats import FORMATS, EntryFormat
 from holodeck.config.mcp_json.entry_writer import Loss, WrittenEntry, write_entry
 from holodeck.config.mcp_json.programs import WRITABLE, Program
@@ -150,7 +151,7 @@ def _write_servers(source: Path, names: Sequence[str], program: Program) -> tupl
     return tuple(entries)
 
 
-def _change_program_file(export: _Export, path: Path, *, yes: bool, removes: bool) -> ChangeResult:
+def _change_program_file(export: _Export, path: Path, *, yes: bool, removes: bool) -> EditResult:
     program = export.program
     file_format: EntryFormat = FORMATS[program.format]
 
@@ -163,12 +164,12 @@ def _change_program_file(export: _Export, path: Path, *, yes: bool, removes: boo
         return text
 
     question = "Remove this?" if removes else "Write this?"
-    change = FileChange(path=path, file_format=file_format, edit=edit, question=question, is_confirmed=yes)
-    return change.apply()
+    file_edit = FileEdit(path=path, edit=edit, keeps_backup=True)
+    return show_and_apply(file_edit, file_format, question=question, is_confirmed=yes)
 
 
 def _print_export(
-    export: _Export, result: ChangeResult | None, source: Path | None, *, as_json: bool, removes: bool
+    export: _Export, result: EditResult | None, source: Path | None, *, as_json: bool, removes: bool
 ) -> None:
     """Print the result. `source`: the file that the program will have started."""
     if as_json:
@@ -204,7 +205,7 @@ def _print_losses(export: _Export) -> None:
         click.echo(f"{export.program.label} needs these variables in its environment: {names}", err=True)
 
 
-def _export_data(export: _Export, result: ChangeResult | None) -> dict[str, Any]:
+def _export_data(export: _Export, result: EditResult | None) -> dict[str, Any]:
     return {
         "program": export.program.name,
         "entries": export.values,

@@ -16,10 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holodeck.cli.commands.mcp.entries.file_change import ChangeResult, FileChange
+from holodeck.cli.commands.mcp.entries.shown_edit import show_and_apply
 from holodeck.cli.default_file import resolve_file
 from holodeck.config.actions import Actions, list_actions
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE
+from holodeck.config.edit.file_edit import EditResult, FileEdit
 from holodeck.config.edit.formats import FORMATS
 from holodeck.config.edit.yaml_entries import append_yaml_item, remove_yaml_item
 from holodeck.config.env_loader import PlaceholderVariables
@@ -58,7 +59,7 @@ class OwnFile:
         keeps_trust: bool,
         is_confirmed: bool = True,
         tolerates: Tolerates = lambda problem: False,
-    ) -> tuple[ChangeResult, tuple[Problem, ...]]:
+    ) -> tuple[EditResult, tuple[Problem, ...]]:
         """Append the entries, in the form of an agent file. Returns also the problems that were tolerated.
 
         `keeps_trust`: the person has typed or seen all of them. `is_confirmed`: nothing is asked. Raises `ConfigError`
@@ -96,7 +97,7 @@ class OwnFile:
             if all(action.kind in {"process", "connection"} and action.name in names for action in new):
                 save_trust(self.path, actions, open_trust_store())
 
-    def remove_entry(self, name: str) -> ChangeResult:
+    def remove_entry(self, name: str) -> EditResult:
         """Remove the server of this name. Raises `ConfigError` if there is none, or if the file needs it."""
 
         def edit(text: str) -> str:
@@ -115,16 +116,9 @@ class OwnFile:
 
     def _change(
         self, edit: Callable[[str], str], check: Callable[[str], None], *, is_confirmed: bool = True
-    ) -> ChangeResult:
-        change = FileChange(
-            path=self.path,
-            file_format=FORMATS["yaml"],
-            edit=edit,
-            check=check,
-            is_confirmed=is_confirmed,
-            keeps_backup=False,
-        )
-        return change.apply()
+    ) -> EditResult:
+        file_edit = FileEdit(path=self.path, edit=edit, check=check)
+        return show_and_apply(file_edit, FORMATS["yaml"], is_confirmed=is_confirmed)
 
     def _own_form(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         """The entry for this file: the servers of a gateway have no `type`."""
