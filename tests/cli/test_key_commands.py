@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -102,6 +105,56 @@ def test_the_hash_of_a_variable_stays_valid_in_the_time_of_grace(folder: Path) -
     text = file.read_text()
     assert re.search(r'hash: "sha256:[0-9a-f]{64}"  # in \.env\n    old_hash: "\$\{ALICE_HASH\}"\n', text)
     assert "alice  # of sales" in text
+
+
+def test_a_second_rotation_without_grace_leaves_no_old_key_and_nothing_else_changes(folder: Path) -> None:
+    file = folder / "gateway.yaml"
+    file.write_text(FILE + "keys: [{name: alice, hash: 'sha256:" + "0" * 64 + "', admin: true}]  # callers\n")
+    key_in(run_keys(folder, "rotate", "alice", "--grace", "1h"))
+    assert "old_hash_expires" in file.read_text()
+    rotated = run_keys(folder, "rotate", "alice", "--json")
+    digest = json.loads(rotated.stdout)["entry"]["hash"]
+    assert file.read_text() == FILE + f'keys: [{{name: alice, hash: "{digest}", admin: true}}]  # callers\n'
+
+
+def test_the_link_the_mode_and_the_byte_order_mark_of_the_file_stay(folder: Path) -> None:
+    real, link = folder / "shared" / "team.yaml", folder / "gateway.yaml"
+    real.parent.mkdir()
+    real.write_bytes(b"\xef\xbb\xbf" + FILE.encode())
+    real.chmod(0o640)
+    link.unlink()
+    link.symlink_to(real)
+    key_in(run_keys(folder, "create", "alice", "-f", "gateway.yaml"))
+    assert link.is_symlink()
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+    assert real.read_bytes().startswith(b"\xef\xbb\xbf" + FILE.encode() + b"keys:\n  - name: alice\n")
+    assert list(real.parent.iterdir()) == [real]
+
+
+def test_keys_that_are_created_at_once_are_all_in_the_file_and_no_name_twice(folder: Path) -> None:
+    names = ["alice", "bob", "carol", "alice"]
+    command = [sys.executable, "-m", "holodeck", "keys", "create", "-f", "gateway.yaml"]
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder.parent)}
+    running = [
+        subprocess.Popen([*command, name], cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for name in names
+    ]
+    for process in running:
+        process.communicate(timeout=60)
+    assert sorted(process.returncode for process in running) == [0, 0, 0, 2]
+    listed = json.loads(run_keys(folder, "list", "--json").stdout)
+    assert sorted(each["name"] for each in listed) == ["alice", "bob", "carol"]
+
+
+def test_a_form_that_cannot_be_edited_is_refused_and_the_file_stays(folder: Path) -> None:
+    file = folder / "gateway.yaml"
+    text = FILE + f'keys:\n  - &a {{name: alice, hash: "sha256:{"0" * 64}"}}\n  - *a\n'
+    file.write_text(text)
+    for args in (["rotate", "alice"], ["revoke", "alice"]):
+        done = run_keys(folder, *args)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "by hand" in done.stderr
+        assert file.read_text() == text
 
 
 @pytest.mark.parametrize(

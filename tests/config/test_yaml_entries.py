@@ -1,4 +1,4 @@
-"""An item of a list in a YAML file is added and removed, and nothing else in the file changes."""
+"""An item of a list in a YAML file is added, changed and removed, and nothing else in the file changes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from holodeck.config.edit.yaml_entries import (
     append_yaml_item,
+    change_yaml_item,
     remove_yaml_entry,
     remove_yaml_item,
     set_yaml_entry,
@@ -26,6 +27,8 @@ ITEM = {
     "env": {"KEY": "${KEY}", "ON": "yes"},
     "request_timeout": 30,
 }
+KEY = {"name": "new", "allow": {"tools": ["a.*", "!a.b"]}}
+KEY_LINES = '  - name: new\n    allow:\n      tools: ["a.*", "!a.b"]\n'
 SCALARS = st.sampled_from(
     [
         "text",
@@ -130,6 +133,119 @@ def test_an_item_has_the_indentation_of_the_others_and_comments_stay_with_theirs
     assert without_a.startswith("tools:\n# about b\n- name: b\n")
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", f"keys:\n{KEY_LINES}"),
+        ("# mine\nother: 1", f"# mine\nother: 1\nkeys:\n{KEY_LINES}"),
+        ("keys:\nother: 1  # one\n", f"keys:\n{KEY_LINES}other: 1  # one\n"),
+        ("keys: []  # none yet\nother: 1\n", f"keys:  # none yet\n{KEY_LINES}other: 1\n"),
+        ("keys: null\n", f"keys:\n{KEY_LINES}"),
+        (
+            "keys:\n- name: a  # first\n  text: |\n    x\n\n# about other\nother: 1\n",
+            "keys:\n- name: a  # first\n  text: |\n    x\n"
+            '- name: new\n  allow:\n    tools: ["a.*", "!a.b"]\n\n# about other\nother: 1\n',
+        ),
+        (
+            "keys:\n  - name: a  # first\n  # the end\n\nother: 1\n",
+            f"keys:\n  - name: a  # first\n{KEY_LINES}  # the end\n\nother: 1\n",
+        ),
+        ("keys:\n  - {name: a}\n", f"keys:\n  - {{name: a}}\n{KEY_LINES}"),
+        ("keys: [{name: a}]\n", 'keys: [{name: a}, {"name": "new", "allow": {"tools": ["a.*", "!a.b"]}}]\n'),
+        (
+            "other: 1\r\nkeys:\r\n  - name: a\r\n",
+            f"other: 1\nkeys:\n  - name: a\n{KEY_LINES}".replace("\n", "\r\n"),
+        ),
+    ],
+)
+def test_an_item_is_added_in_the_form_of_the_list(before: str, after: str) -> None:
+    assert append_yaml_item(before, "keys", KEY, "x.yaml") == after
+
+
+@pytest.mark.parametrize(
+    ("before", "index", "after"),
+    [
+        (
+            "keys:\n  # of a\n  - name: a\n    x: 1\n  # of b\n  - name: b  # bee\n    # inside\n    y: 2\n# end\n",
+            1,
+            "keys:\n  # of a\n  - name: a\n    x: 1\n  # of b\n# end\n",
+        ),
+        ("keys:\n- name: b\n  y: {z: 1}\n- name: a\n", 0, "keys:\n- name: a\n"),
+        ("keys:  # callers\n  - name: b\nother: 1\n", 0, "keys: []  # callers\nother: 1\n"),
+        ("keys: [{name: a}, {name: b}, {name: c}]\n", 1, "keys: [{name: a}, {name: c}]\n"),
+        ("keys: [{name: b}, {name: c}]\n", 0, "keys: [{name: c}]\n"),
+        ("keys: [{name: b}]\n", 0, "keys: []\n"),
+    ],
+)
+def test_an_item_is_removed_and_comments_around_it_stay(before: str, index: int, after: str) -> None:
+    assert remove_yaml_item(before, "keys", index, "x.yaml") == after
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "keys:\n  - name: b\n    hash: 'one'  # of b\n    # inside\n    admin: true\n",
+            'keys:\n  - name: b\n    hash: "sha256:2"  # of b\n    old: one\n    # inside\n    admin: true\n',
+        ),
+        (
+            "keys:\n  - hash: ${HASH}\n    name: b\n    gone: 1\n",
+            'keys:\n  - hash: "sha256:2"\n    old: one\n    name: b\n',
+        ),
+        ("keys:\n- gone: 1  # with this\n  hash: one", 'keys:\n- hash: "sha256:2"\n  old: one\n'),
+        ("keys:\n  - name: b\n    gone: {x: 1}\n", 'keys:\n  - name: b\n    hash: "sha256:2"\n    old: one\n'),
+        ("keys:\n  - hash:  # later\n    old: |\n      zero\n", 'keys:\n  - hash: "sha256:2"  # later\n    old: one\n'),
+        (
+            "keys:\r\n  - name: b\r\n    hash: one\r\n",
+            'keys:\r\n  - name: b\r\n    hash: "sha256:2"\r\n    old: one\r\n',
+        ),
+        (
+            "keys:\n  - {name: b, gone: 1, hash: one, admin: true}\n",
+            'keys:\n  - {name: b, hash: "sha256:2", old: "one", admin: true}\n',
+        ),
+        ("keys: [{name: b, hash: one, old: zero}]\n", 'keys: [{name: b, hash: "sha256:2", old: "one"}]\n'),
+    ],
+)
+def test_fields_of_an_item_are_set_added_behind_the_one_before_and_removed(before: str, after: str) -> None:
+    changes = {"hash": "sha256:2", "old": "one", "gone": None}
+    assert change_yaml_item(before, "keys", 0, changes, "x.yaml") == after
+
+
+def test_neighbouring_fields_are_removed_together() -> None:
+    changes = dict.fromkeys(("old", "expires"))
+    for before, after in (
+        ("keys: [{old: 1, expires: 2, name: b}]\n", "keys: [{name: b}]\n"),
+        ("keys: [{name: b, old: 1, expires: 2}]\n", "keys: [{name: b}]\n"),
+        ("keys:\n  - name: b\n    old: 1\n    expires: 2\n", "keys:\n  - name: b\n"),
+    ):
+        assert change_yaml_item(before, "keys", 0, changes, "x.yaml") == after
+
+
+@settings(max_examples=300, deadline=None)
+@given(files(), st.integers(0, 2), st.sampled_from("abcde"), st.sampled_from(["two", "yes", "a: b # c", None]))
+def test_any_field_is_changed_without_a_change_to_the_others(
+    text: str, index: int, field: str, new: str | None
+) -> None:
+    value = parse(text)
+    tools = value.get("tools") or []
+    if index >= len(tools):
+        return
+    item = tools[index]
+    try:
+        edited = change_yaml_item(text, "tools", index, {field: new}, "x.yaml")
+    except ConfigError:
+        is_collection = isinstance(item.get(field), dict | list)
+        assert is_collection if new is not None else next(iter(item)) == field
+        return
+    changed = {**item, field: new} if new is not None else {name: item[name] for name in item if name != field}
+    meant = {**value, "tools": [*tools[:index], changed, *tools[index + 1 :]]}
+    assert json.dumps(parse(edited)) == json.dumps(meant)
+    if new is None:
+        assert is_part(edited, text)
+    elif field not in item:
+        assert is_part(text, edited)
+
+
 def test_an_entry_of_a_mapping_is_set_and_removed() -> None:
     text = "# goose\nextensions:\n  developer:  # built in\n    enabled: true\n    type: builtin\n\nGOOSE_MODEL: x\n"
     new = set_yaml_entry(text, ("extensions",), "holodeck", {"cmd": "x", "args": ["a"], "envs": {}}, "config.yaml")
@@ -154,3 +270,23 @@ def test_an_entry_of_a_mapping_is_set_and_removed() -> None:
 def test_a_file_that_cannot_be_edited_safely_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         append_yaml_item(text, "tools", ITEM, "x.yaml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "base: &b {name: b, hash: one}\nkeys:\n  - *b\n",
+        "one: &list\n  - name: b\n    hash: one\nkeys: *list\n",
+        "base: &b {hash: one}\nkeys:\n  - name: b\n    <<: *b\n",
+        "keys:\n  - name: b\n    hash: &h one\nother: *h\n",
+        "keys:\n  - name: b\n    hash: [one]\n",
+        "other: &h one\nkeys:\n  - name: b\n    hash: *h\n",
+        "keys: {name: b}\n",
+        "keys:\n  - b\n",
+        "other: 1\n",
+    ],
+)
+def test_an_item_that_cannot_be_changed_safely_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^x\.yaml") as refused:
+        change_yaml_item(text, "keys", 0, {"hash": "two"}, "x.yaml")
+    assert "by hand" in str(refused.value)

@@ -222,7 +222,7 @@ class _YAMLFile:
         name, node = item.value[fields.index(behind) if behind in fields else -1]
         end = self._content_end(node, at_least=name.end_mark.index)
         if _is_flow(item):
-            return apply_splices(self.text, [Splice(end, end, f", {_quote(field)}: {_quote(value)}")])
+            return apply_splices(self.text, [Splice(end, end, f", {_format_scalar(field)}: {_quote(value)}")])
         column = name.start_mark.column
         line = format_yaml({field: value}, indent=" " * column, newline=self._newline)
         return self._insert_lines(self._own_end(end, column), line)
