@@ -104,3 +104,24 @@ def test_init_writes_through_no_link_in_the_folder(link: str, force: tuple[str, 
     done = run_holodeck("init", "mine", "--non-interactive", *force, cwd=tmp_path)
     assert not outside.exists() or list(outside.iterdir()) == []
     assert done.returncode == (0 if force and link != "data" else 1)
+
+
+def test_a_literal_authorization_is_shown_and_stored_as_a_fingerprint(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    headers = "{Authorization: Bearer abcdefgh12, Proxy-Authorization: Basic ijklmnop34, X-Author: ann}"
+    (folder / "agent.yaml").write_text(
+        "name: demo\nmodel: {provider: rehearsal}\n"
+        "tools:\n  - type: mcp\n    name: cloud\n    description: d\n    transport: http\n"
+        f"    url: https://mcp.example.com/mcp\n    headers: {headers}\n"
+    )
+    home = {"HOME": str(tmp_path), **UNTRUSTED}
+    assert run_holodeck("trust", "--yes", cwd=folder, env=home).returncode == 0
+    shown = run_holodeck("trust", "--json", cwd=folder, env=home).stdout
+    details = dict(json.loads(shown)["actions"][0]["details"])
+    assert details["headers.X-Author"] == "ann"
+    assert details["headers.Authorization"].startswith("***")
+    stored = "".join(file.read_text() for file in tmp_path.rglob("*") if file.is_file() and file.parent != folder)
+    assert str(folder) in stored
+    for secret in ("abcdefgh12", "ijklmnop34"):
+        assert secret not in shown + stored

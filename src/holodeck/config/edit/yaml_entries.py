@@ -157,8 +157,8 @@ class _YAMLFile:
             # An alias.
             raise cannot_edit(self._shown_as, line=name.start_mark.line + 1)
         if _is_flow(node):
-            name_before = f"{json.dumps(head[:-1])}: " if head else ""
-            return self._insert_flow(node, name_before + json.dumps(value, ensure_ascii=False))
+            prefix = f"{json.dumps(head[:-1])}: " if head else ""
+            return self._insert_flow(node, prefix + json.dumps(value, ensure_ascii=False))
         column = node.start_mark.column
         end = self._own_end(self._content_end(node), column)
         return self._insert_lines(end, self._format_child(head, value, " " * column))
