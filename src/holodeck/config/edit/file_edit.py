@@ -2,8 +2,8 @@
 
 `FileEdit.apply` reads, edits and replaces under the lock of the folder, so that commands that run at once do not lose
 each other's edits. Programs that do not know the lock are noticed: a file that has changed since it was read is left as
-it is. Its mode, its byte-order mark and a symbolic link to it stay. `plan` computes the same without writing, for a
-person who is asked first.
+it is. Its mode, its byte-order mark and a symbolic link to it stay. `plan` computes the same without writing, for
+commands that ask first.
 """
 
 from __future__ import annotations
