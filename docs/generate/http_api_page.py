@@ -9,9 +9,11 @@ from typing import Any
 
 from generate.markdown import NOTICE, code, fence, join_blocks, table
 from holodeck.gateway.http.error_codes import GROUP_TITLES
+from holodeck.gateway.http.replies import EVENTS
 from holodeck.gateway.http.request import Route
 from holodeck.gateway.openapi.document import build_document, error_groups_of
-from holodeck.gateway.openapi.operations import OPERATIONS, TAGS, Operation
+from holodeck.gateway.openapi.operation import Operation
+from holodeck.gateway.openapi.operations import OPERATIONS, TAGS
 from holodeck.gateway.openapi.schema import NULL
 from holodeck.gateway.routes import list_routes
 
@@ -47,12 +49,13 @@ _RULES = """\
 ## Rules for all routes
 
 - **Keys.** Send `Authorization: Bearer KEY`. The gateway above has no keys, so it accepts requests of this machine
-  without one. Routes under `/v1/mcp` and `/metrics` need an operator's key. `/healthz`, `/readyz` and `/openapi.json`
-  need none.
+  without one. Routes under `/v1/mcp` and `/metrics` need an operator's key. `/healthz`, `/readyz`, `/openapi.json` and
+  those under `/.well-known` need none.
 - **Bodies** are JSON, with `content-type: application/json`. A field that is null counts as one that is left out. A
   field that is not listed here is refused by its name, so that a misspelt one has no silent effect.
 - **Errors** are `{"error": {"message", "type", "code", "param"}}`. [Errors](errors.md) lists the codes. Each route
-  below names its own; every request can also have those of [any request](errors.md#any-request).
+  below names its own; every request can also have those of [any request](errors.md#any-request). Those of
+  [MCP](#mcp) have the form of JSON-RPC.
 - **Headers.** Every reply has an `x-request-id`, which the gateway's log has too; send your own to choose it.
   `x-holodeck-missing-servers` names the MCP servers that a run had to do without."""
 
@@ -72,6 +75,12 @@ JOB=$(curl -s localhost:8080/v1/responses -H 'content-type: application/json' \\
 curl -s -X POST localhost:8080/v1/responses/$JOB/cancel | python3 -m json.tool""",
     "getDocument": "curl -s localhost:8080/openapi.json | python3 -m json.tool | head -n 4",
     "getMetrics": "curl -s localhost:8080/metrics | grep in_flight",
+    "endMCP": """\
+curl -s -D headers.txt localhost:8080/mcp -H 'content-type: application/json' -d '{"jsonrpc": "2.0", "id": 1,
+  "method": "initialize", "params": {"protocolVersion": "2025-11-25", "capabilities": {},
+  "clientInfo": {"name": "curl", "version": "1"}}}' > reply.json
+SESSION=$(grep -i '^mcp-session-id:' headers.txt | tr -d '\\r' | cut -d ' ' -f 2)
+curl -s -o reply.json -w '%{http_code}\\n' -X DELETE localhost:8080/mcp -H "mcp-session-id: $SESSION\"""",
 }
 # The ids in these replies are used by later requests: how the id begins, and the variable that it is stored in.
 _STORED_IDS = {
@@ -85,6 +94,7 @@ _ARGUMENTS = {
     "{item_id}": "$ITEM",
     "/v1/models/{id}": "/v1/models/demo",
     "{name}": "memory",
+    "{server}": "memory",
 }
 # How many lines of a reply are shown, where the rest is shown elsewhere or differs from run to run.
 _SHOWN_LINES = {"createResponse": 36, "getResponse": 6, "cancelResponse": 3, "listServerTools": 5}
@@ -92,11 +102,26 @@ _SHOWN_LINES = {"createResponse": 36, "getResponse": 6, "cancelResponse": 3, "li
 _RANKS = {"refreshServer": -1, "deleteResponse": 1, "deleteItem": 1, "deleteConversation": 2}
 # Characters of a reply that is shown as one line, as it is sent.
 _MAX_LINE = 400
-_DOCUMENT_HEAD = """\
+_NO_PROVIDER = (
+    '{"error":{"message":"This gateway accepts only keys of its operator: there is no identity provider to log in to.",'
+    '"type":"not_found","code":"unknown_url","param":null}}'
+)
+_NO_SESSION = '{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"The header Mcp-Session-Id is missing"}}'
+# Replies of the gateway of the page that are not the examples of the document.
+_REPLIES = {
+    "getDocument": """\
 {
     "openapi": "3.1.0",
     "info": {
-        "title": "HoloDeck gateway","""
+        "title": "HoloDeck gateway",""",
+    "listenMCP": _NO_SESSION,
+    "listenMCPOfServer": _NO_SESSION,
+    "endMCP": "204",
+    "endMCPOfServer": _NO_SESSION,
+    "getResourceMetadata": _NO_PROVIDER,
+    "getResourceMetadataOfMCP": _NO_PROVIDER,
+    "getResourceMetadataOfServer": _NO_PROVIDER,
+}
 _KINDS = {
     "string": "text",
     "integer": "whole number",
@@ -178,8 +203,8 @@ def _is_long(operation: Operation) -> bool:
 
 def _reply(operation: Operation) -> str:
     """The example, with dots for what differs from run to run."""
-    if operation.id == "getDocument":
-        return _DOCUMENT_HEAD
+    if operation.id in _REPLIES:
+        return _REPLIES[operation.id]
     if isinstance(operation.example, str):
         return operation.example
     text = json.dumps(operation.example, separators=(",", ":"))
@@ -209,6 +234,8 @@ def _body_fields(operation: Operation, document: Mapping[str, Any]) -> str:
     if operation is not first:
         return f"The body has the same fields as that of [{first.summary}](#{_anchor(first.summary)})."
     schema = document["components"]["schemas"][operation.body]
+    if "properties" not in schema:
+        return f"**Body:** {' or '.join(_kind(each) for each in schema['anyOf'])}."
     return join_blocks([schema.get("description", ""), _field_table(schema, document)]).strip()
 
 
@@ -230,12 +257,27 @@ def _meaning(field: Mapping[str, Any], document: Mapping[str, Any]) -> str:
 
 
 def _reply_line(operation: Operation) -> str:
+    if operation.reply is None:
+        return f"**Reply:** {_empty_replies(operation)}"
+    if operation.error == "MCPError":
+        streamed = f" Or events, each with one {_link(operation.stream)}." if operation.stream else ""
+        kind = "Events, each with one " if operation.media_type == EVENTS else ""
+        return f"**Reply:** {kind}{_link(operation.reply)}.{streamed} {_empty_replies(operation)}".rstrip()
     named = {"string": "Text", "object": "A JSON object"}.get(operation.reply) or _link(operation.reply)
     streamed = " Or, with `stream`, [events](events.md)." if operation.stream else ""
     return f"**Reply:** {named}.{streamed}"
 
 
+def _empty_replies(operation: Operation) -> str:
+    return " ".join(f"{status} without a body: {about}" for status, about in operation.empty_replies.items())
+
+
 def _error_line(route: Route) -> str:
+    """The errors of a route; those of the MCP endpoint by their statuses, since they have no other codes."""
+    operation = OPERATIONS[route.method, route.path]
+    if operation.refusals:
+        statuses = "".join(f"\n- {status}: {about}" for status, about in operation.refusals.items())
+        return f"**Errors:** as {_link(operation.error)}, with the statuses of [errors](errors.md), and\n{statuses}"
     groups = error_groups_of(route)
     links = [f"[{title}](errors.md#{_anchor(title)})" for group, title in GROUP_TITLES.items() if group in groups]
     return f"**Errors:** {', '.join(links)}." if links else ""
@@ -245,7 +287,8 @@ def _object_blocks(document: Mapping[str, Any]) -> Iterator[str]:
     schemas = document["components"]["schemas"]
     bodies = {operation.body for operation in OPERATIONS.values()}
     for name, schema in schemas.items():
-        if name in bodies or _EVENT_SCHEMAS.fullmatch(name):
+        # A body that is one of several objects is shown there by its name only.
+        if (name in bodies and "properties" in schema) or _EVENT_SCHEMAS.fullmatch(name):
             continue
         yield f"## {name}"
         yield schema.get("description", "")

@@ -338,6 +338,7 @@ GATEWAY_GROUPS = (
             "audit": Key({"file": "audit.jsonl"}, "audit.jsonl"),
             "otel": Key({"endpoint": "http://127.0.0.1:4318"}, "http://127.0.0.1:4318"),
             "cors_origins": Key(["https://app.example.com"], "https://app.example.com"),
+            "mcp_endpoint": Key({"enabled": False}, False),
             "request_servers": Key({"allow": True}, True),
             "builtin_tools": Key({"web_search": "tickets.find"}, "tickets.find", {"mcp_servers": [_SERVER]}),
             "request_files": Key({"allow": True}, True),
@@ -590,6 +591,20 @@ GATEWAY_GROUPS = (
         keys={
             "model": Key("small", "gone"),
             "target_tokens": Key(8000, 10),
+        },
+    ),
+    Group(
+        definition="MCPEndpointSettings",
+        path="mcp_endpoint.",
+        title="Keys of mcp_endpoint",
+        about="The gateway is an MCP server for other programs, at `/mcp` for all its servers and at `/mcp/NAME` for "
+        "one of them, with the same keys as every route.",
+        file=_gateway(mcp_endpoint={}),
+        at=("mcp_endpoint",),
+        keys={
+            "enabled": Key(False, "no"),
+            "agents": Key(False, "no"),
+            "public_url": Key("https://gateway.example.com", "gateway.example.com"),
         },
     ),
     Group(

@@ -112,10 +112,6 @@ class _CheckedGateway(Gateway):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange: _Traffic
-        # The messages of MCP are not in the document: the conformance suite judges them.
-        if scope["type"] == "http" and is_mcp_path(scope["path"]):
-            await super().__call__(scope, receive, send)
-            return
         if scope["type"] == "http":
             exchange = _Exchange(scope["method"], scope["path"], self.problems)
         elif scope["type"] == "websocket":
@@ -184,7 +180,8 @@ class _Exchange(_Traffic):
 
     def _check_request(self) -> None:
         body = None if self._operation is None else self._operation.body
-        if self._status == 200 and body is not None and self._request and len(self._request) <= MAX_CHECKED_BYTES:
+        is_accepted = self._status in (200, 202)
+        if is_accepted and body is not None and 0 < len(self._request) <= MAX_CHECKED_BYTES:
             self._check(body, _without_extra_parameters(without_nulls(orjson.loads(self._request))), "it accepted")
 
     def _check_reply(self) -> None:
@@ -192,9 +189,11 @@ class _Exchange(_Traffic):
             if self._type != self._operation.media_type:
                 self._problems.append(f"{self._where}: it answered with {self._type}")
             elif self._type == JSON and self._operation.reply != "object":
-                self._check(self._operation.reply, orjson.loads(self._reply), "it answered")
+                self._check(str(self._operation.reply), orjson.loads(self._reply), "it answered")
         elif self._status >= 400:
             self._check_error(orjson.loads(self._reply))
+        elif self._operation is not None and (self._reply or self._status not in self._operation.empty_replies):
+            self._problems.append(f"{self._where}: a reply that the document does not have: {self._status}")
 
     def _check_error(self, reply: Any) -> None:
         if (
@@ -207,6 +206,12 @@ class _Exchange(_Traffic):
             return
         possible = _ANY_ERROR if self._route is None else [*errors_of_route(self._route), *_ANY_ERROR]
         error = reply["error"]
+        if is_mcp_path(self._path):
+            self._check("MCPError", reply, "it answered")
+            refusals = () if self._operation is None else self._operation.refusals
+            if self._status not in {*refusals, *(each.status for each in possible)}:
+                self._problems.append(f"{self._where}: a status that the document does not have: {self._status}")
+            return
         if is_messages_path(self._path):
             self._check("MessagesError", reply, "it answered")
             if not any(self._status == status_of(each.code, each.status) for each in possible):
@@ -220,6 +225,9 @@ class _Exchange(_Traffic):
         *frames, rest = bytes(self._reply).split(b"\n\n")
         self._reply = bytearray(rest)
         for frame in frames:
+            if is_mcp_path(self._path):
+                self._check_message(frame)
+                continue
             data = frame.rpartition(b"data: ")[2]
             if data == b"[DONE]" or frame.startswith(b":") or len(data) > MAX_CHECKED_BYTES:
                 continue
@@ -232,6 +240,13 @@ class _Exchange(_Traffic):
                 self._check(_EVENT_SCHEMAS.get(event["type"], "ResponseEvent"), event, "an event")
             else:
                 self._check("ChatError" if "error" in event else "ChatChunk", event, "a chunk")
+
+    def _check_message(self, frame: bytes) -> None:
+        """Check an event of the MCP endpoint. The first one of a stream has an id and no message."""
+        for line in frame.split(b"\n"):
+            data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
+            if data and len(data) <= MAX_CHECKED_BYTES:
+                self._check("MCPMessage", orjson.loads(data), "an event")
 
 
 class _Socket(_Traffic):

@@ -74,7 +74,7 @@ def test_every_schema_is_used() -> None:
 
 def test_examples_are_valid_under_their_schemas() -> None:
     for operation in OPERATIONS.values():
-        if operation.reply not in ("object", "string"):
+        if operation.reply not in ("object", "string", None):
             assert not document_problems(operation.reply, operation.example), operation.id
         if operation.body is not None:
             assert not document_problems(operation.body, operation.example_body), operation.id

@@ -375,7 +375,7 @@ class MCPEndpointSettings(FileModel):
     """Whether MCP clients may use the servers and agents at `/mcp` and `/mcp/{server}`."""
     agents: Boolean = True
     """Whether agents are offered as tools, as `ask_<name>`."""
-    public_url: NonEmpty | None = None
+    public_url: Annotated[str, Field(pattern=r"^https?://\S+$")] | None = None
     """Address at which clients reach the gateway, such as `https://gateway.example.com`, for logins with `jwt`.
 
     Absent: the one that a request names, which is wrong behind a proxy that terminates TLS.

@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from holodeck.gateway.configuration import UseCount
-from holodeck.gateway.http.errors import APIError, shutting_down_error
+from holodeck.gateway.http.errors import APIError, shutting_down_error, unknown_server_text
 from holodeck.gateway.http.replies import Reply, StreamedReply
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.limits import CallerLimits
@@ -172,11 +172,9 @@ class MCPEndpoint:
             raise APIError(404, message, kind="not_found", code="unknown_url")
         view = View(caller_id=request.caller.id, scope=request.caller.scope, server=server, has_agents=settings.agents)
         if server is not None and not (server in self._methods.catalogue.executor.servers and view.has_server(server)):
-            known = ", ".join(
-                each.name for each in self._methods.catalogue.servers(View(caller_id=view.caller_id, scope=view.scope))
-            )
-            message = f"There is no MCP server '{server}' here. There are: {known or 'none'}."
-            raise APIError(404, message, kind="not_found", code="server_not_found")
+            known = self._methods.catalogue.servers(View(caller_id=view.caller_id, scope=view.scope))
+            message = unknown_server_text(server, (each.name for each in known))
+            raise APIError(404, message, kind="not_found", code="not_found")
         return view
 
     async def _post_legacy(

@@ -14,8 +14,10 @@ from holodeck.gateway.http.request import Route
 from holodeck.gateway.openapi.body_schemas import build_body_schemas
 from holodeck.gateway.openapi.event_schemas import build_event_schemas
 from holodeck.gateway.openapi.input_schemas import item_schemas, part_schemas, tool_schemas
+from holodeck.gateway.openapi.mcp_schemas import build_mcp_schemas
 from holodeck.gateway.openapi.messages_schemas import build_messages_schemas
-from holodeck.gateway.openapi.operations import OPERATIONS, TAGS, Operation
+from holodeck.gateway.openapi.operation import Operation
+from holodeck.gateway.openapi.operations import OPERATIONS, TAGS
 from holodeck.gateway.openapi.reply_schemas import build_reply_schemas
 from holodeck.gateway.openapi.schema import Schema, any_of, ref
 from holodeck.gateway.wire.messages.errors import status_of
@@ -106,25 +108,41 @@ def _parameter(name: str, place: str, schema: Schema, about: str) -> dict[str, A
 
 
 def _build_responses(route: Route, operation: Operation) -> dict[str, Any]:
-    is_plain = operation.reply in ("string", "object")
-    schema = {"type": operation.reply} if is_plain else ref(operation.reply)
-    example = {} if operation.example is None else {"example": operation.example}
-    content: dict[str, Any] = {operation.media_type: {"schema": schema, **example}}
-    if operation.stream is not None:
-        content[EVENTS] = {"schema": ref(operation.stream)}
-    responses: dict[str, Any] = {"200": {"description": "Done.", "content": content}}
-    by_status: dict[int, list[ErrorCode]] = {}
-    for each in errors_of_route(route):
-        status = status_of(each.code, each.status) if operation.error == "MessagesError" else each.status
-        by_status.setdefault(status, []).append(each)
-    for status, errors in sorted(by_status.items()):
-        codes = ", ".join(f"`{each.code}`" for each in errors if each.code is not None)
-        responses[str(status)] = {"description": codes, "content": {JSON: {"schema": ref(operation.error)}}}
+    responses: dict[str, Any] = {}
+    if operation.reply is not None:
+        is_plain = operation.reply in ("string", "object")
+        schema = {"type": operation.reply} if is_plain else ref(operation.reply)
+        example = {} if operation.example is None else {"example": operation.example}
+        content: dict[str, Any] = {operation.media_type: {"schema": schema, **example}}
+        if operation.stream is not None:
+            content[EVENTS] = {"schema": ref(operation.stream)}
+        responses["200"] = {"description": "Done.", "content": content}
+    for status, about in operation.empty_replies.items():
+        responses[str(status)] = {"description": about}
+    for status, about in sorted(_describe_errors(route, operation).items()):
+        responses[str(status)] = {"description": about, "content": {JSON: {"schema": ref(operation.error)}}}
     if operation.unready_reply is not None:
         either = any_of(ref(operation.unready_reply), ref("Error"))
         responses["503"] = {"description": "Not ready.", "content": {JSON: {"schema": either}}}
     responses["default"] = {"description": "Any other error.", "content": {JSON: {"schema": ref(operation.error)}}}
     return responses
+
+
+def _describe_errors(route: Route, operation: Operation) -> dict[int, str]:
+    """What each status of an error means: the codes that a reply can have, or in words where it has none of them."""
+    by_status: dict[int, list[ErrorCode]] = {}
+    for each in errors_of_route(route):
+        status = status_of(each.code, each.status) if operation.error == "MessagesError" else each.status
+        by_status.setdefault(status, []).append(each)
+    if operation.error != "MCPError":
+        return {
+            status: ", ".join(f"`{each.code}`" for each in errors if each.code is not None)
+            for status, errors in by_status.items()
+        }
+    about = {status: [each.when for each in errors] for status, errors in by_status.items()}
+    for status, text in operation.refusals.items():
+        about.setdefault(status, []).append(text)
+    return {status: " ".join(texts) for status, texts in about.items()}
 
 
 def _build_schemas() -> dict[str, Schema]:
@@ -136,6 +154,7 @@ def _build_schemas() -> dict[str, Schema]:
         build_reply_schemas(),
         build_event_schemas(),
         build_messages_schemas(),
+        build_mcp_schemas(),
     ]
     return {name: schema for group in groups for name, schema in group.items()}
 

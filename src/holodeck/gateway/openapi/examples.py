@@ -208,3 +208,28 @@ SERVER_TOOLS = {
 }
 METRICS = "# TYPE holodeck_in_flight gauge\nholodeck_in_flight 0\n"
 HEALTH = {"status": "ok"}
+
+MCP_CALL = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/call",
+    "params": {"name": "search_nodes", "arguments": {"query": "Ada"}},
+}
+_FOUND = '{\n  "entities": [],\n  "relations": []\n}'
+MCP_CALL_RESULT = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "result": {
+        "content": [{"type": "text", "text": _FOUND}],
+        "structuredContent": {"entities": [], "relations": []},
+    },
+}
+MCP_PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+MCP_PONG = {"jsonrpc": "2.0", "id": 1, "result": {}}
+MCP_LIST_CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+RESOURCE_METADATA = {
+    "resource": "https://gateway.example.com/mcp",
+    "authorization_servers": ["https://login.example.com/"],
+    "bearer_methods_supported": ["header"],
+    "resource_name": "HoloDeck",
+}

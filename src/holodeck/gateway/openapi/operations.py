@@ -1,19 +1,17 @@
-"""What each route does, for the reader of the document: its fields, replies, errors and an example.
+"""What each route does: its `Operation`, by method and path.
 
 A route without an entry here, and an entry without a route, fail a test.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 from holodeck.gateway.endpoints.responses import MAX_SEQUENCE_NUMBER
 from holodeck.gateway.http.error_codes import ErrorGroup
 from holodeck.gateway.http.query import LIST_LIMIT, MAX_LIST_LIMIT
-from holodeck.gateway.http.replies import JSON
 from holodeck.gateway.openapi import examples
-from holodeck.gateway.openapi.schema import Schema, boolean, choice, integer, string
+from holodeck.gateway.openapi.mcp_operations import MCP_OPERATIONS
+from holodeck.gateway.openapi.operation import Operation
+from holodeck.gateway.openapi.schema import boolean, choice, integer, string
 
 _INPUT_ERRORS: tuple[ErrorGroup, ...] = ("fields", "input", "continuation", "servers", "model", "lookup", "storage")
 _MESSAGES_ERRORS: tuple[ErrorGroup, ...] = ("fields", "continuation", "model", "run")
@@ -24,33 +22,6 @@ _PAGE = {
     "after": string("The id of the last item of the page before."),
     "limit": integer(f"Items of a page. Left out: {LIST_LIMIT}.", minimum=1, maximum=MAX_LIST_LIMIT),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Operation:
-    """The description of one route."""
-
-    id: str
-    tag: str
-    summary: str
-    description: str
-    reply: str
-    """The name of the schema of a successful reply, or its media type where that is no JSON."""
-    example: Any
-    body: str | None = None
-    """The name of the schema of the request body."""
-    is_body_required: bool = True
-    example_body: Any = None
-    stream: str | None = None
-    """The name of the schema of each event, for routes that can stream."""
-    query: dict[str, Schema] | None = None
-    errors: tuple[ErrorGroup, ...] = ()
-    """Beside those that the flags of the route imply."""
-    media_type: str = JSON
-    error: str = "Error"
-    """The name of the schema of an error."""
-    unready_reply: str | None = None
-    """The name of the schema of a reply with status 503 that is no error."""
 
 
 TAGS = {
@@ -406,36 +377,5 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         reply="object",
         example=None,
     ),
+    **MCP_OPERATIONS,
 }
-
-_MCP_OPERATIONS = {
-    "POST": (
-        "send",
-        "Send a message",
-        "A request, a notification or an answer. A request is answered by JSON or events.",
-    ),
-    "GET": ("listen", "Open the event stream of a session", "For clients up to version 2025-11-25."),
-    "DELETE": ("end", "End a session", "For clients up to version 2025-11-25."),
-}
-_METADATA = "/.well-known/oauth-protected-resource"
-for _path, _suffix in (("", ""), ("/mcp", "OfMCP"), ("/mcp/{server}", "OfServer")):
-    OPERATIONS["GET", f"{_METADATA}{_path}"] = Operation(
-        id=f"getResourceMetadata{_suffix}",
-        tag="MCP",
-        summary="Find the identity provider",
-        description="For MCP clients that log in (RFC 9728). 404 if the gateway accepts no tokens.",
-        reply="object",
-        example=None,
-        errors=("lookup",),
-    )
-for _path, _suffix in (("/mcp", ""), ("/mcp/{server}", "OfServer")):
-    for _method, (_verb, _summary, _about) in _MCP_OPERATIONS.items():
-        OPERATIONS[_method, _path] = Operation(
-            id=f"{_verb}MCP{_suffix}",
-            tag="MCP",
-            summary=_summary,
-            description=_about,
-            reply="object",
-            example=None,
-            errors=("lookup",) if _suffix else (),
-        )
