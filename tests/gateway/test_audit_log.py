@@ -205,6 +205,13 @@ async def test_refused_credentials_are_recorded_and_a_flood_of_them_is_one_entry
 
 
 @async_test(60)
+async def test_refused_credentials_at_the_address_of_one_mcp_server_are_of_the_mcp_door(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, keys=[KEY], audit=AUDIT) as gateway:
+        assert (await gateway.send("POST", "/mcp/files", {}, key="hd-wrong-0123456789"))[0] == 401
+    assert [entry["door"] for entry in read_audit(tmp_path, "auth_refused")] == ["mcp"]
+
+
+@async_test(60)
 async def test_a_python_function_of_an_agent_is_recorded_without_a_server(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def greets(name: str) -> str:\n    return f'hello {name}'\n")
     async with ScriptedModel(call("greets", name=CANARY), say("Done.")).serve() as scripted:

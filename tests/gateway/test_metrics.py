@@ -47,6 +47,17 @@ async def test_runs_tools_tokens_and_servers_are_counted(tmp_path: Path) -> None
 
 
 @async_test(30)
+async def test_a_server_that_no_model_uses_has_a_state_and_is_listed(tmp_path: Path) -> None:
+    async with FaultyMCPServer() as mcp:
+        entry = {"name": "tools", "description": "Tools", "transport": "http", "url": mcp.url}
+        async with run_gateway(tmp_path, models=[], mcp_servers=[entry]) as gateway:
+            samples = await _samples(gateway)
+            _, listed = await gateway.send("GET", "/v1/mcp/servers")
+    assert samples['holodeck_mcp_server_state{server="tools",state="created"}'] == 1
+    assert [server["name"] for server in listed["data"]] == ["tools"]
+
+
+@async_test(30)
 async def test_names_invented_by_models_and_clients_are_not_metric_labels(tmp_path: Path) -> None:
     calls = [call(f"invented_{number}") for number in range(20)]
     async with run_gateway(tmp_path, ScriptedModel([*calls, call("mine")], say("Done."))) as gateway:

@@ -68,9 +68,8 @@ _DOORS: Mapping[str, Door] = {
     "/v1/responses": "responses",
     "/v1/chat/completions": "chat_completions",
     "/v1/messages": "messages",
-    "/mcp": "mcp",
 }
-"""The APIs by their paths, for the audit log."""
+"""The APIs by their paths, for the audit log. That of MCP has one for each server."""
 
 
 class Gateway:
@@ -282,7 +281,7 @@ class Gateway:
         """Record in the audit log that credentials are refused, and return the error."""
         if self._audit.is_enabled:
             self._audit.post_refused_auth(
-                door=_DOORS.get(scope["path"], "other"),
+                door="mcp" if is_mcp_path(scope["path"]) else _DOORS.get(scope["path"], "other"),
                 request_id=request_id,
                 error_code=error.code or "",
                 caller=caller_id,

@@ -7,6 +7,7 @@ with the ways to allow the file. Text of the file is escaped before it is shown.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,7 @@ def _refusal(file: Path, actions: Actions, verdict: Verdict) -> ConfigError:
         names = ", ".join(sorted({change.action.name for change in verdict.changes}))
         message = f"this file has changed since you trusted it, so nothing was started; what is new: {names}"
     fix = (
-        "At a terminal, 'holodeck trust' shows what it would do and asks. "
+        f"At a terminal, 'holodeck trust {shlex.quote(str(file))}' shows what it would do and asks. "
         f"Elsewhere, use --trust, or set HOLODECK_TRUST={actions.digest}"
     )
     return ConfigError.of([Problem(message=message, file=str(file), fix=fix)])
