@@ -112,14 +112,18 @@ class Catalogue:
         return f"{agent.name}-agent" if is_taken else agent.name
 
     def _select(self, view: View) -> MCPExecutor:
-        """Return an executor of the servers that a client may use. The others are neither asked nor started."""
+        """Return an executor of the servers that a client may use. The others are neither asked nor started.
+
+        They do not count for names either: clients remember the names of tools, for example which ones may be called
+        without a question, so a name must not change because somebody else lists another server.
+        """
         names = frozenset(name for name in self.executor.server_tools if view.has_server(name))
         if len(names) == len(self.executor.server_tools):
             return self.executor
         if names not in self._selections:
             if len(self._selections) >= MAX_SELECTIONS:
                 self._selections.pop(next(iter(self._selections)))
-            self._selections[names] = self.executor.select(names)
+            self._selections[names] = self.executor.isolate(names)
         return self._selections[names]
 
     async def _name_prompts(self, view: View) -> dict[str, tuple[MCPPlugin, MCPPromptInfo]]:

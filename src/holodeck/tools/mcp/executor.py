@@ -107,6 +107,16 @@ class MCPExecutor:
         selection._logged_names = None
         return selection
 
+    def isolate(self, names: Collection[str]) -> MCPExecutor:
+        """Return an executor of some of these servers, whose names depend on nothing but these servers.
+
+        Unlike those of a selection, they do not change when a server that is left out lists its tools.
+        """
+        isolated = MCPExecutor(approve=self._approve)
+        isolated.server_tools = {name: offer for name, offer in self.server_tools.items() if name in names}
+        isolated._logged_names = None
+        return isolated
+
     @classmethod
     def merge(cls, executors: Iterable[MCPExecutor]) -> MCPExecutor:
         """Return an executor of all servers of others, which own and close them. The first server of a name wins."""
