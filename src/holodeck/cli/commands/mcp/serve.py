@@ -74,20 +74,34 @@ def command(
     """
     if not is_http and (host is not None or port is not None):
         raise click.UsageError("--host and --port need --http.")
+    if is_http and server is not None:
+        raise click.UsageError(f"With --http, each server has its own address: /mcp/{server}")
     hide_memory()
+    if is_http:
+        return _serve_http(_load(file, is_http=True, is_trusted=is_trusted), host, port, verbose=verbose)
+    # Standard output is taken over below, and the client must be told also after that.
+    to_client = os.dup(1)
+    try:
+        return _serve_stdio(_load(file, is_http=False, is_trusted=is_trusted), server, verbose=verbose)
+    except ConfigError as error:
+        from holodeck.mcp_server.stdio_refusal import refuse_requests
+
+        refuse_requests(0, to_client, f"holodeck: {error}")
+        raise
+    finally:
+        os.close(to_client)
+
+
+def _load(file: str | None, *, is_http: bool, is_trusted: bool) -> LoadedGateway:
+    """Read the file, ask whether the user trusts it, and print its warnings. Raises `ConfigError`."""
     path = resolve_file(file, DEFAULT_FILES, fix="Name an agent file, a gateway file or an mcp.json.")
-    loaded = _load(path, is_http=is_http, is_trusted=is_trusted)
+    loaded = _load_trusted(path, is_http=is_http, is_trusted=is_trusted)
     if loaded.warnings:
         print_problems(loaded.warnings)
-    if is_http:
-        if server is not None:
-            raise click.UsageError(f"With --http, each server has its own address: /mcp/{server}")
-        return _serve_http(loaded, host, port, verbose=verbose)
-    return _serve_stdio(loaded, server, verbose=verbose)
+    return loaded
 
 
-def _load(path: Path, *, is_http: bool, is_trusted: bool) -> LoadedGateway:
-    """Read the file, and ask whether the user trusts it. Raises `ConfigError`."""
+def _load_trusted(path: Path, *, is_http: bool, is_trusted: bool) -> LoadedGateway:
     from holodeck.config.gateway_loader import gateway_of_agent, gateway_of_servers, is_gateway
     from holodeck.runtime import is_other_program_file, read_agent, read_gateway, read_servers
 
