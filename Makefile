@@ -27,7 +27,7 @@ test: lint $(READY) $(SERVERS)/.ready ## everything CI runs: lint, types, import
 	@$(BIN)/mypy > .cache/types.txt 2>&1 & types=$$!; $(PYTEST); tests=$$?; \
 	  wait $$types; types=$$?; cat .cache/types.txt; exit $$((tests | types))
 
-conformance: $(READY) $(SERVERS)/.ready ## every client scenario of the official MCP conformance suite, strictly
+conformance: $(READY) $(SERVERS)/.ready ## every client and server scenario of the official MCP conformance suite, strictly
 	PYTHONPATH=tests $(BIN)/python -m conformance.run $(LEGS)
 
 compat: $(READY) $(SERVERS)/.ready ## the tests that touch dependencies, on other Pythons and with the oldest and newest versions
