@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from holodeck.config.agent_loader import DEFAULT_GATEWAY_FILE, LoadedAgent, load_agent_file
@@ -26,7 +27,9 @@ from holodeck.config.tool_list import LoadedTool, ToolCheck, ToolListFile
 from holodeck.config.validation import validate
 from holodeck.config.yaml_reader import Document, KeyPath, read_document
 from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
+from holodeck.lib.limits import MIN_SEAL_KEY_BYTES
 from holodeck.lib.record import record
+from holodeck.lib.secret import Secret
 from holodeck.models.agent import Agent
 from holodeck.models.file_model import quote_value
 from holodeck.models.gateway import GatewayFile, ServedModel, Storage
@@ -189,7 +192,12 @@ def gateway_of_servers(loaded: LoadedServers, path: Path) -> LoadedGateway:
     They belong to the user that starts the gateway, so stdio servers are allowed, and stored logins are used.
     """
     return LoadedGateway(
-        gateway=GatewayFile(allow_stdio=True, storage=Storage(url="sqlite://:memory:")),
+        gateway=GatewayFile(
+            allow_stdio=True,
+            storage=Storage(url="sqlite://:memory:"),
+            # Nothing outlives the process, so what it seals needs no key that does.
+            seal_key=[Secret(token_hex(MIN_SEAL_KEY_BYTES))],
+        ),
         path=path,
         agents={},
         servers=loaded.tools,

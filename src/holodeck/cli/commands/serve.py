@@ -33,11 +33,14 @@ from holodeck.lib.system.private_memory import hide_memory
 if TYPE_CHECKING:
     from holodeck.config.gateway_loader import LoadedGateway
     from holodeck.gateway.reload import ConfigurationReader
+    from holodeck.gateway.service import Service
 
 # Seconds for threads to end after the service has closed; one that hangs must not keep the process alive.
 THREAD_EXIT_TIMEOUT = 3.0
 
 _STANDARD_STREAMS = (0, 1, 2)
+# Where MCP clients connect.
+_MCP_PATH = "/mcp"
 _EPILOG = """\b
 Examples:
   holodeck serve                       serve ./gateway.yaml, or else ./agent.yaml
@@ -104,13 +107,13 @@ def run_service(
     def on_ready(url: str) -> None:
         # All objects of now are long-lived: without this, collections that scan them take a fifth of a plain request.
         gc.freeze()
-        models = ", ".join(service.backends)
         if log_format == "json":
             log.info("gateway.serving", url=f"{url}{path}", models=list(service.backends), is_open=service.has_no_auth)
             return
         # A log on a full disk or without a reader must not prevent serving.
         with suppress(OSError):
-            click.echo(f"Serving {escape_unprintable(models)} at {url}{path}", err=True)
+            names, shown_path = _list_served(service, path)
+            click.echo(f"Serving {escape_unprintable(', '.join(names))} at {url}{shown_path}", err=True)
             if service.has_no_auth:
                 click.echo("No keys are configured: only this machine can use it, without a key.", err=True)
 
@@ -121,6 +124,14 @@ def run_service(
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(service.run(on_ready))
         _exit_soon()
+
+
+def _list_served(service: Service, path: str) -> tuple[list[str], str]:
+    """The names of the models and agents with the path at which they are; without any, those of the MCP servers."""
+    if service.backends:
+        return list(service.backends), path
+    servers = dict.fromkeys(offer.server.name for offer in service.configurations.current.server_tools)
+    return list(servers), _MCP_PATH
 
 
 def _exit_on_sigterm() -> None:

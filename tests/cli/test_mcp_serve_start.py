@@ -1,8 +1,9 @@
-"""`holodeck mcp serve` for a client that it cannot serve: the answer to its first request says why."""
+"""What `holodeck mcp serve` says at its start: to a client that it cannot serve, and to a person about HTTP."""
 
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from cli.mcp_project import NPX, MCPProject
@@ -56,3 +57,14 @@ def test_a_client_is_told_of_a_file_that_is_wrong(project: MCPProject) -> None:
     code, messages, _ = _serve(project, stdin=REQUEST)
     assert code == 2
     assert "Did you mean 'tools'?" in str(messages[0]["error"])
+
+
+def test_over_http_the_servers_of_a_file_and_their_address_are_shown_and_nothing_else(project: MCPProject) -> None:
+    project.write_servers(memory=NPX, notes=NPX)
+    with project.start_mcp("serve", "--http", "--port", "0", "mcp.json") as process:
+        assert process.stderr is not None
+        first = process.stderr.readline().decode()
+        process.terminate()
+        rest = process.stderr.read().decode()
+    assert re.fullmatch(r"Serving memory, notes at http://127\.0\.0\.1:\d+/mcp\n", first)
+    assert "WARNING" not in rest
