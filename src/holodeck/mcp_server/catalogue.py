@@ -115,7 +115,7 @@ class Catalogue:
         """Return an executor of the servers that a client may use. The others are neither asked nor started.
 
         They do not count for names either: clients remember the names of tools, for example which ones may be called
-        without a question, so a name must not change because somebody else lists another server.
+        without a question, so a name must not change because another client lists another server.
         """
         names = frozenset(name for name in self.executor.server_tools if view.has_server(name))
         if len(names) == len(self.executor.server_tools):
