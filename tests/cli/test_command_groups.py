@@ -12,7 +12,7 @@ from holodeck_command import run_holodeck
     ("words", "said"),
     [
         (("chta",), "No such command 'chta'. Did you mean 'chat'?"),
-        (("xyzzy",), "No such command 'xyzzy'. There are: chat, "),
+        (("xyzzy",), "No such command 'xyzzy'. There are: audit, chat, "),
         (("mcp", "lst"), "No such command 'lst'. Did you mean 'list'?"),
         (("mcp", "xyzzy"), "No such command 'xyzzy'. There are: list, "),
         (("runs", "resum"), "No such command 'resum'. Did you mean 'resume'?"),
