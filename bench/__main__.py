@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("gateway", "turns", "startup", "footprint", "chunks", "rehearsal", "mcp_calls", "durability")
+NAMES = ("gateway", "turns", "startup", "footprint", "chunks", "rehearsal", "mcp_calls", "mcp_endpoint", "durability")
 
 
 def main() -> None:

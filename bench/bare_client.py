@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import orjson
 
 Message = dict[str, Any]
-HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bare", "version": "0"}}
+_ABOUT_US = {"name": "bare", "version": "0"}
+HELLO: Message = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": _ABOUT_US}
+MODERN_VERSION = "2026-07-28"
+_META = "io.modelcontextprotocol"
+_MODERN_META = {
+    f"{_META}/protocolVersion": MODERN_VERSION,
+    f"{_META}/clientCapabilities": {},
+    f"{_META}/clientInfo": _ABOUT_US,
+}
 _END_OF_CHUNKS = b"0\r\n\r\n"
 _END_OF_HEAD = b"\r\n\r\n"
 
@@ -51,8 +59,10 @@ class BareClient:
 class BarePipes(BareClient, asyncio.Protocol):
     """A future for each request, a line for each message."""
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int) -> None:
         super().__init__()
+        self.pid = pid
+        """Of the process that it talks to."""
         self._loop = asyncio.get_running_loop()
         self._pending: dict[int, asyncio.Future[Message]] = {}
         self._buffer = bytearray()
@@ -79,8 +89,17 @@ class BarePipes(BareClient, asyncio.Protocol):
         for line in lines:
             message = orjson.loads(line)
             future = self._pending.pop(message.get("id", 0), None)
-            if future is not None:
+            if future is None:
+                continue
+            if "result" in message:
                 future.set_result(message["result"])
+            else:
+                future.set_exception(RuntimeError(f"refused: {message}"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(ConnectionError("the process has closed its output"))
 
     def _write(self, message: Message) -> None:
         if self.out is not None:
@@ -88,12 +107,14 @@ class BarePipes(BareClient, asyncio.Protocol):
 
 
 @asynccontextmanager
-async def open_bare_pipes(command: Sequence[str]) -> AsyncIterator[BareClient]:
+async def open_bare_pipes(
+    command: Sequence[str], *, environ: Mapping[str, str] | None = None
+) -> AsyncIterator[BarePipes]:
     loop = asyncio.get_running_loop()
     process = subprocess.Popen(  # noqa: ASYNC220 - it only waits for exec
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environ
     )
-    client = BarePipes()
+    client = BarePipes(process.pid)
     reading, _ = await loop.connect_read_pipe(lambda: client, process.stdout)
     client.out, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
     await client.shake_hands()
@@ -127,18 +148,24 @@ class _Socket(asyncio.Protocol):
         head_end = self._buffer.find(_END_OF_HEAD)
         if head_end < 0 or self._answer is None:
             return
-        head = bytes(self._buffer[:head_end]).lower()
-        if b"chunked" in head:
+        head = bytes(self._buffer[:head_end])
+        if b"chunked" in head.lower():
             if not self._buffer.endswith(_END_OF_CHUNKS):
                 return
             body = _join_chunks(self._buffer, head_end + len(_END_OF_HEAD))
         else:
-            length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+            length = int(_find_header(head, b"content-length") or 0)
             if len(self._buffer) < head_end + len(_END_OF_HEAD) + length:
                 return
             body = bytes(self._buffer[head_end + len(_END_OF_HEAD) :])
         self._buffer = bytearray()
         self._answer.set_result((head, body))
+
+
+def _find_header(head: bytes, name: bytes) -> bytes:
+    """The value of a header; empty if there is none."""
+    start = head.lower().find(b"\r\n" + name + b": ")
+    return b"" if start < 0 else head[start + len(name) + 4 :].partition(b"\r\n")[0]
 
 
 def _join_chunks(buffer: bytearray, start: int) -> bytes:
@@ -156,33 +183,46 @@ def _join_chunks(buffer: bytearray, start: int) -> bytes:
 class BareHttp(BareClient):
     """A POST for each request, on as many connections as there are requests at once."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, key: str = "") -> None:
         super().__init__()
         self._url_parts = urlsplit(url)
         self._free: list[_Socket] = []
         self._session = b""
+        headers = {
+            "Host": self._url_parts.netloc,
+            "Accept": "application/json, text/event-stream",
+            "Content-Type": "application/json",
+            **({"Authorization": f"Bearer {key}"} if key else {}),
+        }
+        self._head = f"POST {self._url_parts.path} HTTP/1.1\r\n{_lines_of(headers)}".encode()
 
     async def request(self, method: str, params: Message | None = None) -> Message:
         message = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params or {}}
         head, body = await self._post(message)
         if method == "initialize":
-            self._session = b"mcp-session-id: " + head.partition(b"mcp-session-id: ")[2].partition(b"\r\n")[0] + b"\r\n"
-        result: Message = orjson.loads(body)["result"]
-        return result
+            session_id = _find_header(head, b"mcp-session-id").decode()
+            headers = {"Mcp-Session-Id": session_id, "Mcp-Protocol-Version": HELLO["protocolVersion"]}
+            self._session = _lines_of(headers).encode()
+        return _result_of(head, body)
 
     async def notify(self, method: str) -> None:
         await self._post({"jsonrpc": "2.0", "method": method})
 
-    async def _post(self, message: Message) -> tuple[bytes, bytes]:
+    async def _post(self, message: Message, headers: bytes = b"") -> tuple[bytes, bytes]:
         body = orjson.dumps(message)
-        head = (
-            b"POST %b HTTP/1.1\r\nHost: x\r\nAccept: application/json, text/event-stream\r\n"
-            b"Content-Type: application/json\r\n%bContent-Length: %d\r\n\r\n"
-        )
-        socket = self._free.pop() if self._free else await self._dial()
-        answer = await socket.exchange(head % (self._url_parts.path.encode(), self._session, len(body)) + body)
+        socket = await self._take_socket()
+        length = b"Content-Length: %d\r\n\r\n" % len(body)
+        answer = await socket.exchange(self._head + self._session + headers + length + body)
         self._free.append(socket)
         return answer
+
+    async def _take_socket(self) -> _Socket:
+        while self._free:
+            socket = self._free.pop()
+            # A server closes what was idle for long.
+            if socket.transport is not None and not socket.transport.is_closing():
+                return socket
+        return await self._dial()
 
     async def _dial(self) -> _Socket:
         loop = asyncio.get_running_loop()
@@ -195,9 +235,40 @@ class BareHttp(BareClient):
                 socket.transport.close()
 
 
+class ModernBareHttp(BareHttp):
+    """The same in the modern era: no handshake, and each request says who asks."""
+
+    async def shake_hands(self) -> None:
+        """There is none."""
+
+    async def request(self, method: str, params: Message | None = None) -> Message:
+        sent = {**(params or {}), "_meta": _MODERN_META}
+        headers = {"Mcp-Protocol-Version": MODERN_VERSION, "Mcp-Method": method}
+        if "name" in sent:
+            headers["Mcp-Name"] = sent["name"]
+        message = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": sent}
+        return _result_of(*await self._post(message, _lines_of(headers).encode()))
+
+
+def _lines_of(headers: Mapping[str, str]) -> str:
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+
+
+def _result_of(head: bytes, body: bytes) -> Message:
+    """The result of a reply, which may be a stream of one event."""
+    data = body.rpartition(b"data: ")[2] if b"text/event-stream" in head.lower() else body
+    answer = orjson.loads(data)
+    if "result" not in answer:
+        raise RuntimeError(f"refused: {answer}")
+    result: Message = answer["result"]
+    return result
+
+
 @asynccontextmanager
-async def open_bare_http(url: str) -> AsyncIterator[BareClient]:
-    client = BareHttp(url)
+async def open_bare_http(
+    url: str, *, era: Literal["legacy", "modern"] = "legacy", key: str = ""
+) -> AsyncIterator[BareClient]:
+    client = BareHttp(url, key) if era == "legacy" else ModernBareHttp(url, key)
     await client.shake_hands()
     try:
         yield client
