@@ -17,7 +17,7 @@ _ABOUT_US = {"name": "bare", "version": "0"}
 HELLO: Message = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": _ABOUT_US}
 MODERN_VERSION = "2026-07-28"
 _META = "io.modelcontextprotocol"
-_MODERN_META = {
+MODERN_META = {
     f"{_META}/protocolVersion": MODERN_VERSION,
     f"{_META}/clientCapabilities": {},
     f"{_META}/clientInfo": _ABOUT_US,
@@ -242,7 +242,7 @@ class ModernBareHttp(BareHttp):
         """There is none."""
 
     async def request(self, method: str, params: Message | None = None) -> Message:
-        sent = {**(params or {}), "_meta": _MODERN_META}
+        sent = {**(params or {}), "_meta": MODERN_META}
         headers = {"Mcp-Protocol-Version": MODERN_VERSION, "Mcp-Method": method}
         if "name" in sent:
             headers["Mcp-Name"] = sent["name"]

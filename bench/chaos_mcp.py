@@ -18,6 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.processes import is_alive
 from bench.table import print_table
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import CommandType, MCPTool, TransportType
@@ -66,7 +67,7 @@ class Tally:
             self.causes[text.partition(": ")[2].partition("\n")[0].split(" (")[0][:60]] += 1
 
     def living_pids(self) -> list[int]:
-        return [pid for pid in self.pids if _is_alive(pid)]
+        return [pid for pid in self.pids if is_alive(pid)]
 
 
 async def main() -> int:
@@ -212,14 +213,6 @@ def _stop_server(server: subprocess.Popen[bytes]) -> None:
         if pipe is not None:
             pipe.close()
     server.wait()
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in ("Z", "X")
 
 
 def _show(tallies: dict[str, Tally], seconds: float, tasks: int) -> None:

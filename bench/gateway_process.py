@@ -55,18 +55,19 @@ class GatewayProcess:
         if self.url is None and self._process is not None:
             raise RuntimeError("A gateway ended by itself:\n" + "".join(self.log_lines))
 
-    async def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """End it, and return when it has ended."""
+    async def kill(self, number: signal.Signals = signal.SIGKILL) -> int | None:
+        """End it, and return its exit code when it has ended; None if it was not running."""
         process, self._process = self._process, None
         self.url = None
         if process is None:
-            return
+            return None
         if process.returncode is None:
             process.send_signal(number)
-        await process.wait()
+        code = await process.wait()
         if self._log_reader is not None:
             await self._log_reader
         self._answers_event.clear()
+        return code
 
     async def _read(self, stderr: asyncio.StreamReader) -> None:
         while line := (await stderr.readline()).decode(errors="replace"):

@@ -41,6 +41,15 @@ def resident_bytes(pid: int) -> int:
     return sum(int(Path(f"/proc/{one}/statm").read_text().split()[1]) * size for one in process_tree(pid))
 
 
+def is_alive(pid: int) -> bool:
+    """Whether a process still runs; one that has ended and was not waited for does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in ("Z", "X")
+
+
 def count_open_files(pid: int) -> int:
     """Files and connections that a process has open."""
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())

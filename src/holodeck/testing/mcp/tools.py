@@ -171,7 +171,7 @@ def _slow_actions(call: ToolCall) -> list[Action]:
             progress = {"progressToken": token, "progress": step, "total": steps, "message": f"step {step}"}
             actions.append(Notify(build_notification("notifications/progress", **progress)))
         actions.append(Wait(seconds / steps))
-    return [*actions, call.reply(tool_result(text_block("done")))]
+    return [*actions, call.reply(tool_result(text_block(str(call.arguments.get("text", "done")))))]
 
 
 def _log_actions(call: ToolCall) -> list[Action]:
@@ -236,7 +236,11 @@ _ANYWAY = {"anyway": _BOOLEAN}
 _TOOLS = (
     tool_entry("add", "Adds two numbers.", {"a": _NUMBER, "b": _NUMBER}, ("a", "b")),
     tool_entry("echo", "Says the text again.", {"text": _STRING}, ("text",)),
-    tool_entry("slow", "Answers after some seconds, or when released.", {"seconds": _NUMBER, "steps": _INTEGER}),
+    tool_entry(
+        "slow",
+        "Answers with the text after some seconds, or when released.",
+        {"seconds": _NUMBER, "steps": _INTEGER, "text": _STRING},
+    ),
     tool_entry("release", "Ends every slow call and every task at once."),
     tool_entry("image", "A picture of one pixel."),
     tool_entry("audio", "A sound of no length."),
