@@ -1,9 +1,9 @@
 """The stdio transport: the server is a child process, with one message per line on standard input and output.
 
-`open` starts the process, `close` ends it. When the process exits or closes its output, the transport waits up to
-`PROCESS_OUTPUT_GRACE` for the other of the two and for standard error, and then fails with the exit code and the last
-lines of standard error. That error also tells whether the process read any of its input: one that did not has failed
-by itself. Requests wait while the process does not read its input.
+`open` starts the process, `close` ends it. When the process exits, or closes its input or output, the transport waits
+up to `PROCESS_OUTPUT_GRACE` for its exit, the end of its output and standard error. Then it fails with the exit code
+and the last lines of standard error. That error also tells whether the process read any of its input: one that did not
+has failed by itself. Requests wait while the process does not read its input.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class StdioTransport(DuplexTransport):
         self._cwd = setup.base_dir / (tool.cwd or "")
         self._encoding = codecs.lookup(tool.encoding).name
         self._process: Process | None = None
-        self._flow = _StdinFlow()
+        self._flow = _StdinFlow(self._schedule_end_report)
         self._queued: list[bytes] = []
         self._output_ended = asyncio.Event()
         self._spawned = asyncio.Event()
@@ -175,11 +175,18 @@ class StdioTransport(DuplexTransport):
             await self._flow.wait_resumed()
         if self.failure.done():
             raise self.failure.result()
+        if not self._can_write():
+            # The report of the end, which is under way, fails this request. It was not sent, and can be repeated.
+            return
         delivery.may_have_been_sent = True
         self._write(message)
 
+    def _can_write(self) -> bool:
+        """Whether standard input is open. A loop need not ignore what is written to a closed pipe: uvloop raises."""
+        return self._process is not None and not self._process.stdin.is_closing()
+
     def _write(self, message: Message) -> None:
-        if self._process is None:
+        if self._process is None or not self._can_write():
             return
         line = (encode(message) if self._encoding == "utf-8" else encode_ascii(message)) + b"\n"
         self._flow.sent_bytes += len(line)
@@ -193,7 +200,7 @@ class StdioTransport(DuplexTransport):
 
     def _flush(self) -> None:
         lines, self._queued = self._queued, []
-        if self._process is not None and not self.failure.done():
+        if self._process is not None and self._can_write() and not self.failure.done():
             self._process.stdin.write(b"".join(lines))
 
     def _receive_recoded(self, raw: bytes | bytearray) -> None:
@@ -211,7 +218,7 @@ class StdioTransport(DuplexTransport):
             self._discard("the byte budget is exhausted", head)
 
     def _schedule_end_report(self) -> None:
-        """Report the end of the process once; called when the process exits and when its output ends."""
+        """Report the end of the process once; called when it exits, and when its output or its input is closed."""
         if not self._is_end_scheduled and not self.failure.done():
             self._is_end_scheduled = True
             self._tasks.start(self._report_end())
@@ -240,7 +247,7 @@ class StdioTransport(DuplexTransport):
         command = self._launch.argv[0]
         subject = "it" if self._is_negotiated else f"'{command}'"
         if code is None:
-            end = f"{subject} closed its output"
+            end = f"{subject} closed its {'output' if self._output_ended.is_set() else 'input'}"
         elif code < 0:
             end = f"{subject} was ended by signal {-code}"
         else:
@@ -279,7 +286,9 @@ class StdioTransport(DuplexTransport):
 class _StdinFlow(asyncio.BaseProtocol):
     """Flow control of standard input: paused while the process does not read it."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_lost: Callable[[], None]) -> None:
+        """`on_lost`: called when the pipe is closed, by the process or by this side."""
+        self._on_lost = on_lost
         self.is_paused = False
         self.sent_bytes = 0
         self._resumed = asyncio.Event()
@@ -309,6 +318,7 @@ class _StdinFlow(asyncio.BaseProtocol):
             self._read_bytes = 0 if exc is not None else self._count_read(self._transport)
         self._transport = None
         self.resume_writing()
+        self._on_lost()
 
     async def wait_resumed(self) -> None:
         await self._resumed.wait()
