@@ -93,6 +93,7 @@ class MCPEndpoint:
         self._sessions = EndpointSessions(methods, changes)
         self._modern = ModernRequests(methods, changes)
         self._tasks = TaskSet()
+        """The requests that are of no session, and those of batches."""
 
     async def post(self, request: Request) -> Reply | StreamedReply:
         """Answer one message of a client."""
@@ -239,7 +240,8 @@ class MCPEndpoint:
         protocol.is_initialized = True
         try:
             stream = EventStream("", has_ids=False)
-            response = await _respond(protocol, request_id, method, params, stream)
+            work = _respond(protocol, request_id, method, params, stream)
+            response = await self._tasks.start(work, name=f"MCP request {request_id}")
         finally:
             release()
             await protocol.close()
@@ -270,7 +272,8 @@ class MCPEndpoint:
             finally:
                 release()
 
-        return Reply(body=orjson.dumps(await asyncio.gather(*map(answer, asked))))
+        answers = [self._tasks.start(answer(message), name=f"MCP request {message['id']}") for message in asked]
+        return Reply(body=orjson.dumps(await asyncio.gather(*answers)))
 
     async def _post_modern(
         self, request: Request, view: View, message: Message, params: Mapping[str, Any]
