@@ -64,6 +64,7 @@ bench: $(READY) ## measurements, printed as tables
 
 chaos: $(READY) ## kill MCP servers in the middle of calls, and gateways in the middle of runs; takes some minutes
 	$(BIN)/python -m bench.chaos_mcp
+	$(BIN)/python -m bench.chaos_mcp_endpoint
 	$(BIN)/python -m bench.chaos_runs
 
 lock: $(READY) ## choose versions anew and write them down

@@ -1,4 +1,4 @@
-"""`python -m bench gateway` itself works: a few of its requests, with every table and every bar."""
+"""`python -m bench` itself works: a few requests of its measurements, with every table and every bar."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ def test_the_gateway_is_measured_beside_the_limit_and_under_idle_streams() -> No
     assert len([line for line in done.stdout[bars:idle].splitlines() if line.lower().endswith("met")]) == 2
     rows = [line.split()[:2] for line in done.stdout[idle:].strip().splitlines()[2:]]
     assert rows == [["holodeck", "20"], ["limit", "20"]]
+
+
+def test_the_mcp_endpoint_is_measured_beside_a_proxy_of_the_official_sdk() -> None:
+    done = _bench("mcp_endpoint", "--without-fastmcp", "--rounds=1", "--at-once=1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    cpu, latency = (done.stdout.index(title) for title in ("CPU of the proxy", "Latency"))
+    for table in (done.stdout[cpu:latency], done.stdout[latency:]):
+        rows = [[cell.strip() for cell in line.split("  ") if cell] for line in table.strip().splitlines()[2:]]
+        assert [row[0] for row in rows] == [front for front in ("http, legacy", "http, modern", "stdio") for _ in "123"]
+        assert {row[1] for row in rows} == {"call, 1 at once", "call, 1 MB answer", "list of 1,000 tools"}
 
 
 def test_an_option_without_a_measurement_is_refused() -> None:

@@ -26,3 +26,11 @@ def test_a_few_kills_of_a_gateway_lose_no_response_and_repeat_no_effect() -> Non
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "6 of 6" in done.stdout
+
+
+@pytest.mark.proves("D-13", "D-15", "D-38")
+def test_a_few_kills_behind_the_mcp_endpoint_hang_no_call_and_cross_no_answer() -> None:
+    command = [sys.executable, "-m", "bench.chaos_mcp_endpoint", "--kills=4", "--at-once=8"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 of 4" in done.stdout

@@ -25,9 +25,9 @@ from holodeck.gateway.mcp_endpoint.endpoint_sessions import EndpointSession, End
 from holodeck.gateway.mcp_endpoint.event_stream import EventStream, parse_event_id
 from holodeck.gateway.mcp_endpoint.headers import (
     SESSION_HEADER,
+    ArgumentHeaders,
     accepts_events,
     accepts_json,
-    check_argument_headers,
     check_legacy_version,
     check_modern_headers,
     is_modern_version,
@@ -92,6 +92,7 @@ class MCPEndpoint:
         self._is_draining = is_draining
         self._sessions = EndpointSessions(methods, changes)
         self._modern = ModernRequests(methods, changes)
+        self._argument_headers = ArgumentHeaders()
         self._tasks = TaskSet()
         """The requests that are of no session, and those of batches."""
 
@@ -324,7 +325,7 @@ class MCPEndpoint:
             return
         found = await self._methods.catalogue.find_tool(params["name"], view)
         if isinstance(found, ToolRoute):
-            check_argument_headers(request.headers, found.tool.input_schema, params)
+            self._argument_headers.check(request.headers, found.tool.input_schema, params)
 
     def _require_session(self, request: Request, view: View) -> EndpointSession:
         """Return the session that a request names. Raises `_RefusedError`."""

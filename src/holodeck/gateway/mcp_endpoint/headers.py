@@ -13,6 +13,7 @@ from holodeck.mcp_server.errors import INVALID_REQUEST, RPCError
 from holodeck.tools.mcp.protocol.jsonrpc import HEADER_MISMATCH
 from holodeck.tools.mcp.protocol.versions import LEGACY_VERSIONS, META_VERSION, MODERN_VERSIONS, mapping
 from holodeck.tools.mcp.transports.http_headers import (
+    ArgumentPath,
     BadAnnotationError,
     build_argument_headers,
     build_routing_headers,
@@ -22,6 +23,8 @@ from holodeck.tools.mcp.transports.http_headers import (
 
 VERSION_HEADER = "mcp-protocol-version"
 SESSION_HEADER = "mcp-session-id"
+# Schemas whose headers are remembered: more than the tools in use at one time.
+MAX_SEARCHED_SCHEMAS = 512
 _EVENTS = "text/event-stream"
 _JSON = "application/json"
 
@@ -58,17 +61,37 @@ def check_modern_headers(headers: Mapping[str, str], method: str, params: Mappin
         _check_equal(name, _read(headers, name), decode_header_value(expected))
 
 
-def check_argument_headers(headers: Mapping[str, str], schema: Mapping[str, Any], params: Mapping[str, Any]) -> None:
-    """Raise RPCError where headers that repeat arguments of a call differ from them."""
-    try:
-        annotations = find_argument_headers(schema)
-    except BadAnnotationError:
-        return
-    expected = build_argument_headers(annotations, mapping(params.get("arguments")))
-    for token in annotations.values():
-        name = f"Mcp-Param-{token}"
-        wanted = expected.get(name)
-        _check_equal(name, _read(headers, name), None if wanted is None else decode_header_value(wanted))
+class ArgumentHeaders:
+    """Compares the headers that repeat arguments of calls with these arguments."""
+
+    def __init__(self) -> None:
+        # Keyed by identity; the value refers to the schema, so that its id is not reused.
+        self._annotations: dict[int, tuple[Mapping[str, Any], Mapping[ArgumentPath, str]]] = {}
+
+    def check(self, headers: Mapping[str, str], schema: Mapping[str, Any], params: Mapping[str, Any]) -> None:
+        """Raise RPCError where a header differs. The schema must not be modified afterwards."""
+        annotations = self._find_annotations(schema)
+        if not annotations:
+            return
+        expected = build_argument_headers(annotations, mapping(params.get("arguments")))
+        for token in annotations.values():
+            name = f"Mcp-Param-{token}"
+            wanted = expected.get(name)
+            _check_equal(name, _read(headers, name), None if wanted is None else decode_header_value(wanted))
+
+    def _find_annotations(self, schema: Mapping[str, Any]) -> Mapping[ArgumentPath, str]:
+        """Return the headers of a schema, which is searched once; none if its annotations are invalid."""
+        known = self._annotations.get(id(schema))
+        if known is not None:
+            return known[1]
+        try:
+            found = find_argument_headers(schema)
+        except BadAnnotationError:
+            found = {}
+        if len(self._annotations) >= MAX_SEARCHED_SCHEMAS:
+            self._annotations.clear()
+        self._annotations[id(schema)] = (schema, found)
+        return found
 
 
 def _read(headers: Mapping[str, str], name: str) -> str | None:
