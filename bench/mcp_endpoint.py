@@ -190,6 +190,7 @@ def main(*arguments: str) -> None:
                 measured[front] = runner.run(work)
     if has_fastmcp:
         print(fastmcp_proxy.NOTE)
+    print("a list: ours sends the one that it remembers, the others ask the server for it each time")
     show(measured, [SDK, *([FASTMCP] if has_fastmcp else [])], options.rounds)
 
 
