@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from urllib.parse import urlsplit
 
+from holodeck.gateway.auth.scope import CallerScope
+from holodeck.gateway.http.errors import unknown_server_text
 from holodeck.gateway.http.host_policy import HostPolicy
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration
@@ -99,3 +101,29 @@ def headers_of(declaration: MCPDeclaration) -> dict[str, Secret]:
     if declaration.authorization is not None:
         headers["Authorization"] = Secret(f"Bearer {declaration.authorization.reveal()}")
     return headers
+
+
+def check_configured_servers(declarations: Sequence[MCPDeclaration], configured: Mapping[str, MCPPlugin]) -> None:
+    """Raise `BadRequestError` for a declaration of an operator's server that is unknown, or may not be used so."""
+    for declaration in declarations:
+        if declaration.server_url is not None:
+            continue
+        label, where = declaration.server_label, f"{declaration.param}.server_label"
+        if label not in configured:
+            refuse(unknown_server_text(label, configured), where)
+        if declaration.has_credentials and not configured[label].config.caller_authorization:
+            field = "authorization" if declaration.authorization is not None else "headers"
+            message = (
+                f"The server '{label}' is reached with its operator's credentials: leave out '{field}', "
+                "unless the operator writes 'caller_authorization: true' for this server into the gateway's file."
+            )
+            refuse(message, f"{declaration.param}.{field}", "unsupported_parameter")
+
+
+def check_labels_of_urls(declarations: Sequence[MCPDeclaration], scope: CallerScope) -> None:
+    """Refuse a server by URL whose label is out of scope. The text does not tell which servers the gateway has."""
+    for declaration in declarations:
+        label = declaration.server_label
+        if declaration.server_url is not None and not scope.allows_server(label):
+            message = f"This key may not use a server with the label '{label}'. Ask the operator of this gateway."
+            refuse(message, f"{declaration.param}.server_label", "unsupported_value")

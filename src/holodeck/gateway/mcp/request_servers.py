@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 import orjson
 
 from holodeck.gateway.auth.callers import Caller
-from holodeck.gateway.auth.scope import CallerScope
-from holodeck.gateway.http.errors import server_unavailable_error, unknown_server_text
+from holodeck.gateway.http.errors import server_unavailable_error
 from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
+from holodeck.gateway.mcp.request_server_policy import check_configured_servers, check_labels_of_urls
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration
 from holodeck.gateway.wire.response.call_items import DeclaredTool, ServerListing
@@ -48,7 +48,6 @@ from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL
 from holodeck.tools.mcp.executor import MCPExecutor, ToolRoute
 from holodeck.tools.mcp.lock.drift import digest_tool
 from holodeck.tools.mcp.names import full_name
-from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.protocol.peer import Peer
 from holodeck.tools.mcp.results import NEVER_SENT
 from holodeck.tools.mcp.server_tools import ServerTools
@@ -124,8 +123,8 @@ class RequestServers:
         """Ids of calls that may have reached their tools."""
         if declarations:
             pool.policy.check(declarations, executor.selected)
-            _check_configured_servers(declarations, {name: offer.server for name, offer in executor.selected.items()})
-            _check_labels_of_urls(declarations, caller.scope)
+            check_configured_servers(declarations, {name: offer.server for name, offer in executor.selected.items()})
+            check_labels_of_urls(declarations, caller.scope)
             # A hosted tool works beside declarations, without a declaration of its server.
             servers = (label for label, _ in self._hosted_targets if label not in self._request_declared_labels)
             self._configured_labels = list(dict.fromkeys([*self._configured_labels, *servers]))
@@ -467,31 +466,6 @@ class RequestServers:
             return True
         declaration = self._declared.get(route.server.name)
         return declaration is not None and declaration.is_allowed(route.tool)
-
-
-def _check_configured_servers(declarations: Sequence[MCPDeclaration], configured: Mapping[str, MCPPlugin]) -> None:
-    for declaration in declarations:
-        if declaration.server_url is not None:
-            continue
-        label, where = declaration.server_label, f"{declaration.param}.server_label"
-        if label not in configured:
-            refuse(unknown_server_text(label, configured), where)
-        if declaration.has_credentials and not configured[label].config.caller_authorization:
-            field = "authorization" if declaration.authorization is not None else "headers"
-            message = (
-                f"The server '{label}' is reached with its operator's credentials: leave out '{field}', "
-                "unless the operator writes 'caller_authorization: true' for this server into the gateway's file."
-            )
-            refuse(message, f"{declaration.param}.{field}", "unsupported_parameter")
-
-
-def _check_labels_of_urls(declarations: Sequence[MCPDeclaration], scope: CallerScope) -> None:
-    """Refuse a server by URL whose label is out of scope. The text does not tell which servers the gateway has."""
-    for declaration in declarations:
-        label = declaration.server_label
-        if declaration.server_url is not None and not scope.allows_server(label):
-            message = f"This key may not use a server with the label '{label}'. Ask the operator of this gateway."
-            refuse(message, f"{declaration.param}.server_label", "unsupported_value")
 
 
 def _cannot_ask_text(route: ToolRoute) -> str:
