@@ -135,3 +135,25 @@ async def test_agents_are_not_offered_at_the_address_of_a_server(tmp_path: Path)
         connect(gateway, path="/mcp/sums") as client,
     ):
         assert "ask_clerk" not in {tool.name for tool in (await client.list_tools()).tools}
+
+
+@pytest.mark.proves("D-38")
+@async_test
+async def test_of_two_different_servers_of_one_name_the_first_is_offered_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        FaultyMCPServer() as first,
+        FaultyMCPServer() as second,
+        ScriptedModel().serve("chat") as scripted,
+    ):
+        llm = {"provider": "openai_compatible", "name": "scripted", "endpoint": scripted.url}
+        for name, server in (("one", first), ("two", second)):
+            tools = [{"name": "sums", "type": "mcp", "transport": "http", "url": server.url}]
+            content = {"name": name, "model": llm, "instructions": "Help.", "tools": tools}
+            (tmp_path / f"{name}.yaml").write_bytes(orjson.dumps(content))
+        agents = [{"file": "one.yaml"}, {"file": "two.yaml"}]
+        async with run_gateway(tmp_path, agents=agents) as gateway, connect(gateway) as client:
+            await client.call_tool("add", {"a": 1, "b": 2})
+        assert (len(first.calls("add")), len(second.calls("add"))) == (1, 0)
+        assert "mcp.server_hidden server=sums" in caplog.text

@@ -119,12 +119,16 @@ class MCPExecutor:
 
     @classmethod
     def merge(cls, executors: Iterable[MCPExecutor]) -> MCPExecutor:
-        """Return an executor of all servers of others, which own and close them. The first server of a name wins."""
+        """Return an executor of all servers of others, which own and close them. The first server of a name wins.
+
+        Another one of that name which is defined otherwise is logged: its tools cannot be used by this executor.
+        """
         merged = cls()
         found: dict[str, ServerTools] = {}
         for executor in executors:
             for name, offer in executor.server_tools.items():
-                found.setdefault(name, offer)
+                if found.setdefault(name, offer).server.config != offer.server.config:
+                    log.warning("mcp.server_hidden", server=name)
         merged.server_tools = found
         merged._logged_names = None
         return merged
