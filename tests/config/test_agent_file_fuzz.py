@@ -79,6 +79,7 @@ def test_any_text_that_looks_like_yaml_ends_in_an_agent_or_a_config_error(text: 
 
 @pytest.mark.proves("D-5", "000:SC-005", "001:PRAC-2")
 @given(agents | values)
+@example({"name": "demo", "model": {"allow_extra_parameters": [[]]}})
 @example({"name": "${SECRET}", "description": "${SECRET}", "model": {"provider": "ollama", "name": "${SECRET}"}})
 @quiet
 def test_no_value_of_a_variable_is_ever_shown(data: Any) -> None:

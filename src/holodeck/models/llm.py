@@ -284,7 +284,8 @@ def _check_api_keys(data: Mapping[str, Any], provider: Provider) -> list[Violati
     found = [Violation(key=key, message=f"'{key}' has no meaning here (not for {provider})") for key in foreign]
     for key in ("extra_body", "allow_extra_parameters"):
         names = data.get(key)
-        own = [name for name in names if name in api.body] if isinstance(names, dict | list) else []
+        texts = [name for name in names if isinstance(name, str)] if isinstance(names, dict | list) else []
+        own = [name for name in texts if name in api.body]
         if own:
             message = f"'{key}' must not have '{own[0]}', which HoloDeck itself sends to {provider}"
             fix = f"Write '{own[0]}' under 'model'." if own[0] in LLM.model_fields else "Remove it."
