@@ -19,22 +19,6 @@ class Scope(Protocol):
     def allows_resources(self, server: str) -> bool: ...
 
 
-class WholeScope:
-    """Allows everything."""
-
-    def allows_server(self, server: str) -> bool:
-        return True
-
-    def allows_tool(self, server: str, tool: str) -> bool:
-        return True
-
-    def allows_agent(self, name: str) -> bool:
-        return True
-
-    def allows_resources(self, server: str) -> bool:
-        return True
-
-
 @record
 class View:
     """A caller, its scope, and the one server that it has chosen, if any."""
