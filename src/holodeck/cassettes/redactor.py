@@ -1,0 +1,116 @@
+"""Keeps secrets out of a cassette: known values in any encoding, and values that are secrets by their name or form.
+
+Known values are those that files and variables gave to keys, headers, tokens and the environment of servers, and the
+tokens that servers were sent. A recording is redacted when it is written; a replay redacts both sides before it
+compares them, so that neither needs the secrets of the other.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any
+
+from holodeck.lib.redaction import (
+    LOG_SECRETS,
+    MASK,
+    MIN_SECRET_CHARS,
+    OPERATOR_SECRETS,
+    SecretText,
+    is_secret_name,
+    url_secrets,
+)
+from holodeck.models.tool import MCPTool
+from holodeck.tools.mcp.errors import ErrorFactory
+
+# Characters of a value that is a secret by its name: a shorter one occurs in ordinary text.
+MIN_NAMED_CHARS = 4
+# Characters of a secret in base64, without those at its ends, which also depend on the neighbours.
+_MIN_BASE64_CHARS = 10
+# Values under the one name `token` that are masked: a shorter one, or one with spaces, is a piece of text.
+_MIN_TOKEN_CHARS = 8
+_NAME = (
+    r"(?:[a-z0-9]+[_-])*(?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key|secret[_-]?key"
+    r"|(?:access|refresh|id|auth|bearer|session|api)[_-]?token|authorization|cookie|credentials?)"
+)
+_SECRET_MEMBER = re.compile(_NAME, re.IGNORECASE)
+_MEMBER_TEXT = re.compile(rf'(\\{{0,3}}"{_NAME}\\{{0,3}}"\s*:\s*\\{{0,3}}")[^"\\]+', re.IGNORECASE)
+_QUERY_TEXT = re.compile(rf"([?&](?:{_NAME}|key|token|sig|signature)=)[^&\s\"'#\\]+", re.IGNORECASE)
+_BEARER_TEXT = re.compile(r"(\bbearer\s+)[A-Za-z0-9._~+/-]{8,}=*", re.IGNORECASE)
+_USERINFO_TEXT = re.compile(r"(://[^/\s:@\"']+:)[^/\s@\"']+(?=@)")
+_TEXT_RULES = (_MEMBER_TEXT, _QUERY_TEXT, _BEARER_TEXT, _USERINFO_TEXT)
+
+
+class Redactor:
+    """Masks secrets in texts and in plain data. Knows those of the process, and of every server that is added."""
+
+    def __init__(self) -> None:
+        self._values: set[str] = set()
+        self._factories: list[ErrorFactory] = []
+        self._masked: frozenset[str] = frozenset()
+        self._secrets = SecretText()
+
+    def add_server(self, tool: MCPTool, errors: ErrorFactory) -> None:
+        """Mask the values of the definition of a server, and the tokens that the server is sent."""
+        for name, secret in (*tool.env.items(), *tool.headers.items()):
+            value = secret.reveal()
+            if len(value) >= (MIN_NAMED_CHARS if is_secret_name(name) else MIN_SECRET_CHARS):
+                self._values |= {value, *(part for part in value.split() if len(part) >= MIN_SECRET_CHARS)}
+        for field in ("token", "client_secret"):
+            if (configured := getattr(tool.auth, field, None)) is not None:
+                self._values.add(configured.reveal())
+        self._values |= {part for part in url_secrets(tool.url or "") if len(part) >= MIN_NAMED_CHARS}
+        if errors not in self._factories:
+            self._factories.append(errors)
+
+    def redact(self, value: Any) -> Any:
+        """Return plain data with every secret replaced by `***`. The data itself is not changed."""
+        return self._redact(value, self._collect_secrets())
+
+    def _redact(self, value: Any, secrets: SecretText) -> Any:
+        if isinstance(value, str):
+            return mask_forms(secrets.mask(value))
+        if isinstance(value, dict):
+            return {
+                secrets.mask(key): MASK if _is_secret_member(key, item) else self._redact(item, secrets)
+                for key, item in value.items()
+            }
+        if isinstance(value, list):
+            return [self._redact(item, secrets) for item in value]
+        return value
+
+    def _collect_secrets(self) -> SecretText:
+        tokens = (token for errors in self._factories for token in errors.tokens)
+        known = frozenset((*LOG_SECRETS.values, *OPERATOR_SECRETS.values, *self._values, *tokens)) - {MASK}
+        if known != self._masked:
+            forms = {form for value in known for form in _encode_base64(value)}
+            self._masked = known
+            self._secrets = SecretText(known | forms, min_chars=MIN_NAMED_CHARS, max_values=len(known | forms))
+        return self._secrets
+
+
+def mask_forms(text: str) -> str:
+    """Return a text with the values masked that are secrets by their name or form."""
+    for rule in _TEXT_RULES:
+        text = rule.sub(rf"\g<1>{MASK}", text)
+    return text
+
+
+def _is_secret_member(name: str, value: object) -> bool:
+    if not isinstance(value, str) or not value:
+        return False
+    if name.lower() == "token":
+        return len(value) >= _MIN_TOKEN_CHARS and " " not in value
+    return _SECRET_MEMBER.fullmatch(name) is not None
+
+
+def _encode_base64(value: str) -> set[str]:
+    """Return what stands for the value in base64, at each of the three positions that it can begin at."""
+    raw = value.encode("utf-8", "surrogatepass")
+    found: set[str] = set()
+    for offset, first in ((0, 0), (1, 2), (2, 3)):
+        encoded = base64.b64encode(bytes(offset) + raw).decode()
+        middle = encoded[first : (offset + len(raw)) * 8 // 6]
+        if len(middle) >= _MIN_BASE64_CHARS:
+            found |= {middle, middle.replace("+", "-").replace("/", "_")}
+    return found
