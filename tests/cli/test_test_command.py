@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from agent_project import AgentProject, messages_of_turn, serve_scripted
 from async_tests import async_test
+from cli.case_report import list_case_runs
 
 from holodeck.testing.model.script import call, say, status
 
@@ -69,45 +70,54 @@ async def test_a_case_that_fails_says_why(project: AgentProject) -> None:
 
 
 TRUTHS = """test_cases:
-  - {name: answer only, input: one, ground_truth: "3"}
-  - {name: called and answer, input: two, expected_tools: [add], ground_truth: "3"}
-  - {name: called only, input: three, expected_tools: [add]}
-  - {name: other tool, input: four, expected_tools: [memory], ground_truth: "3"}
+  - {name: wrong answer, input: one, ground_truth: "3"}
+  - {name: right answer, input: two, expected_tools: [add], ground_truth: "3"}
+  - {name: other tool, input: three, expected_tools: [memory], ground_truth: "3"}
+  - {name: nothing expected, input: four}
 """
 
 
 @async_test(60)
-async def test_a_case_with_a_ground_truth_is_counted_as_not_judged_unless_its_tools_fail(project: AgentProject) -> None:
-    async with serve_scripted(say("It is 4."), *adding(3), say("It is 4."), *adding(3)) as model:
+async def test_a_wrong_answer_fails_its_case_and_a_right_one_passes(project: AgentProject) -> None:
+    async with serve_scripted(*2 * [say("It is 13."), *adding(2), say("Whatever.")]) as model:
         project.write(model, project.npx_server("calc"), more=TRUTHS)
         done = await project.run_holodeck("test", "-q", "--report", "out.md")
         printed = await project.run_holodeck("test", "--json")
     assert (done.returncode, printed.returncode) == (1, 1)
-    for words in ("NOT JUDGED  answer only", "NOT JUDGED  called and answer", "PASS  called only", "FAIL  other tool"):
-        assert words in done.stdout
-    assert "answer  It is 4." in done.stdout
-    assert "truth   3 (shown for you to compare; it is not judged)" in done.stdout
-    assert done.stdout.splitlines()[-1] == "1 passed, 1 failed, 2 not judged"
+    for words in (
+        "FAIL  wrong answer",
+        "why     ground_truth by number: 3 is not among the numbers of the answer: 13",
+        "answer  It is 13.",
+        "truth   3\n",
+        "PASS  right answer",
+        "checked ground_truth by number: the answer has the number 3",
+        "FAIL  other tool",
+        "PASS  nothing expected",
+        "checked only that it answered",
+    ):
+        assert words in done.stdout, done.stdout
+    assert done.stdout.splitlines()[-1] == "2 passed, 2 failed"
     report = json.loads(printed.stdout)
-    assert (report["passed"], report["failed"], report["not_judged"]) == (1, 1, 2)
-    assert [(case["outcome"], case["passed"]) for case in report["cases"]] == [
-        ("not_judged", False),
-        ("not_judged", False),
+    assert (report["passed"], report["failed"]) == (2, 2)
+    assert "not_judged" not in report
+    assert [(case["outcome"], case["passed"]) for case in list_case_runs(report)] == [
+        ("failed", False),
         ("passed", True),
         ("failed", False),
+        ("passed", True),
+    ]
+    names = [[check["name"] for check in case["checks"]] for case in list_case_runs(report)]
+    assert names == [
+        ["run", "ground_truth"],
+        ["run", "expected_tools", "ground_truth"],
+        ["run", "expected_tools", "ground_truth"],
+        ["run", "answered"],
     ]
     markdown = (project.path / "out.md").read_text()
-    assert "1 passed, 1 failed, 2 not judged (agent.yaml)" in markdown
-    assert "| not judged | answer only |" in markdown
-
-
-@async_test(60)
-async def test_cases_that_are_not_judged_fail_nothing(project: AgentProject) -> None:
-    async with serve_scripted(say("It is 4.")) as model:
-        project.write(model, more='test_cases:\n  - {input: "What is 1 + 2?", ground_truth: "3"}\n')
-        done = await project.run_holodeck("test")
-    assert done.returncode == 0
-    assert done.stdout.splitlines()[-1] == "0 passed, 1 not judged"
+    assert "2 passed, 2 failed" in markdown
+    assert "## demo (agent.yaml) on openai\\_compatible:scripted" in markdown
+    assert "| **FAIL** | wrong answer |" in markdown
+    assert "- checked: only that it answered" in markdown
 
 
 @async_test(60)
@@ -120,7 +130,7 @@ async def test_reports_are_json_or_markdown(project: AgentProject) -> None:
         assert json.loads((project.path / "out.json").read_text())["failed"] == 2
         await project.run_holodeck("test", "-q", "-k", "TWICE", "--report", "out.md")
     assert (report["passed"], report["failed"]) == (0, 2)
-    first = report["cases"][0]
+    first = list_case_runs(report)[0]
     assert first["called"] == [
         {"server": "calc", "tool": "add", "name": "add", "arguments": {"a": 1, "b": 2}, "is_error": False}
     ]

@@ -1,24 +1,25 @@
 """Warnings about configuration that is valid but probably a mistake, each with a fix.
 
-One finding is an error: a provider's key from the environment that would be sent without encryption.
+Two findings are errors: a provider's key from the environment that would be sent without encryption, and a budget for a
+model without a price.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from holodeck.config.known_keys import closest_match
-from holodeck.config.problems import problem_at
+from holodeck.config.problems import problem_at, value_at
 from holodeck.config.source import Source
 from holodeck.config.yaml_reader import KeyPath
 from holodeck.lib.errors import Problem
 from holodeck.lib.record import record
 from holodeck.lib.redaction import is_secret_name
 from holodeck.models.file_model import Substituted, as_written, quote_value
-from holodeck.models.llm import PROVIDER_SPECS, Provider, is_own_host
+from holodeck.models.llm import LLM, PROVIDER_SPECS, Provider, is_own_host
 from holodeck.models.scope import Scope, split_pattern, split_tool_pattern
 from holodeck.models.tool_rules import is_legacy_npm
 from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, BadURLError, is_sent_in_cleartext, parse_endpoint
@@ -34,21 +35,35 @@ _SECRET_NAME = re.compile(
 
 
 def model_warnings(source: Source, environ: Mapping[str, str]) -> list[Problem]:
-    """Problems of the model of an agent file: warnings, and those of `environment_key_problems`."""
-    model = source.data.get("model")
+    """Problems of the models of an agent file: warnings, and those of `environment_key_problems`."""
+    found = _find_model_problems(source, ("model",), environ, "the agent cannot ask its model")
+    found += _find_model_problems(source, ("test_settings", "judge"), environ, "the judge cannot be asked")
+    models = value_at(source.data, ("test_settings", "models"))
+    for name in models if isinstance(models, dict) else ():
+        found += _find_model_problems(source, ("test_settings", "models", name), environ, "it cannot be tested")
+    cases = source.data.get("test_cases")
+    for index in range(len(cases) if isinstance(cases, list) else 0):
+        path = ("test_cases", index, "judge", "model")
+        found += _find_model_problems(source, path, environ, "the judge cannot be asked")
+    return found
+
+
+def _find_model_problems(source: Source, path: KeyPath, environ: Mapping[str, str], effect: str) -> list[Problem]:
+    """Problems of the model at this path; none if there is none. `effect`: of a key that is missing."""
+    model = value_at(source.data, path)
     if not isinstance(model, dict):
         return []
     found = []
     if _is_literal_value(model.get("api_key")):
-        found.append(_literal_secret_warning(source, ("model", "api_key"), "api_key"))
-    found += environment_key_problems(source, model, ("model",), environ)
+        found.append(_literal_secret_warning(source, (*path, "api_key"), "api_key"))
+    found += environment_key_problems(source, model, path, environ)
     provider = _provider_of(model)
     variable = PROVIDER_SPECS[provider].key_variable if provider else None
     is_sent_to_endpoint = provider is not None and _is_own_host(provider, model)
     if variable and is_sent_to_endpoint and not model.get("api_key") and not environ.get(variable):
-        message = f"there is no 'api_key', and {variable} is not set: the agent cannot ask its model"
+        message = f"there is no 'api_key', and {variable} is not set: {effect}"
         fix = f"Set {variable}, or write 'api_key: ${{{variable}}}'."
-        found.append(problem_at(source.document, ("model",), message, fix=fix, severity="warning"))
+        found.append(problem_at(source.document, path, message, fix=fix, severity="warning"))
     return found
 
 
@@ -215,3 +230,56 @@ def _check_pattern(key: str, pattern: str, path: KeyPath, configured: _Configure
 
 def _describe_names(noun: str, names: Collection[str]) -> str:
     return f"There are: {', '.join(dict.fromkeys(names))}." if names else f"The file has no {noun}."
+
+
+def find_unpriced_models(gateway: GatewayFile, agents: Mapping[str, LLM], source: Source) -> Iterator[Problem]:
+    """Yield a problem for each budget whose caller may use a model without a price. `agents`: models by public name."""
+    models = {served.name for served in gateway.models if served.model.price is None}
+    unpriced_agents = {name for name, llm in agents.items() if llm.price is None}
+    for path, scopes in _list_budgets(gateway):
+        found = [name for name in models if _may_use(scopes, "models", name)]
+        found += [name for name in unpriced_agents if _may_use(scopes, "agents", name)]
+        if gateway.compaction.model in (*models, *unpriced_agents):
+            # Summaries are written by it, whatever the caller may use itself.
+            found.append(str(gateway.compaction.model))
+        if found:
+            yield _describe_unpriced(sorted(set(found)), path, source)
+
+
+def _describe_unpriced(names: Sequence[str], path: KeyPath, source: Source) -> Problem:
+    listed = ", ".join(f"'{name}'" for name in names)
+    verb = "has" if len(names) == 1 else "have"
+    message = f"a budget needs the price of every model that its caller may use, and {listed} {verb} none"
+    fix = "Add 'price: {input: ..., output: ...}' to the model, 0 if it costs nothing, or leave it out of 'allow'."
+    return problem_at(source.document, path, message, fix=fix)
+
+
+def _list_budgets(gateway: GatewayFile) -> Iterator[tuple[KeyPath, Sequence[Scope] | None]]:
+    """Each budget of the file, with the scopes of its callers. None: some may use everything."""
+    for index, key in enumerate(gateway.keys):
+        if key.budget is not None:
+            yield ("keys", index, "budget"), None if key.allow is None else [key.allow]
+    if gateway.limits.key_budget is None:
+        return
+    path: KeyPath = ("limits", "key_budget")
+    keys = [key for key in gateway.keys if key.budget is None]
+    # What tokens may use depends on their claims, and without authentication everything is allowed.
+    has_other_callers = gateway.jwt is not None or not gateway.keys
+    scopes = [key.allow for key in keys if key.allow is not None]
+    yield path, None if has_other_callers or len(scopes) < len(keys) else scopes
+
+
+def _may_use(scopes: Sequence[Scope] | None, kind: str, name: str) -> bool:
+    return scopes is None or any(_allows(getattr(scope, kind), name) for scope in scopes)
+
+
+def _allows(patterns: Collection[str] | None, name: str) -> bool:
+    """Whether a list of a scope allows a name: see `Scope`."""
+    if patterns is None:
+        return True
+    split = [split_pattern(pattern) for pattern in patterns]
+    if any(denies and fnmatchcase(name, glob) for denies, glob in split):
+        return False
+    allowed = [glob for denies, glob in split if not denies]
+    has_only_denials = bool(split) and not allowed
+    return has_only_denials or any(fnmatchcase(name, glob) for glob in allowed)

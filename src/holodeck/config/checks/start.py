@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
+from holodeck.config.checks.test_cases import list_test_models
 from holodeck.config.files import read_bytes
 from holodeck.config.problems import problem_at, value_at
 from holodeck.config.source import Source
@@ -46,7 +47,8 @@ _SYSTEM_CERTIFICATES = "system"
 
 def agent_problems(agent: Agent, source: Source) -> list[Problem]:
     """The reasons why an agent cannot start on this machine."""
-    return list(_check_model(agent.model, ("model",), source))
+    models = [(("model",), agent.model), *list_test_models(agent)]
+    return [problem for path, model in models for problem in _check_model(model, path, source)]
 
 
 def gateway_problems(gateway: GatewayFile, source: Source) -> list[Problem]:
