@@ -1,15 +1,19 @@
-"""`reference/python.md`: the public names of `holodeck` and `holodeck.testing`."""
+"""`reference/python.md`: the public names of `holodeck`, `holodeck.runs` and `holodeck.testing`."""
 
 from __future__ import annotations
 
 import ast
 import dataclasses
 import inspect
+import itertools
 import re
 import textwrap
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
+
+import pydantic
+from typing_extensions import is_typeddict
 
 import holodeck
 import holodeck.testing
@@ -17,18 +21,18 @@ from generate.markdown import NOTICE, code, fence, join_blocks, slug, table
 from generate.python_examples import EXAMPLES, INTRO, NAMES_IN_EXAMPLES, OTHER_MEANINGS
 from holodeck.testing import Fault
 
-_BUILT_ELSEWHERE = {"Agent": "`load_agent` builds one."}
-"""Classes whose constructor is not for users."""
 _MAX_LINE = 110
+_PLAIN_TYPES = {"Amount": "float", "Boolean": "bool", "Integer": "int", "NonEmpty": "str", "Number": "float"}
+"""Python's types behind those of file models."""
 
 
 def build_page() -> str:
     """Return the page."""
     blocks = ["# Python", NOTICE, INTRO]
-    for module in (holodeck, holodeck.testing):
-        blocks += [f"## {module.__name__}", (inspect.getdoc(module) or "").partition("\n")[0]]
+    for module in (holodeck, holodeck.runs, holodeck.testing):
+        blocks += [f"## {_public_name(module)}", (inspect.getdoc(module) or "").partition("\n")[0]]
         blocks.append(table(("Name", "What it is"), _overview(module)))
-        for example in EXAMPLES[module.__name__]:
+        for example in EXAMPLES[_public_name(module)]:
             blocks += [f"### {example.title}", example.about, fence(example.code, "python"), fence(example.output)]
         for name in module.__all__:
             blocks += [f"### `{name}`", *_name_blocks(module, name)]
@@ -36,9 +40,21 @@ def build_page() -> str:
     return join_blocks(blocks)
 
 
+def _public_name(module: ModuleType) -> str:
+    """Return the name by which programs import a module."""
+    return "holodeck.runs" if module is holodeck.runs else module.__name__
+
+
 def _overview(module: ModuleType) -> Iterator[tuple[str, str]]:
     for name in module.__all__:
-        yield f"[{code(name)}](#{slug(name)})", _first_sentence(_meaning(module, name))
+        yield f"[{code(name)}](#{_anchor(module, name)})", _first_sentence(_meaning(module, name))
+
+
+def _anchor(module: ModuleType, name: str) -> str:
+    """Return the anchor of a name's heading. Headings that differ only in case are numbered, as `Tool` and `tool`."""
+    names = module.__all__[: module.__all__.index(name)]
+    number = sum(slug(each) == slug(name) for each in names)
+    return f"{slug(name)}-{number}" if number else slug(name)
 
 
 def _first_sentence(text: str) -> str:
@@ -63,28 +79,32 @@ def _name_blocks(module: ModuleType, name: str) -> Iterator[str]:
     elif inspect.isclass(value):
         yield from _class_blocks(module, name, value)
         return
-    elif inspect.isfunction(value):
+    elif inspect.isroutine(value):
         yield fence(_signature(name, value))
         yield _meaning(module, name)
     else:
-        values = get_args(value)
+        values = [each if isinstance(each, str) else (get_origin(each) or each).__name__ for each in get_args(value)]
         yield _meaning(module, name)
-        yield f"Values: {', '.join(code(each) for each in values)}." if values else ""
+        yield f"Values: {', '.join(map(code, values))}." if values else ""
     yield _example_link(module, name)
 
 
 def _example_link(module: ModuleType, name: str) -> str:
-    example = NAMES_IN_EXAMPLES[module.__name__, name]
+    example = NAMES_IN_EXAMPLES[_public_name(module), name]
     return f"Example: [{example}](#{slug(example)})."
 
 
 def _class_blocks(module: ModuleType, name: str, value: type) -> Iterator[str]:
-    if name not in _BUILT_ELSEWHERE and not dataclasses.is_dataclass(value) and "__init__" in vars(value):
+    if not dataclasses.is_dataclass(value) and "__init__" in vars(value):
         yield fence(_signature(name, value))
-    yield " ".join(part for part in (_meaning(module, name), _BUILT_ELSEWHERE.get(name, "")) if part)
+    yield _meaning(module, name)
+    constructor = vars(value).get("__init__")
+    # Records have a generated one, without a text of its own.
+    yield (inspect.getdoc(constructor) or "") if "__init__" in vars(value) and constructor.__doc__ else ""
     yield _example_link(module, name)
-    if dataclasses.is_dataclass(value):
-        yield table(("Field", "Type", "Meaning"), _field_rows(value))
+    yield table(("Field", "Type", "Meaning"), _field_rows(value))
+    if issubclass(value, pydantic.BaseModel):
+        return
     members = [(attribute, member) for attribute, member in vars(value).items() if not attribute.startswith("_")]
     yield table(
         ("Property", "Meaning"),
@@ -104,17 +124,50 @@ def _one_line(function: Any) -> str:
 
 def _field_rows(value: type) -> Iterator[tuple[str, str, str]]:
     texts = _strings_below_fields(value)
-    for field in dataclasses.fields(value):
-        if field.init:
-            yield code(field.name), code(str(field.type)), " ".join(texts.get(field.name, "").split())
+    for name, kind in _fields(value):
+        yield code(name), code(kind), " ".join(texts.get(name, "").split())
+
+
+def _fields(value: type) -> list[tuple[str, str]]:
+    """The names and types of the fields of a record, a model of a file or a typed dict; none of other classes.
+
+    Types of limited values are shown as Python's plain types.
+    """
+    if dataclasses.is_dataclass(value):
+        return [(field.name, str(field.type)) for field in dataclasses.fields(value) if field.init]
+    if is_typeddict(value) or issubclass(value, pydantic.BaseModel):
+        return [
+            (each.target.id, ast.unparse(_PlainTypes().visit(each.annotation)))
+            for each in _statements(value)
+            if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+        ]
+    return []
+
+
+class _PlainTypes(ast.NodeTransformer):
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(_PLAIN_TYPES.get(node.id, node.id))
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        is_annotated = isinstance(node.value, ast.Name) and node.value.id == "Annotated"
+        if is_annotated and isinstance(node.slice, ast.Tuple):
+            return self.visit(node.slice.elts[0])
+        return self.generic_visit(node)
+
+
+def _statements(value: type) -> list[ast.stmt]:
+    body = ast.parse(textwrap.dedent(inspect.getsource(value))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    return body.body
 
 
 def _strings_below_fields(value: type) -> dict[str, str]:
-    body = ast.parse(textwrap.dedent(inspect.getsource(value))).body[0]
-    assert isinstance(body, ast.ClassDef)
+    if not _fields(value):
+        return {}
+    statements = _statements(value)
     return {
         field.target.id: below.value.value
-        for field, below in zip(body.body, body.body[1:], strict=False)
+        for field, below in itertools.pairwise(statements)
         if isinstance(field, ast.AnnAssign)
         and isinstance(field.target, ast.Name)
         and isinstance(below, ast.Expr)
@@ -144,6 +197,7 @@ def _without_quotes(text: str) -> str:
     """Return a signature without the quotes of its annotations, which are texts in the source."""
     text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)
     text = re.sub(r'(: |-> )"([^"]*)"', r"\1\2", text)
+    text = re.sub(r"<class '(\w+)'>", r"\1", text).replace("NoneType", "None")
     return re.sub(r"<(\w+\.\w+): '[^']*'>", r"\1", text)
 
 

@@ -1,8 +1,9 @@
 """Composition root: reads configuration files and builds agents, MCP servers and models from them.
 
-`read_*` functions load and check a file; `build_agent`, `open_server` and `open_model` build objects from what was
+`read_*` functions load and check a file; `build_runner`, `open_server` and `open_model` build objects from what was
 loaded. None of them starts a process or opens a connection. Invalid configuration raises `ConfigError`. Modules that
-only a built agent needs are imported inside the functions, so that reading a file stays fast.
+only a built agent needs are imported inside the functions, so that reading a file stays fast. Models and servers that
+are built while a cassette is open are recorded, or replayed from it: see `cassettes`.
 """
 
 from __future__ import annotations
@@ -14,19 +15,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from holodeck.cassettes.active import find_track
 from holodeck.config.agent_loader import LoadedAgent, LoadedTool, ToolCheck, ToolFinding, load_agent_file
 from holodeck.config.server_loader import LoadedServers, load_agent_servers
 from holodeck.config.yaml_reader import read_document
 from holodeck.lib.errors import ConfigError
+from holodeck.lib.ids import new_id
 from holodeck.lib.record import record
 from holodeck.models.llm import LLM
 from holodeck.models.tool import FunctionTool, MCPTool
 from holodeck.tools.mcp.launch.plan import find_mount_refusals, find_refusals
 
 if TYPE_CHECKING:
-    from holodeck.agent import Agent
+    from holodeck.agent_runner import AgentRunner
     from holodeck.config.gateway_loader import LoadedGateway
     from holodeck.providers.base import ModelProvider
+    from holodeck.providers.wrappers.output_format import FindProblem
     from holodeck.tools.mcp.discovery import MCPToolInfo
     from holodeck.tools.mcp.executor import Approver
     from holodeck.tools.mcp.lint.finding import Finding
@@ -52,7 +56,15 @@ def read_agent(
     home: Path | None = None,
     has_model: bool = False,
 ) -> LoadedAgent:
-    """Read an agent file with every check that starts nothing. `has_model`: see `load_agent_file`."""
+    """Read an agent file with every check that starts nothing. `has_model`: see `load_agent_file`.
+
+    While a cassette is replayed, the file may refer to secrets that are not there: no model and no server gets them.
+    """
+    track = find_track()
+    if track is not None and track.is_replay:
+        from holodeck.cassettes.missing_secrets import add_missing_secrets
+
+        environ, has_model = add_missing_secrets(Path(path), os.environ if environ is None else environ, home), True
     return load_agent_file(path, environ=environ, home=home, checks=_TOOL_CHECKS, has_model=has_model)
 
 
@@ -77,24 +89,24 @@ def read_agent_or_gateway(path: str | os.PathLike[str]) -> LoadedAgent | LoadedG
     return replace(loaded, warnings=gateway_of_agent(loaded).warnings)
 
 
-def load_agent(
+def load_runner(
     path: str | os.PathLike[str],
     *,
     model: ModelProvider | None = None,
     environ: Mapping[str, str] | None = None,
     home: Path | None = None,
     people: People | None = None,
-) -> Agent:
-    """Build an agent from its file. Raises `ConfigError`. `model` replaces the one in the file.
+) -> AgentRunner:
+    """Build the runner of an agent from its file. Raises `ConfigError`. `model` replaces the one in the file.
 
     `environ`: variables instead of those of this process. `home`: folder of the user's shared settings. `people`:
     callbacks for approvals and for questions of servers; without them, both are declined.
     """
     loaded = read_agent(path, environ=environ, home=home, has_model=model is not None)
-    return build_agent(loaded, model=model, environ=environ, people=people)
+    return build_runner(loaded, model=model, environ=environ, people=people)
 
 
-def build_agent(
+def build_runner(
     loaded: LoadedAgent,
     *,
     model: ModelProvider | None = None,
@@ -104,14 +116,15 @@ def build_agent(
     discovery_timeout: float | None = None,
     revives: bool = False,
     tells_causes: bool = True,
-) -> Agent:
-    """Build an agent with its model and servers; nothing is started. `model` replaces the one in the file.
+    find_output_problem: FindProblem | None = None,
+) -> AgentRunner:
+    """Build what runs an agent, with its model and servers; nothing is started. `model` replaces that of the file.
 
-    `callbacks`: for all servers, beside those that ask the model and people. `discovery_timeout`, `revives`: see
-    `MCPExecutor`, where the latter is `can_revive`. `tells_causes`: see `create_mcp_plugin`, where it is
-    `may_expose_causes`.
+    `find_output_problem`: a further check of answers that match the response format. `callbacks`: for all servers,
+    beside those that ask the model and people. `discovery_timeout`, `revives`: see `MCPExecutor`, where the latter is
+    `can_revive`. `tells_causes`: see `create_mcp_plugin`, where it is `may_expose_causes`.
     """
-    from holodeck.agent import Agent
+    from holodeck.agent_runner import AgentRunner
     from holodeck.engine.sampling import create_sampling_handler
     from holodeck.tools.function import FunctionExecutor
     from holodeck.tools.mcp.executor import MCPExecutor
@@ -119,7 +132,15 @@ def build_agent(
 
     agent, folder = loaded.agent, loaded.path.parent
     approve, elicit = (people.approve, people.elicit) if people else (None, None)
-    provider = _enforce_format(model) if model else open_model(agent.model, os.environ if environ is None else environ)
+    environ = os.environ if environ is None else environ
+    track = find_track()
+    if track is not None:
+        track.set_agent(loaded.path)
+    provider = (
+        _enforce_format(model, find_output_problem)
+        if model
+        else open_model(agent.model, environ, find_problem=find_output_problem)
+    )
     sampling = create_sampling_handler(provider)
 
     def callbacks_for(server: str) -> Callbacks:
@@ -133,12 +154,14 @@ def build_agent(
         if isinstance(item.tool, MCPTool) and item.tool.enabled
     ]
     functions = [tool for tool in agent.tools if isinstance(tool, FunctionTool)]
-    return Agent(
+    return AgentRunner(
         agent,
         model=provider,
         functions=FunctionExecutor(functions, folder, {folder / path: digest for path, digest in loaded.code.items()}),
         mcp=MCPExecutor(servers, approve=approve, discovery_timeout=discovery_timeout, can_revive=revives),
         folder=folder,
+        make_id=new_id if track is None else track.make_id,
+        is_offline=track is not None and track.is_replay,
     )
 
 
@@ -204,13 +227,21 @@ def open_server(
         raise ConfigError(f"'{tool.name}' is not an MCP server")
     folder = loaded.folder
     lock = read_server_lock(folder / Path(loaded.file).name, tool.name) if is_locked else None
-    if not tool.url:
-        return create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks, lock=lock, may_expose_causes=tells_causes)
-    from holodeck.tools.mcp.auth.factory import build_auth_provider
+    track, auth = find_track(), None
+    is_offline = track is not None and track.is_replay
+    if tool.url and not is_offline:
+        from holodeck.tools.mcp.auth.factory import build_auth_provider
 
-    auth = build_auth_provider(tool, base_dir=folder, use_logins=True)
+        auth = build_auth_provider(tool, base_dir=folder, use_logins=True)
     return create_mcp_plugin(
-        tool, base_dir=folder, callbacks=callbacks, auth=auth, lock=lock, may_expose_causes=tells_causes
+        tool,
+        base_dir=folder,
+        callbacks=callbacks,
+        auth=auth,
+        lock=lock,
+        may_expose_causes=tells_causes,
+        build_transport=None if track is None else track.build_transport,
+        is_offline=is_offline,
     )
 
 
@@ -234,16 +265,19 @@ def lint_servers(
     return check_servers(subjects, names)
 
 
-def open_model(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
+def open_model(llm: LLM, environ: Mapping[str, str], *, find_problem: FindProblem | None = None) -> ModelProvider:
     """Build the model provider of a file, wrapped so that its answers fit the response format."""
     from holodeck.providers.factory import build_model_provider
     from holodeck.providers.wrappers.output_format import FormatEnforcer, format_guarantee_of, is_json_guaranteed_by
 
-    return FormatEnforcer(
+    model = FormatEnforcer(
         build_model_provider(llm, environ),
         is_guaranteed=format_guarantee_of(llm),
         is_json_guaranteed=is_json_guaranteed_by(llm),
+        find_problem=find_problem,
     )
+    track = find_track()
+    return model if track is None else track.open_model(model)
 
 
 def open_pass_through(llm: LLM, environ: Mapping[str, str]) -> dict[str, ModelProvider]:
@@ -262,11 +296,13 @@ def is_other_program_file(path: Path) -> bool:
     return path.is_file() and has_servers(read_document(path, str(path)).value)
 
 
-def _enforce_format(model: ModelProvider) -> ModelProvider:
+def _enforce_format(model: ModelProvider, find_problem: FindProblem | None) -> ModelProvider:
     # A provider of the caller guarantees no format, so every answer is checked.
     from holodeck.providers.wrappers.output_format import FormatEnforcer
 
-    return FormatEnforcer(model)
+    checked = FormatEnforcer(model, find_problem=find_problem)
+    track = find_track()
+    return checked if track is None else track.open_model(checked)
 
 
 def _launch_findings(tool: MCPTool, folder: Path) -> Iterator[ToolFinding]:

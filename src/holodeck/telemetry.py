@@ -1,21 +1,29 @@
-"""Tracing of a gateway process over OpenTelemetry.
+"""Tracing of this process over OpenTelemetry.
 
 `start_tracing` installs a tracer if the gateway file or the standard OTEL_* variables configure one; `stop_tracing`
 removes it and sends the remaining spans. The `otel` extra is needed for it.
+
+`trace_to_application` is for runs inside a program of others: their spans go to the provider that the program has set,
+and no exporter is started.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from holodeck import __version__
 from holodeck.lib import log, tracing
 from holodeck.lib.extras import install_hint, is_installed
-from holodeck.lib.otel import Collector, OTelTracer, is_configured_in
+from holodeck.lib.otel import ApplicationTracer, Collector, OTelTracer, find_application_provider, is_configured_in
 from holodeck.models.gateway import OTel
 
 _SERVICE_NAME = "holodeck"
+_guard = threading.Lock()
+_application_tracers: list[ApplicationTracer] = []
+"""One entry per block of `trace_to_application`, all of them the same tracer."""
 
 
 def start_tracing(otel: OTel | None, environ: Mapping[str, str]) -> tracing.Tracer | None:
@@ -45,3 +53,30 @@ async def stop_tracing(tracer: tracing.Tracer | None) -> None:
     if tracer is not None:
         tracing.remove_tracer(tracer)
         await asyncio.to_thread(tracer.close)
+
+
+@contextmanager
+def trace_to_application() -> Iterator[None]:
+    """Create spans of the provider that the application has set, inside the block; none if it has set no provider.
+
+    A tracer of `start_tracing` has precedence.
+    """
+    provider = find_application_provider()
+    if provider is None:
+        yield
+        return
+    with _guard:
+        if _application_tracers:
+            tracer = _application_tracers[0]
+        else:
+            tracer = ApplicationTracer(provider, version=__version__)
+            # Before all others: the last one receives the spans.
+            tracing.tracers.insert(0, tracer)
+        _application_tracers.append(tracer)
+    try:
+        yield
+    finally:
+        with _guard:
+            _application_tracers.pop()
+            if not _application_tracers:
+                tracing.remove_tracer(tracer)

@@ -45,6 +45,20 @@ def test_a_new_project_is_valid_as_it_stands(tmp_path: Path, flags: tuple[str, .
     jsonschema_rs.validate(json.loads((tmp_path / "my-agent" / schema).read_text()), yaml.safe_load(text))
 
 
+@pytest.mark.parametrize(
+    ("flags", "called", "counts"),
+    [((), 'files.read_text_file(path="welcome.md")', "2 passed"), (("--mcp", "everything"), "", "1 passed")],
+)
+def test_the_cases_of_a_new_project_pass_as_they_stand(
+    tmp_path: Path, flags: tuple[str, ...], called: str, counts: str
+) -> None:
+    run_holodeck("init", "my-agent", *flags, "--non-interactive", cwd=tmp_path)
+    done = run_holodeck("test", "my-agent", "-q", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert called in done.stdout
+    assert done.stdout.splitlines()[-1] == counts
+
+
 def test_what_is_there_is_never_overwritten_without_force(tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
     (tmp_path / "p" / "instructions.md").write_text("mine")

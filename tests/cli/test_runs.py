@@ -468,3 +468,30 @@ async def test_calls_side_by_side_are_each_remembered_in_whatever_order_they_end
         assert len(outputs) == 8
         assert not any("unknown" in content for content in outputs[1:])
     assert len(calls(project)) == 8
+
+
+@async_test(120)
+async def test_a_run_as_earlier_versions_stored_it_is_shown_and_goes_on(project: AgentProject) -> None:
+    never = asyncio.Event()
+    async with serve_scripted(call("add", a=1, b=2), [wait(never)], say("It is 3.")) as model:
+        project.write(model, project.npx_server("calc"))
+        async with start_command(project, "run", "--durable", "Add 1 and 2") as first:
+            run_id = await first.wait_run_id()
+            await wait_model_requests(model, 2)
+            await first.wait_exit(signal.SIGKILL)
+        with run_database(project) as connection:
+            # One question without a history, and a version and an application for each run.
+            (stored,) = connection.execute("SELECT inputs FROM workflow_input").fetchone()
+            values = json.loads(stored)
+            (values["args"][1]["question"],) = values["args"][1]["question"]
+            del values["args"][1]["history"]
+            connection.execute("UPDATE workflow_input SET inputs = ?", (json.dumps(values),))
+            connection.execute(
+                "UPDATE workflow_status SET application_version = ?, application_name = ?",
+                (f"holodeck-1 {run_id}", f"holodeck-{run_id}"),
+            )
+        (found,) = await list_runs(project)
+        assert (found["question"], found["status"]) == ("Add 1 and 2", "interrupted")
+        done = await project.run_holodeck("runs", "resume", run_id)
+        assert (done.returncode, done.stdout) == (0, "It is 3.\n"), done.stderr
+    assert calls(project) == [{"a": 1, "b": 2}]

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import holodeck
+from holodeck.agent_runner import AgentRunner
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCallOutput
 from holodeck.models.model_io import ModelRequest
 from holodeck.providers.base import ModelProvider
-from holodeck.runtime import People, load_agent
+from holodeck.runtime import People, load_runner
 from holodeck.testing import FaultyMCPServer
 
 
@@ -30,18 +30,18 @@ async def open_agent(
     *,
     people: People | None = None,
     **settings: Any,
-) -> AsyncIterator[holodeck.Agent]:
+) -> AsyncIterator[AgentRunner]:
     """An agent of this model and these tools; everything is ended afterwards."""
     file = folder / "agent.yaml"
     file.write_text(json.dumps({"name": "demo", "tools": list(tools), **settings}))
-    async with load_agent(file, model=model, environ={}, home=folder / "home", people=people) as agent:
+    async with load_runner(file, model=model, environ={}, home=folder / "home", people=people) as agent:
         yield agent
 
 
 @asynccontextmanager
 async def open_agent_with_server(
     folder: Path, model: ModelProvider, server_settings: Mapping[str, Any] | None = None, **settings: Any
-) -> AsyncIterator[tuple[holodeck.Agent, FaultyMCPServer]]:
+) -> AsyncIterator[tuple[AgentRunner, FaultyMCPServer]]:
     """An agent with one MCP server named `calc`."""
     async with FaultyMCPServer() as mcp:
         tools = [server_entry("calc", mcp.url, **(server_settings or {}))]

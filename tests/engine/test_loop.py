@@ -14,6 +14,7 @@ from holodeck.engine.loop import RunRequest, run
 from holodeck.lib.errors import ModelError
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Usage, text_message
 from holodeck.models.model_io import FinishReason, ModelRequest, ToolChoice, ToolSpec
+from holodeck.models.run_limits import RunLimits
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, call_raw, fail, finish, say, spend
 from holodeck.tools.arguments import ArgumentChecker
 from holodeck.tools.toolbox import Toolbox
@@ -147,7 +148,7 @@ async def test_at_the_limit_of_turns_the_run_is_incomplete_and_says_why(tmp_path
 async def test_the_model_gets_the_limit_of_tool_calls_as_an_error_and_still_answers(tmp_path: Path) -> None:
     model = ScriptedModel([call("add", a=1, b=1), call("add", a=2, b=2), call("add", a=3, b=3)], say("enough"))
     async with open_agent_with_server(tmp_path, model) as (agent, mcp):
-        result = await agent.run("add", max_tool_calls=2)
+        result = await agent.run("add", limits=RunLimits(tool_calls=2))
         assert len(mcp.calls("add")) == 2
     assert (result.status, result.text, result.tool_calls) == ("completed", "enough", 2)
     text, is_error = tool_outputs(model.requests[1])["call_3"]

@@ -25,6 +25,7 @@ from holodeck.lib.ids import new_id
 from holodeck.lib.limits import INTERRUPT_GRACE
 from holodeck.models.events import RunResult
 from holodeck.models.items import Message
+from holodeck.models.run_limits import RunLimits
 
 
 def start_run(
@@ -36,7 +37,7 @@ def start_run(
         agent=loaded.agent.name,
         file=file,
         digest=file_digest(file),
-        question=question,
+        question=(question,),
         started_at=time.time(),
         max_turns=max_turns,
     )
@@ -71,9 +72,11 @@ def _run_durably(
         async with open_agent(loaded, terminal) as (agent, _):
             run = DurableRun(
                 run_state,
-                agent,
                 run_id,
                 run_input,
+                lambda steps: agent.stream(
+                    run_input.question, limits=RunLimits(turns=run_input.max_turns), run_id=run_id, steps=steps
+                ),
                 on_started=lambda: terminal.note(notice, dim=True),
                 on_hand_over=lambda: _note_grace_period(terminal),
             )

@@ -70,7 +70,8 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "runs": ("holodeck.cli.commands.runs.group", "List, show, resume and cancel durable runs."),
     "schema": ("holodeck.cli.commands.schema", "Print the JSON Schema of a configuration file, for editors."),
     "serve": ("holodeck.cli.commands.serve", "Serve agents and models over HTTP, for the OpenAI SDKs."),
-    "test": ("holodeck.cli.commands.test", "Run the test cases of an agent and show why one failed."),
+    "sessions": ("holodeck.cli.commands.sessions.group", "List, show and delete stored conversations."),
+    "test": ("holodeck.cli.commands.test.command", "Run the test cases of agents and show why one failed."),
     "trust": ("holodeck.cli.commands.trust", "Trust a file after seeing what it would do; list and revoke."),
     "validate": ("holodeck.cli.commands.validate", "Check an agent or gateway file; nothing is started or dialled."),
 }

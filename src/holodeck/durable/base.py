@@ -167,6 +167,17 @@ class WorkEngine(Protocol):
         """Make the work of a dead executor available to live ones, and return how many there were."""
         ...
 
+    async def adopt(self, work_id: str, executor: str) -> bool:
+        """Take over one work of a dead executor, of any group, to start it in this process.
+
+        Returns False, and changes nothing, if the work has ended or is not that executor's any more.
+        """
+        ...
+
+    async def release(self, work_id: str) -> None:
+        """Make unfinished work that has stopped in this process available to other executors."""
+        ...
+
     async def cancel(self, work_id: str) -> None:
         """Cancel work. Its executor notices at the next step."""
         ...

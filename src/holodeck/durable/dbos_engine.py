@@ -36,6 +36,7 @@ from dbos import error as errors
 from dbos._core import ActiveWorkflowById
 from dbos._dbos import _get_dbos_instance
 from dbos._schemas.system_database import SystemSchema
+from dbos._utils import INTERNAL_QUEUE_NAME
 
 from holodeck.durable.base import DamagedWorkError, JSONObject, Stage, Work, WorkStatus, WorkTakenOverError
 from holodeck.durable.dbos_sqlite_compat import install_clock
@@ -62,6 +63,8 @@ _APPLICATION = "holodeck"
 _QUEUE = "holodeck"
 SCHEMA = "holodeck_work"
 _ERROR_KEY = "$error"
+# In the place of an executor: the work has stopped, and is nobody's.
+_NO_EXECUTOR = "released"
 # The largest priority of DBOS. Queue positions reach it only after years in which the queue is never empty.
 _MAX_PRIORITY = 2**31 - 1
 _EXPECTED_LOG_LINE = re.compile(
@@ -106,6 +109,12 @@ class DBOSEngine:
         self._slots: AbstractAsyncContextManager[None] = nullcontext() if group else asyncio.Semaphore(max_running)
         self._tasks = TaskSet()
         self._count_task: asyncio.Task[int] | None = None
+        self._default_executor: ThreadPoolExecutor | None = None
+        """The executor of the event loop before DBOS replaced it by its own."""
+
+    @property
+    def _application_name(self) -> str:
+        return f"{_APPLICATION}-{self._group}".rstrip("-")
 
     async def open(self, work: Work) -> None:
         """Create or migrate the database, and start to run work. Raises `StorageError`."""
@@ -117,7 +126,7 @@ class DBOSEngine:
         refuse_other_serializers()
         await asyncio.to_thread(_prepare_database, self._url)
         config: DBOSConfig = {
-            "name": f"{_APPLICATION}-{self._group}".rstrip("-"),
+            "name": self._application_name,
             "system_database_url": self._url,
             "dbos_system_schema": SCHEMA,
             "sys_db_pool_size": DURABLE_CONNECTIONS,
@@ -131,6 +140,8 @@ class DBOSEngine:
             "use_listen_notify": False,
         }
         _open_engines.append(self)
+        # There is no public way to read it. A loop of another kind gets a new one at the end.
+        self._default_executor = getattr(asyncio.get_running_loop(), "_default_executor", None)
         try:
             launched = DBOS(config=config)
             if not self._group:
@@ -195,6 +206,28 @@ class DBOSEngine:
         handles = await asyncio.to_thread(DBOS._recover_pending_workflows, [executor])
         return len(handles)
 
+    async def adopt(self, work_id: str, executor: str) -> bool:
+        # DBOS starts what is in its internal queue. It has no call for one work of another version or application.
+        return await asyncio.to_thread(
+            _reassign,
+            work_id,
+            executor,
+            status="ENQUEUED",
+            owner_xid=None,
+            started_at_epoch_ms=None,
+            queue_name=INTERNAL_QUEUE_NAME,
+            executor_id=self._executor,
+            application_version=application_version(self._group),
+            application_name=self._application_name,
+        )
+
+    async def release(self, work_id: str) -> None:
+        try:
+            await asyncio.to_thread(_reassign, work_id, self._executor, executor_id=_NO_EXECUTOR)
+        except Exception as error:
+            # It is available anyway when this process has ended.
+            log.warning("durable.not_released", work=work_id, error=first_line(error))
+
     async def cancel(self, work_id: str) -> None:
         await DBOS.cancel_workflow_async(work_id)
 
@@ -230,6 +263,8 @@ class DBOSEngine:
         await self._tasks.close(DURABLE_CLOSE_WAIT)
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
+        # Before DBOS shuts its own one down: other code of this process uses threads as well.
+        loop.set_default_executor(self._default_executor or ThreadPoolExecutor(thread_name_prefix="holodeck"))
 
         def destroy() -> None:
             DBOS.destroy()
@@ -242,7 +277,6 @@ class DBOSEngine:
         with suppress(TimeoutError):
             async with asyncio.timeout(DURABLE_CLOSE_WAIT):
                 await done.wait()
-        loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="holodeck"))
 
     async def run_work(self, work_id: str, work_input: JSONObject) -> JSONObject | None:
         """Run one work to its end. A cancellation ends it here, and another executor continues it."""
@@ -255,7 +289,8 @@ class DBOSEngine:
                 return await self._work(work_id, work_input, checkpoints)
         finally:
             self._running_here.discard(work_id)
-            if checkpoints.is_broken and self in _open_engines:
+            # Work of a group is resumed by what started it.
+            if checkpoints.is_broken and self in _open_engines and not self._group:
                 # An empty context: in that of the work, DBOS would treat the resumption as a step of the work.
                 self._tasks.start(self._resume_later(work_id), name=f"again {work_id}", context=contextvars.Context())
 
@@ -347,6 +382,20 @@ class _Checkpoints:
             log.error("durable.damaged", note=name, error=first_line(error))
             return None
         return value if isinstance(value, dict) else None
+
+
+def _reassign(work_id: str, executor: str, **values: Any) -> bool:
+    """Change the row of unfinished work, if it belongs to this executor, and return whether it did."""
+    work = SystemSchema.workflow_status
+    change = (
+        sqlalchemy.update(work)
+        .where(work.c.workflow_uuid == work_id)
+        .where(work.c.status.in_(STAGES))
+        .where(sqlalchemy.func.coalesce(work.c.executor_id, "") == executor)
+        .values(**values)
+    )
+    with _get_dbos_instance()._sys_db.engine.begin() as connection:
+        return connection.execute(change).rowcount > 0
 
 
 async def _count_queued() -> int:

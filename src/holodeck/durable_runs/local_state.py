@@ -15,7 +15,7 @@ from pathlib import Path
 from holodeck.durable.base import WorkArchive, WorkEngine, executor_name, executor_number
 from holodeck.lib.errors import ConfigError, StorageError
 from holodeck.lib.extras import install_hint, is_installed
-from holodeck.lib.system.files import warn_if_waiting
+from holodeck.lib.system.files import user_state_folder, warn_if_waiting
 from holodeck.storage.liveness import FileLiveness
 
 # Questions and answers are private to the user.
@@ -37,15 +37,16 @@ class LocalState:
     def create_liveness(self) -> FileLiveness:
         return FileLiveness(self.folder / "alive")
 
-    def create_engine(self, run_id: str, liveness: FileLiveness) -> WorkEngine:
-        """Create the engine of one run.
+    def create_engine(self, liveness: FileLiveness) -> WorkEngine:
+        """Create the engine of this process.
 
-        Each run has an engine group of its own, so that no other process picks it up: a run belongs to the process
-        that a user started for it.
+        Its group is its own, so that no other process picks its runs up: a run belongs to the process that a user
+        started for it.
         """
         from holodeck.durable.dbos_engine import DBOSEngine
 
-        return DBOSEngine(self._url, executor=executor_name(liveness.number), max_running=1, group=run_id)
+        executor = executor_name(liveness.number)
+        return DBOSEngine(self._url, executor=executor, max_running=1, group=executor)
 
     def open_archive(self) -> WorkArchive:
         from holodeck.durable.dbos_archive import DBOSArchive
@@ -76,16 +77,10 @@ class LocalState:
 
 
 def find_local_state(environ: Mapping[str, str]) -> LocalState:
-    """The state in `$HOLODECK_STATE`, else `$XDG_STATE_HOME/holodeck`, else `~/.local/state/holodeck`.
-
-    Raises `ConfigError` when the extra for durable runs is not installed.
-    """
+    """The state in `user_state_folder`. Raises `ConfigError` when the extra for durable runs is not installed."""
     if not is_installed("durable"):
         raise ConfigError(f"Durable runs need an extra: {install_hint('durable')}.")
-    folder = environ.get("HOLODECK_STATE")
-    if folder:
-        return LocalState(Path(folder).expanduser())
-    return LocalState(Path(environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "holodeck")
+    return LocalState(user_state_folder(environ))
 
 
 def is_executor_alive(executor: str, liveness: FileLiveness) -> bool:

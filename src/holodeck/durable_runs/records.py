@@ -23,7 +23,7 @@ from holodeck.lib.limits import DAY, MAX_RUNS_LISTED
 from holodeck.lib.record import record
 from holodeck.models.content import TextContent
 from holodeck.models.events import RunResult
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Message
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
 from holodeck.models.items_json import decode_item, encode_item
 
 # Days before an ended run is deleted. Users look at a run again within days; a gateway stores responses as long.
@@ -39,18 +39,28 @@ class RunInput:
     """Everything that a run needs to be executed again."""
 
     agent: str
-    file: Path
-    """The absolute path of the agent file."""
+    """Name of the agent."""
+    file: Path | None
+    """The absolute path of the agent file. None: a program has run the agent, and only it can resume the run."""
     digest: str
-    """The digest of the agent file when the run started."""
-    question: Message
+    """The digest of the agent file, or of the agent in code, when the run started."""
+    question: tuple[Item, ...]
     started_at: float
     """Seconds since 1970."""
+    history: tuple[Item, ...] = ()
+    """The conversation before the question."""
     max_turns: int | None = None
+
+    @property
+    def text(self) -> str:
+        """Text of the question."""
+        return "\n".join(item.text for item in self.question if isinstance(item, Message))
 
     @property
     def has_file_changed(self) -> bool:
         """Whether the agent file has changed since the start. Raises `ExecutionError` when it cannot be read."""
+        if self.file is None:
+            return False
         try:
             return file_digest(self.file) != self.digest
         except OSError as error:
@@ -62,9 +72,10 @@ class RunInput:
     def to_json(self) -> JSONObject:
         return {
             "agent": self.agent,
-            "file": str(self.file),
+            "file": None if self.file is None else str(self.file),
             "digest": self.digest,
-            "question": encode_item(self.question),
+            "question": [encode_item(item) for item in self.question],
+            "history": [encode_item(item) for item in self.history],
             "began": self.started_at,
             "max_turns": self.max_turns,
         }
@@ -85,9 +96,38 @@ class RunRecord:
     """The number of finished turns and calls."""
 
     @property
+    def agent(self) -> str:
+        """Name of the agent."""
+        return self.input.agent
+
+    @property
+    def question(self) -> str:
+        """Text of the question."""
+        return self.input.text
+
+    @property
+    def started_at(self) -> float:
+        """When the run started, in seconds since 1970."""
+        return self.input.started_at
+
+    @property
+    def text(self) -> str:
+        """Text of the answer; empty before the end."""
+        return str(self.outcome.get("text", ""))
+
+    @property
     def reason(self) -> str:
         """Why the run is not completed, as a text for users; empty when it is."""
         return str(self.outcome.get("error") or self.outcome.get("reason") or "")
+
+    def require_resumable(self) -> None:
+        """Raise `ExecutionError` when the run cannot be resumed."""
+        if self.status == "running":
+            raise ExecutionError(f"{self.id} is running in another process; nothing was done here.")
+        if self.status != "interrupted":
+            raise ExecutionError(f"{self.id} has ended: {self.status}. See: holodeck runs show {self.id}")
+        if not self.is_current_version:
+            raise ExecutionError(f"{self.id} was begun by another version of HoloDeck, which must go on with it.")
 
 
 @record
@@ -136,8 +176,9 @@ class RunStore:
         return self._record_of(work)
 
     def require_last_interrupted(self) -> RunRecord:
-        """The newest interrupted run. Raises `ExecutionError` when there is none."""
-        found = next((run for run in self.list_runs() if run.status == "interrupted"), None)
+        """The newest interrupted run of an agent file. Raises `ExecutionError` when there is none."""
+        runs = (run for run in self.list_runs() if run.input.file is not None)
+        found = next((run for run in runs if run.status == "interrupted"), None)
         if found is None:
             raise ExecutionError("No run was interrupted. See: holodeck runs list")
         return found
@@ -172,6 +213,13 @@ class RunStore:
         self._archive.close()
 
 
+def resume_hint(run_id: str, run_input: RunInput) -> str:
+    """How a run is resumed: a command, or the call of the program that has started it."""
+    if run_input.file is None:
+        return f"holodeck.runs.resume({run_id!r}, agent), in the program of the agent '{run_input.agent}'"
+    return f"holodeck runs resume {run_id}"
+
+
 def file_digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
@@ -190,13 +238,15 @@ def outcome_to_json(result: RunResult) -> dict[str, Any]:
 
 
 def run_input_of(work_input: JSONObject) -> RunInput:
-    question = decode_item(work_input["question"])
-    assert isinstance(question, Message)  # noqa: S101 - it was written as one
+    stored, file = work_input["question"], work_input["file"]
+    # Older versions have stored one message, and no history.
+    question = [stored] if isinstance(stored, Mapping) else stored
     return RunInput(
         agent=work_input["agent"],
-        file=Path(work_input["file"]),
+        file=None if file is None else Path(file),
         digest=work_input["digest"],
-        question=question,
+        question=tuple(decode_item(item) for item in question),
+        history=tuple(decode_item(item) for item in work_input.get("history", ())),
         started_at=work_input["began"],
         max_turns=work_input["max_turns"],
     )
@@ -215,7 +265,7 @@ def run_record_of(work: StoredWork, step_names: Sequence[str], *, is_alive: bool
         raise damaged_run_error(work.id)
     try:
         run_input = run_input_of(work.work_input)
-    except (LookupError, TypeError, ValueError, AssertionError) as error:
+    except (LookupError, TypeError, ValueError) as error:
         raise damaged_run_error(work.id) from error
     return RunRecord(
         id=work.id,

@@ -1,25 +1,28 @@
 """A durable run in this process: started or resumed, streamed as events, and handed over when it is interrupted.
 
-`DurableRun` opens a durable engine for one run, under the liveness lock of this process, and yields the events of the
-run. The engine executes the run as work whose steps are stored (`CheckpointedSteps`); `_run_work` is that work.
+`DurableRun` uses the durable engine of this process (`process_engine`) and yields the events of the run. The engine
+executes the run as work whose steps are stored (`CheckpointedSteps`); `_run_work` is that work. It runs with the
+context variables of the caller, so that a trace goes on in it.
 
 When the caller closes the iterator, the run is handed over: no new step starts, calls in progress have
 `INTERRUPT_GRACE` seconds to end, then the run is cancelled in this process and stays resumable. The outcome of a call
 that did not end is unknown to the resumed run. The last event is yielded after the end of the run is stored. All tasks
-are cancelled and awaited before the engine is closed.
+are cancelled and awaited before the engine is left.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 
-from holodeck.agent import Agent
 from holodeck.durable.base import Checkpoints, JSONObject, WorkEngine, WorkTakenOverError, executor_name
 from holodeck.durable_runs.local_state import LocalState, is_executor_alive
-from holodeck.durable_runs.records import RunInput, outcome_to_json
+from holodeck.durable_runs.process_engine import open_process_engine
+from holodeck.durable_runs.records import RunInput, outcome_to_json, resume_hint
 from holodeck.engine.checkpointed_steps import CheckpointedSteps
+from holodeck.engine.steps import Steps
 from holodeck.lib.errors import ExecutionError, StorageError
 from holodeck.lib.limits import CANCEL_POLL, INTERRUPT_GRACE
 from holodeck.lib.tasks import TaskSet
@@ -38,21 +41,23 @@ class DurableRun:
     def __init__(
         self,
         state: LocalState,
-        agent: Agent,
         run_id: str,
         run_input: RunInput,
+        open_stream: Callable[[Steps], AsyncGenerator[Event, None]],
         *,
-        on_started: Callable[[], None],
-        on_hand_over: Callable[[], None],
+        on_started: Callable[[], None] = lambda: None,
+        on_hand_over: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_started` is called when the run is stored and runs in this process.
+        """`open_stream` starts the run of an agent with the question and history of the input and these steps.
+
+        `on_started` is called when the run is stored and runs in this process.
 
         `on_hand_over` is called when an interrupted run waits for calls in progress.
         """
         self.id = run_id
         self._state = state
-        self._agent = agent
         self._input = run_input
+        self._open_stream = open_stream
         self._on_started = on_started
         self._on_hand_over = on_hand_over
         self._events: asyncio.Queue[Event | Exception | None] = asyncio.Queue()
@@ -60,11 +65,19 @@ class DurableRun:
         self._steps: CheckpointedSteps | None = None
         self._tasks = TaskSet()
         self._run_task: asyncio.Task[RunResult | None] | None = None
+        self._context = contextvars.copy_context()
 
     async def start(self) -> AsyncGenerator[Event, None]:
-        """Start a new run, and yield its events to its end. Raises `StorageError`, and the errors of the run."""
+        """Start a new run, and yield its events to its end. Raises `StorageError`, and the errors of the run.
+
+        Raises `ExecutionError` when there is a run of this id.
+        """
         async with self._open_engine() as (engine, _):
-            await engine.submit(self.id, self._input.to_json())
+            if (await engine.read_statuses([self.id]))[self.id].stage != "unknown":
+                raise ExecutionError(f"There is a run '{self.id}' already. Give another id, or none.")
+            # An empty context: a tool of another durable run may have started this one, which is no part of that.
+            submit = engine.submit(self.id, self._input.to_json())
+            await self._tasks.start(submit, name=f"submit {self.id}", context=contextvars.Context())
             async with aclosing(self._follow_events(engine)) as events:
                 async for event in events:
                     yield event
@@ -82,27 +95,14 @@ class DurableRun:
 
     @asynccontextmanager
     async def _open_engine(self) -> AsyncIterator[tuple[WorkEngine, FileLiveness]]:
-        liveness = self._state.create_liveness()
-        engine = self._state.create_engine(self.id, liveness)
-        with self._state.lock():
+        async with open_process_engine(self._state, self.id, self._run_work) as opened:
             try:
-                liveness.start()
-            except OSError as error:
-                raise StorageError(f"Durable runs cannot be kept: {error.strerror}.") from None
-            try:
-                await engine.open(self._run_work)
-            except BaseException:
-                liveness.stop()
-                raise
-        try:
-            yield engine, liveness
-        finally:
-            try:
+                yield opened.engine, opened.liveness
+            finally:
                 await self._hand_over()
                 await self._tasks.close(RUN_STORE_TIMEOUT)
-            finally:
-                await engine.close()
-                liveness.stop()
+                # Without effect on a run that has ended.
+                await opened.engine.release(self.id)
 
     async def _claim(self, engine: WorkEngine, liveness: FileLiveness) -> None:
         """Wait until the run has started in this process, and take it over from a dead one."""
@@ -111,10 +111,10 @@ class DurableRun:
             status = (await engine.read_statuses([self.id]))[self.id]
             if status.stage in {"ended", "unknown"}:
                 raise ExecutionError(f"{self.id} has ended. See: holodeck runs show {self.id}")
-            if status.stage == "running" and status.executor != own_name:
+            if status.executor != own_name:
                 if is_executor_alive(status.executor, liveness):
                     raise ExecutionError(f"{self.id} is running in another process; nothing was done here.")
-                await engine.take_over(status.executor)
+                await engine.adopt(self.id, status.executor)
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLAIM_POLL):
                     await self._started.wait()
@@ -132,7 +132,7 @@ class DurableRun:
                     await self._wait_stored(engine)
                 yield event
             if not is_finished and not await self._check_ended(engine):
-                raise StorageError(f"A step could not be kept. Go on later with: holodeck runs resume {self.id}")
+                raise StorageError(f"A step could not be kept. Go on later with: {resume_hint(self.id, self._input)}")
         finally:
             watch.cancel()
 
@@ -179,7 +179,8 @@ class DurableRun:
 
     async def _run_work(self, run_id: str, work_input: JSONObject, checkpoints: Checkpoints) -> JSONObject | None:
         self._steps = CheckpointedSteps(checkpoints)
-        self._run_task = self._tasks.start(self._run_agent(self._steps), name=f"run {self.id}")
+        run = self._run_agent(self._steps)
+        self._run_task = self._tasks.start(run, name=f"run {self.id}", context=self._build_context())
         self._started.set()
         try:
             result = await self._run_task
@@ -193,12 +194,17 @@ class DurableRun:
             raise WorkTakenOverError
         return outcome_to_json(result)
 
+    def _build_context(self) -> contextvars.Context:
+        """The variables of the engine, which its steps need, and those of the caller."""
+        context = contextvars.copy_context()
+        for variable, value in self._context.items():
+            if variable not in context:
+                context.run(variable.set, value)
+        return context
+
     async def _run_agent(self, steps: CheckpointedSteps) -> RunResult | None:
         """Run the agent, and queue its events. Returns None when the run was stopped before its end."""
-        stream = self._agent.stream(
-            [self._input.question], max_turns=self._input.max_turns, run_id=self.id, steps=steps
-        )
-        async with aclosing(stream) as events:
+        async with aclosing(self._open_stream(steps)) as events:
             async for event in events:
                 if isinstance(event, RunFinished):
                     if event.result.status == "cancelled":

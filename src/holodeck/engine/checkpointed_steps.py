@@ -24,11 +24,11 @@ from holodeck.engine.event_log import EventLog
 from holodeck.engine.steps import AppendEvent, ModelTurn, PreparedCall
 from holodeck.lib.call_errors import PROCESS_ENDED
 from holodeck.lib.errors import ModelError
-from holodeck.models.events import CallAdded, Event, ItemFinished, ReasoningAdded, TextAdded, TurnStarted
+from holodeck.models.events import CallAdded, Event, ItemFinished, ReasoningAdded, TextAdded, TurnFinished, TurnStarted
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Usage
 from holodeck.models.items_json import decode_item, encode_item
 from holodeck.models.model_io import Logprob, ModelAnswer
-from holodeck.tools.executor import ToolResult
+from holodeck.tools.executor import REFUSED, ToolResult
 
 _Delta = TextAdded | ReasoningAdded | CallAdded
 _DELTAS: dict[str, type[ReasoningAdded | CallAdded]] = {
@@ -132,7 +132,7 @@ class CheckpointedSteps:
             await self._wait_sent(previous)
             is_sent.set()
             if "refusal" in sent:
-                return ToolResult.failure(call.call_id, sent["refusal"])
+                return ToolResult.failure(call.call_id, sent["refusal"], **{REFUSED: REFUSED})
             return _result_from_json(call.call_id, await self._run_step(f"call {call.id}", execute))
         except BaseException:
             self._has_failed = True
@@ -255,6 +255,8 @@ def events_from_json(stored: JSONObject) -> Iterator[Event]:
             yield ItemFinished(item=decode_item(values["item"]), is_cut=values.get("is_cut", False))
         elif kind == "turn.started":
             yield TurnStarted(**values, is_replayed=True)
+        elif kind == "turn.finished":
+            yield TurnFinished(turn=values["turn"], usage=Usage(**values["usage"]), is_replayed=True)
         elif kind == "text.added":
             yield TextAdded(**{**values, "logprobs": tuple(map(_logprob_from_json, values.get("logprobs", ())))})
         else:
@@ -300,6 +302,8 @@ def _event_to_json(event: Event) -> dict[str, Any]:
             return {"type": event.type, "item": encode_item(event.item), "is_cut": event.is_cut}
         case TurnStarted():
             return {"type": event.type, "turn": event.turn, "tools": event.tools}
+        case TurnFinished():
+            return {"type": event.type, "turn": event.turn, "usage": asdict(event.usage)}
         case TextAdded(logprobs=()):
             return {"type": event.type, "item_id": event.item_id, "text": event.text, "is_refusal": event.is_refusal}
         case _:

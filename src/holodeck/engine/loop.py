@@ -8,24 +8,30 @@ object, so that another process can continue the run.
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import field, replace
 from functools import partial
+from typing import Protocol
 
 from holodeck.engine import tracing
 from holodeck.engine.event_log import EventLog
 from holodeck.engine.steps import AppendEvent, ModelTurn, Steps
 from holodeck.engine.tool_calls import ToolCallRunner
-from holodeck.engine.turn import answer_size, stream_turn
+from holodeck.engine.turn import ItemIds, TurnTimer, answer_size, stream_turn
 from holodeck.lib import log as holodeck_log
 from holodeck.lib.byte_budget import ByteBudget, Reservation
 from holodeck.lib.errors import (
     BAD_QUESTION,
+    HOOK_FAILED,
     SERVER_UNAVAILABLE,
     HoloDeckError,
+    HookError,
     ModelError,
     ServerUnavailableError,
 )
+from holodeck.lib.ids import MakeId, new_id
 from holodeck.lib.limits import DEFAULT_ANSWER_BYTES, DEFAULT_MAX_TURNS, DEFAULT_RESPONSE_BYTES
 from holodeck.lib.record import record
 from holodeck.models.events import (
@@ -35,12 +41,43 @@ from holodeck.models.events import (
     RunResult,
     RunStarted,
     Status,
+    TurnFinished,
     TurnStarted,
 )
-from holodeck.models.items import FunctionCall, Item, Message, Usage, apply_compaction, place_outputs_after_calls
+from holodeck.models.items import (
+    FunctionCall,
+    Item,
+    Message,
+    Usage,
+    apply_compaction,
+    place_outputs_after_calls,
+)
 from holodeck.models.model_io import CUT_SHORT, ModelAnswer, ModelRequest, ToolChoice
+from holodeck.models.price import Price
 from holodeck.providers.base import ModelProvider
 from holodeck.tools.toolbox import Toolbox
+
+TurnListener = Callable[[float, float | None], None]
+"""Called with the seconds of a turn, and those until its first token; None for an answer without any content."""
+
+
+class RunProgress(Protocol):
+    """What a run has done so far. The loop keeps it current."""
+
+    @property
+    def turns(self) -> int:
+        """How many times the model was asked."""
+        ...
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens of the turns that have ended."""
+        ...
+
+    @property
+    def items(self) -> Sequence[Item]:
+        """What the run has added to the conversation."""
+        ...
 
 
 @record
@@ -52,6 +89,14 @@ class RunRequest:
     """The first turn's request; its tools come from the toolbox."""
     max_turns: int = DEFAULT_MAX_TURNS
     max_tool_calls: int | None = None
+    max_tokens: int | None = None
+    """Tokens of all turns together. Checked after each turn, before its calls."""
+    max_cost: float | None = None
+    """Cost of all turns by `price`. Checked as `max_tokens` is."""
+    max_seconds: float | None = None
+    """Duration; the turn or the calls in progress are cancelled then."""
+    price: Price | None = None
+    """Price of the model's tokens. None: the cost of the run is unknown."""
     pending: tuple[FunctionCall, ...] = ()
     """Pending calls of an earlier run; they run before the first turn."""
     agent: str = ""
@@ -64,8 +109,14 @@ class RunRequest:
     """Limit for the answers of all turns together."""
     budget: ByteBudget = field(default_factory=ByteBudget)
     """Shared with other runs; the answers of this run count in it until the run has ended."""
+    on_turn: TurnListener | None = None
+    """Called after each turn that this process asked the model for, with its times."""
+    make_id: MakeId = new_id
+    """Makes the ids of items, from their prefix."""
     can_pause: bool = True
     """False when no later request can continue this run: only calls that need approval stay pending then."""
+    on_start: Callable[[RunProgress], Awaitable[None]] | None = None
+    """Awaited before the first turn. What it raises fails the run."""
 
 
 async def run(
@@ -102,21 +153,32 @@ class _Run:
         self._service_tier: str | None = None
         self._started_at = time.monotonic()
 
+    @property
+    def turns(self) -> int:
+        return self._turns
+
+    @property
+    def usage(self) -> Usage:
+        return self._usage
+
+    @property
+    def items(self) -> Sequence[Item]:
+        return self._items
+
     async def execute(self) -> RunResult:
         self._log.append(RunStarted(run_id=self._request.run_id, model=self._model.name))
         result: RunResult | None = None
         with tracing.start_run_span(self._request, self._model.name) as span:
             try:
-                result = await self._run_turns()
-            except HoloDeckError as error:
-                result = self._build_result("failed", error=_failure_of(error, has_run_tools=self._calls > 0))
+                result = await self._run_until_deadline()
             except Exception as error:
                 # Steps that run side by side raise an `ExceptionGroup`.
                 cause = _first_cause(error)
-                is_ours = isinstance(cause, HoloDeckError)
-                message = str(cause) if is_ours else f"HoloDeck itself failed ({type(cause).__name__}). This is a bug."
-                result = self._build_result("failed", error=Failure(code="run_error", message=message))
-                if not is_ours:
+                if isinstance(cause, HoloDeckError):
+                    result = self._build_result("failed", error=_failure_of(cause, has_run_tools=self._calls > 0))
+                else:
+                    message = f"HoloDeck itself failed ({type(cause).__name__}). This is a bug."
+                    result = self._build_result("failed", error=Failure(code="run_error", message=message))
                     raise
             finally:
                 result = result or self._build_result("cancelled", reason="The run was cancelled.")
@@ -125,8 +187,20 @@ class _Run:
                 tracing.record_run_end(span, result)
         return result
 
+    async def _run_until_deadline(self) -> RunResult:
+        clock = asyncio.timeout(self._request.max_seconds)
+        try:
+            async with clock:
+                return await self._run_turns()
+        except TimeoutError:
+            if not clock.expired():
+                raise
+        return self._build_deadline_result()
+
     async def _run_turns(self) -> RunResult:
         request = self._request
+        if request.on_start is not None:
+            await request.on_start(self)
         if request.pending:
             await self._toolbox.collect_specs()
             # They were allowed when the model made them: a mode "none" is about the turns of this run.
@@ -147,7 +221,11 @@ class _Run:
             if len(own) < len(calls) or any(call.call_id in turn.needs_approval for call in own):
                 return await self._pause(own, turn.needs_approval)
             if self._turns >= request.max_turns:
-                return self._build_turn_limit_result(len(calls))
+                turns = f"{request.max_turns} turn{'' if request.max_turns == 1 else 's'}"
+                return self._build_limit_result("max_turns", turns, len(calls))
+            if (exceeded := self._find_exceeded_limit()) is not None:
+                cause, limit_text = exceeded
+                return self._build_limit_result(cause, limit_text, len(calls))
             await self._execute_calls(own, self._call_runner)
             is_spent = request.max_tool_calls is not None and self._calls >= request.max_tool_calls
             is_last = is_spent or request.model.tool_choice.mode == "none"
@@ -165,8 +243,12 @@ class _Run:
             _check_required(self._toolbox)
         append(TurnStarted(turn=self._turns, tools=len(request.tools)))
         with tracing.start_turn_span(self._request.provider, self._model.name, request) as span:
-            answer = await stream_turn(self._model, request, append, limit=limit, memory=self._memory)
+            timer, ids = TurnTimer(), ItemIds(self._request.make_id)
+            answer = await stream_turn(self._model, request, append, ids, limit=limit, memory=self._memory, timer=timer)
+            if self._request.on_turn is not None:
+                self._request.on_turn(timer.seconds, timer.first_token_seconds)
             tracing.record_answer(span, answer)
+        append(TurnFinished(turn=self._turns, usage=answer.usage))
         needs_approval = (call.call_id for call in _calls_of(answer) if self._toolbox.needs_approval(call))
         return ModelTurn(answer=answer, needs_approval=frozenset(needs_approval))
 
@@ -209,12 +291,31 @@ class _Run:
         is_parallel = self._request.model.parallel_tool_calls
         return ToolCallRunner(self._toolbox, self._log, self._steps, allowed=allowed, is_parallel=is_parallel)
 
-    def _build_turn_limit_result(self, call_count: int) -> RunResult:
-        limit = self._request.max_turns
-        turns = f"{limit} turn{'' if limit == 1 else 's'}"
+    def _find_exceeded_limit(self) -> tuple[Cause, str] | None:
+        """The limit of tokens or cost that the turns so far have reached, with a text of it."""
+        request = self._request
+        if request.max_tokens is not None and self._usage.total_tokens >= request.max_tokens:
+            return "max_tokens", f"{request.max_tokens} tokens"
+        cost = self._find_cost()
+        if request.max_cost is not None and cost is not None and cost >= request.max_cost:
+            return "max_cost", f"{request.max_cost:g} for the cost"
+        return None
+
+    def _build_limit_result(self, cause: Cause, limit: str, call_count: int) -> RunResult:
         calls = f"{call_count} more tool call{' was' if call_count == 1 else 's were'}"
-        reason = f"The limit of {turns} is reached; {calls} not run."
-        return self._build_result("incomplete", reason=reason, cause="max_turns")
+        reason = f"The limit of {limit} is reached; {calls} not run."
+        return self._build_result("incomplete", reason=reason, cause=cause)
+
+    def _build_deadline_result(self) -> RunResult:
+        names = ", ".join(self._call_runner.unfinished.values())
+        stopped = "the turn in progress was cancelled"
+        if names:
+            stopped = f"calls in progress were cancelled, and it is unknown what they have done: {names}"
+        reason = f"The limit of {self._request.max_seconds:g} seconds is reached; {stopped}."
+        return self._build_result("incomplete", reason=reason, cause="max_seconds")
+
+    def _find_cost(self) -> float | None:
+        return None if self._request.price is None else self._request.price.cost_of(self._usage)
 
     def _build_answered_result(self, finish: str, limit: int) -> RunResult:
         if finish in ("size", "memory"):
@@ -258,6 +359,8 @@ class _Run:
             seconds=time.monotonic() - self._started_at,
             missing_servers=tuple(self._toolbox.missing.values()),
             service_tier=self._service_tier,
+            cost=self._find_cost(),
+            history=(*self._request.model.items, *self._items),
         )
 
 
@@ -280,6 +383,8 @@ def _first_cause(error: Exception) -> Exception:
 def _failure_of(error: HoloDeckError, *, has_run_tools: bool) -> Failure:
     if isinstance(error, ServerUnavailableError):
         return Failure(code=SERVER_UNAVAILABLE, message=str(error), public_message=error.public_text)
+    if isinstance(error, HookError):
+        return Failure(code=HOOK_FAILED, message=str(error), is_retryable=False)
     if not isinstance(error, ModelError):
         return Failure(code="run_error", message=str(error), public_message=error.public_text)
     # After tools have run, the question that the model refuses has their outputs in it: the client cannot correct it.

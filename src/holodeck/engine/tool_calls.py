@@ -46,6 +46,8 @@ class ToolCallRunner:
         self._steps = steps
         self._allowed = allowed
         self._is_parallel = is_parallel
+        self.unfinished: dict[str, str] = {}
+        """By id, the names of the tools whose calls were started and have not ended; a cancelled call stays here."""
 
     def is_allowed(self, name: str) -> bool:
         """False for a tool that the tool choice of the request excludes."""
@@ -76,11 +78,13 @@ class ToolCallRunner:
             is_within_limit=is_within_limit,
         )
         self._log.append(ToolStarted(call_id=call.call_id, name=call.name, arguments=prepared.arguments))
+        self.unfinished[call.call_id] = call.name
         result = await (prepared.run() if self._steps is None else self._steps.run_call(prepared))
         result = self._toolbox.prepare_result(call.name, result)
         output = FunctionCallOutput(
             call_id=call.call_id, content=result.content, is_error=result.is_error, id=output_id(call) or new_id("out")
         )
+        self.unfinished.pop(call.call_id, None)
         seconds = time.monotonic() - started_at
         self._log.append(
             ToolFinished(
@@ -115,7 +119,9 @@ class _PreparedToolCall:
     async def run(self) -> ToolResult:
         """Execute the call, or return a failure that has its refusal."""
         refusal = await self.find_refusal()
-        return await self.execute() if refusal is None else ToolResult.failure(self.call.call_id, refusal)
+        if refusal is None:
+            return await self.execute()
+        return ToolResult.failure(self.call.call_id, refusal, **{executor.REFUSED: executor.REFUSED})
 
     async def find_refusal(self) -> str | None:
         refusal = await self._check_call()

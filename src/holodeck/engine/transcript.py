@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from holodeck.lib.call_errors import INTERRUPTED, NOT_RUN
+from holodeck.lib.call_errors import INTERRUPTED, NOT_RUN, OUT_OF_TIME
 from holodeck.models.content import TextContent
 from holodeck.models.events import Event, ItemFinished, RunFinished, RunResult, TextAdded, ToolFinished, TurnStarted
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, text_message
@@ -65,6 +65,8 @@ class RunTranscript:
         """The items for the context of the next run. A call without an output gets an error output that says why."""
         result = self.result or self.build_stopped_result()
         note = INTERRUPTED if result.status == "cancelled" else NOT_RUN
+        if result.cause == "max_seconds":
+            note = OUT_OF_TIME
         answered = {item.call_id for item in result.items if isinstance(item, FunctionCallOutput)}
         missing = [item for item in result.items if isinstance(item, FunctionCall) and item.call_id not in answered]
         return (*_calls_last(result.items, missing), *(self._output_of(call, note) for call in missing))

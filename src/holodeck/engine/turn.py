@@ -6,6 +6,7 @@ cut there, and the model's stream is closed.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
@@ -13,7 +14,7 @@ from typing import cast
 from holodeck.engine.steps import AppendEvent
 from holodeck.lib.byte_budget import OverBudgetError, Reservation
 from holodeck.lib.errors import ModelError
-from holodeck.lib.ids import new_id
+from holodeck.lib.ids import MakeId
 from holodeck.models.events import CallAdded, ItemFinished, ReasoningAdded, TextAdded
 from holodeck.models.items import FunctionCall, Item, Message, Reasoning, Usage, text_message
 from holodeck.models.model_io import (
@@ -23,6 +24,7 @@ from holodeck.models.model_io import (
     FinishReason,
     Logprob,
     ModelAnswer,
+    ModelEvent,
     ModelRequest,
     ReasoningDelta,
     TextDelta,
@@ -36,16 +38,46 @@ CALL_COST = 256
 # Bytes that a log probability counts for in the memory budget: a token has one, and up to twenty alternatives.
 LOGPROB_COST = 256
 
+_DELTAS = (TextDelta, ReasoningDelta, CallDelta)
+
+
+class TurnTimer:
+    """Times of one model turn, from the moment of its construction."""
+
+    __slots__ = ("_started_at", "first_token_seconds")
+
+    def __init__(self) -> None:
+        self._started_at = time.monotonic()
+        self.first_token_seconds: float | None = None
+        """Until the first text, reasoning or call; None before it."""
+
+    @property
+    def seconds(self) -> float:
+        """Until now."""
+        return time.monotonic() - self._started_at
+
+    def note(self, batch: Sequence[ModelEvent]) -> None:
+        """Take the time of the first batch that has a delta."""
+        if self.first_token_seconds is None and any(isinstance(event, _DELTAS) for event in batch):
+            self.first_token_seconds = self.seconds
+
 
 async def stream_turn(
-    model: ModelProvider, request: ModelRequest, append: AppendEvent, *, limit: int, memory: Reservation
+    model: ModelProvider,
+    request: ModelRequest,
+    append: AppendEvent,
+    ids: ItemIds,
+    *,
+    limit: int,
+    memory: Reservation,
+    timer: TurnTimer,
 ) -> ModelAnswer:
     """Ask the model once. The deltas of an item have the same id as the finished item. Raises `ModelError`.
 
     An answer of more than `limit` bytes is cut there, with the finish reason `size`; one that exceeds the budget of
     `memory`, with `memory`. The cut answer has the text and reasoning up to that point, without its calls.
+    `timer` is told of every batch.
     """
-    ids = _ItemIds()
     answer: ModelAnswer | None = None
     before: list[Item] = []
     spent = Usage()
@@ -53,6 +85,7 @@ async def stream_turn(
     batches = stream_in_batches(model, request)
     try:
         async for batch in batches:
+            timer.note(batch)
             for event in batch:
                 match event:
                     case TextDelta():
@@ -88,13 +121,7 @@ async def stream_turn(
     items = tuple(ids.with_id(item) for item in answer.items)
     for item in items:
         append(ItemFinished(item=item, is_cut=item is items[-1] and answer.finish in CUT_SHORT))
-    return ModelAnswer(
-        items=(*before, *items),
-        finish=answer.finish,
-        usage=answer.usage + spent if before else answer.usage,
-        model=answer.model,
-        service_tier=answer.service_tier,
-    )
+    return replace(answer, items=(*before, *items), usage=answer.usage + spent if before else answer.usage)
 
 
 def answer_size(item: Item) -> int:
@@ -171,18 +198,19 @@ def _utf8_size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
-class _ItemIds:
+class ItemIds:
     """Ids of one turn's items, assigned when the first delta of each arrives and used again for the finished item."""
 
-    def __init__(self) -> None:
-        self.message = new_id("msg")
-        self.reasoning = new_id("rs")
+    def __init__(self, make_id: MakeId) -> None:
+        self._make_id = make_id
+        self.message = make_id("msg")
+        self.reasoning = make_id("rs")
         self._calls: dict[int, tuple[str, str, str]] = {}
         self._used: set[str] = set()
 
     def ids_of_call(self, delta: CallDelta) -> tuple[str, str, str]:
         if delta.index not in self._calls:
-            self._calls[delta.index] = (new_id("fc"), delta.call_id, delta.name)
+            self._calls[delta.index] = (self._make_id("fc"), delta.call_id, delta.name)
         return self._calls[delta.index]
 
     def with_id(self, item: Item) -> Item:
@@ -194,12 +222,12 @@ class _ItemIds:
                 return replace(item, id=self._use_once(self.reasoning, "rs"))
             case FunctionCall():
                 known = next((entry[0] for entry in self._calls.values() if entry[1] == item.call_id), None)
-                return replace(item, id=known or new_id("fc"))
+                return replace(item, id=known or self._make_id("fc"))
             case _:
                 return cast(Item, item)
 
     def _use_once(self, item_id: str, prefix: str) -> str:
         if item_id in self._used:
-            return new_id(prefix)
+            return self._make_id(prefix)
         self._used.add(item_id)
         return item_id

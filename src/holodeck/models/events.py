@@ -7,14 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any, Literal
+from typing import Any, Generic, Literal, cast
 
+from typing_extensions import TypeVar
+
+from holodeck.lib.errors import RunCancelledError, RunFailedError, RunIncompleteError, RunPausedError
 from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Usage
 from holodeck.models.model_io import Logprob
 
-Cause = Literal["max_output_tokens", "content_filter", "max_turns"]
+Cause = Literal["max_output_tokens", "content_filter", "max_turns", "max_tokens", "max_seconds", "max_cost"]
+"""Why a run is incomplete: the answer was cut at its own limit, or filtered, or the run reached one of its limits."""
 Status = Literal["completed", "incomplete", "failed", "cancelled", "requires_action"]
+OutputT = TypeVar("OutputT", default=str)
+"""Type of the answer of a run: text, or the `output_type` of the agent."""
 
 
 @record
@@ -111,6 +117,17 @@ class ToolFinished:
 
 
 @record
+class TurnFinished:
+    """The model has answered; `usage` is the tokens of this turn. Comes after the turn's items, before its calls."""
+
+    turn: int
+    usage: Usage
+    is_replayed: bool = False
+    """As in `TurnStarted`."""
+    type: Literal["turn.finished"] = "turn.finished"
+
+
+@record
 class Failure:
     """Why a run failed, for people (`message`) and for programs (`code`)."""
 
@@ -134,7 +151,7 @@ class MissingServer:
 
 
 @record
-class RunResult:
+class RunResult(Generic[OutputT]):
     """How a run ended, and the items that it added to the conversation."""
 
     status: Status
@@ -165,13 +182,48 @@ class RunResult:
     """MCP servers whose tools were not available."""
     service_tier: str | None = None
     """Service tier of the last turn, as the provider reported it."""
+    cost: float | None = None
+    """Cost of all turns by the price of the model. None: the model has no price."""
+    history: tuple[Item, ...] = ()
+    """The whole conversation: the history that the run was given, the question, and `items`."""
+    is_parsed: bool = False
+    """Whether `parsed_output` is set, because the agent has an `output_type`."""
+    parsed_output: OutputT | None = None
+    """The answer as the `output_type` of the agent. Read `output` instead."""
+
+    @property
+    def output(self) -> OutputT:
+        """The answer: an `output_type` of the agent, or text. Raises the errors of `raise_for_status`."""
+        self.raise_for_status()
+        return cast(OutputT, self.parsed_output if self.is_parsed else self.text)
+
+    def raise_for_status(self) -> None:
+        """Raise a `RunError` unless the run is completed: one class for each status, with this result in it."""
+        match self.status:
+            case "completed":
+                return
+            case "failed":
+                raise RunFailedError(self.error.message if self.error is not None else "The run failed.", self)
+            case "incomplete":
+                raise RunIncompleteError(self.reason, self)
+            case "cancelled":
+                raise RunCancelledError(self.reason, self)
+            case "requires_action":
+                calls = ", ".join(call.name for call in self.pending)
+                message = "The run waits for an approval or for the outputs of functions that the client runs"
+                raise RunPausedError(f"{message}: {calls}." if calls else f"{message}.", self)
+
+
+def failure_reason(result: RunResult) -> str:
+    """Return why a run is not complete, as a sentence; an empty text when it is."""
+    return result.error.message if result.error is not None else result.reason
 
 
 @record
-class RunFinished:
+class RunFinished(Generic[OutputT]):
     """The last event of every run."""
 
-    result: RunResult
+    result: RunResult[OutputT]
     type: Literal["run.finished"] = "run.finished"
 
 
@@ -185,5 +237,6 @@ Event = (
     | ToolStarted
     | ToolProgressed
     | ToolFinished
-    | RunFinished
+    | TurnFinished
+    | RunFinished[OutputT]
 )

@@ -41,8 +41,9 @@ def parse_arguments(text: str) -> dict[str, Any]:
 class ArgumentChecker:
     """Checks arguments against the input schemas of tools. Owned and closed by an agent or a gateway."""
 
-    def __init__(self) -> None:
-        self._checker = SchemaChecker()
+    def __init__(self, *, in_process: bool = False) -> None:
+        """`in_process`: see `SchemaChecker`."""
+        self._checker = SchemaChecker(in_process=in_process)
 
     async def check_arguments(self, tool: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
         """Raise `BadArgumentsError` with the first violations of the schema.

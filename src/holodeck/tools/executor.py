@@ -5,7 +5,7 @@ Nothing here depends on how a tool is run. A failed call is a `ToolResult` with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -45,6 +45,10 @@ class ResumePoint(Protocol):
         ...
 
 
+QuestionHandler = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+"""Takes the name of a server and the parameters of its question; returns the answer as MCP has it."""
+
+
 @record
 class ToolCall:
     """A call to execute, with parsed arguments. `name` is the name that the model was offered."""
@@ -62,6 +66,8 @@ class ToolCall:
     """Called with one line of text for each progress report of the tool."""
     resume: ResumePoint | None = None
     """Set in a durable run. A tool that cannot make use of it ignores it."""
+    on_question: QuestionHandler | None = None
+    """Asks the person for whom the call is made, when the server has a question while it works on the call."""
 
 
 READ_RESOURCE = "read_resource"
@@ -85,6 +91,11 @@ class ToolResult:
         """Build an error result whose text tells the model the reason."""
         return cls(call_id=call_id, content=(TextContent(text=reason),), is_error=True, metadata=metadata)
 
+    @property
+    def text(self) -> str:
+        """The text blocks, joined; others are omitted."""
+        return "".join(block.text for block in self.content if isinstance(block, TextContent))
+
 
 REFUSED = "refused"
 """Key in the metadata of a result: the call was not run. The value is a code of the reason."""
@@ -102,6 +113,8 @@ OUT_OF_SCOPE = "out_of_scope"
 """The caller may not use the tool any more."""
 CANCELLED = "cancelled"
 INTERNAL_ERROR = "internal_error"
+REFUSED_BY_HOOK = "refused_by_hook"
+"""A hook of the program refused the call, or the person whom it asked did."""
 APPROVAL_NEEDED = "approval_needed"
 """The call needs an approval, and none was given."""
 
@@ -143,6 +156,7 @@ class ToolExecutor(Protocol):
     Optional methods, looked up by name:
 
     - `may_repeat(name) -> bool`: the tool may be run twice without harm.
+    - `needs_person(name) -> bool`: the tool is not run without a person's approval.
     - `ask_person(call) -> bool | None`: ask for a person's approval before `execute`; None when none is needed.
     - `target_of(name)`: identifies the tool behind a name that can change its meaning; equal values, same tool.
     - `find_call_target(call) -> CallTarget | None`: the server and the tool that a call goes to.

@@ -80,18 +80,7 @@ class FunctionExecutor:
         item = self._load().get(call.name)
         if item is None:
             return ToolResult.failure(call.call_id, f"There is no function '{call.name}'.")
-        limit = item.tool.request_timeout
-        clock = asyncio.timeout(limit)
-        try:
-            async with clock:
-                value = await _call_function(item.function, call.arguments)
-        except PROJECT_ERRORS as error:
-            if clock.expired():
-                reason = f"The function '{call.name}' took longer than {limit} seconds."
-            else:
-                reason = f"The function '{call.name}' failed: {type(error).__name__}: {error}"
-            return ToolResult.failure(call.call_id, _replace_surrogates(reason))
-        return ToolResult(call_id=call.call_id, content=_to_content(value), metadata={"function": item.tool.function})
+        return await execute_function(call, item.function, call.arguments, limit=item.tool.request_timeout)
 
     def _load(self) -> dict[str, _LoadedFunction]:
         if self._failure:
@@ -114,6 +103,24 @@ class FunctionExecutor:
         return _LoadedFunction(tool=tool, function=function, spec=spec)
 
 
+async def execute_function(
+    call: ToolCall, function: Callable[..., Any], arguments: Mapping[str, Any], *, limit: float
+) -> ToolResult:
+    """Run a function for a call. An error of it, or a run over `limit` seconds, is the result."""
+    clock = asyncio.timeout(limit)
+    try:
+        async with clock:
+            value = await call_function(function, **arguments)
+    except PROJECT_ERRORS as error:
+        if clock.expired():
+            reason = f"The function '{call.name}' took longer than {limit:g} seconds."
+        else:
+            reason = f"The function '{call.name}' failed: {type(error).__name__}: {error}"
+        return ToolResult.failure(call.call_id, _replace_surrogates(reason))
+    name = getattr(function, "__name__", call.name)
+    return ToolResult(call_id=call.call_id, content=_to_content(value), metadata={"function": name})
+
+
 def _build_parameters_schema(function: Callable[..., Any], tool: FunctionTool) -> Mapping[str, Any]:
     import pydantic
 
@@ -127,9 +134,10 @@ def _build_parameters_schema(function: Callable[..., Any], tool: FunctionTool) -
         ) from error
 
 
-async def _call_function(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+async def call_function(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call a function of the program: a coroutine function in the event loop, any other in a thread of its own."""
     if inspect.iscoroutinefunction(function):
-        return await function(**arguments)
+        return await function(*args, **kwargs)
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
     context = contextvars.copy_context()
@@ -137,7 +145,7 @@ async def _call_function(function: Callable[..., Any], arguments: Mapping[str, A
     def run_function() -> None:
         value, failure = None, None
         try:
-            value = context.run(function, **arguments)
+            value = context.run(function, *args, **kwargs)
         except BaseException as error:
             # A future does not accept StopIteration as its exception.
             is_plain = isinstance(error, PROJECT_ERRORS) and not isinstance(error, StopIteration)
@@ -149,7 +157,9 @@ async def _call_function(function: Callable[..., Any], arguments: Mapping[str, A
     # A daemon thread per call, not a pool: a function that never returns takes no worker from other calls and does
     # not delay the exit of the process.
     threading.Thread(target=run_function, name="function", daemon=True).start()
-    return await future
+    value = await future
+    # A decorator may hide that a function is a coroutine function.
+    return await value if inspect.isawaitable(value) else value
 
 
 def _resolve_future(future: asyncio.Future[Any], value: Any, failure: BaseException | None) -> None:
@@ -181,4 +191,14 @@ def _to_content(value: Any) -> tuple[ContentBlock, ...]:
     try:
         return (TextContent(text=orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()),)
     except TypeError:
-        return (TextContent(text=_replace_surrogates(str(value))),)
+        return (TextContent(text=_to_json_or_text(value)),)
+
+
+def _to_json_or_text(value: Any) -> str:
+    """JSON of what pydantic can serialize, such as its models; the text of any other value."""
+    import pydantic_core
+
+    try:
+        return pydantic_core.to_json(value).decode()
+    except pydantic_core.PydanticSerializationError:
+        return _replace_surrogates(str(value))

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from operator import is_not
-from typing import Any
+from typing import Any, Protocol
 
 from holodeck.lib import log
 from holodeck.models.content import BinaryContent
@@ -40,6 +40,18 @@ _NAME_REASSIGNED = (
 )
 
 
+class CallInterceptor(Protocol):
+    """Stands between a run and its tools: each call that may be executed, by any executor, goes through it."""
+
+    async def ask_person(self, call: ToolCall, toolbox: Toolbox) -> bool | None:
+        """Ask for the approvals that the call needs, before `execute`. As `ask_person` of a toolbox."""
+        ...
+
+    async def execute(self, call: ToolCall, toolbox: Toolbox) -> ToolResult:
+        """Execute a call with `execute_directly` of the toolbox, or return a result in its place."""
+        ...
+
+
 class Toolbox:
     """The client's own functions, then the tools of each executor in order; the first tool of a name wins.
 
@@ -58,18 +70,20 @@ class Toolbox:
         needs_approval: Callable[[FunctionCall], bool] | None = None,
         is_valid_call: Callable[[FunctionCall], bool] | None = None,
         recorder: CallRecorder | None = None,
+        interceptor: CallInterceptor | None = None,
     ) -> None:
         """`checker` is shared with other runs and closed by its owner.
 
         `needs_approval` selects the calls that wait for a person's approval: a turn with such a call ends the run
         before any call of that turn is executed. `is_valid_call` is False for a call of a client function that the
         client could not read: its arguments are checked here, and the model gets an error. `recorder` records every
-        call but those that read the rest of a long result, which stays inside this process.
+        call but those that read the rest of a long result, which stays inside this process. `interceptor`: see there.
         """
         self._checker = checker
         self._needs_approval = needs_approval
         self._is_valid_call = is_valid_call
         self._recorder = recorder
+        self._interceptor = interceptor
         self._reader = reader
         self._resources = resources
         own: list[ToolExecutor | None] = [reader, resources]
@@ -186,10 +200,28 @@ class Toolbox:
 
     async def ask_person(self, call: ToolCall) -> bool | None:
         """Ask for a person's approval of this call and return the decision. None: the call needs no approval."""
+        if self._interceptor is not None:
+            return await self._interceptor.ask_person(call, self)
         ask = getattr(self._find_executor(call.name), "ask_person", None)
         return None if ask is None else await ask(call)
 
+    def needs_person(self, call: ToolCall) -> bool:
+        """True for a call that its executor does not run without a person's approval."""
+        needs_person = getattr(self._find_executor(call.name), "needs_person", None)
+        return needs_person is not None and bool(needs_person(call.name))
+
+    def find_target(self, call: ToolCall) -> CallTarget:
+        """The server and the tool that a call goes to."""
+        executor = self._find_executor(call.name)
+        return CallTarget(server="", tool=call.name) if executor is None else _call_target_of(executor, call)
+
     async def execute(self, call: ToolCall) -> ToolResult:
+        """Execute a call, through the interceptor if there is one. Every failure of a tool is a result."""
+        if self._interceptor is not None:
+            return await self._interceptor.execute(call, self)
+        return await self.execute_directly(call)
+
+    async def execute_directly(self, call: ToolCall) -> ToolResult:
         """Execute a call with the executor of its tool. Every failure is a result; only cancellation is raised."""
         executor = self._find_executor(call.name)
         if executor is None:
@@ -242,9 +274,7 @@ class Toolbox:
     async def record_unknown(self, call: ToolCall, result: ToolResult) -> None:
         """Record the result of a call that an earlier process began, and that is not run again."""
         if self._recorder is not None:
-            executor = self._find_executor(call.name)
-            target = CallTarget(server="", tool=call.name) if executor is None else _call_target_of(executor, call)
-            await self._recorder.record_result(call, target, result, 0.0)
+            await self._recorder.record_result(call, self.find_target(call), result, 0.0)
 
     def _find_bound_target(self, call: ToolCall) -> CallTarget | None:
         """The target of a call whose tool is not offered any more, if an executor knows it."""

@@ -11,13 +11,13 @@ from holodeck.models.events import RunResult, ToolFinished, ToolProgressed, Tool
 from holodeck.models.items import Message
 
 if TYPE_CHECKING:
-    from holodeck.agent import Agent
+    from holodeck.agent_runner import AgentRunner
 
 
 class LiveFollower(RunFollower):
     """Draws the events of one run."""
 
-    def __init__(self, agent: Agent, screen: LiveScreen) -> None:
+    def __init__(self, agent: AgentRunner, screen: LiveScreen) -> None:
         super().__init__(agent, screen)
         self._live_screen = screen
 

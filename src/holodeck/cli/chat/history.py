@@ -10,6 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holodeck.agents.session import OpenSession, Session, use_session
+from holodeck.agents.session_store import Answerer
 from holodeck.cli.output.run_lines import output_text
 from holodeck.engine.transcript import RunTranscript
 from holodeck.lib.errors import ExecutionError
@@ -18,41 +20,68 @@ from holodeck.models.events import Event, RunResult
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
 
 if TYPE_CHECKING:
-    from holodeck.agent import Agent
+    from holodeck.agent_runner import AgentRunner
 
 _TITLES = {"user": "You", "assistant": "Agent", "system": "System", "developer": "System"}
 
 
 class ChatHistory:
-    """Sends each question with all items before it. A cancelled answer stays in the history, marked as stopped."""
+    """Sends each question with all items before it. A cancelled answer stays in the history, marked as stopped.
 
-    def __init__(self, agent: Agent) -> None:
+    The items are in a session, which another program may have continued between two questions.
+    """
+
+    def __init__(self, agent: AgentRunner, session: Session, file: Path) -> None:
         self._agent = agent
-        self.items: list[Item] = []
+        self.session = session
+        self._answerer = Answerer(agent=agent.name, file=str(file))
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """The conversation so far. Reads a stored session."""
+        return self.session.items
 
     async def ask(self, question: Sequence[Item], on_event: Callable[[Event], None]) -> RunResult:
-        """Run a question and pass its events to `on_event`. After a cancellation, the partial answer is stored."""
+        """Run a question and pass its events to `on_event`. After a cancellation, the partial answer is stored.
+
+        Raises `SessionConflictError` if another program has changed the session meanwhile, and `StorageError`.
+        """
         record = RunTranscript()
-        try:
-            async with aclosing(self._agent.stream(question, history=tuple(self.items))) as events:
-                async for event in events:
-                    record.add(event)
-                    on_event(event)
-        except asyncio.CancelledError:
-            self._append(question, record)
-            raise
-        self._append(question, record)
+        async with use_session(self.session) as opened:
+            try:
+                async with aclosing(self._agent.stream(question, history=opened.items)) as events:
+                    async for event in events:
+                        record.add(event)
+                        on_event(event)
+            except asyncio.CancelledError:
+                await self._append(opened, question, record)
+                raise
+            await self._append(opened, question, record)
         return record.result or record.build_stopped_result()
 
-    def reset(self) -> None:
-        self.items.clear()
-        self._agent.forget()
-
-    def _append(self, question: Sequence[Item], record: RunTranscript) -> None:
+    async def _append(self, opened: OpenSession, question: Sequence[Item], record: RunTranscript) -> None:
         added = record.build_history()
         # A question that the model did not accept is not part of the history: the user will ask it again.
         if added:
-            self.items += [*question, *added]
+            await opened.append([*question, *added], by=self._answerer)
+
+    async def store(self, name: str) -> None:
+        """Store the conversation as a new session, and go on with that. Raises `ExecutionError` for a used name."""
+        session = Session.open(name)
+        async with use_session(session) as opened:
+            if opened.items:
+                raise ExecutionError(f"There is a session '{name}' already. Give another name.")
+            await opened.append(self.items, by=self._answerer)
+        self.session = session
+
+    def reset(self) -> None:
+        self.session.clear()
+        self._agent.forget()
+
+
+def describe_session(session: Session) -> str:
+    """Return a sentence that says where a stored session is."""
+    return f"The conversation is stored as the session '{session.id}' in {session.path}"
 
 
 def save_transcript(name: str, items: Sequence[Item], file: str) -> Path:

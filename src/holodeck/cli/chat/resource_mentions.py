@@ -23,7 +23,7 @@ from holodeck.models.content import BinaryContent, ContentBlock, ImageContent, T
 from holodeck.models.items import Message, text_message
 
 if TYPE_CHECKING:
-    from holodeck.agent import Agent
+    from holodeck.agent_runner import AgentRunner
     from holodeck.tools.mcp.plugin import MCPPlugin
 
 # Characters of one attached resource: about 25,000 tokens, a part of the context of most models.
@@ -46,12 +46,12 @@ class _Attachment:
     summary: str
 
 
-def attachable_servers(agent: Agent) -> dict[str, MCPPlugin]:
+def attachable_servers(agent: AgentRunner) -> dict[str, MCPPlugin]:
     """Return the servers whose resources a user can mention, by name."""
     return {name: server for name, server in agent.mcp.servers.items() if server.config.load_resources}
 
 
-async def build_message(agent: Agent, line: str, screen: Screen) -> Message:
+async def build_message(agent: AgentRunner, line: str, screen: Screen) -> Message:
     """Return the message of a line, with the resources that it mentions, and say what was attached.
 
     Raises `ExecutionError` or `MCPError` if one of them cannot be read.

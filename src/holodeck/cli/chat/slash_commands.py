@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holodeck.cli.chat.history import ChatHistory, save_transcript
+from holodeck.cli.chat.history import ChatHistory, describe_session, save_transcript
 from holodeck.cli.chat.resource_mentions import attachable_servers
 from holodeck.cli.output.server_notices import ServerNotices
 from holodeck.cli.output.terminal import Screen
@@ -22,7 +22,7 @@ from holodeck.models.items import Message
 from holodeck.models.tool import FunctionTool
 
 if TYPE_CHECKING:
-    from holodeck.agent import Agent
+    from holodeck.agent_runner import AgentRunner
     from holodeck.tools.mcp.discovery import MCPPromptInfo
     from holodeck.tools.mcp.plugin import MCPPlugin
 
@@ -47,7 +47,7 @@ class SlashCommands:
     """Runs lines that begin with a slash. A prompt returns messages, which the chat then sends to the model."""
 
     def __init__(
-        self, agent: Agent, history: ChatHistory, screen: Screen, notices: ServerNotices, ask: AskLine
+        self, agent: AgentRunner, history: ChatHistory, screen: Screen, notices: ServerNotices, ask: AskLine
     ) -> None:
         self._agent = agent
         self._history = history
@@ -65,6 +65,11 @@ class SlashCommands:
             "servers": _Command(usage="", help="Show the state of the servers.", run=self._list_servers),
             "reset": _Command(usage="", help="Forget the conversation and start a new one.", run=self._reset),
             "save": _Command(usage="[FILE]", help="Write the conversation to a new Markdown file.", run=self._save),
+            "session": _Command(
+                usage="NAME",
+                help="Store the conversation as a session; `holodeck chat --resume NAME` goes on with it.",
+                run=self._store_session,
+            ),
             "quit": _Command(usage="", help="Leave (or Ctrl-D).", run=self._quit),
         }
 
@@ -151,7 +156,9 @@ class SlashCommands:
 
     async def _reset(self, _: str) -> None:
         self._history.reset()
-        self._screen.note("The conversation is forgotten.", always=True)
+        session = self._history.session
+        where = "" if session.path is None else f", also in the session '{session.id}'"
+        self._screen.note(f"The conversation is forgotten{where}.", always=True)
 
     async def _save(self, file: str) -> None:
         if not self._history.items:
@@ -159,6 +166,18 @@ class SlashCommands:
             return
         path = save_transcript(self._agent.name, self._history.items, file)
         self._screen.note(f"Saved {path}", always=True)
+
+    async def _store_session(self, name: str) -> None:
+        session = self._history.session
+        if session.path is not None:
+            self._screen.note(f"The conversation is in the session '{session.id}' already.", always=True)
+        elif not name:
+            self._screen.note("Give the session a name: /session NAME", always=True)
+        elif not self._history.items:
+            self._screen.note("There is nothing to store yet.", always=True)
+        else:
+            await self._history.store(name)
+            self._screen.note(describe_session(self._history.session), always=True)
 
     async def _quit(self, _: str) -> None:
         raise QuitChatError
@@ -251,7 +270,7 @@ class PromptCommand:
         )
 
 
-async def find_prompts(agent: Agent, taken: Collection[str]) -> tuple[list[PromptCommand], list[MCPError]]:
+async def find_prompts(agent: AgentRunner, taken: Collection[str]) -> tuple[list[PromptCommand], list[MCPError]]:
     """List the prompts of all servers, and the errors of those that failed.
 
     A name that is in `taken`, or that several servers have, is prefixed with the name of its server.

@@ -21,7 +21,7 @@ from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN
 from holodeck.lib.net.uri_template import find_typed_variable, literal_start
 
 if TYPE_CHECKING:
-    from holodeck.agent import Agent
+    from holodeck.agent_runner import AgentRunner
     from holodeck.cli.chat.slash_commands import SlashCommands
     from holodeck.tools.mcp.plugin import MCPPlugin
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 class Suggestions:
     """Suggests how a line can go on."""
 
-    def __init__(self, agent: Agent, commands: SlashCommands) -> None:
+    def __init__(self, agent: AgentRunner, commands: SlashCommands) -> None:
         self._agent = agent
         self._commands = commands
 

@@ -8,15 +8,19 @@ is needed again.
 from __future__ import annotations
 
 import asyncio
+import shlex
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holodeck.cli.chat.history import ChatHistory
+from holodeck.agents.session import Session
+from holodeck.agents.session_store import find_store
+from holodeck.cli.chat.history import ChatHistory, describe_session
 from holodeck.cli.chat.line_reader import EditorReader, LineReader, PipeReader
 from holodeck.cli.chat.resource_mentions import build_message
 from holodeck.cli.chat.slash_commands import QuitChatError, SlashCommands
@@ -28,14 +32,14 @@ from holodeck.cli.output.terminal import Terminal
 from holodeck.cli.output.trust_question import trust_option
 from holodeck.cli.terminal_agent import open_agent, read_trusted_agent
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, LoadedAgent
-from holodeck.lib.errors import HoloDeckError
+from holodeck.lib.errors import ExecutionError, HoloDeckError
 from holodeck.lib.escape import one_line
-from holodeck.lib.limits import MAX_FAILURE_SHOWN
+from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN, MAX_FAILURE_SHOWN
 from holodeck.models.events import RunResult
 from holodeck.models.items import Message
 
 if TYPE_CHECKING:
-    from holodeck.agent import Agent
+    from holodeck.agent_runner import AgentRunner
     from holodeck.cli.chat.live_view import LiveScreen
     from holodeck.cli.output.server_notices import ServerNotices
 
@@ -45,6 +49,9 @@ Examples:
   holodeck chat
   holodeck chat team/agent.yaml
   printf 'What is in the data folder?\\n/tools\\n' | holodeck chat
+  holodeck chat --session trip      store the conversation under a name
+  holodeck chat --resume trip       go on with it
+  holodeck chat --resume            go on with the latest one of this agent
 
 \b
 In the chat, /help lists the commands; /NAME sends the prompt NAME of a server; @SERVER:URI attaches a resource."""
@@ -52,17 +59,29 @@ In the chat, /help lists the commands; /NAME sends the prompt NAME of a server; 
 
 @click.command("chat", epilog=_EPILOG)
 @click.argument("file", default=DEFAULT_AGENT_FILE, type=click.Path())
+@click.option("--session", metavar="NAME", help="Store the conversation as the session NAME, or go on with that one.")
+@click.option(
+    "--resume",
+    metavar="[NAME]",
+    is_flag=False,
+    flag_value="",
+    help="Go on with the session NAME; without a name, with the latest session of FILE.",
+)
 @trust_option
-def command(file: str, is_trusted: bool) -> int:
+def command(file: str, session: str | None, resume: str | None, is_trusted: bool) -> int:
     """Talk with the agent in FILE (default: agent.yaml).
 
+    The conversation is stored only with --session or --resume, in your state folder: see `holodeck sessions`.
     Without a terminal, each line of standard input is a question; the exit code is 1 if one of them failed.
     """
+    if session is not None and resume is not None:
+        raise click.UsageError("Give --session or --resume, not both.")
     is_interactive = stdin.is_terminal() and sys.stdout.isatty()
     screen: Terminal | LiveScreen = _open_live_screen() if is_interactive else Terminal()
     loaded = read_trusted_agent(file, screen, is_trusted=is_trusted)
+    conversation = _open_session(loaded, session, resume)
     try:
-        return run_interruptible(_run_chat(loaded, screen))
+        return run_interruptible(_run_chat(loaded, screen, conversation))
     except KeyboardInterrupt:
         raise click.Abort from None
 
@@ -73,19 +92,45 @@ def _open_live_screen() -> LiveScreen:
     return LiveScreen()
 
 
-async def _run_chat(loaded: LoadedAgent, screen: Terminal | LiveScreen) -> int:
+def _open_session(loaded: LoadedAgent, name: str | None, resumed: str | None) -> Session:
+    """Return the session that the options name. Raises `ExecutionError` if `resumed` names none that is stored."""
+    if resumed is None:
+        return Session() if name is None else Session.open(name)
+    file = loaded.path.absolute()
+    if not resumed:
+        found = find_store().list_sessions(file=str(file))
+        if not found:
+            raise ExecutionError(f"No session of {file} is stored. Begin one with: holodeck chat --session NAME")
+        return Session.open(found[0].id)
+    session = Session.open(resumed)
+    if not session.items:
+        hint = (
+            f" To go on with the latest of a file: holodeck chat {resumed} --resume" if Path(resumed).exists() else ""
+        )
+        raise ExecutionError(f"There is no session '{resumed}' to go on with. See: holodeck sessions list.{hint}")
+    return session
+
+
+async def _run_chat(loaded: LoadedAgent, screen: Terminal | LiveScreen, session: Session) -> int:
     async with open_agent(loaded, screen) as (agent, notices):
-        chat = Chat(agent, screen, notices)
+        chat = Chat(agent, screen, notices, session, loaded.path.absolute())
         return await chat.run()
 
 
 class Chat:
     """Reads lines and answers them until the input ends or the user quits."""
 
-    def __init__(self, agent: Agent, screen: Terminal | LiveScreen, notices: ServerNotices) -> None:
+    def __init__(
+        self,
+        agent: AgentRunner,
+        screen: Terminal | LiveScreen,
+        notices: ServerNotices,
+        session: Session,
+        file: Path,
+    ) -> None:
         self._agent = agent
         self._screen = screen
-        self._history = ChatHistory(agent)
+        self._history = ChatHistory(agent, session, file)
         self._commands = commands = SlashCommands(agent, self._history, screen, notices, self._ask)
         self._reader: LineReader = (
             PipeReader()
@@ -102,6 +147,7 @@ class Chat:
         loop.add_signal_handler(signal.SIGINT, self._on_interrupt, me)
         if not isinstance(self._screen, Terminal):
             self._screen.note(f"{self._agent.name} ({self._agent.model.name}). /help lists the commands.", dim=True)
+        self._describe_session()
         try:
             while (line := await self._read_line()) is not None:
                 if line.strip():
@@ -111,7 +157,30 @@ class Chat:
         finally:
             loop.remove_signal_handler(signal.SIGINT)
             signal.signal(signal.SIGINT, outside)
+        self._describe_end()
         return 1 if self._has_failed else 0
+
+    def _describe_session(self) -> None:
+        """Say where a stored session is, and what was asked last in it."""
+        session = self._history.session
+        if session.path is None:
+            return
+        self._screen.note(f"{describe_session(session)}.", dim=True)
+        questions = [item.text for item in session.items if isinstance(item, Message) and item.role == "user"]
+        if questions:
+            last = one_line(questions[-1], MAX_DESCRIPTION_SHOWN)
+            self._screen.note(f"Going on after {len(questions)} question{'s' * (len(questions) > 1)}: {last}", dim=True)
+
+    def _describe_end(self) -> None:
+        """Say on a terminal how to go on later, or how the next conversation can be stored."""
+        session = self._history.session
+        if isinstance(self._screen, Terminal) or not session.items:
+            return
+        if session.path is None:
+            text = "This conversation is not stored. To store one: holodeck chat --session NAME, or /session NAME"
+        else:
+            text = f"Go on with: holodeck chat --resume {shlex.quote(session.id)}"
+        self._screen.note(text, dim=True)
 
     async def _ask(self, prompt: str) -> str | None:
         return await self._reader.ask(prompt)
@@ -149,8 +218,13 @@ class Chat:
 
     async def _answer(self, question: Sequence[Message]) -> None:
         drawing, show = self._make_follower()
-        with drawing:
-            result = await self._run_stoppable(self._history.ask(question, show.show))
+        try:
+            with drawing:
+                result = await self._run_stoppable(self._history.ask(question, show.show))
+        except ExecutionError as error:
+            self._has_failed = True
+            self._screen.note(one_line(str(error), MAX_FAILURE_SHOWN), always=True, fg="red")
+            return
         if isinstance(result, RunResult) and result.status != "completed":
             self._has_failed = True
 

@@ -102,6 +102,40 @@ def _remote_template(url: str) -> ServerTemplate:
     return ServerTemplate(name=name_for(host), comment=comment, lines=lines)
 
 
+_GREETING_CASE = (
+    "- name: needs no tool for a greeting",
+    "  input: Hello!",
+    "  # An empty list: no tool may be called.",
+    "  expected_tools: []",
+    "  forbidden: {texts: [password]}",
+)
+_CASES: dict[str, tuple[str, ...]] = {
+    "files": (
+        "- name: reads the file that it is asked about",
+        "  input: Read the file welcome.md",
+        "  # The tool that must be called, with an argument that the call must have.",
+        "  expected_tools:",
+        "    - {name: files.read_text_file, arguments: {path: welcome.md}}",
+        "  # The answer must say this.",
+        "  ground_truth: Welcome to HoloDeck",
+        "- name: does not make up a file that is not there",
+        "  input: Read the file missing.md",
+        "  contains: missing.md",
+        "  forbidden: {texts: [Welcome], tools: [files.write_file]}",
+        "  max_turns: 4",
+    ),
+    "time": (
+        "- name: asks the clock",
+        "  input: What time is it in Europe/Berlin?",
+        "  # The tool that must be called, with an argument that the call must have.",
+        "  expected_tools:",
+        "    - {name: time.get_current_time, arguments: {timezone: Europe/Berlin}}",
+        "  max_turns: 4",
+        *_GREETING_CASE,
+    ),
+}
+"""Test cases by the name of the server that they need. They pass with the rehearsal model."""
+
 SCHEMA_FILE = "agent.schema.json"
 
 INSTRUCTIONS = """\
@@ -148,10 +182,7 @@ def agent_yaml(
     for server in servers:
         parts += [f"  # {server.comment}"] if server.comment else []
         parts += ["  - type: mcp", f"    name: {server.name}", *(f"    {line}" for line in server.lines), ""]
-    parts += [
-        "# Questions with what their answers should use or say, for 'holodeck test'.",
-        "test_cases: []",
-    ]
+    parts += _test_case_lines(servers)
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -178,6 +209,15 @@ def _model_lines(provider: Provider, model: str | None) -> list[str]:
     lines += [f"  endpoint: {spec.example_endpoint}"] if spec.example_endpoint else []
     variable = spec.key_variable
     return lines + ([f'  api_key: "${{{variable}:-}}"  # from the environment or .env'] if variable else [])
+
+
+def _test_case_lines(servers: Sequence[ServerTemplate]) -> list[str]:
+    cases = next((_CASES[server.name] for server in servers if server.name in _CASES), _GREETING_CASE)
+    return [
+        "# Questions with what their answers must use and say. Run them with: holodeck test",
+        "test_cases:",
+        *(f"  {line}" for line in cases),
+    ]
 
 
 def _quote_yaml(text: str) -> str:

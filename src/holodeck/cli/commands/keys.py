@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +18,14 @@ import click
 from holodeck.cli.default_file import resolve_file
 from holodeck.cli.output.terminal import Terminal
 from holodeck.config.agent_loader import DEFAULT_GATEWAY_FILE
-from holodeck.config.edit.file_edit import FileEdit
-from holodeck.config.edit.yaml_entries import append_yaml_item, change_yaml_item, format_yaml_item, remove_yaml_item
+from holodeck.config.edit.caller_keys import CallerKeyFile, check_entry, describe_entry
+from holodeck.config.edit.yaml_entries import format_yaml_item
 from holodeck.config.files import file_error
 from holodeck.config.gateway_loader import is_gateway
-from holodeck.config.known_keys import closest_match
-from holodeck.config.validation import validate
-from holodeck.config.yaml_reader import Document, parse_document, read_document
 from holodeck.gateway.auth.callers import hash_key, new_key
-from holodeck.lib.errors import ConfigError
 from holodeck.lib.escape import escape_unprintable
-from holodeck.models.callers import CallerKey
 from holodeck.models.file_model import PUBLIC_NAME_PATTERN
 
-# Characters of a hash that are shown: enough to tell two apart.
-_SHOWN_HASH_CHARS = len("sha256:") + 8
 _DURATION = re.compile(r"(\d{1,6})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _KINDS = ("models", "agents", "servers", "tools")
@@ -113,20 +106,13 @@ def create(name: str, file: str | None, admin: bool, as_json: bool, **allow: Seq
     scope = {kind: _split_patterns(allow[f"allow_{kind}"]) for kind in _KINDS if allow[f"allow_{kind}"]}
     if scope:
         entry["allow"] = scope
-    _check_entry(entry)
     if file is None:
+        check_entry(entry)
         _print_key(key, name, entry, as_json=as_json)
         return
-    path = _require_gateway_file(file)
-
-    def edit(text: str) -> str:
-        if any(each.get("name") == name for each in _list_entries(parse_document(text, str(path)))):
-            fix = f"Use another name, or give it a new key: holodeck keys rotate {name}"
-            raise file_error(str(path), f"'keys' has '{name}' already", fix=fix)
-        return append_yaml_item(text, "keys", entry, str(path))
-
-    FileEdit(path=path, edit=edit).apply()
-    _print_key(key, name, entry, as_json=as_json, file=path)
+    key_file = _require_key_file(file)
+    key_file.add(entry)
+    _print_key(key, name, entry, as_json=as_json, file=key_file.path)
 
 
 @command.command("list", epilog=_LIST_EPILOG)
@@ -134,14 +120,14 @@ def create(name: str, file: str | None, admin: bool, as_json: bool, **allow: Seq
 @click.option("--json", "as_json", is_flag=True, help="Print the callers as JSON.")
 def list_keys(file: str | None, as_json: bool) -> None:
     """List the callers that have a key, and what they may use."""
-    path = _require_gateway_file(file)
-    entries = _list_entries(read_document(path, str(path)))
+    key_file = _require_key_file(file)
+    entries = key_file.list_entries()
     if as_json:
-        click.echo(json.dumps([_describe_entry(entry) for entry in entries], indent=2, ensure_ascii=False))
+        click.echo(json.dumps([describe_entry(entry) for entry in entries], indent=2, ensure_ascii=False))
     elif entries:
-        Terminal().table(_COLUMNS, [_row_of(_describe_entry(entry)) for entry in entries])
+        Terminal().table(_COLUMNS, [_row_of(describe_entry(entry)) for entry in entries])
     else:
-        click.echo(f"{escape_unprintable(str(path))} has no keys.", err=True)
+        click.echo(f"{escape_unprintable(str(key_file.path))} has no keys.", err=True)
 
 
 @command.command("revoke", epilog=_REVOKE_EPILOG)
@@ -150,19 +136,14 @@ def list_keys(file: str | None, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def revoke(name: str, file: str | None, as_json: bool) -> None:
     """Remove the caller NAME from the gateway file: its keys are refused."""
-    path = _require_gateway_file(file)
-
-    def edit(text: str) -> str:
-        index, _ = _require_entry(parse_document(text, str(path)), name)
-        return remove_yaml_item(text, "keys", index, str(path))
-
-    FileEdit(path=path, edit=edit).apply()
+    key_file = _require_key_file(file)
+    key_file.remove(name)
     if as_json:
-        click.echo(json.dumps({"name": name, "file": str(path), "revoked": True}, indent=2))
+        click.echo(json.dumps({"name": name, "file": str(key_file.path), "revoked": True}, indent=2))
     else:
-        click.echo(f"{name} is removed from {escape_unprintable(str(path))}.")
+        click.echo(f"{name} is removed from {escape_unprintable(str(key_file.path))}.")
     _say_applied()
-    if not _list_entries(read_document(path, str(path))):
+    if not key_file.list_entries():
         click.echo(_LAST_KEY, err=True)
 
 
@@ -178,79 +159,24 @@ def revoke(name: str, file: str | None, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the key as JSON.")
 def rotate(name: str, file: str | None, grace: timedelta | None, as_json: bool) -> None:
     """Give the caller NAME a new key and show it once. What it has stored stays its own."""
-    path = _require_gateway_file(file)
+    key_file = _require_key_file(file)
     key = new_key()
-    expires = None
-    if grace is not None:
-        expires = (datetime.now(UTC) + grace).isoformat(timespec="seconds").replace("+00:00", "Z")
-    fields: dict[str, Any] = {}
-
-    def edit(text: str) -> str:
-        index, entry = _require_entry(parse_document(text, str(path)), name)
-        old_hash = str(entry.get("hash")) if expires is not None else None
-        changes = {"hash": hash_key(key), "old_hash": old_hash, "old_hash_expires": expires}
-        fields.update({**entry, **changes})
-        return change_yaml_item(text, "keys", index, changes, str(path))
-
-    FileEdit(path=path, edit=edit).apply()
-    rotated = {field: value for field, value in fields.items() if value is not None}
-    _print_key(key, name, rotated, as_json=as_json, file=path)
-    if expires is not None:
-        click.echo(f"The key before is accepted until {expires}.", err=True)
+    rotated = key_file.rotate(name, hash_key(key), grace)
+    _print_key(key, name, rotated, as_json=as_json, file=key_file.path)
+    if "old_hash_expires" in rotated:
+        click.echo(f"The key before is accepted until {rotated['old_hash_expires']}.", err=True)
 
 
 def _split_patterns(options: Sequence[str]) -> list[str]:
     return [pattern.strip() for option in options for pattern in option.split(",") if pattern.strip()]
 
 
-def _check_entry(entry: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` for patterns that a gateway would refuse."""
-    _, problems = validate(CallerKey, dict(entry), Document(file="the new key", value=entry))
-    if problems:
-        raise ConfigError.of(problems)
-
-
-def _require_gateway_file(file: str | None) -> Path:
+def _require_key_file(file: str | None) -> CallerKeyFile:
     path = resolve_file(file, [DEFAULT_GATEWAY_FILE])
     if not is_gateway(path, str(path)):
         fix = "Name the file that 'holodeck serve' reads, with -f."
         raise file_error(str(path), "this is not the file of a gateway", fix=fix)
-    return path
-
-
-def _list_entries(document: Document) -> list[dict[str, Any]]:
-    """The entries of `keys` as written, without values of variables. Raises `ConfigError`."""
-    errors = [problem for problem in document.problems if problem.severity == "error"]
-    if errors:
-        raise ConfigError.of(errors)
-    listed = document.value.get("keys") or []
-    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
-        raise file_error(document.file, "'keys' is not a list of entries", fix="See 'holodeck validate'.")
-    return listed
-
-
-def _require_entry(document: Document, name: str) -> tuple[int, dict[str, Any]]:
-    """The entry of this name and its index in `keys`. Raises `ConfigError` with the names that there are."""
-    entries = _list_entries(document)
-    for index, entry in enumerate(entries):
-        if entry.get("name") == name:
-            return index, entry
-    names = [str(entry["name"]) for entry in entries if entry.get("name") is not None]
-    close = closest_match(name, names)
-    known = f"There are: {', '.join(names)}." if names else "'keys' has no entries."
-    raise file_error(document.file, f"'keys' has no '{name}'", fix=f"Did you mean '{close}'?" if close else known)
-
-
-def _describe_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
-    written = str(entry.get("hash", ""))
-    return {
-        "name": entry.get("name"),
-        "admin": entry.get("admin", False),
-        "allow": entry.get("allow"),
-        "limits": entry.get("limits"),
-        "hash": written[:_SHOWN_HASH_CHARS] + "..." if written.startswith("sha256:") else written,
-        "old_hash_expires": entry.get("old_hash_expires"),
-    }
+    return CallerKeyFile(path)
 
 
 def _row_of(caller: Mapping[str, Any]) -> tuple[str, ...]:

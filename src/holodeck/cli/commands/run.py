@@ -21,6 +21,7 @@ from holodeck.lib.system.files import read_regular_file
 from holodeck.models.content import TextContent
 from holodeck.models.events import RunResult
 from holodeck.models.items import ImageLink, Message
+from holodeck.models.run_limits import RunLimits
 
 # Bytes of one image: the most that the large providers accept.
 MAX_IMAGE_BYTES = 20 * MIB
@@ -117,7 +118,7 @@ def _read_stdin() -> str:
 
 async def _run_agent(loaded: LoadedAgent, options: _RunOptions, terminal: Terminal) -> RunResult:
     async with open_agent(loaded, terminal) as (agent, _):
-        events = agent.stream([options.question], max_turns=options.max_turns)
+        events = agent.stream([options.question], limits=RunLimits(turns=options.max_turns))
         return await print_run(events, agent, terminal, options.output)
 
 

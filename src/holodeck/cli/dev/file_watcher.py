@@ -52,10 +52,10 @@ SOURCE_SUFFIXES = frozenset(
         *("java", "kt", "scala", "cs", "fs", "ex", "exs", "swift", "c", "cc", "cpp", "h", "hpp", "zig", "dart"),
     )
 )
-_IGNORED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "site-packages"})
+IGNORED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "site-packages"})
 _IGNORED_SUFFIXES = frozenset({".pyc", ".pyo", ".swp", ".tmp"})
 # A file of this name marks a virtual environment, whatever its folder is called.
-_VENV_MARK = "pyvenv.cfg"
+VENV_MARK = "pyvenv.cfg"
 
 Stamp = tuple[int, int, int]
 """Modification time, size and inode: an editor that replaces a file changes the last one."""
@@ -163,13 +163,13 @@ def _list_folder(folder: str, *, is_root: bool) -> list[os.DirEntry[str]]:
             entries = sorted(found, key=lambda entry: entry.name)
     except OSError:
         return []
-    is_environment = not is_root and any(entry.name == _VENV_MARK for entry in entries)
+    is_environment = not is_root and any(entry.name == VENV_MARK for entry in entries)
     return [] if is_environment else entries
 
 
 def _is_watched_folder(entry: os.DirEntry[str]) -> bool:
     # Hidden folders are those of version control, editors, caches and virtual environments.
-    if entry.name.startswith(".") or entry.name in _IGNORED_FOLDERS:
+    if entry.name.startswith(".") or entry.name in IGNORED_FOLDERS:
         return False
     try:
         # A symbolic link could lead in a circle.

@@ -24,13 +24,17 @@ def event_line(number: int, event: Event) -> str:
     return json_text({"sequence_number": number, "type": event.type, **to_plain_data(event)})
 
 
+# The history repeats `items` and what the user has asked; the others are for programs in Python.
+_FIELDS_FOR_PYTHON = frozenset({"history", "is_parsed", "parsed_output"})
+
+
 def result_data(result: RunResult) -> dict[str, Any]:
     """Return the result of a run as data for `--json`."""
     data: dict[str, Any] = to_plain_data(result)
     return data
 
 
-def to_plain_data(value: object) -> Any:
+def to_plain_data(value: object) -> Any:  # noqa: PLR0911 - one for each kind of value
     """Convert dataclasses and their values, at any depth, to data that JSON can hold. NaN and infinity become None."""
     match value:
         case Enum():
@@ -41,6 +45,8 @@ def to_plain_data(value: object) -> Any:
             return value
         case Usage():
             return {**_fields_data(value), "total_tokens": value.total_tokens}
+        case RunResult():
+            return {name: item for name, item in _fields_data(value).items() if name not in _FIELDS_FOR_PYTHON}
         case Secret():
             return MASK
         case bytes() | bytearray():

@@ -28,7 +28,7 @@ from holodeck.models.events import (
 from holodeck.models.items import Message
 
 if TYPE_CHECKING:
-    from holodeck.agent import Agent
+    from holodeck.agent_runner import AgentRunner
 
 THINKING = "the model is thinking"
 _COLOURS = {"completed": "green", "incomplete": "yellow"}
@@ -37,7 +37,7 @@ _COLOURS = {"completed": "green", "incomplete": "yellow"}
 class RunFollower(ABC):
     """Shows the events of one run: takes each event apart, and leaves to subclasses how it looks."""
 
-    def __init__(self, agent: Agent, screen: Screen) -> None:
+    def __init__(self, agent: AgentRunner, screen: Screen) -> None:
         self._agent = agent
         self._screen = screen
         self._streamed_ids: set[str] = set()
@@ -96,7 +96,7 @@ class Follower(RunFollower):
     model calls a tool, text before the call cannot be distinguished from an answer.
     """
 
-    def __init__(self, agent: Agent, terminal: Terminal, *, writes_answer: bool = True) -> None:
+    def __init__(self, agent: AgentRunner, terminal: Terminal, *, writes_answer: bool = True) -> None:
         super().__init__(agent, terminal)
         self._terminal = terminal
         self._is_streaming = writes_answer and terminal.is_stdout_terminal
@@ -146,7 +146,7 @@ class Follower(RunFollower):
         terminal.note(run_summary_line(result), fg=_COLOURS.get(result.status, "red"))
 
 
-def unstarted_servers(agent: Agent) -> list[str]:
+def unstarted_servers(agent: AgentRunner) -> list[str]:
     """Return the names of the servers that the next run starts."""
     from holodeck.tools.mcp.connection.connection import ConnectionState
 

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from holodeck.cli.output.events_json import to_plain_data
-from holodeck.lib.escape import one_line
+from holodeck.lib.escape import format_arguments, one_line
 from holodeck.lib.limits import MAX_ARGUMENTS_SHOWN, MAX_FAILURE_SHOWN, MAX_OUTCOME_SHOWN
 from holodeck.models.content import TextContent
-from holodeck.models.events import RunResult, ToolFinished
+from holodeck.models.events import RunResult, ToolFinished, failure_reason
 from holodeck.models.items import FunctionCallOutput
-from holodeck.models.tool import FunctionTool
 
 if TYPE_CHECKING:
-    from holodeck.agent import Agent
-    from holodeck.tools.mcp.executor import ToolRoute
+    from holodeck.agent_runner import AgentRunner
 
 
-def call_title(agent: Agent, name: str) -> str:
+def call_title(agent: AgentRunner, name: str) -> str:
     """Return `files.read_file` for a tool of a server, and the bare name for any other tool."""
-    route = route_of(agent, name)
+    route = agent.find_route(name)
     return one_line(f"{route.server.name}.{route.tool.name}" if route is not None else name, MAX_ARGUMENTS_SHOWN)
-
-
-def route_of(agent: Agent, name: str) -> ToolRoute | None:
-    """Return the target of a call of this name; None for a function of the project, which takes precedence."""
-    is_function = any(isinstance(tool, FunctionTool) and tool.name == name for tool in agent.config.tools)
-    return None if is_function else agent.mcp.find_route(name)
-
-
-def format_arguments(arguments: Mapping[str, Any]) -> str:
-    """Return arguments such as `path="notes.md", lines=3`, cut to `MAX_ARGUMENTS_SHOWN`."""
-    shown = ", ".join(
-        f"{key}={json.dumps(to_plain_data(value), ensure_ascii=False)}" for key, value in arguments.items()
-    )
-    return one_line(shown, MAX_ARGUMENTS_SHOWN)
 
 
 def call_started_line(title: str, arguments: Mapping[str, Any]) -> str:
@@ -44,7 +26,7 @@ def call_started_line(title: str, arguments: Mapping[str, Any]) -> str:
     return f"  > {title}  {format_arguments(arguments)}".rstrip()
 
 
-def call_finished_line(agent: Agent, event: ToolFinished) -> tuple[str, str]:
+def call_finished_line(agent: AgentRunner, event: ToolFinished) -> tuple[str, str]:
     """Return the line for a finished call, with its duration and the start of its result, and the colour."""
     is_error = event.output.is_error
     mark, colour, limit = ("x", "red", MAX_FAILURE_SHOWN) if is_error else ("=", "green", MAX_OUTCOME_SHOWN)
@@ -66,11 +48,6 @@ def run_summary_line(result: RunResult) -> str:
     missing = ", ".join(server.name for server in result.missing_servers)
     end = f"; missing servers: {missing}" if missing else ""
     return f"{result.status}: {', '.join([*parts, format_duration(result.seconds)])}{end}"
-
-
-def failure_reason(result: RunResult) -> str:
-    """Return why a run is not complete, as a sentence; an empty text when it is."""
-    return result.error.message if result.error is not None else result.reason
 
 
 def failure_line(result: RunResult) -> tuple[str, str] | None:

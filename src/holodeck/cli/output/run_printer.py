@@ -17,7 +17,7 @@ from holodeck.lib.record import record
 from holodeck.models.events import Event, RunFinished, RunResult, Status
 
 if TYPE_CHECKING:
-    from holodeck.agent import Agent
+    from holodeck.agent_runner import AgentRunner
 
 EXIT_CODES: dict[Status, int] = {
     "completed": 0,
@@ -49,7 +49,7 @@ def parse_output_format(*, as_json: bool, as_events: bool) -> OutputFormat:
 
 async def print_run(
     events: AsyncGenerator[Event, None],
-    agent: Agent,
+    agent: AgentRunner,
     terminal: Terminal,
     output: OutputFormat,
     *,
@@ -78,7 +78,7 @@ async def print_run(
 
 
 class _RunPrinter:
-    def __init__(self, agent: Agent, terminal: Terminal, output: OutputFormat) -> None:
+    def __init__(self, agent: AgentRunner, terminal: Terminal, output: OutputFormat) -> None:
         self.transcript = RunTranscript()
         self._output = output
         self._terminal = terminal

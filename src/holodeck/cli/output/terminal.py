@@ -177,6 +177,10 @@ class Terminal:
         if self._open_line is None:
             self._progress.restart(what)
 
+    def update_waiting(self, what: str) -> None:
+        """Show another text for the same wait: its seconds go on."""
+        self._waiting_for = self._progress.phase = what
+
     @contextmanager
     def pause_output(self) -> Iterator[None]:
         """Defer all output inside the block, while the user answers a question; it follows afterwards.

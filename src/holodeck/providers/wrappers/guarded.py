@@ -13,7 +13,7 @@ from holodeck.lib.errors import ModelError
 from holodeck.models.model_io import ModelRequest
 from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
 from holodeck.providers.wrappers.circuit_breaker import CircuitBreaker
-from holodeck.providers.wrappers.retry import RetryPolicy
+from holodeck.providers.wrappers.retry import RetryPolicy, report_retry
 from holodeck.providers.wrappers.timeout import Timeouts
 
 
@@ -60,6 +60,7 @@ class GuardedModel(ModelWrapper):
                             if pause is None:
                                 raise
                             self._log_retry(attempt, pause, error)
+                            report_retry(error, pause)
                         await batches.aclose()
                         await self._retry.sleep(pause)
                         attempt += 1

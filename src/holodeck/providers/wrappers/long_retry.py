@@ -12,6 +12,7 @@ from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.errors import ModelError
 from holodeck.models.model_io import ModelRequest
 from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
+from holodeck.providers.wrappers.retry import report_retry
 
 # Seconds before the first repetition, at most; doubled each time.
 MODEL_WAIT_FIRST_PAUSE = 1.0
@@ -59,6 +60,7 @@ class LongRetrying(ModelWrapper):
                     raise
                 failures += 1
                 log.warning("model.wait", model=self.name, pause=f"{pause:.1f}", failures=failures, reason=str(error))
+                report_retry(error, pause)
             else:
                 return
             finally:

@@ -39,15 +39,27 @@ _CORRECTION = (
 Guarantee = Callable[[Mapping[str, Any]], bool]
 """Returns whether a provider itself guarantees that an answer matches this schema."""
 
+FindProblem = Callable[[str], str | None]
+"""Returns why a text is not accepted as an answer, for the model; None if it is."""
+
 
 class FormatEnforcer(ModelWrapper):
     """Wraps a model, and owns the `SchemaChecker` of its answers."""
 
     def __init__(
-        self, model: ModelProvider, *, is_guaranteed: Guarantee = lambda _: False, is_json_guaranteed: bool = False
+        self,
+        model: ModelProvider,
+        *,
+        is_guaranteed: Guarantee = lambda _: False,
+        is_json_guaranteed: bool = False,
+        find_problem: FindProblem | None = None,
     ) -> None:
-        """`is_json_guaranteed`: the provider itself guarantees an object in `json_mode`."""
+        """`is_json_guaranteed`: the provider itself guarantees an object in `json_mode`.
+
+        `find_problem`: a further check of answers that match the schema.
+        """
         super().__init__(model)
+        self._find_problem = find_problem
         self._is_guaranteed = is_guaranteed
         self._is_json_guaranteed = is_json_guaranteed
         self._checker = SchemaChecker()
@@ -59,7 +71,7 @@ class FormatEnforcer(ModelWrapper):
                 return stream_in_batches(self._inner, request)
             schema, is_streamed = JSON_OBJECT_SCHEMA, self._is_json_guaranteed
         else:
-            is_streamed = self._is_guaranteed(schema)
+            is_streamed = self._find_problem is None and self._is_guaranteed(schema)
         return self._stream_checked(request, schema) if is_streamed else self._ask_until_valid(request, schema)
 
     async def close(self) -> None:
@@ -142,7 +154,9 @@ class FormatEnforcer(ModelWrapper):
         except UncheckedError as error:
             log.warning("model.answer_unchecked", model=self.name, reason=error)
             return None
-        return "; ".join(f"{each.path or 'the whole'}: {each.message}" for each in violations) or None
+        if violations:
+            return "; ".join(f"{each.path or 'the whole'}: {each.message}" for each in violations)
+        return None if self._find_problem is None else self._find_problem(texts[-1])
 
     def _error(self, reason: str, answers: int) -> ModelError:
         times = "" if answers == 1 else f" in {answers} tries"

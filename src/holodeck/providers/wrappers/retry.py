@@ -1,10 +1,14 @@
-"""Short retries of model requests. A request is never repeated once output has arrived, so no output is duplicated."""
+"""Short retries of model requests. A request is never repeated once output has arrived, so no output is duplicated.
+
+`listen_to_retries` sets what is told of each retry in the current task, by whichever wrapper makes it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 
 from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.errors import ModelError
@@ -17,6 +21,22 @@ MODEL_FIRST_PAUSE = 0.5
 MODEL_MAX_PAUSE = 8.0
 # The longest `retry_after` in seconds that is waited for; a longer one is reported.
 MODEL_MAX_RETRY_AFTER = 60.0
+
+RetryListener = Callable[[ModelError, float], None]
+"""Called with the error of a request and the seconds until it is repeated, before that pause."""
+_listener: ContextVar[RetryListener | None] = ContextVar("retry listener", default=None)
+
+
+def listen_to_retries(listener: RetryListener) -> None:
+    """Call `listener` for the retries of the current task, and of tasks that it starts from now on."""
+    _listener.set(listener)
+
+
+def report_retry(error: ModelError, pause: float) -> None:
+    """Tell the listener of the current task, if there is one."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(error, pause)
 
 
 class RetryPolicy:

@@ -69,10 +69,10 @@ class MCPClient:
         self.config = tool = setup.tool
         self._setup = setup
         self._errors = setup.errors
-        self._callbacks = callbacks = callbacks or Callbacks()
+        self.callbacks = callbacks = callbacks or Callbacks()
         self.lock = lock
         self.call_limit = call_limit or CallLimit(tool.max_concurrent_calls)
-        self._result_builder = ResultBuilder(tool, self._errors, OutputChecker())
+        self._result_builder = ResultBuilder(tool, self._errors, OutputChecker(in_process=setup.is_offline))
         self._lists = ServerLists(tool, callbacks, self._errors, lock)
         self._supervisor = Supervisor(
             tool,
@@ -110,6 +110,21 @@ class MCPClient:
         """Name and version, as the server declares them; it may declare none."""
         terms = self._supervisor.terms
         return terms.server_info if terms is not None else {}
+
+    @property
+    def restarts(self) -> int:
+        """How many times the connection was established again."""
+        return max(0, self._supervisor.connections - 1)
+
+    @property
+    def start_seconds(self) -> float | None:
+        """Seconds that the latest connection took to be established; None before the first one."""
+        return self._supervisor.start_seconds
+
+    @property
+    def stderr_tail(self) -> str:
+        """The end of what the process of the server wrote to its standard error, with secrets masked."""
+        return self._supervisor.stderr_tail
 
     @property
     def instructions(self) -> str | None:
@@ -162,8 +177,8 @@ class MCPClient:
 
     def announce_change(self) -> None:
         """Tell the program that the tools of this server are there again, or are not there any more."""
-        if self._callbacks.on_tools_changed is not None:
-            self._callbacks.on_tools_changed()
+        if self.callbacks.on_tools_changed is not None:
+            self.callbacks.on_tools_changed()
 
     async def connect(self) -> None:
         """Connect now instead of on first use, and list tools and prompts. Raises MCPError."""
@@ -179,6 +194,11 @@ class MCPClient:
         await self._subscriptions.close()
         await self._supervisor.close()
         await self._result_builder.close()
+
+    async def sleep(self) -> None:
+        """End the connection; the next use establishes it again."""
+        await self.close()
+        self._supervisor.forget_connection()
 
     async def list_tools(self) -> list[MCPToolInfo]:
         """Return the current tools; none with `load_tools: false`. Raises MCPError."""
@@ -377,9 +397,9 @@ class MCPClient:
     def _build_session(self, spawn: Spawn, on_notification: Callable[[Message], None]) -> Session:
         kind = get_kind(self.config)
         return Session(
-            partial(kind.load(), self._setup),
+            partial(self._setup.build or kind.load(), self._setup),
             errors=self._errors,
-            responder=ServerRequestResponder(self.config, self._callbacks, self._setup.base_dir),
+            responder=ServerRequestResponder(self.config, self.callbacks, self._setup.base_dir),
             on_notification=on_notification,
             spawn=spawn,
             span_attributes=kind.build_span_attributes(self.config),
@@ -489,10 +509,10 @@ class MCPClient:
         self._notify_listener(message)
 
     def _notify_listener(self, event: Message | MCPError) -> None:
-        if self._callbacks.on_message is None:
+        if self.callbacks.on_message is None:
             return
         try:
-            self._callbacks.on_message(event)
+            self.callbacks.on_message(event)
         # An error of the listener must not end the task that reads the answers.
         except Exception as error:
             log.error("mcp.listener_failed", server=self.config.name, error=repr(error))

@@ -121,6 +121,11 @@ class ErrorFactory:
             if name.lower() == "authorization":
                 self._tokens.add(value.rpartition(" ")[2])
 
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The access tokens that were sent lately."""
+        return self._tokens.values
+
     def mask_message(self, message: Any, raw: bytes | bytearray) -> Any:
         """Return a message of the server with secrets masked. `raw`: the bytes that it was parsed from."""
         for secrets in self._message_secrets:

@@ -18,12 +18,13 @@ from holodeck.lib.record import record
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.events import MissingServer
 from holodeck.models.model_io import ToolSpec
-from holodeck.tools.executor import CHANGED, ToolCall, ToolKind, ToolResult
+from holodeck.tools.executor import CHANGED, CallTarget, QuestionHandler, ToolCall, ToolKind, ToolResult
 from holodeck.tools.mcp.content import MCPToolResult
 from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL, MCPToolInfo
 from holodeck.tools.mcp.names import assign_names
 from holodeck.tools.mcp.plugin import MCPPlugin
-from holodeck.tools.mcp.protocol.peer import Peer
+from holodeck.tools.mcp.protocol.peer import ELICITATION_METHOD, Peer
+from holodeck.tools.mcp.protocol.server_requests import with_defaults
 from holodeck.tools.mcp.resource_discovery import MCPResourceInfo, MCPResourceTemplateInfo
 from holodeck.tools.mcp.server_tools import ServerTools
 from holodeck.tools.mcp.tool_patterns import may_browse_resources, may_read_resources, needs_approval
@@ -211,6 +212,16 @@ class MCPExecutor:
         route = self._routes.get(name)
         return route is not None and route.server.may_repeat(route.tool)
 
+    def needs_person(self, name: str) -> bool:
+        """True for a tool that needs a person's approval by the definition of its server."""
+        route = self._routes.get(name)
+        return route is not None and needs_approval(route.server.config, route.tool)
+
+    def find_call_target(self, call: ToolCall) -> CallTarget | None:
+        """Return the server and the tool behind the name of a call, or None."""
+        route = self._routes.get(call.name)
+        return None if route is None else CallTarget(server=route.server.name, tool=route.tool.name)
+
     async def ask_person(self, call: ToolCall) -> bool | None:
         """Ask for a person's approval and return the decision. None: none is needed, or there is no approver."""
         route = self._routes.get(call.name)
@@ -245,12 +256,13 @@ class MCPExecutor:
             return ToolResult.failure(call.call_id, TOOL_CHANGED.format(tool=tool.name), **about, **{CHANGED: True})
         is_resumed = call.resume is not None and call.resume.stored is not None
         # A call that is running already was permitted when it was sent.
-        if not is_approved and not is_resumed and needs_approval(server.config, tool):
+        is_permitted = is_approved or call.is_approved or is_resumed
+        if not is_permitted and needs_approval(server.config, tool):
             if self._approve is None:
                 subject = f"The tool '{tool.name}' of server '{server.name}'"
                 reason = f"{subject} needs a person's approval, and there is no one to ask."
                 return ToolResult.failure(call.call_id, reason, **about)
-            if not call.is_approved and not await self._approve(server.name, tool.name, call.arguments):
+            if not await self._approve(server.name, tool.name, call.arguments):
                 return ToolResult.failure(call.call_id, NOT_APPROVED, **about)
         progress = call.on_progress
         result = await server.call(
@@ -260,7 +272,7 @@ class MCPExecutor:
             key=call.key,
             caller_id=caller_id,
             expected=tool,
-            peer=peer,
+            peer=_PersonPeer(server.name, call.on_question) if peer is None and call.on_question else peer,
             resume=call.resume,
         )
         return _build_result(call, result, about)
@@ -347,6 +359,33 @@ class MCPExecutor:
                 log.info("mcp.full_names", server=server, offered_as=full, unlisted=", ".join(unlisted))
             elif full:
                 log.warning("mcp.same_names", server=server, offered_as=full)
+
+
+class _PersonPeer:
+    """A person as the peer of a call: answers questions of its server, and nothing else.
+
+    The calls of one run have one handler, and so count as one client: a question that could belong to calls of several
+    runs is not asked.
+    """
+
+    log_level: str | None = None
+
+    def __init__(self, server: str, on_question: QuestionHandler) -> None:
+        self._server = server
+        self._on_question = on_question
+
+    @property
+    def client(self) -> object:
+        return self._on_question
+
+    def can_answer(self, method: str, params: Mapping[str, Any]) -> bool:
+        return method == ELICITATION_METHOD
+
+    async def ask(self, method: str, params: Mapping[str, Any], key: str = "") -> Mapping[str, Any]:
+        return with_defaults(await self._on_question(self._server, params), params)
+
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Drop the notification: a person is asked, not notified."""
 
 
 def _model_names(listed: Sequence[MCPToolInfo] | None) -> dict[str, str] | None:

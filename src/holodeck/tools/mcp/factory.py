@@ -26,6 +26,7 @@ from holodeck.tools.mcp.plugin import (
 )
 from holodeck.tools.mcp.protocol.server_requests import Callbacks
 from holodeck.tools.mcp.transports.base import TransportSetup
+from holodeck.tools.mcp.transports.registry import BuildTransport
 
 if TYPE_CHECKING:
     from holodeck.tools.mcp.auth.provider import MCPAuthProvider
@@ -61,6 +62,8 @@ def create_mcp_plugin(
     budget: ByteBudget | None = None,
     lock: ServerLock | None = None,
     may_expose_causes: bool = True,
+    build_transport: BuildTransport | None = None,
+    is_offline: bool = False,
 ) -> MCPPlugin:
     """Build the plugin of a server. Raises `MCPConfigError` for a definition that could run other code.
 
@@ -70,6 +73,7 @@ def create_mcp_plugin(
     - `lock`: the accepted tools of the server; others are withheld. None: all are accepted.
     - `may_expose_causes`: results of failed calls contain the cause, because their readers operate the server. The
       callers of a gateway do not.
+    - `build_transport`, `is_offline`: see `TransportSetup`. A server that is offline needs no credentials.
     """
     _refuse_unsafe(tool)
     folder = base_dir or Path.cwd()
@@ -78,8 +82,10 @@ def create_mcp_plugin(
         base_dir=folder,
         errors=_build_error_factory(tool, untrusted, may_expose_causes=may_expose_causes),
         budget=budget or ByteBudget(),
-        auth=auth or _build_auth(tool, folder),
+        auth=None if is_offline else auth or _build_auth(tool, folder),
         ip_policy=untrusted.ip_policy if untrusted is not None else None,
+        build=build_transport,
+        is_offline=is_offline,
         on_stderr=callbacks.on_stderr if callbacks is not None else None,
     )
 
@@ -96,6 +102,8 @@ def create_mcp_plugin(
             budget=budget,
             lock=lock,
             may_expose_causes=may_expose_causes,
+            build_transport=build_transport,
+            is_offline=is_offline,
         )
 
     plugin_class = _PLUGIN_CLASSES.get(tool.transport, MCPPlugin)

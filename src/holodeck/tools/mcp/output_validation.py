@@ -15,8 +15,9 @@ MISSING = "the tool promises structured content and gave none"
 class OutputChecker:
     """Checks the answers of one server. `close` ends the schema worker process."""
 
-    def __init__(self) -> None:
-        self._checker = SchemaChecker()
+    def __init__(self, *, in_process: bool = False) -> None:
+        """`in_process`: see `SchemaChecker`."""
+        self._checker = SchemaChecker(in_process=in_process)
 
     async def close(self) -> None:
         await self._checker.close()

@@ -42,11 +42,12 @@ class ServerTools:
         discovery_timeout: float | None = None,
         revival_slots: asyncio.Semaphore | None = None,
         max_tools: int | None = None,
+        is_borrowed: bool = False,
     ) -> None:
         """`discovery_timeout`: seconds that an offer waits for the list. None: the default.
 
         `revival_slots` limits concurrent reconnections of several servers; None: no reconnection in the background.
-        `max_tools`: tools after this number are ignored.
+        `max_tools`: tools after this number are ignored. `is_borrowed`: the server has another owner, which closes it.
         """
         self.server = server
         self.discovery_timeout = _default_timeout(server.config) if discovery_timeout is None else discovery_timeout
@@ -55,6 +56,7 @@ class ServerTools:
         self.next_try: float | None = None
         """Wall-clock time of the next reconnection; None while the server is available or being reconnected."""
         self._max_tools = max_tools
+        self._is_borrowed = is_borrowed
         self._revival_slots = revival_slots
         self._tasks = TaskSet()
         self._revival_task: asyncio.Task[None] | None = None
@@ -63,6 +65,11 @@ class ServerTools:
         self._tools: Sequence[MCPToolInfo] = ()
         self.latest_tools: Sequence[MCPToolInfo] | None = None
         """The latest list, also while the server is unavailable; None before the first one."""
+        self._pause = 0.0
+        """Seconds from the latest failure to `next_try`."""
+        self._failed_tries = 0
+        """Reconnections that failed since the server became unavailable."""
+        self._listing_started_at = 0.0
         self._logged_count: int | None = None
         self._was_waited_for = False
 
@@ -123,20 +130,31 @@ class ServerTools:
         if self.failure is not None:
             raise self.failure
 
+    async def sleep(self) -> None:
+        """End the connection until the tools are needed again."""
+        await self._cancel_task(self._refresh_task)
+        await self._cancel_task(self._revival_task)
+        await self._cancel_task(self._listing_task)
+        self._listing_task = self._revival_task = self.next_try = self.failure = None
+        self._failed_tries = 0
+        await self.server.sleep()
+
     async def close(self) -> None:
-        """Cancel all tasks and close the server, in time bounded by the limits of the server."""
+        """Cancel all tasks and close the server, unless it is borrowed, in time bounded by the limits of the server."""
         # A list that fails from here on starts no revival.
         self._revival_slots = None
         await self._cancel_task(self._refresh_task)
         await self._cancel_task(self._revival_task)
         await self._cancel_task(self._listing_task)
-        await self.server.close()
+        if not self._is_borrowed:
+            await self.server.close()
 
     async def _refresh(self) -> None:
         # The list first: if it fails at this moment, it starts a revival.
         await self._cancel_task(self._listing_task)
         await self._cancel_task(self._revival_task)
         self._revival_task = self.next_try = None
+        self._failed_tries = 0
         await self.server.disconnect()
         try:
             await self.server.connect()
@@ -147,6 +165,7 @@ class ServerTools:
         self.collect_tools()
 
     def _start_listing(self) -> asyncio.Task[list[MCPToolInfo]]:
+        self._listing_started_at = time.monotonic()
         self._listing_task = self._tasks.start(self.server.list_tools(), name=f"list tools of {self.server.name}")
         # No offer may be left that would collect the list when it comes, or its error.
         self._listing_task.add_done_callback(self._apply_outcome)
@@ -174,30 +193,48 @@ class ServerTools:
             self._logged_count = len(tools)
             # A server without tools is no error, but rarely intended, unless it is there for its resources.
             is_expected = bool(tools) or self.server.config.load_resources
-            (log.info if is_expected else log.warning)("mcp.discovered", server=self.server.name, tools=len(tools))
+            (log.info if is_expected else log.warning)(
+                "mcp.discovered",
+                server=self.server.name,
+                tools=len(tools),
+                era=self.server.era,
+                version=self.server.protocol_version,
+                seconds=round(time.monotonic() - self._listing_started_at, 3),
+            )
 
     def _apply_failure(self, error: MCPError) -> None:
-        if str(self.failure) != str(error):
-            log.warning("mcp.unavailable", server=self.server.name, phase=error.phase, reason=error)
+        is_new = str(self.failure) != str(error)
         had_tools, self._tools, self.failure = bool(self._tools), (), error
+        if self._revival_slots is not None:
+            self._plan_next_try(error)
+            if self._revival_task is None or self._revival_task.done():
+                reviving = self._revive(self._revival_slots)
+                self._revival_task = self._tasks.start(reviving, name=f"revive {self.server.name}")
+        if is_new:
+            again = {} if self.next_try is None else {"next_try_seconds": round(self._pause, 1)}
+            log.warning("mcp.unavailable", server=self.server.name, phase=error.phase, reason=error, **again)
         if had_tools:
             self.server.announce_change()
-        if self._revival_slots is not None and (self._revival_task is None or self._revival_task.done()):
-            self._revival_task = self._tasks.start(self._revive(self._revival_slots), name=f"revive {self.server.name}")
+
+    def _plan_next_try(self, error: MCPError) -> None:
+        """Choose the time of the next reconnection, unless it is chosen: a failed list is reported twice."""
+        if self.next_try is None:
+            tries = self._failed_tries + 1
+            pause = backoff_pause(tries, first=FIRST_REVIVAL, longest=MAX_REVIVAL, spread=REVIVAL_SPREAD)
+            self._pause = max(pause, _requested_pause(error))
+            self.next_try = time.time() + self._pause
 
     async def _revive(self, slots: asyncio.Semaphore) -> None:
         """Reconnect, with growing pauses, until the tools are listed."""
-        tries = 0
         while self.failure is not None:
-            pause = backoff_pause(tries + 1, first=FIRST_REVIVAL, longest=MAX_REVIVAL, spread=REVIVAL_SPREAD)
-            pause = max(pause, _requested_pause(self.failure))
-            self.next_try = time.time() + pause
-            await asyncio.sleep(pause)
-            tries += 1
+            await asyncio.sleep(self._pause)
+            self._failed_tries += 1
             async with slots:
                 self.next_try = None
                 await asyncio.wait({self._start_listing()})
                 self.collect_tools()
+        self.next_try = None
+        tries, self._failed_tries = self._failed_tries, 0
         log.info("mcp.revived", server=self.server.name, tries=tries)
 
     async def _cancel_task(self, task: asyncio.Task[None] | asyncio.Task[list[MCPToolInfo]] | None) -> None:

@@ -26,7 +26,7 @@ from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.record import record
 from holodeck.models.tool import MCPTool
 from holodeck.runtime import lint_servers
-from holodeck.tools.mcp.lock.drift import FIELDS, LockedTool, ServerLock, ToolDrift, lock_tool
+from holodeck.tools.mcp.lock.drift import FIELDS, ServerLock, ToolDrift, lock_tool
 from holodeck.tools.mcp.lock.lock_file import LOCK_FILE, LockFile, read_lock, write_lock
 
 if TYPE_CHECKING:
@@ -217,29 +217,18 @@ def _update_lock(each: _Comparison, accept: str | None, rules: Sequence[Rule]) -
 
 
 def _accept_server(locked: ServerLock, current: ServerLock) -> ServerLock:
-    tools = {name: _keep_rules(locked.tools.get(name), tool) for name, tool in current.tools.items()}
-    return replace(current, tools=tools)
+    for name in {**locked.tools, **current.tools}:
+        locked = locked.accept_tool(name, current.tools.get(name))
+    return replace(current, tools={name: locked.tools[name] for name in current.tools})
 
 
 def _accept_tool(locked: ServerLock, current: ServerLock, name: str) -> ServerLock:
-    tools = {other: tool for other, tool in locked.tools.items() if other != name}
-    if name in current.tools:
-        tools[name] = _keep_rules(locked.tools.get(name), current.tools[name])
-    return replace(current, tools=tools)
-
-
-def _keep_rules(locked: LockedTool | None, current: LockedTool) -> LockedTool:
-    return current if locked is None else _without_fields(current, locked.ignored)
+    return replace(current, tools=locked.accept_tool(name, current.tools.get(name)).tools)
 
 
 def _ignore_field(server: ServerLock, tool: str, field: str) -> ServerLock:
     locked = server.tools[tool]
-    return replace(server, tools={**server.tools, tool: _without_fields(locked, locked.ignored | {field})})
-
-
-def _without_fields(tool: LockedTool, ignored: frozenset[str]) -> LockedTool:
-    values = {key: value for key, value in tool.values.items() if key not in ignored}
-    return replace(tool, values=values, ignored=ignored)
+    return replace(server, tools={**server.tools, tool: locked.without_fields(locked.ignored | {field})})
 
 
 def _exit_code_of(compared: Sequence[_Comparison], updated: Sequence[Servers | None]) -> int:
@@ -292,10 +281,14 @@ def _print_drift(server: str, drift: ToolDrift) -> None:
                 click.secho(f"    {mark} {line}", fg=colour)
 
 
+def _drift_data(drift: ToolDrift) -> dict[str, Any]:
+    return {"tool": drift.tool, "kind": drift.kind, "changes": [asdict(change) for change in drift.changes]}
+
+
 def _comparison_data(each: _Comparison, after: Servers | None) -> dict[str, Any]:
     drift = {} if each.locked is None else each.find_drift(each.locked)
     servers = [
-        {"name": name, "drift": [asdict(tool) for tool in drift.get(name, ())]}
+        {"name": name, "drift": [_drift_data(tool) for tool in drift.get(name, ())]}
         | ({"error": {"message": each.errors[name]}} if name in each.errors else {})
         for name in sorted({*each.names, *drift})
     ]

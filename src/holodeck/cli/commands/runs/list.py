@@ -56,5 +56,5 @@ def command(as_json: bool, limit: int) -> None:
 
 def _run_row(run: RunRecord) -> tuple[str, ...]:
     started = datetime.fromtimestamp(run.input.started_at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    question = one_line(run.input.question.text, MAX_QUESTION_SHOWN)
+    question = one_line(run.question, MAX_QUESTION_SHOWN)
     return (run.id, run.input.agent, run.status, started, str(run.steps), question)

@@ -12,7 +12,7 @@ from holodeck.cli.output.terminal import Terminal
 from holodeck.cli.output.trust_question import trust_option
 from holodeck.cli.terminal_agent import read_trusted_agent
 from holodeck.durable_runs.local_state import find_local_state
-from holodeck.durable_runs.records import RunRecord, RunStore
+from holodeck.durable_runs.records import RunStore, resume_hint
 from holodeck.lib.errors import ExecutionError
 
 _RESUME_EPILOG = """\b
@@ -41,7 +41,12 @@ def command(run_id: str | None, last: bool, as_json: bool, as_events: bool, quie
     run_state, terminal = find_local_state(os.environ), Terminal(is_quiet=quiet)
     with RunStore(run_state) as store:
         run = store.require_run(run_id) if run_id else store.require_last_interrupted()
-    _require_resumable(run)
+    run.require_resumable()
+    if run.input.file is None:
+        raise ExecutionError(
+            f"{run.id} was started by a program, whose agent '{run.agent}' is in no file. Only the program can go on "
+            f"with it: {resume_hint(run.id, run.input)}"
+        )
     if run.input.has_file_changed:
         terminal.note(f"{run.input.file} has changed since this run began; it continues with the new one.", fg="yellow")
     loaded = read_trusted_agent(str(run.input.file), terminal, is_trusted=is_trusted)
@@ -51,12 +56,3 @@ def command(run_id: str | None, last: bool, as_json: bool, as_events: bool, quie
             "Put the agent back to go on with the run, or cancel it."
         )
     return EXIT_CODES[resume_run(run_state, run, loaded, terminal, output).status]
-
-
-def _require_resumable(run: RunRecord) -> None:
-    if run.status == "running":
-        raise ExecutionError(f"{run.id} is running in another process; nothing was done here.")
-    if run.status != "interrupted":
-        raise ExecutionError(f"{run.id} has ended: {run.status}. See: holodeck runs show {run.id}")
-    if not run.is_current_version:
-        raise ExecutionError(f"{run.id} was begun by another version of HoloDeck, which must go on with it.")

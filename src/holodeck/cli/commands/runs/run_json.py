@@ -14,11 +14,11 @@ def run_data(run: RunRecord) -> dict[str, Any]:
     return {
         "id": run.id,
         "agent": run.input.agent,
-        "file": str(run.input.file),
+        "file": None if run.input.file is None else str(run.input.file),
         "status": run.status,
         "started": format_time(run.input.started_at),
         "steps": run.steps,
-        "question": run.input.question.text[:MAX_ANSWER_SHOWN],
+        "question": run.question[:MAX_ANSWER_SHOWN],
     }
 
 

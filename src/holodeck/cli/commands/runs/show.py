@@ -13,7 +13,7 @@ from holodeck.cli.commands.runs.run_json import format_time, run_data
 from holodeck.cli.output.events_json import json_text
 from holodeck.cli.output.run_lines import format_duration
 from holodeck.durable_runs.local_state import find_local_state
-from holodeck.durable_runs.records import RunRecord, RunStep, RunStore, build_run_steps
+from holodeck.durable_runs.records import RunRecord, RunStep, RunStore, build_run_steps, resume_hint
 from holodeck.lib.escape import escape_unprintable, one_line
 from holodeck.lib.limits import MAX_ANSWER_SHOWN, MAX_ARGUMENTS_SHOWN, MAX_OUTCOME_SHOWN
 
@@ -65,9 +65,9 @@ def _run_with_steps_data(run: RunRecord, steps: Sequence[RunStep]) -> dict[str, 
 def _print_run(run: RunRecord, steps: Sequence[RunStep]) -> None:
     run_input = run.input
     click.echo(f"{run.id}  {click.style(run.status, fg=_COLOURS.get(run.status, 'red'))}")
-    click.echo(escape_unprintable(f"{run_input.agent}  {run_input.file}"))
+    click.echo(escape_unprintable(f"{run_input.agent}  {run_input.file or '(made in code)'}"))
     click.echo(f"Began {datetime.fromtimestamp(run_input.started_at).astimezone():%Y-%m-%d %H:%M:%S}\n")
-    click.echo(_shorten_text(run_input.question.text))
+    click.echo(_shorten_text(run.question))
     click.echo("")
     hidden = len(steps) - MAX_STEPS_SHOWN
     if hidden > 0:
@@ -80,7 +80,7 @@ def _print_run(run: RunRecord, steps: Sequence[RunStep]) -> None:
     if run.reason:
         click.echo(f"\n{run.status}: {_shorten_text(run.reason)}")
     if run.status == "interrupted":
-        click.echo(f"\nGo on with: holodeck runs resume {run.id}")
+        click.echo(f"\nGo on with: {resume_hint(run.id, run.input)}")
 
 
 def _step_line(step: RunStep) -> str:

@@ -129,6 +129,10 @@ class Supervisor:
             self._era = ProtocolEra.LEGACY
         self._timeouts = 0
         self._last_error: MCPError | None = None
+        self.connections = 0
+        """How many connections were established."""
+        self.start_seconds: float | None = None
+        """Seconds that the latest connection took to be established."""
 
     @property
     def live_connection(self) -> Connection | None:
@@ -151,6 +155,11 @@ class Supervisor:
         return ConnectionState.ERROR if self._last_error is not None else ConnectionState.CREATED
 
     @property
+    def stderr_tail(self) -> str:
+        """The end of what the process of the live connection wrote to its standard error."""
+        return "" if self._connection is None else self._connection.session.transport.stderr_tail()
+
+    @property
     def is_closed(self) -> bool:
         """True after `close`, until connections are allowed again."""
         return self._is_closed
@@ -164,6 +173,11 @@ class Supervisor:
         """Allow connections again after `close`."""
         self._is_closed = False
         self._close_error = None
+
+    def forget_connection(self) -> None:
+        """Allow connections again after `close`, in the state of a server that is not used yet."""
+        self.allow_connections()
+        self._connection = self._last_error = None
 
     async def get_connection(self) -> Connection:
         """Return a usable connection, starting one if needed. Concurrent callers share one start. Raises MCPError."""
@@ -271,6 +285,8 @@ class Supervisor:
                 self._restart_policy.record_failure()
             self._last_error = outcome
             return outcome
+        self.connections += 1
+        self.start_seconds = time.monotonic() - began
         terms = outcome.session.terms
         self._era = terms.era if terms is not None else None
         log.info(
@@ -279,7 +295,7 @@ class Supervisor:
             transport=self._tool.transport.value,
             era=self._era,
             version=terms.version if terms is not None else None,
-            ms=round((time.monotonic() - began) * 1000),
+            ms=round(self.start_seconds * 1000),
         )
         return outcome
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, Literal, Protocol, TypeVar
 
 import orjson
@@ -56,6 +56,11 @@ class LockedTool:
     ignored: frozenset[str] = frozenset()
     """The fields that may change."""
 
+    def without_fields(self, ignored: frozenset[str]) -> LockedTool:
+        """The tool with these fields as those that may change."""
+        values = {key: value for key, value in self.values.items() if key not in ignored}
+        return replace(self, values=values, ignored=ignored)
+
 
 @record
 class FieldChange:
@@ -73,6 +78,8 @@ class ToolDrift:
     tool: str
     kind: Literal["changed", "new", "missing"]
     changes: tuple[FieldChange, ...] = ()
+    current: LockedTool | None = None
+    """The tool as the server has it now; None if it is missing."""
 
     @property
     def summary(self) -> str:
@@ -82,6 +89,19 @@ class ToolDrift:
         if self.kind == "missing":
             return "it is in holodeck.lock, and the server does not have it any more"
         return f"it differs from holodeck.lock in {', '.join(change.field for change in self.changes)}"
+
+    @property
+    def digest(self) -> str | None:
+        """Digest of the tool as the server has it now, by which a person says which definition is accepted."""
+        return None if self.current is None else digest_json(dict(self.current.values))
+
+    @property
+    def shown_changes(self) -> tuple[FieldChange, ...]:
+        """What a person looks at before the tool is accepted: the changes, or every field of a new tool."""
+        if self.kind != "new" or self.current is None:
+            return self.changes
+        shown = [(key, _shown_value(self.current, key)) for key in FIELDS if key in self.current.values]
+        return tuple(FieldChange(field=key, locked="", current=value) for key, value in shown)
 
     @property
     def reason(self) -> str:
@@ -114,13 +134,21 @@ class ServerLock:
     def _find_drift(self, name: str, current: LockedTool) -> ToolDrift | None:
         locked = self.tools.get(name)
         if locked is None:
-            return ToolDrift(tool=name, kind="new")
+            return ToolDrift(tool=name, kind="new", current=current)
         changes = [
             FieldChange(field=key, locked=_shown_value(locked, key), current=_shown_value(current, key))
             for key in FIELDS
             if key not in locked.ignored and locked.values.get(key) != current.values.get(key)
         ]
-        return ToolDrift(tool=name, kind="changed", changes=tuple(changes)) if changes else None
+        return ToolDrift(tool=name, kind="changed", changes=tuple(changes), current=current) if changes else None
+
+    def accept_tool(self, name: str, current: LockedTool | None) -> ServerLock:
+        """The lock with one tool as it is now, without the fields that may change. None: the tool is removed."""
+        tools = {other: tool for other, tool in self.tools.items() if other != name}
+        if current is not None:
+            locked = self.tools.get(name)
+            tools[name] = current if locked is None else current.without_fields(locked.ignored)
+        return replace(self, tools=tools)
 
 
 def lock_tool(tool: ToolDefinition) -> LockedTool:

@@ -61,6 +61,10 @@ class TransportSetup:
     auth: MCPAuthProvider | None = None
     ip_policy: IPPolicy | None = None
     """The addresses that may be dialled. None: all."""
+    build: Callable[[TransportSetup, OnMessage], Transport] | None = None
+    """Builds the transport in place of the one that the definition names, such as one that records or replays."""
+    is_offline: bool = False
+    """True: no process is started and no address dialled for this server, also not for checks of its answers."""
     on_stderr: Callable[[str], None] | None = None
     """Called with each line that the process of the server writes to standard error. Must not block."""
 

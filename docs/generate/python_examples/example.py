@@ -1,0 +1,16 @@
+"""One program on `reference/python.md`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """One program: `names` are the public names that it shows."""
+
+    title: str
+    about: str
+    code: str
+    output: str
+    names: tuple[str, ...]

@@ -1,0 +1,1 @@
+"""The Python API: agents, tools and MCP servers as objects. Programs import its names from `holodeck`."""

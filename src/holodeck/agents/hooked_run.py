@@ -1,0 +1,291 @@
+"""`HookedRun`: one run of an agent in code, with its function tools, hooks and callbacks.
+
+A call goes through it after its arguments were checked, and before it is approved: hooks decide first, then the person
+is asked about the call as the hooks have left it, and that call is executed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from holodeck.agents.context import AnyContext
+from holodeck.agents.elicitation import Elicitation
+from holodeck.agents.function_tool import FunctionToolExecutor, Tool
+from holodeck.agents.hooks import (
+    AnswerCall,
+    AskPerson,
+    ChangeArguments,
+    Hooks,
+    OnApproval,
+    OnElicitation,
+    RefuseCall,
+    RequestedCall,
+)
+from holodeck.agents.models import BorrowedModel
+from holodeck.engine.loop import RunProgress
+from holodeck.engine.transcript import RunTranscript
+from holodeck.lib import log
+from holodeck.lib.call_errors import NOT_APPROVED
+from holodeck.lib.errors import HOOK_FAILED, HookError
+from holodeck.models.content import TextContent
+from holodeck.models.events import Event, Failure, OutputT, RunFinished, RunResult
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
+from holodeck.models.model_io import ModelAnswer, ModelRequest, ToolSpec
+from holodeck.providers.base import Batches, ModelProvider, stream_in_batches
+from holodeck.tools.arguments import BadArgumentsError
+from holodeck.tools.executor import REFUSED, REFUSED_BY_HOOK, QuestionHandler, ToolCall, ToolExecutor, ToolResult
+from holodeck.tools.function import call_function
+from holodeck.tools.project_code import PROJECT_ERRORS
+from holodeck.tools.toolbox import Toolbox
+
+
+class HookedRun:
+    """The `RunInterceptor` of one run."""
+
+    def __init__(
+        self,
+        context: AnyContext,
+        *,
+        tools: Sequence[Tool[..., Any]] = (),
+        functions: Sequence[ToolSpec] = (),
+        hooks: Sequence[Hooks[Any]] = (),
+        on_approval: OnApproval[Any] | None = None,
+        on_elicitation: OnElicitation[Any] | None = None,
+    ) -> None:
+        """`functions`: tools that the program runs itself, after the run."""
+        self.id = context.run_id
+        self._context = context
+        self._client_functions = frozenset(each.name for each in functions)
+        self._progress: RunProgress | None = None
+        self._functions = FunctionToolExecutor(tools, self.build_context)
+        self._hooks = tuple(hooks)
+        self._on_approval = on_approval
+        self._on_elicitation = on_elicitation
+        # One object for all calls: servers take calls with the same one for calls of one client.
+        self._on_question: QuestionHandler | None = None if on_elicitation is None else self._answer_question
+        self._prepared: dict[str, ToolCall | ToolResult] = {}
+        """By the key of a call, what `ask_person` has decided for `execute`."""
+
+    def build_context(self, call_id: str = "") -> AnyContext:
+        """The context of the run at this moment."""
+        progress = self._progress
+        if progress is None:
+            return self._context
+        return replace(
+            self._context, turn=progress.turns, usage=progress.usage, items=tuple(progress.items), call_id=call_id
+        )
+
+    async def start(self, items: Sequence[Item], progress: RunProgress) -> None:
+        self._progress = progress
+        for hook in self._hooks:
+            await self._call_hook(hook, "before_run", items)
+
+    async def follow(
+        self, stream: AsyncGenerator[Event, None], convert: Callable[[Event], Event[OutputT]]
+    ) -> AsyncGenerator[Event[OutputT], None]:
+        """Yield the events of the run, converted. Hooks see its end before the program does."""
+        transcript = RunTranscript()
+        async with aclosing(stream) as events:
+            async for event in events:
+                transcript.add(event)
+                if not isinstance(event, RunFinished):
+                    yield convert(event)
+                    continue
+                result = _add_client_calls(event.result, self._client_functions)
+                if result.status in ("incomplete", "failed"):
+                    # A model refuses a conversation with calls that have no outputs.
+                    before = result.history[: len(result.history) - len(result.items)]
+                    result = replace(result, history=(*before, *transcript.build_history()))
+                yield await self._finish(convert(RunFinished(result=result)))
+
+    async def _finish(self, event: Event[OutputT]) -> Event[OutputT]:
+        """Call the hooks at the end of the run. One that fails makes the run a failed one."""
+        assert isinstance(event, RunFinished)  # noqa: S101 - the conversion of one
+        try:
+            for hook in self._hooks:
+                await self._call_hook(hook, "after_run", event.result)
+        except HookError as error:
+            failure = Failure(code=HOOK_FAILED, message=str(error), is_retryable=False)
+            return RunFinished(result=replace(event.result, status="failed", error=failure))
+        return event
+
+    def wrap_model(self, model: ModelProvider) -> ModelProvider:
+        return _HookedModel(model, self) if self._hooks else model
+
+    def wrap_executors(self, executors: Sequence[ToolExecutor]) -> Sequence[ToolExecutor]:
+        return [self._functions, *executors]
+
+    async def change_request(self, request: ModelRequest) -> ModelRequest:
+        """Return the request of a turn as the hooks have left it."""
+        for hook in self._hooks:
+            changed = await self._call_hook(hook, "before_turn", request)
+            request = request if changed is None else _require(changed, ModelRequest, hook, "before_turn")
+        return request
+
+    async def report_answer(self, answer: ModelAnswer) -> None:
+        """Call the hooks with the answer of a turn."""
+        for hook in self._hooks:
+            await self._call_hook(hook, "after_turn", answer)
+
+    async def ask_person(self, call: ToolCall, toolbox: Toolbox) -> bool | None:
+        prepared = self._prepared[call.key or call.call_id] = await self._prepare_call(call, toolbox)
+        # A refusal is a result, with its reason: `execute` returns it.
+        return prepared.is_approved or None if isinstance(prepared, ToolCall) else None
+
+    async def execute(self, call: ToolCall, toolbox: Toolbox) -> ToolResult:
+        prepared = self._prepared.pop(call.key or call.call_id, None)
+        if prepared is None:
+            is_running = call.resume is not None and call.resume.stored is not None
+            prepared = call if is_running else await self._prepare_call(call, toolbox)
+        if isinstance(prepared, ToolResult):
+            return await self._change_result(call, prepared, toolbox)
+        runnable = replace(prepared, resume=call.resume, on_question=self._on_question)
+        return await self._change_result(runnable, await toolbox.execute_directly(runnable), toolbox)
+
+    async def _prepare_call(self, call: ToolCall, toolbox: Toolbox) -> ToolCall | ToolResult:
+        """Return the call that is executed, or the result in its place."""
+        questions: list[str] = []
+        for hook in self._hooks:
+            decision = await self._call_hook(hook, "before_call", _describe(call, toolbox), call_id=call.call_id)
+            match decision:
+                case None:
+                    pass
+                case ChangeArguments():
+                    call = await _change_arguments(call, decision.arguments, hook, toolbox)
+                case AnswerCall():
+                    text = (TextContent(text=decision.text),) if decision.text or not decision.content else ()
+                    return ToolResult(
+                        call_id=call.call_id, content=(*text, *decision.content), is_error=decision.is_error
+                    )
+                case RefuseCall():
+                    return await _refuse(call, decision.reason, toolbox)
+                case AskPerson():
+                    questions.append(decision.question)
+                case _:
+                    _require(decision, (ChangeArguments, AnswerCall, RefuseCall, AskPerson), hook, "before_call")
+        # Without a callback, the executor refuses a call that needs an approval.
+        if questions or (toolbox.needs_person(call) and self._on_approval is not None):
+            refusal = await self._ask_approval(_describe(call, toolbox, question=" ".join(filter(None, questions))))
+            if refusal is not None:
+                return await _refuse(call, refusal.reason, toolbox)
+            return replace(call, is_approved=True)
+        return call
+
+    async def _ask_approval(self, call: RequestedCall) -> RefuseCall | None:
+        if self._on_approval is None:
+            return RefuseCall(reason=f"The tool '{call.name}' needs a person's approval, and there is no one to ask.")
+        answer = await self._call("on_approval", self._on_approval, self.build_context(call.call_id), call)
+        match answer:
+            case True:
+                return None
+            case False:
+                return RefuseCall(reason=NOT_APPROVED)
+            case RefuseCall():
+                return answer
+        raise HookError("on_approval", f"it returned {answer!r}. Return True, False or a RefuseCall.")
+
+    async def _answer_question(self, server: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        assert self._on_elicitation is not None  # noqa: S101 - this is the handler only if it is there
+        question = Elicitation.from_params(server, params)
+        answer = await self._call("on_elicitation", self._on_elicitation, self.build_context(), question)
+        return question.build_result(answer)
+
+    async def _change_result(self, call: ToolCall, result: ToolResult, toolbox: Toolbox) -> ToolResult:
+        for hook in self._hooks:
+            changed = await self._call_hook(hook, "after_call", _describe(call, toolbox), result, call_id=call.call_id)
+            if changed is not None:
+                result = replace(_require(changed, ToolResult, hook, "after_call"), call_id=call.call_id)
+        return result
+
+    async def _call_hook(self, hook: Hooks[Any], method: str, *args: Any, call_id: str = "") -> Any:
+        return await self._call(_name_of(hook, method), getattr(hook, method), self.build_context(call_id), *args)
+
+    async def _call(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function of the program. Raises `HookError` for what it raises."""
+        try:
+            answer = await call_function(function, *args)
+            return await answer if inspect.isawaitable(answer) else answer
+        except PROJECT_ERRORS as error:
+            log.warning("run.hook_failed", hook=name, error=type(error).__name__)
+            raise HookError(name, f"{type(error).__name__}: {error}{_place_of(error)}") from error
+
+
+class _HookedModel(BorrowedModel):
+    """A model whose requests and answers the hooks of a run see."""
+
+    def __init__(self, inner: ModelProvider, run: HookedRun) -> None:
+        super().__init__(inner)
+        self._run = run
+
+    async def stream_batches(self, request: ModelRequest) -> Batches:
+        changed = await self._run.change_request(request)
+        async with aclosing(stream_in_batches(self._inner, changed)) as batches:
+            async for batch in batches:
+                for event in batch:
+                    if isinstance(event, ModelAnswer):
+                        await self._run.report_answer(event)
+                yield batch
+
+
+def _add_client_calls(result: RunResult, names: frozenset[str]) -> RunResult:
+    """The result with the calls that the program runs itself among its pending calls."""
+    if result.status not in ("completed", "requires_action"):
+        return result
+    outputs = {item.call_id for item in result.items if isinstance(item, FunctionCallOutput)}
+    calls = [item for item in result.items if isinstance(item, FunctionCall) and item.call_id not in outputs]
+    added = tuple(call for call in calls if call.name in names and call not in result.pending)
+    if not added:
+        return result
+    return replace(result, status="requires_action", pending=(*result.pending, *added))
+
+
+def _describe(call: ToolCall, toolbox: Toolbox, question: str = "") -> RequestedCall:
+    target = toolbox.find_target(call)
+    return RequestedCall(
+        call_id=call.call_id,
+        name=call.name,
+        arguments=call.arguments,
+        server=target.server,
+        tool=target.tool,
+        question=question,
+    )
+
+
+async def _change_arguments(
+    call: ToolCall, arguments: Mapping[str, Any], hook: Hooks[Any], toolbox: Toolbox
+) -> ToolCall:
+    try:
+        await toolbox.check_arguments(call.name, arguments)
+    except BadArgumentsError as error:
+        raise HookError(_name_of(hook, "before_call"), f"it changed the arguments of '{call.name}'. {error}") from None
+    return replace(call, arguments=dict(arguments))
+
+
+async def _refuse(call: ToolCall, reason: str, toolbox: Toolbox) -> ToolResult:
+    await toolbox.record_refusal(call, REFUSED_BY_HOOK)
+    return ToolResult.failure(call.call_id, reason, **{REFUSED: REFUSED_BY_HOOK})
+
+
+def _require(value: Any, kind: Any, hook: Hooks[Any], method: str) -> Any:
+    """Return the value if it is of the kind. Raises `HookError`."""
+    if isinstance(value, kind):
+        return value
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    names = ", ".join(each.__name__ for each in kinds)
+    raise HookError(_name_of(hook, method), f"it returned a {type(value).__name__}. Return None or one of: {names}.")
+
+
+def _name_of(hook: Hooks[Any], method: str) -> str:
+    return f"{type(hook).__name__}.{method}"
+
+
+def _place_of(error: BaseException) -> str:
+    """Where an exception was raised, for the author of the hook."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""

@@ -1,0 +1,53 @@
+"""The model of an agent in code: named by a text, described by an `LLM`, or an object of the program's own."""
+
+from __future__ import annotations
+
+import pydantic
+
+from holodeck.agents.validation_text import describe_problems
+from holodeck.lib.errors import ConfigError
+from holodeck.models.llm import LLM, PROVIDER_SPECS
+from holodeck.models.model_io import ModelRequest
+from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
+
+
+def parse_model(model: str | LLM | ModelProvider) -> tuple[LLM, ModelProvider | None]:
+    """Return the settings of a model, and the model itself if the program has made it.
+
+    Raises `ConfigError` for a text that names no model.
+    """
+    if isinstance(model, str):
+        return _parse_name(model), None
+    if isinstance(model, LLM):
+        return model, None
+    missing = [name for name in ("name", "stream", "close") if not hasattr(model, name)]
+    if missing or isinstance(model, type):
+        raise ConfigError(
+            f"{model!r} is no model: give 'provider:name', an LLM, or an object with 'name', 'stream' and 'close'."
+        )
+    return LLM(), model
+
+
+def _parse_name(text: str) -> LLM:
+    provider, _, name = text.partition(":")
+    if provider not in {str(each) for each in PROVIDER_SPECS}:
+        known = ", ".join(str(each) for each in PROVIDER_SPECS)
+        raise ConfigError(
+            f"'{text}' names no model: write 'provider:name', such as 'openai:gpt-5-mini'. Providers: {known}."
+        )
+    try:
+        return LLM.model_validate({"provider": provider, **({"name": name} if name else {})})
+    except pydantic.ValidationError as error:
+        problems = describe_problems(error, {"model": {"provider": provider, "name": name}}, at=("model",))
+        fix = "In Python, give an LLM with what is missing; in a test, name an entry of 'test_settings.models'."
+        raise ConfigError(f"The model '{text}' cannot be used: {problems} {fix}") from None
+
+
+class BorrowedModel(ModelWrapper):
+    """A model of the program, which closes it itself."""
+
+    def stream_batches(self, request: ModelRequest) -> Batches:
+        return stream_in_batches(self._inner, request)
+
+    async def close(self) -> None:
+        """Leave the model open."""
