@@ -1,0 +1,75 @@
+/**
+ * Requests to the gateway that serves this page. Paths are relative to the page, so a proxy may add a prefix.
+ * A refused request throws `APIError` with the words of the gateway; one that gets no answer throws `UnreachableError`.
+ */
+import { isKeyNeeded, key } from "./key";
+
+export class APIError extends Error {
+  constructor(
+    message: string,
+    readonly status: number,
+    readonly code: string,
+  ) {
+    super(message);
+  }
+}
+
+export class UnreachableError extends Error {}
+
+export interface RequestOptions {
+  method?: "GET" | "POST" | "DELETE" | "PATCH" | "PUT";
+  body?: unknown;
+  headers?: Record<string, string>;
+  signal?: AbortSignal;
+}
+
+/** The URL of a path of the gateway, such as `v1/models`, as a person would write it. */
+export function urlOf(path: string): string {
+  const page = new URL(location.href);
+  page.hash = "";
+  page.search = "";
+  return new URL(path, page).href;
+}
+
+/** Send a request and return the answer with its body unread. */
+export async function send(path: string, options: RequestOptions = {}): Promise<Response> {
+  const headers = new Headers({ accept: "application/json", ...options.headers });
+  if (key.value) headers.set("authorization", `Bearer ${key.value}`);
+  const request: RequestInit = { method: options.method ?? "GET", headers, cache: "no-store", credentials: "omit" };
+  if (options.signal) request.signal = options.signal;
+  if (options.body !== undefined) {
+    headers.set("content-type", "application/json");
+    request.body = JSON.stringify(options.body);
+  }
+  let answer: Response;
+  try {
+    answer = await fetch(path, request);
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    throw new UnreachableError("The gateway does not answer.");
+  }
+  if (!answer.ok) throw await readError(answer);
+  return answer;
+}
+
+/** Send a request and return the JSON of its answer, of which the caller states the type. */
+export async function fetchJSON<T>(path: string, options: RequestOptions = {}): Promise<T> {
+  const answer = await send(path, options);
+  return (await answer.json()) as T;
+}
+
+async function readError(answer: Response): Promise<APIError> {
+  if (answer.status === 401) isKeyNeeded.value = true;
+  try {
+    const said = (await answer.json()) as { error?: { message?: unknown; code?: unknown } };
+    const message = said.error?.message;
+    const code = said.error?.code;
+    return new APIError(
+      typeof message === "string" ? message : `The gateway answered with status ${answer.status}.`,
+      answer.status,
+      typeof code === "string" ? code : "",
+    );
+  } catch {
+    return new APIError(`The gateway answered with status ${answer.status}.`, answer.status, "");
+  }
+}

@@ -1,0 +1,41 @@
+/** Numbers and times as people read them. */
+
+export function formatSeconds(seconds: number | null | undefined): string {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds > 0 && seconds < 0.0005) return "<1 ms";
+  if (seconds < 0.9995) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 2 : 1)} s`;
+  const minutes = Math.floor(seconds / 60);
+  return minutes < 60
+    ? `${minutes} min ${Math.round(seconds % 60)} s`
+    : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+const whole = new Intl.NumberFormat("en");
+
+export function formatCount(count: number | null | undefined): string {
+  return count === null || count === undefined ? "–" : whole.format(count);
+}
+
+export function formatBytes(bytes: number): string {
+  if (bytes < 1000) return `${bytes} B`;
+  return bytes < 1_000_000 ? `${(bytes / 1000).toFixed(0)} kB` : `${(bytes / 1_000_000).toFixed(1)} MB`;
+}
+
+/** The time of a Unix time: today's without the date. */
+export function formatTime(seconds: number, now = new Date()): string {
+  const at = new Date(seconds * 1000);
+  const time = at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+  return at.toDateString() === now.toDateString()
+    ? time
+    : `${at.toLocaleDateString([], { month: "short", day: "numeric" })} ${time}`;
+}
+
+/** JSON text with indents; text that is no JSON stays as it is. */
+export function indentJSON(text: string): string {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}

@@ -1,0 +1,93 @@
+/** A tool call as it happens: server, tool, arguments, result, time. */
+import { formatSeconds, indentJSON } from "../../components/format";
+import type { FunctionCallItem, FunctionCallOutputItem, MCPCallItem, Part } from "../../api/types";
+import { isHeldPicture } from "./attachments";
+import type { ItemTimes } from "./response-state";
+
+interface CallViewProps {
+  call: MCPCallItem | FunctionCallItem;
+  /** The output of a call whose output is an item of its own. */
+  output: FunctionCallOutputItem | undefined;
+  times: ItemTimes | undefined;
+}
+
+export function CallView({ call, output, times }: CallViewProps) {
+  const isMCP = call.type === "mcp_call";
+  const error = isMCP ? textOfError(call.error) : "";
+  const isRunning = isMCP ? call.status === "in_progress" || call.status === "calling" : false;
+  const outcome = error ? "failed" : isRunning ? "running" : "done";
+  return (
+    <details class={`call ${outcome}`}>
+      <summary>
+        <span class="call-mark" aria-hidden="true">
+          {error ? "×" : isRunning ? "…" : "✓"}
+        </span>
+        <span class="call-name">
+          {isMCP && <span class="call-server">{call.server_label}</span>}
+          <code>{call.name}</code>
+        </span>
+        <span class="visually-hidden">{outcome}</span>
+        <span class="call-preview">{call.arguments}</span>
+        {times?.end != null && <span class="call-time">{formatSeconds((times.end - times.start) / 1000)}</span>}
+      </summary>
+      <p class="call-heading">Arguments</p>
+      <pre>{indentJSON(call.arguments)}</pre>
+      {error && (
+        <>
+          <p class="call-heading">Error</p>
+          <pre class="error-text">{error}</pre>
+        </>
+      )}
+      {isMCP && call.output !== null && (
+        <>
+          <p class="call-heading">Result</p>
+          <pre>{indentJSON(call.output)}</pre>
+        </>
+      )}
+      {output && (
+        <>
+          <p class="call-heading">Result</p>
+          <OutputView output={output.output} />
+        </>
+      )}
+    </details>
+  );
+}
+
+function OutputView({ output }: { output: string | Part[] }) {
+  if (typeof output === "string") return <pre>{indentJSON(output)}</pre>;
+  return (
+    <>
+      {output.map((part, index) => (
+        <PartView key={index} part={part} />
+      ))}
+    </>
+  );
+}
+
+/** A part of a message or result that is no Markdown: text as it is, pictures that the page holds, names of files. */
+export function PartView({ part }: { part: Part }) {
+  if (part.type === "input_image") {
+    const url = part.image_url ?? "";
+    if (isHeldPicture(url)) return <img class="held-picture" src={url} alt="Attached" />;
+    return <p class="hint">[picture: {url.startsWith("data:") ? "of a type that is not shown" : url}]</p>;
+  }
+  if (part.type === "input_file") return <p class="file-name">{part.filename ?? "file"}</p>;
+  return <pre>{part.type === "refusal" ? part.refusal : part.text}</pre>;
+}
+
+/** The words of an `error` field, which is a text or an object of several forms. */
+export function textOfError(error: unknown): string {
+  if (error === null || error === undefined) return "";
+  if (typeof error === "string") return error;
+  if (typeof error === "object" && "message" in error && typeof error.message === "string") return error.message;
+  if (typeof error === "object" && "content" in error && Array.isArray(error.content)) {
+    return error.content.map((part: unknown) => textOfContent(part)).join("\n");
+  }
+  return JSON.stringify(error, null, 2);
+}
+
+function textOfContent(part: unknown): string {
+  if (typeof part === "object" && part !== null && "text" in part && typeof part.text === "string") return part.text;
+  return JSON.stringify(part);
+}

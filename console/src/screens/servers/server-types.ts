@@ -1,0 +1,63 @@
+/** MCP servers as `/v1/mcp/servers` has them, and what they offer as `/mcp/{server}` lists it. */
+import type { Schema } from "./schema-form";
+
+export type ServerState = "created" | "connecting" | "connected" | "error" | "disconnected";
+
+export interface Server {
+  name: string;
+  description: string | null;
+  state: ServerState;
+  transport: string;
+  era: "legacy" | "modern" | null;
+  protocol_version: string | null;
+  version: string | null;
+  tools: number | null;
+  restarts: number;
+  start_seconds: number | null;
+  last_error: string | null;
+  stderr: string | null;
+  next_try_at: number | null;
+  warnings: string[];
+  withheld: WithheldTool[];
+}
+
+export interface WithheldTool {
+  tool: string;
+  kind: "new" | "changed";
+  reason: string;
+  digest: string;
+  changes: { field: string; locked: string; current: string }[];
+}
+
+export interface Tool {
+  name: string;
+  title?: string | null;
+  description?: string | null;
+  inputSchema: Schema;
+  outputSchema?: Schema;
+  annotations?: Record<string, unknown>;
+}
+
+/** A tool as `/v1/mcp/servers/{name}/tools` has it. */
+export interface ListedTool {
+  name: string;
+  title: string | null;
+  description: string | null;
+  input_schema: Schema;
+  annotations: Record<string, unknown>;
+}
+
+export interface Prompt {
+  name: string;
+  title?: string;
+  description?: string;
+  arguments?: { name: string; description?: string; required?: boolean }[];
+}
+
+export interface MCPResource {
+  uri: string;
+  name?: string;
+  title?: string;
+  description?: string;
+  mimeType?: string;
+}

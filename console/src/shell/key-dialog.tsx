@@ -1,0 +1,43 @@
+/** Asks for a key when the gateway refuses to answer without one. */
+import { useEffect, useRef } from "preact/hooks";
+import { isKeyNeeded, key, storeKey } from "../api/key";
+
+export function KeyDialog() {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const input = useRef<HTMLInputElement>(null);
+  const isShown = isKeyNeeded.value;
+
+  useEffect(() => {
+    if (isShown && !dialog.current?.open) dialog.current?.showModal();
+    if (!isShown) dialog.current?.close();
+  }, [isShown]);
+
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    const entered = input.current?.value.trim() ?? "";
+    if (entered) storeKey(entered);
+  };
+
+  return (
+    <dialog ref={dialog} class="key-dialog" aria-labelledby="key-title" onCancel={(event) => event.preventDefault()}>
+      <form onSubmit={submit}>
+        <h2 id="key-title">A key, please</h2>
+        <p>
+          {key.value
+            ? "The gateway does not accept the key of this tab. Enter another one."
+            : "This gateway answers to callers with a key. It stays in this tab, and is sent to this gateway only."}
+        </p>
+        <label>
+          Key
+          <input ref={input} type="password" autocomplete="off" spellcheck={false} required />
+        </label>
+        <p class="hint">
+          An operator makes one with <code>holodeck keys create NAME</code>.
+        </p>
+        <button type="submit" class="primary">
+          Use this key
+        </button>
+      </form>
+    </dialog>
+  );
+}

@@ -1,0 +1,127 @@
+"""Keys in a real browser: made, shown once, rotated, revoked, and refused in the words of the gateway."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from async_tests import async_test
+from console.accessibility import find_violations, scrolls_sideways
+from console.browser import open_page
+from gateway.running_gateway import RunningGateway, run_gateway
+from playwright.async_api import Page, expect
+
+from holodeck.testing import ScriptedModel
+
+SECONDS = 120
+OPS, ANN = "hd-ops", "hd-ann"
+
+
+@asynccontextmanager
+async def _open_keys(folder: Path, browser_url: str, **options: Any) -> AsyncIterator[tuple[RunningGateway, Page]]:
+    """The screen of keys as the operator has it."""
+    async with (
+        run_gateway(folder, ScriptedModel(), keys=[ANN], admins=[OPS]) as gateway,
+        open_page(browser_url, f"{gateway.url}/#/keys", **options) as page,
+    ):
+        await page.get_by_role("textbox", name="Key").fill(OPS)
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("row").filter(has_text=ANN)).to_be_visible()
+        yield gateway, page
+
+
+async def _read_new_key(page: Page) -> str:
+    return await page.get_by_role("region", name="New key").locator("code").inner_text()
+
+
+async def _can_list(gateway: RunningGateway, key: str) -> bool:
+    status, _ = await gateway.send("GET", "/v1/models", key=key)
+    return status == 200
+
+
+@async_test(SECONDS)
+async def test_a_key_is_made_with_a_scope_and_limits_and_shown_once(tmp_path: Path, browser_url: str) -> None:
+    async with _open_keys(tmp_path, browser_url) as (gateway, page):
+        await page.get_by_role("button", name="Create a key").click()
+        form = page.get_by_role("form", name="Create a key")
+        await expect(form.get_by_role("textbox", name="Name of the caller")).to_be_focused()
+        await page.keyboard.type("carol")
+        await form.get_by_role("textbox", name="Models").fill("small-*, !small-x")
+        await form.get_by_role("textbox", name="Requests per minute").fill("5")
+        await form.get_by_role("button", name="Create").click()
+        key = await _read_new_key(page)
+        assert await _can_list(gateway, key)
+        row = page.get_by_role("row").filter(has_text="carol")
+        await expect(row).to_contain_text("models: small-*, !small-x")
+        await expect(row).to_contain_text("requests per minute: 5")
+        await page.reload()
+        await expect(row).to_be_visible()
+        await expect(page.get_by_text(key)).to_have_count(0)
+
+
+@async_test(SECONDS)
+async def test_what_the_gateway_refuses_is_said_in_its_words(tmp_path: Path, browser_url: str) -> None:
+    async with _open_keys(tmp_path, browser_url) as (gateway, page):
+        await page.get_by_role("button", name="Create a key").click()
+        await page.get_by_role("textbox", name="Name of the caller").fill(ANN)
+        await page.keyboard.press("Enter")
+        _, refused = await gateway.send("POST", "/v1/keys", {"name": ANN}, key=OPS)
+        await expect(page.locator(".alert")).to_have_text(refused["error"]["message"])
+        await page.get_by_role("textbox", name="Name of the caller").fill("dora")
+        await page.get_by_role("textbox", name="WebSockets").fill("many")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".alert")).to_contain_text("sockets")
+        await page.get_by_role("button", name="Cancel").click()
+        await page.get_by_role("button", name=f"Revoke {OPS}").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+        await expect(page.locator(".alert")).to_contain_text("This is the key of this request")
+
+
+@async_test(SECONDS)
+async def test_a_key_is_rotated_with_grace_and_revoked_after_a_question(tmp_path: Path, browser_url: str) -> None:
+    async with _open_keys(tmp_path, browser_url) as (gateway, page):
+        row = page.get_by_role("row").filter(has_text=ANN)
+        await page.get_by_role("button", name=f"Rotate {ANN}").click()
+        await page.get_by_role("dialog").get_by_role("combobox").select_option("is accepted for 1 hour")
+        await page.get_by_role("dialog").get_by_role("button", name="Rotate").click()
+        key = await _read_new_key(page)
+        await expect(row).to_contain_text("the key before is accepted until")
+        assert await _can_list(gateway, key)
+        assert await _can_list(gateway, ANN)
+        await page.get_by_role("button", name=f"Revoke {ANN}").click()
+        await expect(page.get_by_role("dialog")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        assert await _can_list(gateway, key)
+        await page.get_by_role("button", name=f"Revoke {ANN}").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+        await expect(row).to_have_count(0)
+        assert not await _can_list(gateway, key)
+
+
+@async_test(SECONDS)
+async def test_a_gateway_without_keys_says_how_to_make_the_first(tmp_path: Path, browser_url: str) -> None:
+    async with run_gateway(tmp_path) as gateway, open_page(browser_url, f"{gateway.url}/#/keys") as page:
+        await expect(page.get_by_role("heading", name="This gateway has no keys")).to_be_visible()
+        await expect(page.get_by_text("holodeck keys create ops --admin")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@async_test(SECONDS)
+async def test_axe_finds_nothing_in_the_keys_and_they_fit(tmp_path: Path, browser_url: str, scheme: Any) -> None:
+    async with _open_keys(tmp_path, browser_url, color_scheme=scheme) as (_, page):
+        await page.get_by_role("button", name="Create a key").click()
+        assert not await find_violations(page)
+        await page.get_by_role("textbox", name="Name of the caller").fill("carol-with-a-name-that-is-long")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("region", name="New key")).to_be_visible()
+        assert not await find_violations(page)
+        await page.set_viewport_size({"width": 360, "height": 740})
+        assert not await scrolls_sideways(page)
+        await page.get_by_role("button", name="Create a key").click()
+        assert not await scrolls_sideways(page)
+        await page.get_by_role("button", name=f"Rotate {ANN}").click()
+        assert not await find_violations(page)

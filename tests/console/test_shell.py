@@ -1,0 +1,112 @@
+"""The frame of the console, in a real browser: the page, its navigation, its key, its weight."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from async_tests import async_test
+from console.browser import open_page
+from console.playground_page import PlaygroundPage
+from console.prefix_proxy import PREFIX, serve_below_prefix
+from gateway.running_gateway import run_gateway
+from playwright.async_api import Page, Response, expect
+
+from holodeck.testing import ScriptedModel, say
+
+SECONDS = 90
+# Compressed bytes that a first visit may load.
+MAX_FIRST_LOAD = 150_000
+
+
+@async_test(SECONDS)
+async def test_the_gateway_serves_the_console_at_its_root(tmp_path: Path, browser_url: str) -> None:
+    async with run_gateway(tmp_path) as gateway, open_page(browser_url, gateway.url) as page:
+        await expect(page.get_by_role("heading", name="Playground")).to_be_attached()
+        assert await page.title() == "Playground · HoloDeck"
+        await page.get_by_role("link", name="Runs").click()
+        await expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
+        assert await page.title() == "Runs · HoloDeck"
+
+
+@async_test(SECONDS)
+async def test_a_first_visit_loads_little_and_nothing_from_elsewhere(tmp_path: Path, browser_url: str) -> None:
+    answers: list[Response] = []
+    async with run_gateway(tmp_path) as gateway, open_page(browser_url) as page:
+        page.on("response", lambda answer: answers.append(answer) if answer.ok else None)
+        await page.goto(gateway.url)
+        await expect(page.get_by_role("textbox", name="Message")).to_be_visible()
+        assert all(answer.url.startswith(gateway.url) for answer in answers)
+        sizes = [int(answer.headers["content-length"]) for answer in answers]
+        assert 0 < sum(sizes) < MAX_FIRST_LOAD
+        encodings = {answer.headers.get("content-encoding") for answer in answers if "/console/" in answer.url}
+        assert encodings <= {"br", "gzip"}
+
+
+@async_test(SECONDS)
+async def test_a_key_is_asked_for_once_and_stays_in_its_tab(tmp_path: Path, browser_url: str) -> None:
+    requests: list[str] = []
+    model = ScriptedModel(say("Hi."))
+    async with (
+        run_gateway(tmp_path, model, keys=["hd-ann"]) as gateway,
+        open_page(browser_url, gateway.url) as page,
+    ):
+        page.on("request", lambda request: requests.append(request.url))
+        await _enter_key(page, "hd-wrong")
+        await expect(page.get_by_text("does not accept the key")).to_be_visible()
+        await _enter_key(page, "hd-ann")
+        await expect(await PlaygroundPage(page).ask("Hello")).to_contain_text("Hi.")
+        await page.wait_for_url("**/conv_*")
+        await page.reload()
+        await expect(PlaygroundPage(page).exchanges.last).to_contain_text("Hi.")
+        assert not await page.context.cookies()
+        assert "hd-ann" not in str(await page.context.storage_state())
+        assert all("hd-ann" not in url for url in requests)
+        other = await page.context.new_page()
+        await other.goto(gateway.url)
+        await expect(other.get_by_role("dialog")).to_be_visible()
+        await page.get_by_role("button", name="Forget key").click()
+        await expect(page.get_by_role("dialog")).to_be_visible()
+
+
+async def _enter_key(page: Page, key: str) -> None:
+    await page.get_by_role("textbox", name="Key").fill(key)
+    await page.get_by_role("button", name="Use this key").click()
+
+
+@async_test(SECONDS)
+async def test_the_console_works_below_the_path_of_a_proxy(tmp_path: Path, browser_url: str) -> None:
+    async with (
+        run_gateway(tmp_path, ScriptedModel(say("From afar."))) as gateway,
+        serve_below_prefix(gateway.url) as url,
+        open_page(browser_url, url) as page,
+    ):
+        await expect(await PlaygroundPage(page).ask("Hello")).to_contain_text("From afar.")
+        assert PREFIX in page.url
+
+
+@async_test(SECONDS)
+async def test_dark_and_light_follow_the_system_until_one_is_chosen(tmp_path: Path, browser_url: str) -> None:
+    async with run_gateway(tmp_path) as gateway, open_page(browser_url, gateway.url) as page:
+        colours = page.get_by_role("combobox", name="Colours")
+        light = await _read_background(page)
+        await page.emulate_media(color_scheme="dark")
+        dark = await _read_background(page)
+        assert light != dark
+        await colours.select_option("light")
+        assert await _read_background(page) == light
+        await page.reload()
+        await expect(colours).to_have_value("light")
+        assert await _read_background(page) == light
+        await colours.select_option("system")
+        assert await _read_background(page) == dark
+
+
+async def _read_background(page: Page) -> str:
+    return str(await page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
+
+
+@async_test(SECONDS)
+async def test_a_screen_that_does_not_exist_leads_back(tmp_path: Path, browser_url: str) -> None:
+    async with run_gateway(tmp_path) as gateway, open_page(browser_url, f"{gateway.url}/#/nowhere") as page:
+        await page.get_by_role("link", name="playground", exact=True).click()
+        await expect(page.get_by_role("textbox", name="Message")).to_be_visible()
