@@ -8,7 +8,19 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("gateway", "turns", "startup", "footprint", "chunks", "rehearsal", "mcp_calls", "mcp_endpoint", "durability")
+NAMES = (
+    "gateway",
+    "turns",
+    "startup",
+    "footprint",
+    "chunks",
+    "rehearsal",
+    "mcp_calls",
+    "mcp_client",
+    "mcp_endpoint",
+    "durability",
+    "runs",
+)
 
 
 def main() -> None:

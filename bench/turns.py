@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 from bench.table import print_table
-from holodeck.runtime import load_agent
+from holodeck.models.run_limits import RunLimits
+from holodeck.runtime import load_runner
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, stand_in
 
 TURNS = 300
@@ -27,10 +28,10 @@ def _script() -> ScriptedModel:
 async def _measure_turns(folder: Path, tools: list[dict[str, object]]) -> tuple[float, float]:
     """CPU and wall seconds per turn, servers already started."""
     (folder / "agent.yaml").write_text(json.dumps({"name": "bench", "tools": tools}))
-    async with load_agent(folder / "agent.yaml", model=_script()) as agent:
+    async with load_runner(folder / "agent.yaml", model=_script()) as agent:
         await agent.mcp.specs()
         cpu, wall = time.process_time(), time.perf_counter()
-        result = await agent.run("go", max_turns=TURNS + 1)
+        result = await agent.run("go", limits=RunLimits(turns=TURNS + 1))
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     assert result.status == "completed", result
     assert result.tool_calls == TURNS

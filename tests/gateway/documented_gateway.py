@@ -186,7 +186,7 @@ class _Exchange(_Traffic):
 
     def _check_reply(self) -> None:
         if self._status == 200 and self._operation is not None:
-            if self._type != self._operation.media_type:
+            if self._type not in (self._operation.media_type, *self._operation.other_media_types):
                 self._problems.append(f"{self._where}: it answered with {self._type}")
             elif self._type == JSON and self._operation.reply != "object":
                 self._check(str(self._operation.reply), orjson.loads(self._reply), "it answered")

@@ -93,6 +93,13 @@ async def _start_or_fork(
     return await fork(args, cwd=Path.cwd(), environ=_environ() | dict(environ), program=program[0] if program else "")
 
 
+async def wait_logged(served: GatewayProcess, text: str) -> str:
+    """Wait for a log line with this text and return it. Sends no request to the gateway."""
+    while not (found := [line for line in served.stderr_lines if text in line]):  # noqa: ASYNC110 - in another process
+        await asyncio.sleep(0.02)
+    return found[0]
+
+
 async def wait_refused(
     file: Path, *, command: str = "serve", environ: Mapping[str, str] | None = None
 ) -> tuple[int, str]:

@@ -122,18 +122,24 @@ async def run_gateway(
     scopes: Mapping[str, Mapping[str, Any]] | None = None,
     environ: Mapping[str, str] | None = None,
     dialect: DialectName = "chat",
+    price: Mapping[str, float] | None = None,
+    budgets: Mapping[str, Mapping[str, Any]] | None = None,
     **config: Any,
 ) -> AsyncIterator[RunningGateway]:
     """Serve a scripted model as `demo`, with these MCP servers by name. `config` is more of the gateway file.
 
     `scopes`: what keys allow, by key.
+    `price`: of the model. `budgets`: of keys, by key.
     `dialect`: the API of the model. That of Responses is OpenAI's own, so no file can name another address for it.
     What it does is trusted, now and after a reload. It does not watch its file.
     """
     # The model ends last: a connection that the gateway is opening while the server ends would never be closed.
     async with (model or ScriptedModel()).serve(dialect) as scripted, AsyncExitStack() as clients:
         file = folder / "gateway.yaml"
-        file.write_bytes(orjson.dumps(gateway_config(scripted.url, mcp or {}, keys, admins, scopes) | config))
+        written = gateway_config(scripted.url, mcp or {}, keys, admins, scopes, price)
+        for entry in written["keys"]:
+            entry["budget"] = (budgets or {}).get(entry["name"])
+        file.write_bytes(orjson.dumps(written | config))
         reader = ConfigurationReader(file, environ={"HOLODECK_TRUST": "all", **(environ or {})}, home=folder)
         loaded = reader.read()
         backends = build_backends(loaded, environ=environ or {})
@@ -166,9 +172,12 @@ def gateway_config(
     keys: Sequence[str] = (),
     admins: Sequence[str] = (),
     scopes: Mapping[str, Mapping[str, Any]] | None = None,
+    price: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """What a gateway file says, as data; JSON is YAML."""
-    llm = {"provider": "openai_compatible", "name": "scripted", "endpoint": endpoint}
+    llm: dict[str, Any] = {"provider": "openai_compatible", "name": "scripted", "endpoint": endpoint}
+    if price is not None:
+        llm["price"] = dict(price)
     return {
         "listen": {"port": 0},
         "models": [{"name": MODEL, "model": llm}],
@@ -183,4 +192,6 @@ def gateway_config(
         "limits": {"drain_seconds": 0},
         "background": {"durable": False},
         "reload": {"watch": False},
+        # Most tests script what a server gets, request by request.
+        "mcp_connect": "first_use",
     }

@@ -23,7 +23,7 @@ def _statuses(folder: Path) -> list[str]:
 
 
 async def _in_flight(served: GatewayProcess, count: int) -> None:
-    while f"\nholodeck_in_flight {count}\n" not in (await served.send("GET", "/metrics"))[1]:  # noqa: ASYNC110
+    while f"\nholodeck_in_flight {count}.0\n" not in (await served.send("GET", "/metrics"))[1]:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
 
 

@@ -109,7 +109,7 @@ async def test_a_caller_that_disconnects_while_queued_leaves_the_queue(tmp_path:
         waiting = _ask(gateway, BOB)
         await _wait_model_requests(gateway, 3)
         leaving.cancel()
-        while b"holodeck_in_flight 3\n" in (await gateway.send("GET", "/metrics", key=ALICE))[1]:  # noqa: ASYNC110
+        while b"holodeck_in_flight 3.0\n" in (await gateway.send("GET", "/metrics", key=ALICE))[1]:  # noqa: ASYNC110
             await asyncio.sleep(0)
         server.answer_permits.release()
         await first

@@ -47,7 +47,7 @@ async def _metrics(gateway: RunningGateway) -> bytes:
 
 
 async def _until_open(gateway: RunningGateway, count: int) -> None:
-    while f"\nholodeck_sockets {count}\n".encode() not in await _metrics(gateway):  # noqa: ASYNC110
+    while f"\nholodeck_sockets {count}.0\n".encode() not in await _metrics(gateway):  # noqa: ASYNC110
         await asyncio.sleep(0)
 
 
@@ -165,7 +165,7 @@ async def test_a_body_counts_from_its_head_on(tmp_path: Path) -> None:
     body = orjson.dumps({"model": MODEL, "input": "Hi"})
     async with run_gateway(tmp_path, ScriptedModel(say("Hi.")), admins=[ALICE], limits=limits) as gateway:
         reader, writer = await _upload(gateway, "/v1/responses", len(body))
-        while b"\nholodeck_in_flight 1\n" not in await _metrics(gateway):  # noqa: ASYNC110 - no event to wait for
+        while b"\nholodeck_in_flight 1.0\n" not in await _metrics(gateway):  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0)
         status, error = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Hi"}, key=ALICE)
         assert (status, error["error"]["code"]) == (429, "rate_limit_exceeded")

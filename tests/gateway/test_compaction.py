@@ -171,7 +171,7 @@ async def test_the_operator_names_the_model_and_the_size_of_summaries(tmp_path: 
         assert (len(small.received), len(large.received)) == (1, 0)
     # The tokens of the summary count towards the limit of the caller.
     assert refused == 429
-    assert b'holodeck_tokens_total{model="demo",direction="input"} 70' in metrics
+    assert b'holodeck_tokens_total{kind="input",model="demo"} 70.0' in metrics
 
 
 @pytest.mark.proves("D-25", "D-28")

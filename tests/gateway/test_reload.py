@@ -12,6 +12,7 @@ import pytest
 from async_tests import async_test
 from gateway.config_entries import ALICE, ASK, BOB, keys, server, wait_asked
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
+from gateway.scraped_metrics import parse_metrics
 from websockets.asyncio.client import connect
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, read_pids, say, stand_in, wait
@@ -192,7 +193,7 @@ async def test_metrics_count_calls_of_a_new_server_by_its_name(tmp_path: Path) -
         assert await gateway.reload(mcp_servers=[server("added", mcp.url)])
         assert (await gateway.send("POST", "/v1/responses", ASK))[0] == 200
         _, text = await gateway.send("GET", "/metrics")
-        assert b'holodeck_tool_calls_total{server="added",tool="echo",outcome="ok"} 1' in text
+        assert parse_metrics(text).value("holodeck_tool_calls_total", server="added", tool="echo", outcome="ok") == 1
 
 
 @pytest.mark.proves("D-39")
@@ -297,7 +298,7 @@ async def test_listeners_are_told_when_servers_change_and_not_otherwise(tmp_path
 
 
 @pytest.mark.proves("D-39")
-@async_test(60)
+@async_test(150)
 async def test_twenty_reloads_under_load_fail_no_request_of_unaffected_callers(tmp_path: Path) -> None:
     def answer(_: Any) -> Any:
         return call("echo", text="x") if _.json["messages"][-1]["role"] == "user" else [say("Do"), say("ne.")]

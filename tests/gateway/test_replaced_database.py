@@ -11,19 +11,12 @@ from pathlib import Path
 import pytest
 from async_tests import async_test
 from durable.crash_cases import wait_ended
-from gateway.gateway_process import GatewayProcess, run_gateway_process, write_gateway_file
+from gateway.gateway_process import GatewayProcess, run_gateway_process, wait_logged, write_gateway_file
 
 from holodeck.testing import ScriptedModel, say
 
 SECONDS = 60.0
 LOST = "storage.file_lost"
-
-
-async def wait_logged(served: GatewayProcess, text: str) -> str:
-    """Wait for a log line with this text and return it. Sends no request to the gateway."""
-    while not (found := [line for line in served.stderr_lines if text in line]):  # noqa: ASYNC110 - in another process
-        await asyncio.sleep(0.02)
-    return found[0]
 
 
 async def wait_ready(served: GatewayProcess, status: int) -> None:

@@ -68,7 +68,15 @@ async def make_durable(live: LiveResponse, store: ResponseStore) -> None:
     await store.insert_within_quota(build_stored_response(live, REQUEST), quota=1, is_durable=True)
 
     def build_stream_writer(live: LiveResponse) -> StreamWriter:
-        return StreamWriter(store, live.id, live.writer, first_sequence=0, publish=live.publish, abandon=live.abandon)
+        return StreamWriter(
+            store,
+            live.id,
+            live.writer,
+            first_sequence=0,
+            publish=live.publish,
+            abandon=live.abandon,
+            encode_trace=live.trace.encode,
+        )
 
     live.make_durable(CheckpointedSteps(Steps()), build_stream_writer)
 
@@ -125,6 +133,7 @@ async def test_the_stored_stream_of_a_response_does_not_show_its_end_before_the_
             first_sequence=len(await store.read_events(live.id, "alice") or []),
             publish=lambda _events: published.set(),
             abandon=live.abandon,
+            encode_trace=live.trace.encode,
         )
         # As when an interval between two writes ends just as the run does.
         late.start()

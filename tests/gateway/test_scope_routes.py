@@ -37,6 +37,8 @@ SCOPED = {
     "GET /v1/mcp/servers": ("servers",),
     "GET /v1/mcp/servers/{name}/tools": SERVERS,
     "POST /v1/mcp/servers/{name}/refresh": ("servers",),
+    "POST /v1/mcp/servers/{name}/sleep": ("servers",),
+    "POST /v1/mcp/servers/{name}/accept": ("servers",),
     "POST /mcp": ("agents", "servers", "tools"),
     "POST /mcp/{server}": SERVERS,
     # The session of a caller is its own: what it may do in it is decided for each POST.
@@ -57,6 +59,17 @@ SCOPED = {
     "GET /v1/conversations/{id}/items": NONE,
     "GET /v1/conversations/{id}/items/{item_id}": NONE,
     "DELETE /v1/conversations/{id}/items/{item_id}": NONE,
+    # Not for an operator with a scope, who could make a key without one.
+    "GET /v1/keys": NONE,
+    "POST /v1/keys": NONE,
+    "POST /v1/keys/rotate": NONE,
+    "DELETE /v1/keys/{name}": NONE,
+    "GET /v1/config": NONE,
+    # So are its runs. An operator whose key has a scope sees its own, too, and not those of others.
+    "GET /v1/runs": NONE,
+    "GET /v1/runs/{id}": NONE,
+    "GET /v1/runs/{id}/trace": NONE,
+    "GET /v1/usage": NONE,
     # The counters of the whole process, for its operator.
     "GET /metrics": NONE,
     # Without a caller.
@@ -66,6 +79,8 @@ SCOPED = {
     "GET /healthz": NONE,
     "GET /readyz": NONE,
     "GET /openapi.json": NONE,
+    "GET /": NONE,
+    "GET /console/{file}": NONE,
 }
 FREE, LIMITED = "hd-free", "hd-limited"
 SCOPES = {
@@ -226,7 +241,7 @@ async def test_an_operator_with_a_scope_sees_only_servers_and_tools_in_it(tmp_pa
         send = served.gateway.send
         _, listed = await send("GET", "/v1/mcp/servers", key=LIMITED)
         assert [server["name"] for server in listed["data"]] == ["open"]
-        for method, what in (("GET", "tools"), ("POST", "refresh")):
+        for method, what in (("GET", "tools"), ("POST", "refresh"), ("POST", "sleep"), ("POST", "accept")):
             status, refused = await send(method, f"/v1/mcp/servers/closed/{what}", key=LIMITED)
             _, unknown = await send(method, f"/v1/mcp/servers/missing/{what}", key=LIMITED)
             assert status == 404

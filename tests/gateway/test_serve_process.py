@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import resource
 import signal
 import socket
@@ -18,6 +17,7 @@ from async_tests import async_test
 from gateway import gateway_process
 from gateway.gateway_process import HOLODECK, GatewayProcess, wait_refused, write_gateway_file
 from gateway.running_gateway import parse_events
+from gateway.scraped_metrics import ScrapedMetrics, parse_metrics
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, read_pids, say, stand_in, wait
 
@@ -367,7 +367,7 @@ async def test_a_background_response_is_stored_when_there_is_disk_space_again(tm
             await wait_until(is_stored)
 
             async def is_over() -> bool:
-                return (await read_metrics(served))["holodeck_in_flight"] == 0
+                return (await read_metrics(served)).value("holodeck_in_flight") == 0
 
             await wait_until(is_over)
             status, _, _ = await served.create_response(previous_response_id=begun["id"])
@@ -419,9 +419,6 @@ async def test_background_runs_of_a_killed_gateway_are_failed_with_the_reason(tm
         never.set()
 
 
-SAMPLE = re.compile(r'[a-z_]+(\{([a-z_]+="[^"]*")(,[a-z_]+="[^"]*")*\})? [0-9.e+-]+')
-
-
 @async_test(SECONDS)
 async def test_metrics_are_prometheus_text_and_count(tmp_path: Path) -> None:
     async with FaultyMCPServer() as mcp, ScriptedModel(_with_tool_first).serve() as scripted:
@@ -430,34 +427,21 @@ async def test_metrics_are_prometheus_text_and_count(tmp_path: Path) -> None:
             for text in ("use the tool", "plain"):
                 assert (await served.create_response(text))[0] == 200
             await served.send("GET", "/v1/responses/none")
-            samples = await read_metrics(served)
-    posts = 'route="/v1/responses",method="POST",status="200"'
-    assert samples[f"holodeck_requests_total{{{posts}}}"] == 2
-    missing = 'route="/v1/responses/{id}",method="GET",status="404"'
-    assert samples[f"holodeck_requests_total{{{missing}}}"] == 1
-    assert samples['holodeck_request_seconds_count{route="/v1/responses"}'] == 2
-    assert samples['holodeck_request_seconds_bucket{route="/v1/responses",le="+Inf"}'] == 2
-    assert samples['holodeck_tool_calls_total{server="tools",tool="echo",outcome="ok"}'] == 1
-    assert samples['holodeck_turns_total{model="demo"}'] == 3
-    assert samples['holodeck_mcp_server_state{server="tools",state="connected"}'] == 1
+            scraped = await read_metrics(served)
+    route = "/v1/responses"
+    assert scraped.value("holodeck_requests_total", route=route, method="POST", status="200") == 2
+    assert scraped.value("holodeck_requests_total", route=f"{route}/{{id}}", method="GET", status="404") == 1
+    assert scraped.value("holodeck_request_seconds_count", route=route, status="200") == 2
+    assert scraped.value("holodeck_request_seconds_bucket", route=route, status="200", le="+Inf") == 2
+    assert scraped.value("holodeck_tool_calls_total", server="tools", tool="echo", outcome="ok") == 1
+    assert scraped.value("holodeck_turns_total", model="demo") == 3
+    assert scraped.value("holodeck_mcp_server_state", server="tools", state="connected") == 1
 
 
-async def read_metrics(served: GatewayProcess) -> dict[str, float]:
-    """Read every sample; each line must be a sample or the type of the samples that follow."""
+async def read_metrics(served: GatewayProcess) -> ScrapedMetrics:
     status, text, headers = await served.send("GET", "/metrics")
-    assert (status, headers["content-type"]) == (200, "text/plain; version=0.0.4")
-    samples: dict[str, float] = {}
-    kind = ""
-    for line in text.splitlines():
-        if line.startswith("# TYPE "):
-            kind = line.split()[2]
-            continue
-        assert SAMPLE.fullmatch(line), line
-        assert line.startswith(kind), f"{line} stands under the type of {kind}"
-        name, _, value = line.rpartition(" ")
-        assert name not in samples
-        samples[name] = float(value)
-    return samples
+    assert (status, headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    return parse_metrics(text)
 
 
 @async_test(SECONDS)

@@ -19,6 +19,8 @@ from gateway.running_gateway import MODEL, run_gateway
 from uvicorn.server import ServerState
 from websockets.asyncio.client import connect
 
+from holodeck.gateway.http.refusals import Refusals
+from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.server.http_protocol import build_http_protocol
 from holodeck.gateway.server.slow_clients import SHUTDOWN_READER_SECONDS
 from holodeck.testing import ScriptedModel, say
@@ -66,11 +68,11 @@ async def test_a_client_that_does_not_read_is_disconnected_and_its_response_is_s
             while any(task.get_name() == response for task in asyncio.all_tasks()):  # noqa: ASYNC110 - no event says it
                 await asyncio.sleep(0.02)
             await advance_clock(READER_SECONDS + 1)
-            await wait_metric(gateway, b"holodeck_in_flight 0")
+            await wait_metric(gateway, b"holodeck_in_flight 0.0")
             stored = (await gateway.send("GET", f"/v1/responses/{response}"))[1]
             assert stored["status"] == "completed", "the model had finished"
             assert stored["output"][0]["content"][0]["text"] == MORE_THAN_BUFFERS_HOLD
-            await wait_metric(gateway, b'holodeck_runs_total{model="demo",status="completed"} 1')
+            await wait_metric(gateway, b'holodeck_runs_total{model="demo",status="completed"} 1.0')
 
 
 @with_movable_clock
@@ -89,7 +91,10 @@ async def test_a_client_that_does_not_read_during_shutdown_is_disconnected_after
     loop, state, config = asyncio.get_running_loop(), ServerState(), uvicorn.Config(answer, log_config=None)
     config.load()
     protocol = functools.partial(
-        build_http_protocol(READER_SECONDS, READER_SECONDS), config=config, server_state=state, app_state={}
+        build_http_protocol(READER_SECONDS, READER_SECONDS, Refusals(Metrics())),
+        config=config,
+        server_state=state,
+        app_state={},
     )
     listening = await loop.create_server(protocol, "127.0.0.1")
     async with listening:
@@ -114,7 +119,7 @@ async def test_a_websocket_client_that_does_not_read_is_disconnected(tmp_path: P
         async with connect(address, max_queue=1, close_timeout=0.1) as client:
             await client.send(orjson.dumps(REQUEST | {"type": "response.create"}).decode())
             assert orjson.loads(await client.recv())["type"] == "response.created"
-            await wait_metric(gateway, b"holodeck_in_flight 0")
+            await wait_metric(gateway, b"holodeck_in_flight 0.0")
 
 
 @async_test(SECONDS)

@@ -13,6 +13,7 @@ from async_tests import async_test
 
 from holodeck.storage.base import Conversation, ConversationItem, StoredResponse
 from holodeck.storage.factory import open_store
+from holodeck.storage.runs import RunQuery
 
 # Literal copies: the statements of the product may change by mistake, these are what existing databases have.
 OLD = """
@@ -89,6 +90,8 @@ async def test_a_database_of_an_older_version_is_read_and_extended(tmp_path: Pat
         assert await store.request_cancel("lost", "alice")
         assert await store.read_cancel_requests() == ["lost"]
         await store.save(replace(LOST, status="cancelled"))
+        runs = (await store.runs.list_runs(RunQuery(owner="alice", limit=5))).runs
+        assert runs == (), "what was stored before there was an index is not in it"
         assert await stores[1].find_orphans() == {"kept": 7}
     finally:
         for store in stores:

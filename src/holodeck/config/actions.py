@@ -4,8 +4,8 @@ code it imports, and the files outside its folder that it reads.
 `list_actions` derives them from what a loader has returned, and nothing is started, dialled or read for it. Details are
 texts as written in the file: references instead of the values of variables, and `***` with a fingerprint instead of a
 literal secret. `Actions.digest` is the trust digest. It changes with everything that acts, and with nothing else: not
-with a comment, a description, a time limit or a test case. Keys that are not known to be inert count, so that a new key
-counts until it is listed here.
+with a comment, a description, a time limit or a test case, apart from the models of tests. Keys that are not known to
+be inert count, so that a new key counts until it is listed here.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from holodeck.config.agent_loader import LoadedAgent, LoadedTool
+from holodeck.config.checks.test_cases import list_test_models
+from holodeck.config.problems import value_at
 from holodeck.config.server_loader import LoadedServers
 from holodeck.config.source import FileRead
+from holodeck.config.yaml_reader import format_key_path
 from holodeck.lib.record import record
 from holodeck.lib.redaction import is_secret_holder
 from holodeck.models.llm import LLM, Provider
@@ -80,6 +83,10 @@ class Actions:
     is_whole: bool = True
     """False: only the servers of the file were read, as commands without a model do."""
 
+    def select_code(self) -> Actions:
+        """Return only the Python code that is imported: all that acts while models and servers are replayed."""
+        return Actions(actions=tuple(action for action in self.actions if action.kind == "code"), is_whole=False)
+
     @property
     def digest(self) -> str:
         """The trust digest: `sha256:` and 64 hexadecimal digits."""
@@ -137,10 +144,13 @@ def _sort(actions: Iterable[Action], *, is_whole: bool = True) -> Actions:
 
 def _agent_actions(loaded: LoadedAgent, prefix: str = "") -> Iterator[Action]:
     yield from _model_actions(loaded.agent.model, loaded.written.get("model"), prefix.rstrip("/") or "model")
+    # A gateway that serves the agent runs no test cases.
+    for path, model in () if prefix else list_test_models(loaded.agent):
+        yield from _model_actions(model, value_at(loaded.written, path), format_key_path(path))
     yield from _tool_actions(loaded.tools, prefix)
     yield from _read_actions(loaded.reads, prefix)
-    for path, digest in loaded.code.items():
-        yield Action(kind="code", name=f"{prefix}{path}", details=(("sha256", digest),))
+    for file, digest in loaded.code.items():
+        yield Action(kind="code", name=f"{prefix}{file}", details=(("sha256", digest),))
 
 
 def _gateway_actions(loaded: LoadedGateway) -> Iterator[Action]:

@@ -17,12 +17,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from holodeck.config.checks.start import agent_problems
+from holodeck.config.checks.test_cases import find_case_problems
 from holodeck.config.code_files import hash_code_files
 from holodeck.config.files import read_text, record_path
 from holodeck.config.lint import model_warnings
 from holodeck.config.problems import problem_at, value_at
 from holodeck.config.source import FileRead, Source, read_source
-from holodeck.config.start_checks import agent_problems
 from holodeck.config.tool_list import LoadedTool, ToolCheck, ToolFinding, ToolListFile
 from holodeck.config.yaml_reader import KeyPath, parse_document
 from holodeck.lib.errors import ConfigError, Problem
@@ -87,6 +88,8 @@ def load_agent_file(
     tools = file.load_tools()
     project = read_project_files(source)
     file.problems += [*project.problems, *model_warnings(source, environ)]
+    if agent is not None:
+        file.problems += find_case_problems(agent, source, has_model=has_model)
     if agent is not None and not has_model:
         file.problems += agent_problems(agent, source)
     found = file.sorted_problems()

@@ -16,13 +16,13 @@ from secrets import token_hex
 from typing import Any
 
 from holodeck.config.agent_loader import DEFAULT_GATEWAY_FILE, LoadedAgent, load_agent_file
+from holodeck.config.checks.start import gateway_problems
 from holodeck.config.env_overrides import apply_overrides
-from holodeck.config.lint import environment_key_problems, find_unmatched_patterns
+from holodeck.config.lint import environment_key_problems, find_unmatched_patterns, find_unpriced_models
 from holodeck.config.problems import problem_at
 from holodeck.config.secret_refs import SecretResolver
 from holodeck.config.server_loader import LoadedServers, load_listed_servers, load_servers_of_agent
 from holodeck.config.source import FileRead, Source, read_source
-from holodeck.config.start_checks import gateway_problems
 from holodeck.config.tool_list import LoadedTool, ToolCheck, ToolListFile
 from holodeck.config.validation import validate
 from holodeck.config.yaml_reader import Document, KeyPath, read_document
@@ -88,6 +88,7 @@ def load_gateway_file(
     found = [*file.sorted_problems(), *problems, *_name_problems(source, agents)]
     if gateway is not None:
         found += find_unmatched_patterns(gateway, agents, source)
+        found += find_unpriced_models(gateway, {name: each.agent.model for name, each in agents.items()}, source)
     errors = [problem for problem in found if problem.severity == "error"]
     if errors or gateway is None:
         raise ConfigError.of([*errors, *(problem for problem in found if problem.severity == "warning")])
@@ -179,6 +180,7 @@ def gateway_of_agent(loaded: LoadedAgent, *, environ: Mapping[str, str] | None =
     if gateway is not None:
         source = Source(path=loaded.path, document=document, data=data, problems=(), env_files={})
         problems += gateway_problems(gateway, source)
+        problems += find_unpriced_models(gateway, {loaded.agent.name: loaded.agent.model}, source)
     if gateway is None or any(problem.severity == "error" for problem in problems):
         raise ConfigError.of(problems)
     warnings = (*loaded.warnings, *problems)

@@ -11,6 +11,7 @@ _FILLERS = frozenset({"mcp", "server", "www", "api", "com", ""})
 _VALUE_FLAGS = frozenset(
     {"-e", "--env", "-v", "--volume", "--mount", "--name", "-p", "--publish", "--network", "-w", "--workdir", "-u"}
 )
+_SCRIPT_SUFFIX = re.compile(r"\.(?:py|js|cjs|mjs|ts)$")
 
 
 def name_for(text: str) -> str:
@@ -22,13 +23,13 @@ def name_for(text: str) -> str:
 
 
 def name_for_command(argv: Sequence[str]) -> str:
-    """A name made from the package or image in a command line."""
+    """A name made from the package, image or script in a command line."""
     arguments = list(argv[1:])
     while arguments and (arguments[0].startswith("-") or arguments[0] == "run"):
         flag = arguments.pop(0)
         if flag in _VALUE_FLAGS and arguments:
             arguments.pop(0)
-    return name_for(arguments[0]) if arguments else "server"
+    return name_for(_SCRIPT_SUFFIX.sub("", arguments[0])) if arguments else "server"
 
 
 def make_unique_name(written: str, used_names: Container[str]) -> str:

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 import pydantic
 
+from holodeck.config.checks.start import server_problems
 from holodeck.config.lint import tool_warnings
 from holodeck.config.problems import problem_at
 from holodeck.config.source import Source
-from holodeck.config.start_checks import server_problems
 from holodeck.config.validation import validate
 from holodeck.config.yaml_reader import KeyPath
 from holodeck.lib.errors import MCPConfigError, Problem

@@ -76,7 +76,7 @@ def validate(model: type[Model], data: Any, document: Document) -> tuple[Model |
 
 def explain(error: ErrorDetails, document: Document, data: Any, root: type[BaseModel] = Agent) -> Problem:
     """The problem of one error of pydantic, in a document whose resolved values are `data`."""
-    path = _key_path(error["loc"], data)
+    path = _key_path(error["loc"], data, is_present=error["type"] in _SHAPES)
     value = value_at(data, path)
     kind: type[ConfigError] | None = MCPConfigError if _is_mcp(path, data) else None
     context = error.get("ctx", {})
@@ -107,8 +107,11 @@ def _deduplicate(problems: list[Problem]) -> list[Problem]:
     return list(dict.fromkeys(problems))
 
 
-def _key_path(location: Sequence[str | int], data: Any) -> KeyPath:
-    """The location of an error of pydantic without the names of union members, which are no keys of the file."""
+def _key_path(location: Sequence[str | int], data: Any, *, is_present: bool = False) -> KeyPath:
+    """The location of an error of pydantic without the names of union members, which are no keys of the file.
+
+    `is_present`: the error is about a value of the file, so that its last key is in the data.
+    """
     path: list[str | int] = []
     here = data
     for index, part in enumerate(location):
@@ -118,7 +121,7 @@ def _key_path(location: Sequence[str | int], data: Any) -> KeyPath:
             continue
         if isinstance(here, dict) and part == "env_file" and "envFile" in here:
             part = "envFile"  # noqa: PLW2901 - the spelling in the file
-        if isinstance(here, dict) and isinstance(part, str) and (part in here or is_last):
+        if isinstance(here, dict) and isinstance(part, str) and (part in here or (is_last and not is_present)):
             path.append(part)
             here = here.get(part)
         elif isinstance(here, list) and isinstance(part, int) and part < len(here):

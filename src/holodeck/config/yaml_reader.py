@@ -103,9 +103,9 @@ def read_document(path: Path, shown_as: str) -> Document:
     return parse_document(text, shown_as)
 
 
-def parse_document(text: str, shown_as: str) -> Document:
+def parse_document(text: str, shown_as: str, *, max_nodes: int = MAX_YAML_NODES) -> Document:
     """Parse YAML text. Raises `ConfigError` when it is not YAML or exceeds a limit; other problems are collected."""
-    builder = _Builder(shown_as)
+    builder = _Builder(shown_as, max_nodes)
     try:
         root = builder.build_tree(yaml.parse(text, Loader=_Loader))
     except yaml.YAMLError as error:
@@ -149,8 +149,9 @@ class _Node:
 class _Builder:
     """Builds nodes from parser events, then plain values from nodes, within limits."""
 
-    def __init__(self, shown_as: str) -> None:
+    def __init__(self, shown_as: str, max_nodes: int) -> None:
         self.file = shown_as
+        self._max_nodes = max_nodes
         self.positions: dict[KeyPath, Position] = {}
         self.texts: dict[KeyPath, str] = {}
         self.problems: list[Problem] = []
@@ -206,8 +207,8 @@ class _Builder:
 
     def build_value(self, node: _Node, path: KeyPath) -> Any:
         self._count += 1
-        if self._count > MAX_YAML_NODES:
-            self._fail_at(node.position, f"the file expands to more than {MAX_YAML_NODES} values")
+        if self._count > self._max_nodes:
+            self._fail_at(node.position, f"the file expands to more than {self._max_nodes} values")
         if len(path) > MAX_YAML_DEPTH:
             self._fail_at(node.position, f"the file nests deeper than {MAX_YAML_DEPTH} levels")
         if id(node) in self._open:

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext, suppress
 from urllib.parse import parse_qsl
+
+import orjson
 
 from holodeck.gateway.audit.entry import Door
 from holodeck.gateway.audit.log import AuditLog
@@ -25,6 +26,7 @@ from holodeck.gateway.auth.callers import Caller, Callers
 from holodeck.gateway.auth.open_requests import OpenRequest, OpenRequests
 from holodeck.gateway.configuration import ConfigurationHolder
 from holodeck.gateway.http.asgi import Message, Receive, Scope, Send
+from holodeck.gateway.http.client_address import find_client_address
 from holodeck.gateway.http.errors import (
     APIError,
     client_gone_error,
@@ -36,14 +38,17 @@ from holodeck.gateway.http.errors import (
 )
 from holodeck.gateway.http.mcp_errors import is_mcp_path, mcp_error_reply
 from holodeck.gateway.http.messages_errors import is_messages_path, messages_error_reply
+from holodeck.gateway.http.refusals import Refusals
 from holodeck.gateway.http.replies import Reply, StreamCutError, StreamedReply
 from holodeck.gateway.http.request import Request, Route
 from holodeck.gateway.http.request_body import BodyReader, RequestReservation, is_small_body
-from holodeck.gateway.http.request_scope import RequestScope, open_socket_span, request_id_of
+from holodeck.gateway.http.request_headers import check_duplicate_headers, decode_headers
+from holodeck.gateway.http.request_scope import UNKNOWN_ROUTE, RequestScope, open_socket_span, request_id_of
 from holodeck.gateway.limits import CallerLimits
-from holodeck.gateway.metrics import Metrics
+from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.server.disconnect import CancelOnDisconnect, Client, find_client
 from holodeck.gateway.server.sse_keepalive import SSEKeepAlive
+from holodeck.gateway.usage.budgets import Budgets
 from holodeck.gateway.wire.client_kind import ClientKind, detect_client_kind
 from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget
@@ -58,12 +63,6 @@ READY_PATH = "/readyz"
 _CLOSE_HEADERS = ((b"connection", b"close"),)
 # Close code of RFC 6455 for a WebSocket whose client may not go on.
 _POLICY_VIOLATION = 1008
-# Headers that decide what a request may do, or where it ends. They may occur once.
-_SINGLE_HEADERS = frozenset(
-    (b"host", b"origin", b"authorization", b"x-api-key", b"api-key", b"content-length", b"content-type")
-)
-
-
 _DOORS: Mapping[str, Door] = {
     "/v1/responses": "responses",
     "/v1/chat/completions": "chat_completions",
@@ -84,7 +83,9 @@ class Gateway:
         configurations: ConfigurationHolder,
         open_requests: OpenRequests,
         metrics: Metrics,
+        refusals: Refusals,
         audit: AuditLog,
+        budgets: Budgets,
         body_limit: int,
         budget: ByteBudget,
         body_seconds: float = DEFAULT_REQUEST_SECONDS,
@@ -106,7 +107,9 @@ class Gateway:
         self._configurations = configurations
         self._open_requests = open_requests
         self._metrics = metrics
+        self._refusals = refusals
         self._audit = audit
+        self._budgets = budgets
         self._budget = budget
         self._body_reader = BodyReader(
             limit=body_limit, budget=budget, seconds=body_seconds, is_draining=lambda: self.is_draining
@@ -123,7 +126,7 @@ class Gateway:
             await self._serve_websocket(scope, receive, send)
 
     async def _serve_http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = _decode_headers(scope)
+        headers = decode_headers(scope)
         with RequestScope(scope, headers, self._metrics) as request_scope:
 
             async def write(message: Message) -> None:
@@ -145,34 +148,44 @@ class Gateway:
             except Exception as error:
                 if request_scope.status:
                     raise
-                await _write_reply(write, self._build_error_reply(error, scope, headers, request_scope.id))
+                await _write_reply(write, self._build_error_reply(error, scope, headers, request_scope))
             except asyncio.CancelledError:
                 if not self.is_draining:
                     raise
                 # A reply that was started just ends: raising would make the server log a traceback.
                 if not request_scope.status:
-                    reply = self._build_error_reply(shutting_down_error(), scope, headers, request_scope.id)
+                    reply = self._build_error_reply(shutting_down_error(), scope, headers, request_scope)
                     await _write_reply(write, reply)
             finally:
                 self._body_reader.release(request_scope)
 
     async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check the handshake as every request is, and run the handler. A refusal is a plain HTTP reply."""
-        headers = _decode_headers(scope)
+        headers = decode_headers(scope)
         request_id, path = request_id_of(headers), scope["path"]
+        caller_id = ""
         await receive()  # websocket.connect
         with ExitStack() as stack:
             try:
-                _check_duplicate_headers(scope, headers)
+                check_duplicate_headers(scope, headers)
                 self._configurations.current.hosts.check(headers, scope["scheme"])
                 handler = self._require_socket_handler(path)
                 caller = await self._authenticate(headers, scope, request_id)
+                caller_id = caller.id
                 open_request = stack.enter_context(self._open_requests.track(caller.id))
                 stack.enter_context(self._caller_limits.count_socket(caller))
             # The boundary, as for HTTP.
             except Exception as error:
                 reply = reply_for(error, request_id)
                 log.info("gateway.socket", path=path, status=reply.status, request=request_id)
+                self._refusals.report(
+                    reply.status,
+                    orjson.loads(reply.body)["error"],
+                    route=path if path in self.sockets else UNKNOWN_ROUTE,
+                    caller_id=caller_id,
+                    address=self._find_address(scope, headers),
+                    request=request_id,
+                )
                 await _refuse_socket(send, reply, request_id)
                 return
             await send({"type": "websocket.accept", "headers": [(b"x-request-id", request_id.encode())]})
@@ -191,7 +204,7 @@ class Gateway:
         request_scope: RequestScope,
         open_request: OpenRequest,
     ) -> None:
-        _check_duplicate_headers(scope, headers)
+        check_duplicate_headers(scope, headers)
         if scope["method"] == "OPTIONS":
             self._configurations.current.hosts.check(headers, scope["scheme"])
             await _write_reply(send, Reply(status=204))
@@ -203,10 +216,8 @@ class Gateway:
             self._configurations.current.hosts.check(headers, scope["scheme"])
         caller = Caller(id="")
         if not route.is_public:
-            caller = await self._authorize(headers, route, scope, request_scope.id)
-        if caller.id:
+            caller = await self._authorize(headers, route, scope, request_scope)
             open_request.caller_id = caller.id
-            log.add_fields(caller=caller.id)
         is_counted = route.is_counted and not route.is_public
         if self.is_draining and (is_counted or route.path == READY_PATH):
             raise shutting_down_error()
@@ -219,6 +230,8 @@ class Gateway:
             counted = self._caller_limits.count_request(caller)
         elif has_body and not is_small_body(headers):
             counted = self._caller_limits.count_transfer(caller)
+        if route.is_paid:
+            await self._budgets.check(caller.id)
         with counted, self._find_uses(route), RequestReservation(self._budget) as reservation:
             body = await self._body_reader.read(receive, headers, client, request_scope) if has_body else b""
             reservation.acquire_parsed(body)
@@ -242,15 +255,26 @@ class Gateway:
         await self._write_answer(reply, receive, send, client, open_request, stream_count)
 
     def _build_error_reply(
-        self, error: BaseException, scope: Scope, headers: Mapping[str, str], request_id: str
+        self, error: BaseException, scope: Scope, headers: Mapping[str, str], request_scope: RequestScope
     ) -> Reply:
-        """Build the reply for an error, in the form of the API that the path belongs to."""
-        reply, path = reply_for(error, request_id), scope["path"]
+        """Build the reply for an error, in the form of the API that the path belongs to, and record the refusal."""
+        reply = plain = reply_for(error, request_scope.id)
+        path = scope["path"]
         if is_messages_path(path):
-            return messages_error_reply(reply, request_id)
-        if is_mcp_path(path) and self._mcp_challenge is not None:
-            return mcp_error_reply(reply, self._mcp_challenge(headers, scope["scheme"], path))
+            reply = messages_error_reply(plain, request_scope.id)
+        elif is_mcp_path(path) and self._mcp_challenge is not None:
+            reply = mcp_error_reply(plain, self._mcp_challenge(headers, scope["scheme"], path))
+        self._refusals.report(
+            reply.status,
+            orjson.loads(plain.body)["error"],
+            route=request_scope.route,
+            caller_id=request_scope.caller_id,
+            address=self._find_address(scope, headers),
+        )
         return reply
+
+    def _find_address(self, scope: Scope, headers: Mapping[str, str]) -> str:
+        return find_client_address(scope, headers, self._configurations.current.gateway.listen.trusted_proxies)
 
     def _find_uses(self, route: Route) -> AbstractContextManager[None]:
         """The count of the current configuration. A route of long requests counts their parts itself."""
@@ -266,18 +290,28 @@ class Gateway:
     async def _authenticate(self, headers: Mapping[str, str], scope: Scope, request_id: str) -> Caller:
         caller = await self._callers.authenticate(headers)
         if caller is None:
-            raise self._record_refused_auth(unauthorized_error(), scope, request_id)
+            raise self._record_refused_auth(unauthorized_error(), headers, scope, request_id)
         return caller
 
-    async def _authorize(self, headers: Mapping[str, str], route: Route, scope: Scope, request_id: str) -> Caller:
-        caller = await self._authenticate(headers, scope, request_id)
+    async def _authorize(
+        self, headers: Mapping[str, str], route: Route, scope: Scope, request_scope: RequestScope
+    ) -> Caller:
+        caller = await self._authenticate(headers, scope, request_scope.id)
+        request_scope.caller_id = caller.id
+        log.add_fields(caller=caller.id)
         if route.is_admin and not caller.is_admin:
             message = "This needs an operator's key, as 'holodeck keys create NAME --admin' makes."
             error = APIError(403, message, kind="invalid_request", code="forbidden")
-            raise self._record_refused_auth(error, scope, request_id, caller.id)
+            raise self._record_refused_auth(error, headers, scope, request_scope.id, caller.id)
+        if route.is_unscoped and caller.scope.is_limited:
+            message = "This is about all callers, and your key has a scope. It needs an operator's key without one."
+            error = APIError(403, message, kind="invalid_request", code="forbidden")
+            raise self._record_refused_auth(error, headers, scope, request_scope.id, caller.id)
         return caller
 
-    def _record_refused_auth(self, error: APIError, scope: Scope, request_id: str, caller_id: str = "") -> APIError:
+    def _record_refused_auth(
+        self, error: APIError, headers: Mapping[str, str], scope: Scope, request_id: str, caller_id: str = ""
+    ) -> APIError:
         """Record in the audit log that credentials are refused, and return the error."""
         if self._audit.is_enabled:
             self._audit.post_refused_auth(
@@ -285,7 +319,7 @@ class Gateway:
                 request_id=request_id,
                 error_code=error.code or "",
                 caller=caller_id,
-                address=str((scope.get("client") or ("",))[0]),
+                address=self._find_address(scope, headers),
             )
         return error
 
@@ -350,20 +384,6 @@ def _check_revoked(open_request: OpenRequest, request_scope: RequestScope) -> No
     """Raise `APIError` for a request that was cancelled before its reply was started. A stream has said so itself."""
     if open_request.is_revoked and not request_scope.status:
         raise key_revoked_error()
-
-
-def _decode_headers(scope: Scope) -> dict[str, str]:
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-
-
-def _check_duplicate_headers(scope: Scope, headers: Mapping[str, str]) -> None:
-    """Raise `APIError` for a repeated header that may occur once: a proxy may have used the other value."""
-    if len(headers) == len(scope["headers"]):
-        return
-    for name, count in Counter(name for name, _ in scope["headers"]).items():
-        if count > 1 and name in _SINGLE_HEADERS:
-            message = f"The header '{name.decode()}' is there {count} times. Send it once."
-            raise APIError(400, message, kind="invalid_request", code="duplicate_header")
 
 
 async def _run_while_connected(

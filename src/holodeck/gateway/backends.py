@@ -13,7 +13,7 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
-from holodeck.agent import Agent
+from holodeck.agent_runner import AgentRunner
 from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.lib.record import record
@@ -21,7 +21,7 @@ from holodeck.mcp_server.list_changes import ListChanges
 from holodeck.models.llm import LLM
 from holodeck.models.tool import MCPTool
 from holodeck.providers.base import ModelProvider
-from holodeck.runtime import build_agent, open_model, open_pass_through, open_server
+from holodeck.runtime import build_runner, open_model, open_pass_through, open_server
 from holodeck.tools.executor import ToolExecutor
 from holodeck.tools.function import FunctionExecutor
 from holodeck.tools.mcp.executor import MCPExecutor
@@ -57,9 +57,17 @@ class Backend:
         """Whether a caller may use it."""
         return scope.allows_agent(self.name) if self.is_agent else scope.allows_model(self.name)
 
-    def to_resource(self) -> dict[str, Any]:
-        """The model as `/v1/models` lists it."""
-        return {"id": self.name, "object": "model", "created": self.created, "owned_by": "holodeck"}
+    def to_resource(self, scope: CallerScope) -> dict[str, Any]:
+        """The model as `/v1/models` lists it, with the servers that a caller may declare in requests to it."""
+        return {
+            "id": self.name,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "holodeck",
+            "kind": "agent" if self.is_agent else "model",
+            "description": self.description,
+            "mcp_servers": [name for name in self.mcp.selected if scope.allows_server(name)],
+        }
 
 
 @record
@@ -124,7 +132,7 @@ def build_backends(
             max_turns=loaded.gateway.limits.max_turns,
         )
     for name, agent in loaded.agents.items():
-        wired = build_agent(
+        wired = build_runner(
             agent,
             environ=environ,
             callbacks=callbacks,
@@ -157,7 +165,7 @@ def _build_shared_servers(loaded: LoadedGateway, callbacks: Callbacks, *, tells_
     ]
 
 
-def _build_agent_backend(name: str, agent: Agent, created: int) -> Backend:
+def _build_agent_backend(name: str, agent: AgentRunner, created: int) -> Backend:
     config = agent.config
     return Backend(
         name=name,

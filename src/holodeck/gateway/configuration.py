@@ -28,6 +28,8 @@ from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
 from holodeck.gateway.mcp.request_server_policy import RequestServerPolicy
 from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget
+from holodeck.lib.errors import Problem
+from holodeck.lib.record import record
 from holodeck.lib.tasks import TaskSet
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.url import is_loopback
@@ -70,6 +72,18 @@ class UseCount:
         while self.count:
             self._unused = self._unused or asyncio.Event()
             await self._unused.wait()
+
+
+@record
+class ReloadOutcome:
+    """What became of the latest reading of the files."""
+
+    at: float
+    """Seconds since 1970."""
+    problems: tuple[Problem, ...] = ()
+    """Why the files are refused; empty if they are in force."""
+    restart_keys: tuple[str, ...] = ()
+    """What has changed in the files and needs a restart of the gateway."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

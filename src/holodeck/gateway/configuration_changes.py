@@ -20,6 +20,7 @@ _RESTART_KEYS: Mapping[str, tuple[str, ...]] = {
     "background": (),
     "audit": (),
     "log": (),
+    "metrics": (),
     "otel": (),
     "seal_key": (),
     # Limits of memory and of connections, which the server was built with.

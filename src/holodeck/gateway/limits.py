@@ -28,6 +28,10 @@ _ACCOUNTS_CHECKED = 3
 class TooManyError(Exception):
     """The caller or the gateway is over a limit. `retry_after` is in seconds."""
 
+    code = "rate_limit_exceeded"
+    should_retry = True
+    """Whether a client may try again by itself after that."""
+
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message)
         self.retry_after = retry_after

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -23,7 +24,7 @@ from holodeck.config.agent_loader import LoadedAgent
 from holodeck.config.files import record_paths
 from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.backends import Backend, build_backends, reuse_unchanged
-from holodeck.gateway.configuration import Configuration, ConfigurationHolder, build_configuration
+from holodeck.gateway.configuration import Configuration, ConfigurationHolder, ReloadOutcome, build_configuration
 from holodeck.gateway.configuration_changes import (
     describe_changes,
     find_changed_code,
@@ -122,6 +123,8 @@ class ConfigurationReloader:
         self._lock = asyncio.Lock()
         self._watch = FileWatch()
         self._watch.mark_read(reader.stamps)
+        self.latest = ReloadOutcome(at=time.time())
+        """The start of the gateway counts as the first reading."""
 
     def request(self) -> None:
         """Read the files again soon, whether they have changed or not. For signal handlers; before `run`, ignored."""
@@ -150,6 +153,7 @@ class ConfigurationReloader:
             except HoloDeckError as error:
                 problems = error.problems if isinstance(error, ConfigError) else (Problem(message=str(error)),)
                 log.error("gateway.reload_refused", problems=[_describe_problem(each) for each in problems])
+                self.latest = ReloadOutcome(at=time.time(), problems=tuple(problems))
                 return False
             finally:
                 self._watch.mark_read(self._reader.stamps)
@@ -162,6 +166,7 @@ class ConfigurationReloader:
             if reading.restart_keys:
                 log.warning("gateway.reload_needs_restart", keys=reading.restart_keys)
             log.info("gateway.reloaded", **changes)
+            self.latest = ReloadOutcome(at=time.time(), restart_keys=tuple(reading.restart_keys))
             return True
 
     def _read(self, current: Configuration) -> _Reading:

@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from holodeck.gateway.app import READY_PATH
+from holodeck.gateway.console.files import ConsoleFiles
 from holodeck.gateway.endpoints.admin import AdminEndpoints
 from holodeck.gateway.endpoints.chat_completions import ChatCompletions
 from holodeck.gateway.endpoints.compact import ContextEndpoints
+from holodeck.gateway.endpoints.configuration import ConfigurationEndpoint
 from holodeck.gateway.endpoints.conversations import Conversations
+from holodeck.gateway.endpoints.keys import KeyEndpoints
 from holodeck.gateway.endpoints.messages import Messages
 from holodeck.gateway.endpoints.pass_through import PassThroughEndpoints
 from holodeck.gateway.endpoints.responses import Responses
+from holodeck.gateway.endpoints.runs import RunEndpoints
+from holodeck.gateway.endpoints.servers import ServerEndpoints
+from holodeck.gateway.endpoints.usage import UsageEndpoints
 from holodeck.gateway.http.mcp_errors import MCP_PATH
 from holodeck.gateway.http.request import Route
 from holodeck.gateway.mcp_endpoint.endpoint import MCPEndpoint
@@ -24,25 +30,31 @@ def build_routes(
     responses: Responses,
     conversations: Conversations,
     admin: AdminEndpoints,
+    servers: ServerEndpoints,
+    keys: KeyEndpoints,
+    configuration: ConfigurationEndpoint,
     context: ContextEndpoints,
     chat: ChatCompletions,
     messages: Messages,
     pass_through: PassThroughEndpoints,
     mcp: MCPEndpoint,
     metadata: ResourceMetadata,
+    runs: RunEndpoints,
+    usage: UsageEndpoints,
+    console: ConsoleFiles,
 ) -> list[Route]:
     """Build every route, with the key that it needs and whether it counts against the limits of its caller."""
-    items, server = "/v1/conversations/{id}/items", "/v1/mcp/servers/{name}"
+    items = "/v1/conversations/{id}/items"
     document = DocumentEndpoint()
     document.routes = [
-        Route(method="POST", path="/v1/responses", handler=responses.create),
-        Route(method="POST", path="/v1/responses/compact", handler=context.compact),
+        Route(method="POST", path="/v1/responses", handler=responses.create, is_paid=True),
+        Route(method="POST", path="/v1/responses/compact", handler=context.compact, is_paid=True),
         Route(method="POST", path="/v1/responses/input_tokens", handler=context.count_input_tokens),
-        Route(method="POST", path="/v1/chat/completions", handler=chat.create),
-        Route(method="POST", path="/v1/messages", handler=messages.create),
+        Route(method="POST", path="/v1/chat/completions", handler=chat.create, is_paid=True),
+        Route(method="POST", path="/v1/messages", handler=messages.create, is_paid=True),
         Route(method="POST", path="/v1/messages/count_tokens", handler=messages.count_tokens),
-        Route(method="POST", path="/v1/embeddings", handler=pass_through.create_embeddings),
-        Route(method="POST", path="/v1/completions", handler=pass_through.create_completion),
+        Route(method="POST", path="/v1/embeddings", handler=pass_through.create_embeddings, is_paid=True),
+        Route(method="POST", path="/v1/completions", handler=pass_through.create_completion, is_paid=True),
         Route(method="GET", path="/v1/responses/{id}", handler=responses.get, is_counted=False),
         Route(method="DELETE", path="/v1/responses/{id}", handler=responses.delete, is_counted=False),
         Route(method="POST", path="/v1/responses/{id}/cancel", handler=responses.cancel, is_counted=False),
@@ -57,18 +69,30 @@ def build_routes(
         Route(method="GET", path=items, handler=conversations.list_items, is_counted=False),
         Route(method="GET", path=f"{items}/{{item_id}}", handler=conversations.get_item, is_counted=False),
         Route(method="DELETE", path=f"{items}/{{item_id}}", handler=conversations.delete_item, is_counted=False),
+        *_build_run_routes(runs, usage),
         Route(method="GET", path="/v1/models", handler=admin.list_models, is_counted=False),
         Route(method="GET", path="/v1/models/{id}", handler=admin.get_model, is_counted=False, may_have_slashes=True),
-        Route(method="GET", path="/v1/mcp/servers", handler=admin.list_servers, is_admin=True, is_counted=False),
-        Route(method="GET", path=f"{server}/tools", handler=admin.list_tools, is_admin=True, is_counted=False),
-        Route(method="POST", path=f"{server}/refresh", handler=admin.refresh_server, is_admin=True, is_counted=False),
+        *_build_server_routes(servers),
+        *_build_settings_routes(keys, configuration),
         *_build_mcp_routes(mcp, metadata),
         Route(method="GET", path="/metrics", handler=admin.get_metrics, is_admin=True, is_counted=False),
         Route(method="GET", path="/healthz", handler=admin.get_health, is_public=True),
         Route(method="GET", path=READY_PATH, handler=admin.get_readiness, is_public=True),
         Route(method="GET", path="/openapi.json", handler=document.get, is_public=True),
+        Route(method="GET", path="/", handler=console.get_page, is_public=True),
+        Route(method="GET", path="/console/{file}", handler=console.get_file, is_public=True),
     ]
     return document.routes
+
+
+def _build_run_routes(runs: RunEndpoints, usage: UsageEndpoints) -> list[Route]:
+    """Build the routes that say what was used."""
+    return [
+        Route(method="GET", path="/v1/runs", handler=runs.list_runs, is_counted=False),
+        Route(method="GET", path="/v1/runs/{id}", handler=runs.get, is_counted=False),
+        Route(method="GET", path="/v1/runs/{id}/trace", handler=runs.get_trace, is_counted=False),
+        Route(method="GET", path="/v1/usage", handler=usage.get, is_counted=False),
+    ]
 
 
 def _build_mcp_routes(mcp: MCPEndpoint, metadata: ResourceMetadata) -> list[Route]:
@@ -84,17 +108,62 @@ def _build_mcp_routes(mcp: MCPEndpoint, metadata: ResourceMetadata) -> list[Rout
     return routes
 
 
+def _build_server_routes(servers: ServerEndpoints) -> list[Route]:
+    """Build the routes of the MCP servers for operators."""
+    path = "/v1/mcp/servers"
+    described = [
+        ("GET", path, servers.list_servers),
+        ("GET", f"{path}/{{name}}/tools", servers.list_tools),
+        ("POST", f"{path}/{{name}}/refresh", servers.refresh),
+        ("POST", f"{path}/{{name}}/sleep", servers.sleep),
+        ("POST", f"{path}/{{name}}/accept", servers.accept_tools),
+    ]
+    return [
+        Route(method=method, path=path, handler=handler, is_admin=True, is_counted=False)
+        for method, path, handler in described
+    ]
+
+
+def _build_settings_routes(keys: KeyEndpoints, configuration: ConfigurationEndpoint) -> list[Route]:
+    """Build the routes of what holds for all callers: keys and the configuration."""
+    described = [
+        ("GET", "/v1/keys", keys.list_keys),
+        ("POST", "/v1/keys", keys.create),
+        ("POST", "/v1/keys/rotate", keys.rotate),
+        ("DELETE", "/v1/keys/{name}", keys.delete),
+        ("GET", "/v1/config", configuration.get),
+    ]
+    return [
+        Route(
+            method=method,
+            path=path,
+            handler=handler,
+            is_admin=True,
+            is_unscoped=True,
+            is_counted=False,
+            may_have_slashes=method == "DELETE",
+        )
+        for method, path, handler in described
+    ]
+
+
 def list_routes() -> list[Route]:
     """Every route with handlers that belong to no gateway, for what only describes them."""
     described: Any = {
         "responses": Responses,
         "conversations": Conversations,
         "admin": AdminEndpoints,
+        "servers": ServerEndpoints,
+        "keys": KeyEndpoints,
+        "configuration": ConfigurationEndpoint,
         "context": ContextEndpoints,
         "chat": ChatCompletions,
         "messages": Messages,
         "pass_through": PassThroughEndpoints,
         "mcp": MCPEndpoint,
         "metadata": ResourceMetadata,
+        "runs": RunEndpoints,
+        "usage": UsageEndpoints,
+        "console": ConsoleFiles,
     }
     return build_routes(**described)

@@ -33,23 +33,32 @@ from holodeck.gateway.auth.factory import build_callers, build_providers
 from holodeck.gateway.auth.open_requests import OpenRequests
 from holodeck.gateway.backends import Backend, Backends
 from holodeck.gateway.configuration import Configuration, ConfigurationHolder, build_configuration
+from holodeck.gateway.console.files import ConsoleFiles
 from holodeck.gateway.continuation.memory import SocketHistories
 from holodeck.gateway.continuation.resolve import ContinuationResolver
 from holodeck.gateway.endpoints.admin import AdminEndpoints
 from holodeck.gateway.endpoints.chat_completions import ChatCompletions
 from holodeck.gateway.endpoints.compact import ContextEndpoints
+from holodeck.gateway.endpoints.configuration import ConfigurationEndpoint
 from holodeck.gateway.endpoints.conversations import Conversations
+from holodeck.gateway.endpoints.keys import KeyEndpoints
 from holodeck.gateway.endpoints.messages import Messages
 from holodeck.gateway.endpoints.pass_through import PassThroughEndpoints
 from holodeck.gateway.endpoints.responses import Responses
 from holodeck.gateway.endpoints.responses_ws import ResponseSockets
+from holodeck.gateway.endpoints.runs import RunEndpoints
+from holodeck.gateway.endpoints.servers import ServerEndpoints
+from holodeck.gateway.endpoints.usage import UsageEndpoints
+from holodeck.gateway.http.refusals import Refusals
 from holodeck.gateway.http.request import Route
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
+from holodeck.gateway.mcp.early_connection import connect_servers
 from holodeck.gateway.mcp_endpoint.agent_runs import AgentRuns
 from holodeck.gateway.mcp_endpoint.endpoint import MCPEndpoint
 from holodeck.gateway.mcp_endpoint.resource_metadata import ResourceMetadata
-from holodeck.gateway.metrics import Metrics
+from holodeck.gateway.metrics.counters import Metrics
+from holodeck.gateway.metrics.exposition import Exposition
 from holodeck.gateway.reload import ConfigurationReader, ConfigurationReloader
 from holodeck.gateway.routes import build_routes
 from holodeck.gateway.runs.active_runs import ActiveRuns
@@ -61,6 +70,8 @@ from holodeck.gateway.sealing import SealKeys, read_seal_keys
 from holodeck.gateway.server.draining_server import DrainingServer
 from holodeck.gateway.server.http_protocol import build_http_protocol
 from holodeck.gateway.server.ws_protocol import build_websocket_protocol
+from holodeck.gateway.usage.budgets import Budgets
+from holodeck.gateway.usage.meter import UsageMeter, usage_limits
 from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import ConfigError, ExecutionError, StorageError
@@ -72,6 +83,7 @@ from holodeck.mcp_server.catalogue import Catalogue
 from holodeck.mcp_server.list_changes import Area
 from holodeck.mcp_server.methods import Methods
 from holodeck.mcp_server.view import View
+from holodeck.models.price import Price
 from holodeck.storage.base import ResponseStore
 from holodeck.storage.factory import open_store
 from holodeck.telemetry import start_tracing, stop_tracing
@@ -117,7 +129,10 @@ class Service:
         self.store: ResponseStore = open_store(config.storage.url, folder=folder, durability=config.storage.durability)
         self.budget = ByteBudget(config.limits.body_budget)
         self.configurations = ConfigurationHolder(build_configuration(loaded, backends, self.budget))
-        self._metrics = Metrics(_server_names(self.configurations.current))
+        self._metrics = Metrics(
+            _server_names(self.configurations.current), settings=config.metrics, find_price=self._find_price
+        )
+        self._refusals = Refusals(self._metrics)
         self._seal_keys = SealKeys(read_seal_keys(config, folder))
         self.callers = build_callers(config, folder)
         self.callers.add_revocation_listener(self._end_revoked)
@@ -125,8 +140,12 @@ class Service:
         self._caller_limits = CallerLimits(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
         self._continuations = ContinuationResolver(self.store, self._seal_keys, max_bytes=config.limits.context_bytes)
         self.audit = build_audit_log(config.audit, folder)
-        self._run_builder = RunBuilder(self.configurations, self.budget, self.audit)
-        self.runs = ActiveRuns(self._metrics, self._caller_limits)
+        self.meter = UsageMeter(self.store.usage, is_known_server=self._has_server)
+        self._budgets = Budgets(self.store.usage, self.meter, config)
+        self._run_builder = RunBuilder(
+            self.configurations, self.budget, self.audit, self._metrics, meter=self.meter, budgets=self._budgets
+        )
+        self.runs = ActiveRuns(self._metrics, self._caller_limits, self.meter)
         self._agent_runs = AgentRuns(self._run_builder, self.runs)
         self._mcp_methods = Methods(self._build_catalogue(), call_log=CallLog(self._count_call, self._build_recorder))
         self._mcp_endpoint = self._build_mcp_endpoint()
@@ -169,6 +188,7 @@ class Service:
             # Captured before `on_ready`: a process that waits for it may send a signal at once.
             with server.capture_signals():
                 on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+                self._connect_servers(self.configurations.current)
                 await server.serve(sockets=[listener])
         finally:
             await self._tasks.close(TASKS_GRACE)
@@ -190,11 +210,21 @@ class Service:
         await asyncio.gather(
             self.callers.close(), self._run_builder.argument_checker.close(), self.configurations.close()
         )
+        await self.meter.close()
         await self.store.close()
         await self.audit.close()
 
     def _build_reloader(self, reader: ConfigurationReader) -> ConfigurationReloader:
         return ConfigurationReloader(reader, self.configurations, self.budget, apply=self._apply)
+
+    async def _reload(self) -> bool:
+        """Apply the files as they are now. False: they are refused, or this gateway does not read them again."""
+        return self.reloader is not None and await self.reloader.reload()
+
+    def _find_reload_problem(self) -> str:
+        if self.reloader is None:
+            return "It does not read its files again: restart it."
+        return " ".join(problem.message for problem in self.reloader.latest.problems)
 
     def _apply(self, new: Configuration) -> None:
         """Serve by another configuration from now on. What began before goes on, except for revoked callers."""
@@ -203,8 +233,10 @@ class Service:
         providers = build_providers(new.gateway, self._folder, before)
         self._metrics.add_servers(_server_names(new))
         self._caller_limits.replace_limits(limits.key, limits.in_flight, sockets=limits.sockets)
+        self._budgets.replace_budgets(new.gateway)
         self.configurations.replace(new)
         self._update_catalogue(old, new)
+        self._connect_servers(new)
         self.callers.replace_providers(providers)
         for provider in before:
             if provider not in providers:
@@ -228,7 +260,7 @@ class Service:
             build_durable_engine(config, folder, gateway_id=self.store.gateway_id),
             checks_before_takeover=1 if is_sqlite else TAKE_OVER_LOOKS,
             model_wait=config.background.model_wait_seconds,
-            count=self._metrics.count,
+            metrics=self._metrics,
         )
 
     def _build_catalogue(self) -> Catalogue:
@@ -266,8 +298,17 @@ class Service:
             self.audit, door="mcp", caller=view.caller_id, request_id=request_id, response_id="", model=""
         )
 
-    def _count_call(self, server: str, tool: str, outcome: str, seconds: float) -> None:
-        self._metrics.count_tool_call(server, tool, seconds, is_error=outcome != "ok")
+    def _find_price(self, model: str) -> Price | None:
+        backend = self.backends.get(model)
+        return None if backend is None else backend.llm.price
+
+    def _count_call(self, view: View, server: str, tool: str, outcome: str, seconds: float) -> None:
+        is_error = outcome != "ok"
+        self._metrics.count_tool_call(server, tool, seconds, is_error=is_error)
+        self.meter.count_call(view.caller_id, "", server, tool, seconds, is_error=is_error, is_direct=True)
+
+    def _has_server(self, name: str) -> bool:
+        return any(offer.server.name == name for offer in self.configurations.current.server_tools)
 
     def _build_response_builder(self) -> ResponseBuilder:
         return ResponseBuilder(
@@ -290,7 +331,9 @@ class Service:
             configurations=self.configurations,
             open_requests=self._open_requests,
             metrics=self._metrics,
+            refusals=self._refusals,
             audit=self.audit,
+            budgets=self._budgets,
             body_limit=limits.body_bytes,
             budget=self.budget,
             body_seconds=limits.request_seconds,
@@ -312,11 +355,16 @@ class Service:
             admin=AdminEndpoints(
                 self.configurations,
                 self.store,
-                self._metrics,
+                Exposition(self._metrics),
                 in_flight=lambda: self._caller_limits.in_flight,
                 sockets=lambda: self._caller_limits.sockets,
                 background=self.background,
                 audit=self.audit,
+            ),
+            servers=ServerEndpoints(self.configurations, reload=self._reload),
+            keys=KeyEndpoints(self.configurations, reload=self._reload, find_problem=self._find_reload_problem),
+            configuration=ConfigurationEndpoint(
+                self.configurations, get_outcome=lambda: None if self.reloader is None else self.reloader.latest
             ),
             context=ContextEndpoints(
                 self._run_builder,
@@ -324,13 +372,17 @@ class Service:
                 self._seal_keys,
                 caller_limits=self._caller_limits,
                 metrics=self._metrics,
+                meter=self.meter,
                 max_bytes=context_bytes,
             ),
             chat=ChatCompletions(self._run_builder, self.runs, self._continuations.tool_history),
             messages=Messages(self._run_builder, self.runs, self._continuations.tool_history),
-            pass_through=PassThroughEndpoints(self._run_builder, self._caller_limits, self._metrics),
+            pass_through=PassThroughEndpoints(self._run_builder, self._caller_limits, self._metrics, self.meter),
             mcp=self._mcp_endpoint,
             metadata=self._resource_metadata,
+            runs=RunEndpoints(self.store, self.runs),
+            usage=UsageEndpoints(self.store.usage, self.meter),
+            console=ConsoleFiles(),
         )
 
     def _build_sockets(self) -> ResponseSockets:
@@ -344,6 +396,7 @@ class Service:
             seconds=limits.socket_seconds,
             max_queued_bytes=limits.body_bytes,
             budget=self.budget,
+            refusals=self._refusals,
             histories=SocketHistories(max(limits.body_budget, limits.context_bytes)),
         )
 
@@ -351,11 +404,12 @@ class Service:
         limits = self.config.limits
         config = uvicorn.Config(
             self.app,
-            http=build_http_protocol(limits.request_seconds, limits.reader_seconds),
+            http=build_http_protocol(limits.request_seconds, limits.reader_seconds, self._refusals),
             log_config=None,
             access_log=False,
-            # Only traces use the scheme and the address that a proxy forwards.
+            # Only traces use the scheme that a proxy forwards.
             proxy_headers=has_tracing,
+            forwarded_allow_ips=self.config.listen.trusted_proxies,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             # For connections that are still open; the runs have been drained by then.
             timeout_graceful_shutdown=CONNECTIONS_GRACE,
@@ -371,11 +425,18 @@ class Service:
 
     def _start_tasks(self) -> None:
         self._tasks.start(self._run_retention(), name="housekeeping")
+        self._tasks.start(self.meter.run(), name="usage")
         self._tasks.start(watch_file_shortage(), name="open files")
         self._tasks.start(self.background.watch_gateways(), name="keepers")
         self._tasks.start(self.background.watch_cancel_requests(), name="cancels")
         if self.reloader is not None:
             self._tasks.start(self.reloader.run(), name="reload")
+
+    def _connect_servers(self, configuration: Configuration) -> None:
+        """Connect the MCP servers in the background, so that the log says now what does not work. Does not wait."""
+        if configuration.gateway.mcp_connect == "start":
+            work = connect_servers(configuration.server_tools)
+            self._tasks.start(work, name="connect servers")
 
     def _import_functions(self) -> None:
         """Import the Python functions of agents before the first request, which would wait for it.
@@ -403,8 +464,10 @@ class Service:
         """Delete what is older than the retention, again and again."""
         while True:
             try:
-                before = time.time() - self.configurations.current.gateway.storage.retention_days * DAY
+                settings = self.configurations.current.gateway.storage
+                before = time.time() - settings.retention_days * DAY
                 deleted = await self.store.delete_older_than(before)
+                await self.store.usage.delete_older_than(usage_limits(time.time(), settings.usage_days))
                 await self.background.delete_older_than(before)
                 if deleted:
                     log.info("gateway.forgot", rows=deleted)

@@ -10,6 +10,7 @@ OUTCOME_UNKNOWN = "It is not known whether the call took effect."
 
 NOT_RUN = "This call was not run."
 INTERRUPTED = "The user stopped the run before this call had a result. It may or may not have taken effect."
+OUT_OF_TIME = "The time of the run was over before this call had a result. It may or may not have taken effect."
 PROCESS_ENDED = (
     "The process that ran this call ended before it had an answer. Whether the call took effect is unknown. "
     "Find out before you repeat it."

@@ -44,13 +44,13 @@ FILES = (
     ),
     EnvironmentVariable(
         name="HOLODECK_STATE",
-        meaning="Folder of the durable runs of `holodeck run --durable`.",
+        meaning="Folder of durable runs and of stored sessions.",
         default="`$XDG_STATE_HOME/holodeck`",
         example="/var/lib/holodeck",
     ),
     EnvironmentVariable(
         name="XDG_STATE_HOME",
-        meaning="Durable runs, and the history of `holodeck chat`, are in its folder `holodeck`.",
+        meaning="Durable runs, stored sessions and the lines typed in `holodeck chat` are in its folder `holodeck`.",
         default="`~/.local/state`",
         example="/home/alice/.state",
     ),
@@ -91,6 +91,14 @@ TRUST = (
         meaning="Files that may do what they say, without the question: trust digests, separated by commas, or `all`. "
         "Only the environment of the process counts, never a `.env` file.",
         example="all",
+    ),
+)
+TESTS = (
+    EnvironmentVariable(
+        name="CI",
+        meaning="Set to anything where tests run unattended: `holodeck test` replays a cassette that is there, and no "
+        "cassette is recorded.",
+        example="true",
     ),
 )
 TERMINAL = (
@@ -174,6 +182,7 @@ ENVIRONMENT = {
     "Keys of models": MODEL_KEYS,
     "Values of files": FILE_VALUES,
     "Trust": TRUST,
+    "Tests": TESTS,
     "Folders": FILES,
     "Terminal": TERMINAL,
     "Network": NETWORK,

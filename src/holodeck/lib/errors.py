@@ -5,25 +5,38 @@ HoloDeckError
 │   ├── MCPConfigError           ... in the definition of an MCP server
 │   │   └── MissingTransportFieldError   a transport lacks its required field
 │   └── ValidationError          ... a value that has the wrong shape
+├── CassetteMismatchError        a replayed run does something else than its recording
 ├── BadRequestError              a client's request is wrong; carries the path of the field and a code
 ├── ExecutionError               a run failed for a reason outside the files
 │   ├── StorageError             data could not be stored or read
+│   ├── SessionConflictError     another process has changed a session during a run of it
 │   ├── ServerUnavailableError   an MCP server with `required: true` is not available
-│   └── ModelError               the request to the model failed; carries provider and status
+│   ├── HookError                a hook or callback of the program failed; fails the run. Carries the name of the hook
+│   ├── ModelError               the request to the model failed; carries provider and status
+│   └── RunError                 a run has no output; carries its result. Raised by `RunResult.raise_for_status`
+│       ├── RunFailedError       ... it failed
+│       ├── RunIncompleteError   ... it reached a limit
+│       ├── RunCancelledError    ... it was cancelled
+│       └── RunPausedError       ... it waits for an approval, or for functions of the client
 └── MCPError                     an MCP server failed; carries server and phase
     ├── MCPConnectionError       it could not be started or reached, or the connection was lost
     │   └── MCPTimeoutError      it did not answer in time
     ├── MCPProtocolError         it answered, with an error or with something that is not MCP
-    └── MCPToolNotFoundError     it has no tool or prompt of that name
+    ├── MCPToolNotFoundError     it has no tool or prompt of that name
+    └── MCPToolError             a tool reported an error; carries its result
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from holodeck.lib.call_errors import OUTCOME_UNKNOWN
 from holodeck.lib.record import record
+
+if TYPE_CHECKING:
+    from holodeck.models.events import RunResult
+    from holodeck.tools.mcp.content import MCPToolResult
 
 Severity = Literal["error", "warning"]
 
@@ -103,6 +116,21 @@ class ValidationError(ConfigError):
     """A value has the wrong shape."""
 
 
+class CassetteMismatchError(HoloDeckError):
+    """A run that replays a cassette does something else than the run that was recorded.
+
+    `file` is the cassette, `track` the case in it, `entry` the number of the entry that was compared (None: the
+    cassette has none), `diff` the difference as a unified diff.
+    """
+
+    def __init__(self, message: str, *, file: str, track: str = "", entry: int | None = None, diff: str = "") -> None:
+        super().__init__(message)
+        self.file = file
+        self.track = track
+        self.entry = entry
+        self.diff = diff
+
+
 class BadRequestError(HoloDeckError):
     """A client's request is wrong. `param` is the path of the field, such as `input[2].content[0].image_url`."""
 
@@ -124,6 +152,17 @@ class StorageError(ExecutionError):
     """Data could not be stored or read. A failed write leaves nothing behind."""
 
 
+class SessionConflictError(ExecutionError):
+    """Another process has changed a session while a run of it went on: the run was not appended.
+
+    `result` is that of the run, where an agent has run it. The session has what the other process has stored.
+    """
+
+    def __init__(self, message: str, result: RunResult[Any] | None = None) -> None:
+        super().__init__(message)
+        self.result = result
+
+
 # Error codes of failed runs.
 BAD_QUESTION = "invalid_prompt"
 """The model does not accept the request."""
@@ -132,15 +171,14 @@ CONTEXT_TOO_LONG = "context_length_exceeded"
 OVERLOADED = "overloaded"
 """The request was not sent, because this machine has no capacity for it."""
 RATE_LIMITED = "rate_limit_exceeded"
+BUDGET_EXCEEDED = "budget_exceeded"
 """The provider refused the request because of its rate limit."""
 UNAVAILABLE = "model_unavailable"
 """The provider is overloaded, or the request was not sent because the provider keeps failing."""
 SERVER_UNAVAILABLE = "server_unavailable"
 """The run was not started, because a required MCP server is not available."""
-
-
-CONTEXT_TOO_LONG = "context_length_exceeded"
-"""The conversation is too long for the model."""
+HOOK_FAILED = "hook_failed"
+"""A hook or callback of the program raised an exception, or returned what it must not."""
 UNSUPPORTED_FIELD = "unsupported_parameter"
 """The model has no such field of the request."""
 
@@ -161,6 +199,14 @@ class ServerUnavailableError(ExecutionError):
     @property
     def public_text(self) -> str:
         return str(self)
+
+
+class HookError(ExecutionError):
+    """A hook or callback of the program failed. `hook` is its name, such as `Audit.before_call`."""
+
+    def __init__(self, hook: str, problem: str) -> None:
+        super().__init__(f"The hook '{hook}' failed: {problem}")
+        self.hook = hook
 
 
 class ModelError(ExecutionError):
@@ -195,6 +241,30 @@ class ModelError(ExecutionError):
             return self._public_text or str(self)
         other = _PUBLIC_RETRYABLE_TEXT if self.is_retryable else _PUBLIC_FINAL_TEXT
         return _PUBLIC_MODEL_TEXTS.get(self.code, other)
+
+
+class RunError(ExecutionError):
+    """A run has no output. `result` is what it has."""
+
+    def __init__(self, message: str, result: RunResult[Any]) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class RunFailedError(RunError):
+    """The run failed; `result.error` has a code and whether the same request may succeed later."""
+
+
+class RunIncompleteError(RunError):
+    """The run reached a limit; `result.cause` says which."""
+
+
+class RunCancelledError(RunError):
+    """The run was cancelled."""
+
+
+class RunPausedError(RunError):
+    """The run waits for an approval, or for the outputs of functions that the client runs: see `result.pending`."""
 
 
 class MCPError(HoloDeckError):
@@ -261,3 +331,11 @@ class MCPProtocolError(MCPError):
 
 class MCPToolNotFoundError(MCPError):
     """The server has no tool or prompt of that name."""
+
+
+class MCPToolError(MCPError):
+    """A tool of the server reported an error. `result` is what it answered."""
+
+    def __init__(self, message: str, result: MCPToolResult, *, server: str = "", phase: str = "") -> None:
+        super().__init__(message, server=server, phase=phase, details={"is_error": True})
+        self.result = result

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
+
+from holodeck.lib.limits import MAX_ARGUMENTS_SHOWN
 
 _ALLOWED_CONTROLS = frozenset("\n\t")
 # Unicode categories: controls, bidi and zero-width marks, private use, surrogates, line and paragraph separators.
@@ -52,6 +56,12 @@ def one_line(text: str, limit: int) -> str:
     """Escape the text, put it on one line and cut it to `limit` characters."""
     flat = " ".join(escape_unprintable(text).split())
     return flat if len(flat) <= limit else flat[: max(limit - 1, 0)] + "…"
+
+
+def format_arguments(arguments: Mapping[str, Any]) -> str:
+    """Return arguments such as `path="notes.md", lines=3`, cut to `MAX_ARGUMENTS_SHOWN`."""
+    shown = (f"{key}={json.dumps(value, ensure_ascii=False, default=str)}" for key, value in arguments.items())
+    return one_line(", ".join(shown), MAX_ARGUMENTS_SHOWN)
 
 
 def _is_harmless(char: str, last: str) -> bool:

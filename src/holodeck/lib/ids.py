@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Callable
+
+MakeId = Callable[[str], str]
+"""Returns a new id with a prefix."""
 
 # 128 bits: an id that grants access to a resource cannot be guessed.
 _RANDOM_BYTES = 16

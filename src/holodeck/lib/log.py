@@ -13,12 +13,19 @@ from collections.abc import Mapping
 from contextvars import ContextVar, Token
 from functools import cache
 from types import TracebackType
+from typing import Protocol
 
 from holodeck.lib.redaction import LOG_SECRETS
 
 ROOT = "holodeck"
 _NUMBERS = frozenset({int, float, bool})
 _scope_fields: ContextVar[dict[str, object] | None] = ContextVar("holodeck_log", default=None)
+
+
+class WriteEvent(Protocol):
+    """`debug`, `info`, `warning` or `error`."""
+
+    def __call__(self, event: str, /, **fields: object) -> None: ...
 
 
 def debug(event: str, /, **fields: object) -> None:

@@ -1,7 +1,8 @@
-"""Exports spans to an OpenTelemetry collector over OTLP/HTTP. Imported only where tracing is configured: an extra.
+"""Spans of OpenTelemetry, whose packages are an extra. Its functions import them.
 
 `OTelTracer` implements `tracing.Tracer` with a provider of its own and leaves OpenTelemetry's global state alone. It
-exports in batches from a background thread; `close` flushes within `TRACE_FLUSH_SECONDS`.
+exports to a collector over OTLP/HTTP, in batches from a background thread; `close` flushes within
+`TRACE_FLUSH_SECONDS`. `ApplicationTracer` creates the spans of a library: the application has set the provider.
 """
 
 from __future__ import annotations
@@ -41,30 +42,13 @@ def is_configured_in(environ: Mapping[str, str]) -> bool:
     return any(environ.get(name) for name in _ADDRESSES)
 
 
-class OTelTracer:
-    """Creates and exports spans, independently of other users of OpenTelemetry in this process."""
+class _ProviderTracer:
+    """Creates spans of one provider. A span is the child of the current one, also of one that others have started."""
 
-    def __init__(self, collector: Collector, *, service: str, version: str, environ: Mapping[str, str]) -> None:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-        from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+    def __init__(self, provider: Any, *, version: str) -> None:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-        about = {"service.version": version}
-        if collector.service_name or not environ.get("OTEL_SERVICE_NAME"):
-            about["service.name"] = collector.service_name or service
-        ratio = collector.sample_ratio
-        self._provider = TracerProvider(
-            resource=Resource.create(about),
-            sampler=None if ratio is None else ParentBasedTraceIdRatio(ratio),
-            shutdown_on_exit=False,
-        )
-        headers = {name: secret.reveal() for name, secret in collector.headers.items()}
-        exporter = OTLPSpanExporter(endpoint=_traces_url(collector.endpoint), headers=headers or None)
-        self._provider.add_span_processor(BatchSpanProcessor(exporter))
-        self._tracer = self._provider.get_tracer("holodeck", version)
+        self._tracer = provider.get_tracer("holodeck", version)
         self._propagator = TraceContextTextMapPropagator()
 
     @contextmanager
@@ -94,11 +78,51 @@ class OTelTracer:
         self._propagator.inject(carried)
         return carried
 
+
+class OTelTracer(_ProviderTracer):
+    """Creates and exports spans, independently of other users of OpenTelemetry in this process."""
+
+    def __init__(self, collector: Collector, *, service: str, version: str, environ: Mapping[str, str]) -> None:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+
+        about = {"service.version": version}
+        if collector.service_name or not environ.get("OTEL_SERVICE_NAME"):
+            about["service.name"] = collector.service_name or service
+        ratio = collector.sample_ratio
+        self._provider = TracerProvider(
+            resource=Resource.create(about),
+            sampler=None if ratio is None else ParentBasedTraceIdRatio(ratio),
+            shutdown_on_exit=False,
+        )
+        headers = {name: secret.reveal() for name, secret in collector.headers.items()}
+        exporter = OTLPSpanExporter(endpoint=_traces_url(collector.endpoint), headers=headers or None)
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        super().__init__(self._provider, version=version)
+
     def close(self) -> None:
         """Export the remaining spans, but do not wait for a collector that does not answer."""
         closing = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
         closing.start()
         closing.join(TRACE_FLUSH_SECONDS)
+
+
+class ApplicationTracer(_ProviderTracer):
+    """Creates spans of the provider that the application has set, which exports and closes it."""
+
+    def close(self) -> None:
+        """Leave the provider open."""
+
+
+def find_application_provider() -> Any:
+    """Return the provider that this application has set for all of its code; None if there is none."""
+    from opentelemetry import trace
+
+    provider = trace.get_tracer_provider()
+    return None if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider) else provider
 
 
 class _Span:

@@ -93,6 +93,11 @@ class SecretText:
         """Bytes of which one is in every message that has a secret. Empty: there is no secret to look for."""
         self.add(*values)
 
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The secrets themselves, without their encoded forms."""
+        return tuple(self._values)
+
     def add(self, *values: str) -> None:
         """Mask these values from now on, also where they are percent-encoded or escaped in JSON."""
         fresh = [value for value in values if len(value) >= self._min_chars and value not in self._values]

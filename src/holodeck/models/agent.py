@@ -9,6 +9,7 @@ from pydantic import Discriminator, Field, ModelWrapValidatorHandler, Tag, model
 from holodeck.lib.limits import DEFAULT_MAX_TURNS, MAX_MAX_TURNS, MAX_TOOLS
 from holodeck.models.file_model import FileModel, Integer, NonEmpty, Violation, text_or_mapping, validate_with_rules
 from holodeck.models.llm import LLM
+from holodeck.models.test_case import TestCase, TestSettings
 from holodeck.models.tool import Tool
 
 
@@ -32,35 +33,6 @@ def _check_one_source(data: dict[str, Any]) -> list[Violation]:
     if data.get("inline") is None and data.get("file") is None:
         return [Violation(key="inline", message="'inline' or 'file' is required")]
     return []
-
-
-class ExpectedTool(FileModel):
-    """A tool that a test case expects to be called, with the arguments that are checked."""
-
-    name: NonEmpty
-    """The tool, by its configured name, its full name, or its bare name."""
-    arguments: dict[str, Any] | None = None
-    """Arguments that the call must have; it may have others. Absent: any."""
-
-
-class TestCase(FileModel):
-    """A question, the tools that the agent should call for it, and the expected answer."""
-
-    # pytest must not collect this class, whose name comes from the file format.
-    __test__ = False
-
-    name: NonEmpty | None = None
-    """Name of the case in reports. Absent: its `input`."""
-    input: NonEmpty
-    """Question for the agent, such as `What is 1 + 2?`."""
-    expected_tools: list[
-        Annotated[
-            Annotated[NonEmpty, Tag("text")] | Annotated[ExpectedTool, Tag("mapping")], Discriminator(text_or_mapping)
-        ]
-    ] = Field(default_factory=list)
-    """Tools that must be called, such as `calc.add`. An empty list: no tool may be called. Absent: any."""
-    ground_truth: NonEmpty | None = None
-    """Expected answer. It is shown beside the actual answer, and not evaluated."""
 
 
 class Agent(FileModel):
@@ -93,6 +65,8 @@ class Agent(FileModel):
     """MCP servers (`type: mcp`) and Python functions (`type: function`) that the agent may use."""
     test_cases: list[TestCase] = Field(default_factory=list)
     """Test cases for `holodeck test`."""
+    test_settings: TestSettings = Field(default_factory=TestSettings)
+    """What the test cases share: how a `ground_truth` is judged, the model that judges, and models to compare."""
 
 
 class SharedSettings(FileModel):

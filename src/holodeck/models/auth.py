@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from holodeck.lib.secret import Secret
 from holodeck.models.file_model import Boolean, FileModel, Integer, NonEmpty
 
 
-class BearerAuth(FileModel):
+def _require_type(schema: dict[str, Any]) -> None:
+    """Require `type` in files, where it tells the kinds apart. In Python, the class does."""
+    del schema["properties"]["type"]["default"]
+    schema["required"] = ["type", *schema.get("required", [])]
+
+
+class _AuthModel(FileModel):
+    model_config = ConfigDict(json_schema_extra=_require_type)
+
+
+class BearerAuth(_AuthModel):
     """A fixed token, sent as `Authorization: Bearer ...`."""
 
-    type: Literal["bearer"]
+    type: Literal["bearer"] = "bearer"
     """Authentication with a fixed token."""
     token: Secret
     """Token, as a variable: `${API_TOKEN}`."""
 
 
-class OAuthClientCredentials(FileModel):
+class OAuthClientCredentials(_AuthModel):
     """OAuth 2 client credentials.
 
     `token_url` or `issuer` determines the server that receives the secret; the MCP server cannot change it.
     """
 
-    type: Literal["oauth_client_credentials"]
+    type: Literal["oauth_client_credentials"] = "oauth_client_credentials"
     """OAuth without a user: the client authenticates itself."""
     client_id: NonEmpty
     """Client id at the authorization server."""
@@ -51,10 +61,10 @@ class OAuthClientCredentials(FileModel):
     """Bind tokens to a key of this client (DPoP), where the authorization server supports it."""
 
 
-class OAuthAuthorizationCode(FileModel):
+class OAuthAuthorizationCode(_AuthModel):
     """OAuth 2 authorization code with PKCE, for a user with a browser; `holodeck mcp login SERVER` starts it."""
 
-    type: Literal["oauth_authorization_code"]
+    type: Literal["oauth_authorization_code"] = "oauth_authorization_code"
     """OAuth with a user: login with a browser."""
     client_id: NonEmpty | None = None
     """Client id at the authorization server. Absent: the client registers itself, or uses `client_metadata_url`."""

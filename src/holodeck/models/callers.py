@@ -11,6 +11,7 @@ from holodeck.models.file_model import (
     FileModel,
     Integer,
     NonEmpty,
+    Number,
     PublicName,
     Violation,
     validate_with_rules,
@@ -27,6 +28,15 @@ DEFAULT_KEY_SOCKETS = 256
 
 Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "EdDSA"]
 KeyHash = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+
+
+class Budget(FileModel):
+    """What a caller may spend on models in each period."""
+
+    amount: Annotated[Number, Field(gt=0, allow_inf_nan=False)]
+    """Amount in the currency of the prices (`model.price`)."""
+    period: Literal["hour", "day", "week", "month"]
+    """Period after which the amount is available again, by the calendar in UTC. A week begins on Monday."""
 
 
 class KeyLimits(FileModel):
@@ -61,6 +71,9 @@ class CallerKey(FileModel):
     """Models, agents, MCP servers and tools that the caller may use. Absent: everything."""
     limits: KeyLimits | None = None
     """Limits of this caller. Absent: `limits.key`."""
+    budget: Budget | None = None
+    """What this caller may spend on models, on all gateways with the same storage. Every model that it may use needs a
+    `price` then. Absent: `limits.key_budget`."""
 
     @model_validator(mode="wrap")
     @classmethod

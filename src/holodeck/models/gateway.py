@@ -26,7 +26,7 @@ from holodeck.lib.limits import (
 )
 from holodeck.lib.net.ip_policy import parse_networks
 from holodeck.lib.secret import Secret
-from holodeck.models.callers import CallerKey, JWTCallers, KeyLimits
+from holodeck.models.callers import Budget, CallerKey, JWTCallers, KeyLimits
 from holodeck.models.file_model import (
     Boolean,
     FileModel,
@@ -67,8 +67,15 @@ DEFAULT_READER_SECONDS = 60.0
 MIN_TARGET_TOKENS = 1_000
 # Seconds that a WebSocket may stay open: the Responses API closes one after an hour.
 MAX_SOCKET_SECONDS = 3_600.0
+# Callers with a label of their own: each has several series.
+DEFAULT_MAX_CALLERS = 100
 # Durable runs of one gateway at once. Further ones wait for any gateway with free capacity.
 MAX_DURABLE_RUNS = 64
+
+# Days of usage: two years can be compared.
+DEFAULT_USAGE_DAYS = 800.0
+# The longest period of a budget is a month, of which everything is needed.
+MIN_USAGE_DAYS = 32
 
 MCPOutput = Literal["openai", "portable"]
 
@@ -82,9 +89,26 @@ class Listen(FileModel):
     """Port to listen on. 0: any free port, which is printed."""
     allowed_hosts: list[NonEmpty] = Field(default_factory=list)
     """Host names that requests may have in `Host`. Absent: `host` itself and the loopback names."""
+    trusted_proxies: list[NonEmpty] = Field(default_factory=list)
+    """Addresses or networks of proxies, such as `10.20.0.0/16`, whose `X-Forwarded-For` names the client.
+
+    For the addresses in the log and in the audit log. Absent: the header is ignored, and the address is that of the
+    connection.
+    """
     closes_first: Boolean = False
     """On SIGTERM, refuse new connections instead of answering them with 503. For load balancers that do not check
     `/readyz` but use another gateway when one refuses a connection, such as nginx."""
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _check_networks(cls, values: list[str]) -> list[str]:
+        for value in values:
+            if not parse_networks([value]):
+                fix = "Write an address, such as 10.20.0.5, or a network, such as 10.20.0.0/16."
+                message = f"{quote_value(value)} is not an address"
+                violation = Violation(key="trusted_proxies", message=message, fix=fix)
+                raise PydanticCustomError("contract", "{text}", {"text": violation.message, "violation": violation})
+        return values
 
 
 class ServedModel(FileModel):
@@ -116,6 +140,8 @@ class Storage(FileModel):
     """URL of the database: `sqlite:///path`, relative to the gateway file, or `postgresql://...`."""
     retention_days: Annotated[Number, Field(gt=0)] = DEFAULT_RETENTION_DAYS
     """Days after which responses and conversations are deleted."""
+    usage_days: Annotated[Number, Field(ge=MIN_USAGE_DAYS)] = DEFAULT_USAGE_DAYS
+    """Days after which the counts of usage by the hour and by the day are deleted."""
     durability: Literal["fast", "safe"] = "fast"
     """`safe`: wait for the disk on every write. `fast`: a power failure may lose the last moments."""
 
@@ -195,6 +221,9 @@ class GatewayLimits(FileModel):
     """Seconds that a WebSocket may stay open. OpenAI's API closes one after an hour."""
     key: KeyLimits = Field(default_factory=KeyLimits)
     """Limits of every caller without `limits` of its own."""
+    key_budget: Budget | None = None
+    """Budget of every caller without a `budget` of its own, such as those of an identity provider: what each of them
+    may spend. Absent: unlimited."""
 
     @property
     def body_budget(self) -> int:
@@ -306,6 +335,15 @@ class Log(FileModel):
     """Lowest level that is written."""
 
 
+class MetricsSettings(FileModel):
+    """The metrics at `/metrics`."""
+
+    by_caller: Boolean = False
+    """Whether requests, refusals, runs, tokens and cost have the label `caller`, which names keys and subjects."""
+    max_callers: Annotated[Integer, Field(ge=1)] = DEFAULT_MAX_CALLERS
+    """Callers that have a label value of their own, in the order in which they come. Further ones are `other`."""
+
+
 class Audit(FileModel):
     """The audit log: tool calls with their callers, approvals and outcomes."""
 
@@ -393,6 +431,9 @@ class GatewayFile(FileModel):
     """Agents that are served as models."""
     mcp_servers: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
     """MCP servers whose tools are offered to the models above."""
+    mcp_connect: Literal["start", "first_use"] = "start"
+    """When MCP servers are connected: in the background once the gateway serves, or by the first request that needs
+    them."""
     keys: list[CallerKey] = Field(default_factory=list)
     """Callers that authenticate with a key of the gateway."""
     jwt: JWTCallers | None = None
@@ -409,6 +450,8 @@ class GatewayFile(FileModel):
     """Compaction of long conversations, where a client asks for it."""
     log: Log = Field(default_factory=Log)
     """Log on standard error."""
+    metrics: MetricsSettings = Field(default_factory=MetricsSettings)
+    """Metrics for Prometheus."""
     audit: Audit | None = None
     """Audit log of tool calls and approvals. Absent: none."""
     otel: OTel | None = None

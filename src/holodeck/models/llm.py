@@ -31,6 +31,7 @@ from holodeck.models.file_model import (
     validate_with_rules,
 )
 from holodeck.models.model_io import JSON_OBJECT_SCHEMA, ModelRequest
+from holodeck.models.price import Price
 from holodeck.models.request_fields import (
     ANTHROPIC_FIELDS,
     CHAT_FIELDS,
@@ -186,6 +187,8 @@ class LLM(FileModel):
     """In a gateway: parameters that callers may add to a request, such as `top_k`. They go into its `extra_body`."""
     timeout: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] | None = None
     """Seconds without output after which a turn fails. Absent: 600 before the first output, 300 after it."""
+    price: Price | None = None
+    """Price of the tokens, for the cost of runs and for budgets. Absent: the cost is unknown."""
     api_version: NonEmpty | None = None
     """API version of Azure OpenAI. Only for `azure_openai`."""
 
@@ -240,6 +243,23 @@ def is_own_host(spec: ProviderSpec, endpoint: str | None) -> bool:
     except BadURLError:
         return False
     return any(host.endswith(own) if own.startswith(".") else host == own for own in spec.own_hosts)
+
+
+def is_same_model(one: LLM, other: LLM) -> bool:
+    """Whether requests of both go to the same model: the same name at the same address."""
+    return (one.name or "").casefold() == (other.name or "").casefold() and _address_of(one) == _address_of(other)
+
+
+def _address_of(model: LLM) -> str:
+    """The address of a model in a form that can be compared; the name of the provider where there is none."""
+    if not model.spec.is_service:
+        return str(model.provider)
+    is_own = is_own_host(model.spec, model.endpoint) and not model.spec.needs_endpoint
+    if is_own and model.spec.own_hosts:
+        return model.spec.own_hosts[0]
+    # Ollama without an endpoint is on this machine.
+    endpoint = model.endpoint or model.spec.example_endpoint or ""
+    return endpoint.rstrip("/").removesuffix("/v1").replace("//127.0.0.1", "//localhost").casefold()
 
 
 def _check_llm(data: dict[str, Any]) -> list[Violation]:

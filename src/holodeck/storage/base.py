@@ -17,6 +17,8 @@ from typing import Literal, Protocol
 
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES
 from holodeck.lib.record import record
+from holodeck.storage.runs import RunIndex, StoredRun
+from holodeck.storage.usage import UsageStore
 
 Order = Literal["asc", "desc"]
 UNFINISHED_STATUSES = ("queued", "in_progress")
@@ -43,6 +45,10 @@ class StoredResponse:
     """Its pending calls."""
     events: bytes = b""
     """Its stream, one event per line; empty when it was not streamed."""
+    trace: bytes | None = None
+    """When its steps began and how long they took; JSON. None: it was stored before there were traces."""
+    run: StoredRun | None = None
+    """Its row in the index of runs, which is stored with it. None: that row is not changed; what is read has none."""
 
 
 @record
@@ -101,6 +107,16 @@ class ResponseStore(Protocol):
     @property
     def unavailable_reason(self) -> str:
         """Why nothing can be stored, as far as that is known without I/O. Empty when no reason is known."""
+        ...
+
+    @property
+    def runs(self) -> RunIndex:
+        """The index of the responses."""
+        ...
+
+    @property
+    def usage(self) -> UsageStore:
+        """Counts of usage, and what callers have spent."""
         ...
 
     async def save(self, record: StoredResponse, *, is_alone: bool = False) -> None:
@@ -181,6 +197,7 @@ class ResponseStore(Protocol):
         *,
         resource: bytes | None = None,
         status: str | None = None,
+        trace: bytes | None = None,
     ) -> bool:
         """Append events to the stream of an unfinished response, and update its state, in one transaction.
 

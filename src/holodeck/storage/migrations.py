@@ -75,6 +75,53 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE INDEX responses_unfinished_of ON responses (owner, turn, id, status)
             WHERE status IN ('queued', 'in_progress')""",
     ),
+    (
+        # When each step of the response began and how long it took; JSON.
+        "ALTER TABLE responses ADD COLUMN trace BLOB DEFAULT NULL",
+        # The index of runs: what lists of responses show and filter by, apart from their bytes. `servers` and `tools`
+        # are names, each between two line breaks.
+        # A run is found by its id through its response: one more index of random ids would cost as much as the table.
+        """CREATE TABLE runs (
+            id TEXT NOT NULL, owner TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, status TEXT NOT NULL,
+            model TEXT NOT NULL, servers TEXT NOT NULL, tools TEXT NOT NULL, question TEXT NOT NULL,
+            answer TEXT NOT NULL, details BLOB NOT NULL, PRIMARY KEY (owner, created_at, id))""",
+        "CREATE INDEX runs_by_age ON runs (created_at, id)",
+        # Few runs are not completed, so this index costs little, and finds the failed ones among millions.
+        """CREATE INDEX runs_not_completed ON runs (status, created_at, id, owner) WHERE status <> 'completed'""",
+    ),
+    (
+        # Usage by period, caller, model, server, tool and status. Durations are counted in buckets with fixed bounds,
+        # `seconds_N` and `first_token_N`, so that rows can be added up.
+        """CREATE TABLE usage_counts (
+            period BIGINT NOT NULL, start BIGINT NOT NULL, owner TEXT NOT NULL, model TEXT NOT NULL,
+            server TEXT NOT NULL, tool TEXT NOT NULL, status TEXT NOT NULL,
+            requests BIGINT NOT NULL, errors BIGINT NOT NULL, input_tokens BIGINT NOT NULL,
+            cached_tokens BIGINT NOT NULL, output_tokens BIGINT NOT NULL, reasoning_tokens BIGINT NOT NULL,
+            tool_calls BIGINT NOT NULL, priced BIGINT NOT NULL,
+            cost DOUBLE PRECISION NOT NULL,
+            seconds_0 BIGINT NOT NULL, seconds_1 BIGINT NOT NULL, seconds_2 BIGINT NOT NULL,
+            seconds_3 BIGINT NOT NULL, seconds_4 BIGINT NOT NULL, seconds_5 BIGINT NOT NULL,
+            seconds_6 BIGINT NOT NULL, seconds_7 BIGINT NOT NULL, seconds_8 BIGINT NOT NULL,
+            seconds_9 BIGINT NOT NULL, seconds_10 BIGINT NOT NULL, seconds_11 BIGINT NOT NULL,
+            seconds_12 BIGINT NOT NULL, seconds_13 BIGINT NOT NULL, seconds_14 BIGINT NOT NULL,
+            seconds_15 BIGINT NOT NULL, seconds_16 BIGINT NOT NULL, seconds_17 BIGINT NOT NULL,
+            seconds_18 BIGINT NOT NULL, seconds_19 BIGINT NOT NULL, seconds_20 BIGINT NOT NULL,
+            first_token_0 BIGINT NOT NULL, first_token_1 BIGINT NOT NULL, first_token_2 BIGINT NOT NULL,
+            first_token_3 BIGINT NOT NULL, first_token_4 BIGINT NOT NULL, first_token_5 BIGINT NOT NULL,
+            first_token_6 BIGINT NOT NULL, first_token_7 BIGINT NOT NULL, first_token_8 BIGINT NOT NULL,
+            first_token_9 BIGINT NOT NULL, first_token_10 BIGINT NOT NULL, first_token_11 BIGINT NOT NULL,
+            first_token_12 BIGINT NOT NULL, first_token_13 BIGINT NOT NULL, first_token_14 BIGINT NOT NULL,
+            first_token_15 BIGINT NOT NULL, first_token_16 BIGINT NOT NULL, first_token_17 BIGINT NOT NULL,
+            first_token_18 BIGINT NOT NULL, first_token_19 BIGINT NOT NULL, first_token_20 BIGINT NOT NULL,
+            PRIMARY KEY (period, start, owner, model, server, tool, status))""",
+        # The cost of a caller's model turns by the hour, for budgets.
+        """CREATE TABLE spending (
+            owner TEXT NOT NULL, start BIGINT NOT NULL, amount DOUBLE PRECISION NOT NULL,
+            PRIMARY KEY (owner, start))""",
+        # The last batch that each gateway process has added to the two tables.
+        """CREATE TABLE usage_batches (
+            source TEXT PRIMARY KEY, number BIGINT NOT NULL, stored_at DOUBLE PRECISION NOT NULL)""",
+    ),
 )
 
 

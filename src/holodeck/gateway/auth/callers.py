@@ -50,6 +50,11 @@ class Caller:
     claim_values: ClaimValues = field(default_factory=dict, compare=False)
     """The values of its token's claims that decide its scope; stored with durable work, which outlives the token."""
 
+    @property
+    def can_read_all_callers(self) -> bool:
+        """Whether it may read the runs and the usage of all callers: an operator's key without a scope."""
+        return self.is_admin and not self.scope.is_limited
+
 
 @record
 class RevokedCallers:

@@ -76,12 +76,13 @@ class ChatCompletions:
         )
         return LiveRun(
             prepared.request,
-            prepared.backend.provider,
+            prepared.model,
             prepared.toolbox,
             writer,
             caller_id=caller.id,
             finisher=_ChatFinisher(self._tool_history, chat, sent_items),
             uses=prepared.configuration.uses,
+            trace=self._run_builder.build_trace(prepared, caller),
         )
 
 

@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 from holodeck.gateway.auth.callers import Caller
+from holodeck.gateway.backends import Backend
 from holodeck.gateway.context.compaction import CompactedContext
 from holodeck.gateway.context.tokens import count_tokens
 from holodeck.gateway.continuation.approvals import insert_outputs
@@ -15,9 +16,10 @@ from holodeck.gateway.continuation.resolve import ContinuationResolver
 from holodeck.gateway.http.replies import Reply, compaction_header, json_reply
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.limits import CallerLimits
-from holodeck.gateway.metrics import Metrics
+from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.runs.run_builder import RunBuilder
 from holodeck.gateway.sealing import SealKeys, plain_size
+from holodeck.gateway.usage.meter import UsageMeter
 from holodeck.gateway.wire.compaction_item import CompactionContent
 from holodeck.gateway.wire.item_ids import approval_id
 from holodeck.gateway.wire.request.body import read_request
@@ -39,9 +41,14 @@ class ContextEndpoints:
         *,
         caller_limits: CallerLimits,
         metrics: Metrics,
+        meter: UsageMeter,
         max_bytes: int,
     ) -> None:
-        """`caller_limits`, `metrics`: count the tokens of summaries. `max_bytes`: of a compacted conversation."""
+        """`caller_limits`, `metrics`, `meter`: count the tokens of summaries.
+
+        `max_bytes`: of a compacted conversation.
+        """
+        self._meter = meter
         self._caller_limits = caller_limits
         self._metrics = metrics
         self._max_bytes = max_bytes
@@ -70,7 +77,7 @@ class ContextEndpoints:
         items = place_outputs_after_calls((*context, *compaction.input.items))
         started_at = time.monotonic()
         found = await self._run_builder.build_compactor(backend).compact(items, max_tokens=compaction.max_tokens)
-        self._count_tokens(found, caller, backend.name, time.monotonic() - started_at)
+        self._count_tokens(found, caller, backend, time.monotonic() - started_at)
         seal = self._seal_keys.for_caller(caller.id)
         content = CompactionContent(items=found.items, approval_targets=targets)
         resource = await run_off_loop(
@@ -90,11 +97,12 @@ class ContextEndpoints:
         outputs = await self._continuations.build_abandoned_outputs(replace(pending, calls=taken), caller)
         return outputs, replace(pending, calls=tuple(call for call in pending.calls if call not in taken))
 
-    def _count_tokens(self, found: CompactedContext, caller: Caller, model: str, seconds: float) -> None:
+    def _count_tokens(self, found: CompactedContext, caller: Caller, backend: Backend, seconds: float) -> None:
         """Count a summary as a run of one turn."""
         if found.is_changed and not found.is_truncated:
             result = RunResult(status="completed", text="", turns=1, usage=found.usage, seconds=seconds)
-            self._metrics.count_run(model, result)
+            self._metrics.count_run(backend.name, result, caller.id)
+            self._meter.count_request(caller.id, backend.name, result, backend.llm.price)
             self._caller_limits.add_tokens(caller.id, found.usage.total_tokens)
 
     async def count_input_tokens(self, request: Request) -> Reply:

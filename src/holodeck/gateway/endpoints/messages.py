@@ -92,12 +92,13 @@ class Messages:
         )
         return LiveRun(
             prepared.request,
-            prepared.backend.provider,
+            prepared.model,
             prepared.toolbox,
             writer,
             caller_id=caller.id,
             finisher=_MessageFinisher(self._tool_history, self._reasoning, messages, sent_items),
             uses=prepared.configuration.uses,
+            trace=self._run_builder.build_trace(prepared, caller),
         )
 
 

@@ -19,8 +19,9 @@ from holodeck.gateway.http.replies import Reply, StreamedReply, json_reply
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.http.stream_errors import encode_chat_error
 from holodeck.gateway.limits import CallerLimits
-from holodeck.gateway.metrics import Metrics
+from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.runs.run_builder import RunBuilder
+from holodeck.gateway.usage.meter import UsageMeter
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse
 from holodeck.gateway.wire.response.event_encoder import SSE_DONE
 from holodeck.lib import log
@@ -34,7 +35,10 @@ _NO_ANSWER = "The model sent no answer."
 
 
 class PassThroughEndpoints:
-    def __init__(self, run_builder: RunBuilder, caller_limits: CallerLimits, metrics: Metrics) -> None:
+    def __init__(
+        self, run_builder: RunBuilder, caller_limits: CallerLimits, metrics: Metrics, meter: UsageMeter
+    ) -> None:
+        self._meter = meter
         self._run_builder = run_builder
         self._caller_limits = caller_limits
         self._metrics = metrics
@@ -84,7 +88,8 @@ class PassThroughEndpoints:
 
     def _count(self, exchange: _Exchange, request: Request) -> RunResult:
         result = exchange.build_result()
-        self._metrics.count_run(exchange.backend.name, result)
+        self._metrics.count_run(exchange.backend.name, result, request.caller.id)
+        self._meter.count_request(request.caller.id, exchange.backend.name, result, exchange.backend.llm.price)
         self._caller_limits.add_tokens(request.caller.id, result.usage.total_tokens)
         log.add_fields(model=exchange.backend.name, run=result.status, input_tokens=result.usage.input_tokens)
         return result

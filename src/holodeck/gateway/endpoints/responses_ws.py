@@ -15,12 +15,16 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from functools import partial
+
+import orjson
 
 from holodeck.gateway.auth.callers import Caller, Callers
 from holodeck.gateway.continuation.memory import SocketHistories, SocketHistory
 from holodeck.gateway.continuation.resolve import ContinuationResolver
 from holodeck.gateway.http.asgi import Message, Receive, Send
 from holodeck.gateway.http.errors import APIError, shutting_down_error, websocket_error_event
+from holodeck.gateway.http.refusals import Refusals
 from holodeck.gateway.http.request_body import OVER_BUDGET_MESSAGE, RequestReservation, over_budget_error
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.runs.active_runs import ActiveRuns
@@ -34,6 +38,8 @@ from holodeck.lib.json.parse import TooDeepError, parse_json
 # Messages of one WebSocket that may be queued behind the running response.
 MAX_QUEUED_MESSAGES = 16
 
+# The path of these WebSockets, for the log.
+_ROUTE = "/v1/responses"
 # Close codes of RFC 6455.
 _GOING_AWAY = 1001
 _INVALID_TEXT = 1007
@@ -61,6 +67,7 @@ class ResponseSockets:
         seconds: float,
         max_queued_bytes: int,
         budget: ByteBudget,
+        refusals: Refusals,
         histories: SocketHistories,
     ) -> None:
         """`seconds`: the longest time that a connection may be open.
@@ -70,6 +77,7 @@ class ResponseSockets:
         """
         self._max_queued_bytes = max_queued_bytes
         self._budget = budget
+        self._refusals = refusals
         self._histories = histories
         self._builder = builder
         self._runs = runs
@@ -82,12 +90,12 @@ class ResponseSockets:
         self, caller: Caller, client_kind: ClientKind, receive: Receive, send: Send, is_draining: Callable[[], bool]
     ) -> None:
         """Serve one accepted connection until it ends, which also cancels its running response."""
-        messages = _MessageQueue(self._max_queued_bytes, self._budget)
+        messages = _MessageQueue(self._max_queued_bytes, self._budget, partial(self._refuse, caller, send))
         async with messages, asyncio.TaskGroup() as group:
             answerer = group.create_task(
                 _run_until_disconnect(self._answer_all(caller, client_kind, messages, send, is_draining))
             )
-            receiver = group.create_task(_run_until_disconnect(messages.receive_all(receive, send)))
+            receiver = group.create_task(_run_until_disconnect(messages.receive_all(receive)))
             receiver.add_done_callback(lambda _: answerer.cancel())
             answerer.add_done_callback(lambda _: receiver.cancel())
 
@@ -126,7 +134,8 @@ class ResponseSockets:
                     with self._builder.configurations.current.uses:
                         await self._answer(message, caller, client_kind, history, send)
                 except _InvalidTextError:
-                    await _close_socket(send, _invalid_text_error(), _INVALID_TEXT)
+                    await self._refuse(caller, send, _invalid_text_error())
+                    await _send_message(send, {"type": "websocket.close", "code": _INVALID_TEXT})
                     return
                 finally:
                     messages.release(message)
@@ -165,9 +174,16 @@ class ResponseSockets:
         # The boundary: every error becomes an error event, and the connection stays open.
         except Exception as error:
             is_failed = True
-            await _send_event(send, websocket_error_event(error), stream_id)
+            await self._refuse(caller, send, error, stream_id)
         if is_failed and isinstance(body, dict):
             socket_history.delete(str(body.get("previous_response_id")))
+
+    async def _refuse(self, caller: Caller, send: Send, error: BaseException, stream_id: str | None = None) -> None:
+        """Answer a message with an error, and record the refusal."""
+        event = websocket_error_event(error)
+        sent = orjson.loads(event)
+        self._refusals.report(sent["status"], sent["error"], route=_ROUTE, caller_id=caller.id)
+        await _send_event(send, event, stream_id)
 
 
 class _MessageQueue:
@@ -176,7 +192,11 @@ class _MessageQueue:
     Their bytes are released by `release`, or at the end of the `async with` block for those that are still queued.
     """
 
-    def __init__(self, max_queued_bytes: int, budget: ByteBudget) -> None:
+    def __init__(
+        self, max_queued_bytes: int, budget: ByteBudget, refuse: Callable[[BaseException], Awaitable[None]]
+    ) -> None:
+        """`refuse`: answers a message that is not queued."""
+        self._refuse = refuse
         self._max_queued_bytes = max_queued_bytes
         self._budget = budget
         self._queue: asyncio.Queue[bytes] = asyncio.Queue(MAX_QUEUED_MESSAGES)
@@ -198,16 +218,16 @@ class _MessageQueue:
     def release(self, message: bytes) -> None:
         self._budget.release(len(message))
 
-    async def receive_all(self, receive: Receive, send: Send) -> None:
+    async def receive_all(self, receive: Receive) -> None:
         """Queue messages until the client disconnects. What does not fit is refused, never waited for.
 
         Otherwise a disconnect behind it would not be received.
         """
         while (received := await receive())["type"] != "websocket.disconnect":
             if received["type"] == OVER_BUDGET_MESSAGE:
-                await _send_event(send, websocket_error_event(over_budget_error()))
+                await self._refuse(over_budget_error())
             elif received["type"] == "websocket.receive" and not self._enqueue(received["bytes"]):
-                await _send_event(send, websocket_error_event(_queue_full_error(self._max_queued_bytes)))
+                await self._refuse(_queue_full_error(self._max_queued_bytes))
             # Frees the memory now instead of at the next message.
             del received
 
@@ -267,9 +287,9 @@ def _queue_full_error(max_bytes: int) -> APIError:
     return APIError(429, message, kind="too_many_requests", code="too_many_messages")
 
 
-async def _close_socket(send: Send, reason: APIError, code: int = _GOING_AWAY) -> None:
+async def _close_socket(send: Send, reason: APIError) -> None:
     await _send_event(send, websocket_error_event(reason))
-    await _send_message(send, {"type": "websocket.close", "code": code})
+    await _send_message(send, {"type": "websocket.close", "code": _GOING_AWAY})
 
 
 async def _send_event(send: Send, event: bytes, stream_id: str | None = None) -> None:

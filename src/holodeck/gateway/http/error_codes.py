@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 ErrorGroup = Literal[
-    "protocol", "caller", "operator", "limits", "drain", "body", "fields", "query", "lookup", "model", "input",
-    "continuation", "servers", "run", "storage", "socket",
+    "protocol", "caller", "operator", "limits", "budget", "drain", "body", "fields", "query", "lookup", "model",
+    "input", "continuation", "servers", "run", "storage", "socket", "file",
 ]  # fmt: skip
 """What a request has to have, or a route has to do, for an error to be possible."""
 GROUP_TITLES: dict[ErrorGroup, str] = {
@@ -20,6 +20,7 @@ GROUP_TITLES: dict[ErrorGroup, str] = {
     "caller": "Requests that need a key",
     "operator": "Requests that need an operator's key",
     "limits": "Limits",
+    "budget": "Requests that use a model",
     "drain": "Shutdown",
     "body": "Bodies",
     "fields": "Fields of a body",
@@ -32,6 +33,7 @@ GROUP_TITLES: dict[ErrorGroup, str] = {
     "run": "Failed runs",
     "storage": "Storage",
     "socket": "WebSockets",
+    "file": "Changes of the gateway's files",
 }
 
 
@@ -130,8 +132,8 @@ ERROR_CODES = (
     ),
     _refusal(
         "forbidden",
-        "The key is valid, and is not an operator's.",
-        "Use a key that `holodeck keys create NAME --admin` made.",
+        "The key is valid, and is not an operator's; or the route is about all callers, and the key has a scope.",
+        "Use a key that `holodeck keys create NAME --admin` made, without a scope.",
         "operator",
         status=403,
     ),
@@ -144,6 +146,15 @@ ERROR_CODES = (
         _RETRY_HEADER,
         "limits",
         "body",
+        "run",
+        kind="too_many_requests",
+    ),
+    _failure(
+        429,
+        "budget_exceeded",
+        "The key has spent the budget that the operator gives it for an hour, a day, a week or a month.",
+        "The message says when it is reset, and `retry-after` in how many seconds. Ask the operator for more.",
+        "budget",
         "run",
         kind="too_many_requests",
     ),
@@ -233,6 +244,30 @@ ERROR_CODES = (
         "The message lists the names, as `/v1/models` does.",
         "model",
         status=_NOT_FOUND,
+    ),
+    # Changes of the gateway's files.
+    _refusal(
+        "not_changeable",
+        "The gateway has no keys or no file of its own, or may not write it.",
+        "The message says what to do at the gateway's terminal.",
+        "file",
+        status=409,
+    ),
+    _refusal(
+        "not_applied",
+        "The file was changed, and is refused as a whole because of another problem in it.",
+        "`GET /v1/config` has the problems. Correct them in the file.",
+        "file",
+        status=409,
+    ),
+    _refusal("key_exists", "There is a key of this name.", "Use another name, or rotate it.", "file", status=409),
+    _refusal("key_in_use", "The key is that of the request.", "Use another operator's key for it.", "file", status=409),
+    _refusal(
+        "tool_changed",
+        "A tool is not withheld any more, or has changed since it was looked at.",
+        "List the servers again, and look at its digest.",
+        "file",
+        status=409,
     ),
     # Input items.
     _refusal("duplicate_item", "Two items have the same id.", "Leave one out, or leave its id out.", "input"),

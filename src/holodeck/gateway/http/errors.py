@@ -117,8 +117,10 @@ def reply_for(error: BaseException, request_id: str) -> Reply:
         case BadRequestError():
             return _error_reply(400, str(error), "invalid_request", error.code, error.param)
         case TooManyError():
-            after = str(max(1, math.ceil(error.retry_after)))
-            return _error_reply(429, str(error), "too_many_requests", "rate_limit_exceeded", None, retry_after=after)
+            headers = {"retry_after": str(max(1, math.ceil(error.retry_after)))}
+            if not error.should_retry:
+                headers["x_should_retry"] = "false"
+            return _error_reply(429, str(error), "too_many_requests", error.code, None, **headers)
         case NotStoredError():
             again = {"x_should_retry": "false"} if error.has_run_tools else {}
             return _error_reply(503, _NOT_STORED_TEXT, "server_error", "storage_error", None, **again)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -10,6 +11,8 @@ from holodeck.lib.limits import MAX_SHOWN_CHARS
 
 LIST_LIMIT = 20
 MAX_LIST_LIMIT = 100
+# The latest time that a query may name, in seconds since 1970: the year 9999, the last one of many calendars.
+MAX_TIME = 253_402_300_799
 _ORDERS: dict[str, Literal["asc", "desc"]] = {"asc": "asc", "desc": "desc"}
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -77,6 +80,21 @@ def integer_of(
         message = f"Invalid '{name}': integer above maximum value. Expected at most {maximum}, but got {number}."
         raise _invalid_query_error(name, message, "integer_above_max_value")
     return number
+
+
+def time_of(query: Mapping[str, str], name: str) -> float | None:
+    """A time in seconds since 1970. None: it is left out."""
+    text = query.get(name)
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds <= MAX_TIME:
+        message = f"Invalid value for '{name}': expected seconds since 1970, from 0 to {MAX_TIME}."
+        raise _invalid_query_error(name, message)
+    return seconds
 
 
 def flag_of(query: Mapping[str, str], name: str) -> bool:

@@ -65,8 +65,12 @@ class Route:
     """Needs no key. The host is not checked either: probes come by address."""
     is_admin: bool = False
     """Needs an operator's key."""
+    is_unscoped: bool = False
+    """Needs an operator's key without a scope: it is about what all callers may do."""
     is_counted: bool = True
     """Counts against the request limits of its caller. Public routes are never counted."""
+    is_paid: bool = False
+    """Uses a model, so that the budget of its caller is checked before its body is read."""
     may_have_slashes: bool = False
     """The path parameter may contain slashes, as names of models do."""
     counts_itself: bool = False

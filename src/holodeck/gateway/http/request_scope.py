@@ -9,12 +9,15 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self
 
-from holodeck.gateway.metrics import Metrics
+from holodeck.gateway.metrics.counters import Metrics
 from holodeck.lib import log, tracing
 from holodeck.lib.ids import new_id
 
 # Characters of a request id that a client or a proxy sends. A longer value is no id, and would fill the log.
 MAX_REQUEST_ID_CHARS = 128
+
+UNKNOWN_ROUTE = "unknown"
+"""The route of a request whose path is none of the gateway's."""
 
 _REQUEST_ID = re.compile(rf"[A-Za-z0-9._:/=+@~-]{{1,{MAX_REQUEST_ID_CHARS}}}")
 # Machines request these every few seconds: they are not traced, and logged at debug level while they succeed.
@@ -26,7 +29,7 @@ _FIRST_SERVER_ERROR = 500
 class RequestScope:
     """One HTTP request: `with RequestScope(...)` counts, traces and logs it at its end.
 
-    The application sets `route`, `status` and `body_bytes` in between.
+    The application sets `route`, `caller_id`, `status` and `body_bytes` in between.
     """
 
     __slots__ = (
@@ -37,6 +40,7 @@ class RequestScope:
         "_span_context",
         "_started_at",
         "body_bytes",
+        "caller_id",
         "id",
         "route",
         "status",
@@ -46,7 +50,8 @@ class RequestScope:
         self.id = request_id_of(headers)
         self.status = 0
         """The HTTP status of the reply. 0: no reply was started."""
-        self.route = "unknown"
+        self.route = UNKNOWN_ROUTE
+        self.caller_id = ""
         self.body_bytes = 0
         """Bytes of the body that were read; the byte budget has them until the request ends."""
         self._started_at = time.perf_counter()
@@ -65,7 +70,7 @@ class RequestScope:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         method, seconds = self._scope["method"], time.perf_counter() - self._started_at
-        self._metrics.count_request(self.route, method, self.status, seconds)
+        self._metrics.count_request(self.route, method, self.status, seconds, self.caller_id)
         path, status = self._scope["path"], self.status
         write_log = log.debug if path in _PROBE_PATHS and status == _OK else log.info
         write_log("gateway.request", method=method, path=path, status=status, seconds=round(seconds, 4))
@@ -106,7 +111,7 @@ def _open_request_span(
 
 
 def _describe_span(span: tracing.Span, request_scope: RequestScope, method: str) -> None:
-    if request_scope.route != "unknown":
+    if request_scope.route != UNKNOWN_ROUTE:
         span.rename(f"{method} {request_scope.route}")
         span.set({"http.route": request_scope.route})
     span.set({"http.response.status_code": request_scope.status or None})

@@ -73,11 +73,12 @@ class AgentRuns:
             return AgentAnswer(text=str(error), is_error=True)
         live = LiveRun(
             prepared.request,
-            prepared.backend.provider,
+            prepared.model,
             prepared.toolbox,
             ProgressWriter(context),
             caller_id=context.view.caller_id,
             uses=prepared.configuration.uses,
+            trace=self._run_builder.build_trace(prepared, _caller_of(context)),
         )
         self._runs.register(live, has_request_log=False)
         async with live:

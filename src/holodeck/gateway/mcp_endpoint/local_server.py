@@ -17,7 +17,7 @@ from holodeck.gateway.backends import build_backends
 from holodeck.gateway.configuration import ConfigurationHolder, build_configuration
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.mcp_endpoint.agent_runs import AgentRuns
-from holodeck.gateway.metrics import Metrics
+from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.run_builder import RunBuilder
 from holodeck.lib.byte_budget import ByteBudget
@@ -45,8 +45,9 @@ class LocalMCPServer:
         self._changes = backends.changes
         limits = CallerLimits(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
         # An audit log belongs to one gateway, which may be running beside this process.
-        self._run_builder = RunBuilder(self._configurations, budget, NullAuditLog())
-        self._runs = ActiveRuns(Metrics(), limits)
+        metrics = Metrics()
+        self._run_builder = RunBuilder(self._configurations, budget, NullAuditLog(), metrics)
+        self._runs = ActiveRuns(metrics, limits)
         agents = AgentRuns(self._run_builder, self._runs).build_tools(backends.by_name)
         self._methods = Methods(Catalogue(self._servers, agents))
         self._view = View(caller_id=LOCAL_CALLER_ID, scope=CallerScope.everything(), server=server)

@@ -18,7 +18,9 @@ from holodeck.gateway.openapi.mcp_schemas import build_mcp_schemas
 from holodeck.gateway.openapi.messages_schemas import build_messages_schemas
 from holodeck.gateway.openapi.operation import Operation
 from holodeck.gateway.openapi.operations import OPERATIONS, TAGS
+from holodeck.gateway.openapi.operator_operations import build_operator_schemas
 from holodeck.gateway.openapi.reply_schemas import build_reply_schemas
+from holodeck.gateway.openapi.run_schemas import build_run_schemas
 from holodeck.gateway.openapi.schema import Schema, any_of, ref
 from holodeck.gateway.wire.messages.errors import status_of
 
@@ -29,9 +31,10 @@ _INFO = (
     "Every reply has an `x-request-id`, which the gateway's log has too."
 )
 _PATH_PARAMETERS = {
-    "id": "The id of the response or the conversation, or the name of the model.",
+    "id": "The id of the response, the run or the conversation, or the name of the model.",
+    "file": "The name of the file, as the page has it.",
     "item_id": "The id of the item.",
-    "name": "The name of the MCP server.",
+    "name": "The name of the MCP server, or of the caller of a key.",
     "server": "The name of the MCP server.",
 }
 _BEARER = {
@@ -77,6 +80,8 @@ def error_groups_of(route: Route) -> set[ErrorGroup]:
             groups.update(("limits", "body"))
     if route.is_admin:
         groups.add("operator")
+    if route.is_paid:
+        groups.add("budget")
     return groups
 
 
@@ -114,6 +119,7 @@ def _build_responses(route: Route, operation: Operation) -> dict[str, Any]:
         schema = {"type": operation.reply} if is_plain else ref(operation.reply)
         example = {} if operation.example is None else {"example": operation.example}
         content: dict[str, Any] = {operation.media_type: {"schema": schema, **example}}
+        content |= {media_type: {"schema": {"type": "string"}} for media_type in operation.other_media_types}
         if operation.stream is not None:
             content[EVENTS] = {"schema": ref(operation.stream)}
         responses["200"] = {"description": "Done.", "content": content}
@@ -155,6 +161,8 @@ def _build_schemas() -> dict[str, Schema]:
         build_event_schemas(),
         build_messages_schemas(),
         build_mcp_schemas(),
+        build_operator_schemas(),
+        build_run_schemas(),
     ]
     return {name: schema for group in groups for name, schema in group.items()}
 

@@ -181,32 +181,19 @@ INPUT_ITEMS = _build_page(_FIRST_ITEM)
 ADDED_ITEMS = _build_page(SECOND_ITEM)
 CONVERSATION_ITEMS = _build_page(SECOND_ITEM, _FIRST_ITEM)
 
-MODEL = {"id": "demo", "object": "model", "created": _CREATED_AT, "owned_by": "holodeck"}
-MODELS = {"object": "list", "data": [MODEL, {**MODEL, "id": "helper"}]}
-SERVER: dict[str, Any] = {
-    "name": "memory",
-    "object": "mcp_server",
-    "state": "connected",
-    "transport": "stdio",
-    "era": "legacy",
-    "protocol_version": "2025-11-25",
-    "last_error": None,
-    "next_try_at": None,
-    "warnings": [],
-    "withheld": [],
+MODEL: dict[str, Any] = {
+    "id": "demo",
+    "object": "model",
+    "created": _CREATED_AT,
+    "owned_by": "holodeck",
+    "kind": "model",
+    "description": None,
+    "mcp_servers": [],
 }
-SERVERS = {"object": "list", "data": [SERVER]}
-SERVER_TOOLS = {
-    "object": "list",
-    "data": [
-        {
-            "name": "create_entities",
-            "description": "Create multiple new entities in the knowledge graph",
-            "input_schema": {"type": "object", "properties": {"entities": {"type": "array"}}},
-        }
-    ],
-}
-METRICS = "# TYPE holodeck_in_flight gauge\nholodeck_in_flight 0\n"
+MODELS = {"object": "list", "data": [MODEL, {**MODEL, "id": "helper", "mcp_servers": ["memory"]}]}
+METRICS = (
+    "# HELP holodeck_in_flight Requests at this moment.\n# TYPE holodeck_in_flight gauge\nholodeck_in_flight 0.0\n"
+)
 HEALTH = {"status": "ok"}
 
 MCP_CALL = {

@@ -33,6 +33,8 @@ class Operation:
     errors: tuple[ErrorGroup, ...] = ()
     """Beside those that the flags of the route imply."""
     media_type: str = JSON
+    other_media_types: tuple[str, ...] = ()
+    """Others of a successful reply, for clients that accept them: text."""
     error: str = "Error"
     """The name of the schema of an error."""
     unready_reply: str | None = None

@@ -8,9 +8,10 @@ from __future__ import annotations
 from holodeck.gateway.endpoints.responses import MAX_SEQUENCE_NUMBER
 from holodeck.gateway.http.error_codes import ErrorGroup
 from holodeck.gateway.http.query import LIST_LIMIT, MAX_LIST_LIMIT
-from holodeck.gateway.openapi import examples
+from holodeck.gateway.openapi import examples, operator_operations
 from holodeck.gateway.openapi.mcp_operations import MCP_OPERATIONS
 from holodeck.gateway.openapi.operation import Operation
+from holodeck.gateway.openapi.run_operations import RUN_OPERATIONS
 from holodeck.gateway.openapi.schema import boolean, choice, integer, string
 
 _INPUT_ERRORS: tuple[ErrorGroup, ...] = ("fields", "input", "continuation", "servers", "model", "lookup", "storage")
@@ -45,14 +46,18 @@ TAGS = {
         "involved. The rehearsal model of these examples has none of them."
     ),
     "Conversations": "A conversation stores items. Responses that name it read and extend it.",
+    "Runs and usage": (
+        "What was asked, what it took and what it cost. A caller sees its own; an operator's key without a scope sees "
+        "everything."
+    ),
     "Models": "The models and agents of this gateway.",
-    "MCP servers": "The MCP servers of this gateway. These routes need an operator's key.",
+    **operator_operations.TAGS,
     "MCP": (
         "The gateway as an MCP server, over streamable HTTP. `/mcp` has the tools, prompts and resources of all MCP "
         "servers, and the agents as tools; `/mcp/{server}` has those of one server. The messages are those of the "
         "Model Context Protocol, versions 2024-11-05 to 2026-07-28. Use an MCP client."
     ),
-    "Operation": "Health, metrics and this document.",
+    "Operation": "Health, metrics, this document and the console.",
 }
 """What belongs together, in the order of the document."""
 
@@ -316,39 +321,15 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         example=examples.MODEL,
         errors=("lookup",),
     ),
-    ("GET", "/v1/mcp/servers"): Operation(
-        id="listServers",
-        tag="MCP servers",
-        summary="List the MCP servers",
-        description="The servers of the gateway and of its agents, with the state of their connections.",
-        reply="MCPServerList",
-        example=examples.SERVERS,
-    ),
-    ("GET", "/v1/mcp/servers/{name}/tools"): Operation(
-        id="listServerTools",
-        tag="MCP servers",
-        summary="List the tools of a server",
-        description="If the server cannot list them, `data` is empty and `error` has the reason.",
-        reply="ServerToolList",
-        example=examples.SERVER_TOOLS,
-        errors=("lookup",),
-    ),
-    ("POST", "/v1/mcp/servers/{name}/refresh"): Operation(
-        id="refreshServer",
-        tag="MCP servers",
-        summary="Reconnect to a server",
-        description="Waits for the new connection. `last_error` says why there is none.",
-        reply="MCPServer",
-        example=examples.SERVER,
-        errors=("lookup",),
-    ),
     ("GET", "/metrics"): Operation(
         id="getMetrics",
         tag="Operation",
         summary="Get the metrics",
-        description="Counters, gauges and histograms in the text format of Prometheus. Needs an operator's key.",
+        description="Counters, gauges and histograms in the text format of Prometheus, or in OpenMetrics for a client "
+        "that accepts `application/openmetrics-text`. Needs an operator's key.",
         reply="string",
         media_type="text/plain",
+        other_media_types=("application/openmetrics-text",),
         example=examples.METRICS,
     ),
     ("GET", "/healthz"): Operation(
@@ -377,5 +358,29 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         reply="object",
         example=None,
     ),
+    ("GET", "/"): Operation(
+        id="getConsole",
+        tag="Operation",
+        summary="Get the console",
+        description="The page for the browser. It speaks this API only, with the key that its reader enters.",
+        reply="string",
+        media_type="text/html",
+        example=None,
+        empty_replies={304: "As the `If-None-Match` header has it."},
+    ),
+    ("GET", "/console/{file}"): Operation(
+        id="getConsoleFile",
+        tag="Operation",
+        summary="Get a file of the console",
+        description="A script, style or picture that the page names.",
+        reply="string",
+        media_type="text/javascript",
+        other_media_types=("text/css", "image/svg+xml"),
+        example=None,
+        empty_replies={304: "As the `If-None-Match` header has it."},
+        errors=("lookup",),
+    ),
+    **operator_operations.OPERATOR_OPERATIONS,
+    **RUN_OPERATIONS,
     **MCP_OPERATIONS,
 }

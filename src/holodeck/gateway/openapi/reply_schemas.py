@@ -27,8 +27,6 @@ from holodeck.gateway.wire.request.options import EFFORTS, MAX_TEMPERATURE, SUMM
 from holodeck.gateway.wire.request.parsed_input import ITEM_STATUSES
 from holodeck.gateway.wire.response.resource import ERROR_TYPES
 from holodeck.models.llm import MAX_PENALTY
-from holodeck.tools.mcp.connection.connection import ConnectionState
-from holodeck.tools.mcp.protocol.versions import ProtocolEra
 
 RESPONSE_STATUSES = ("queued", "in_progress", "completed", "requires_action", "incomplete", "failed", "cancelled")
 INCOMPLETE_REASONS = ("max_output_tokens", "content_filter", "max_turns", "cancelled")
@@ -279,17 +277,14 @@ def _server_call_schemas() -> dict[str, Schema]:
 
 
 def _resource_schemas() -> dict[str, Schema]:
-    server = {
-        "name": string(),
-        "object": constant("mcp_server"),
-        "state": choice(state.name.lower() for state in ConnectionState),
-        "transport": string(),
-        "era": nullable(choice(era.value for era in ProtocolEra)),
-        "protocol_version": _NULLABLE_TEXT,
-        "last_error": _NULLABLE_TEXT,
-        "next_try_at": nullable(_TIME),
-        "warnings": array(string()),
-        "withheld": array(record_of({"tool": string(), "kind": choice(("changed", "new")), "reason": string()})),
+    model = {
+        "id": string(),
+        "object": constant("model"),
+        "created": _TIME,
+        "owned_by": string(),
+        "kind": choice(("model", "agent")),
+        "description": _NULLABLE_TEXT,
+        "mcp_servers": array(string(), "The MCP servers that a request to it can declare, by `server_label`."),
     }
     return {
         "DeletedResponse": record_of({"id": string(), "object": constant("response"), "deleted": boolean()}),
@@ -309,9 +304,7 @@ def _resource_schemas() -> dict[str, Schema]:
         "DeletedConversation": record_of(
             {"id": string(), "object": constant("conversation.deleted"), "deleted": boolean()}
         ),
-        "Model": record_of({"id": string(), "object": constant("model"), "created": _TIME, "owned_by": string()}),
-        "MCPServer": record_of(server),
-        "ServerTool": record_of({"name": string(), "description": _NULLABLE_TEXT, "input_schema": mapping()}),
+        "Model": record_of(model),
         "Health": record_of({"status": choice(("ok", "no storage", "no audit log"))}),
     }
 
@@ -322,15 +315,6 @@ def _list_schemas() -> dict[str, Schema]:
         "StoredItem": any_of(ref("InputItem"), ref("OutputItem"), about="An item of an input or of an output."),
         "ItemList": record_of({"object": constant("list"), "data": array(ref("StoredItem")), **page}),
         "ModelList": record_of({"object": constant("list"), "data": array(ref("Model"))}),
-        "MCPServerList": record_of({"object": constant("list"), "data": array(ref("MCPServer"))}),
-        "ServerToolList": record_of(
-            {
-                "object": constant("list"),
-                "data": array(ref("ServerTool")),
-                "error": string("Why the server did not list its tools."),
-            },
-            optional=("error",),
-        ),
     }
 
 

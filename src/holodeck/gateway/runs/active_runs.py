@@ -15,13 +15,16 @@ from typing import Any
 
 from holodeck.gateway.auth.callers import RevokedCallers
 from holodeck.gateway.limits import CallerLimits
-from holodeck.gateway.metrics import Metrics
+from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.runs.live_run import LiveRun, RunState
 from holodeck.gateway.runs.run_log import build_run_observer
+from holodeck.gateway.runs.usage_observer import build_usage_observer
+from holodeck.gateway.usage.meter import UsageMeter
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.limits import STORE_RETRY_PAUSE
 from holodeck.lib.tasks import TaskSet
+from holodeck.models.events import Event
 
 # Seconds for cancelled runs to be stored and their ends to be sent. Longer would delay the exit for a reader that reads
 # nothing.
@@ -31,8 +34,12 @@ STOP_WAIT = 2.0
 class ActiveRuns:
     """The runs of this gateway that have not finished."""
 
-    def __init__(self, metrics: Metrics, caller_limits: CallerLimits) -> None:
-        """`caller_limits` counts the tokens of each caller's runs, and its background runs."""
+    def __init__(self, metrics: Metrics, caller_limits: CallerLimits, meter: UsageMeter | None = None) -> None:
+        """`caller_limits` counts the tokens of each caller's runs, and its background runs.
+
+        `meter` counts their usage. None: it is not counted.
+        """
+        self._meter = meter
         self._metrics = metrics
         self._caller_limits = caller_limits
         self._live: dict[str, LiveRun[Any]] = {}
@@ -57,6 +64,17 @@ class ActiveRuns:
             else None
         )
 
+    def find_stored(self, run_id: str) -> LiveRun[ResponseWriter] | None:
+        """The unfinished response of any caller, if it will be stored. None: it is not here."""
+        live = self._live.get(run_id)
+        return live if live is not None and isinstance(live.writer, ResponseWriter) and live.writer.is_stored else None
+
+    def list_stored(self) -> list[LiveRun[ResponseWriter]]:
+        """The unfinished responses of all callers that will be stored, or are already."""
+        return [
+            live for live in self._live.values() if isinstance(live.writer, ResponseWriter) and live.writer.is_stored
+        ]
+
     def has(self, run_id: str) -> bool:
         return run_id in self._live
 
@@ -78,9 +96,19 @@ class ActiveRuns:
         """
         log.add_fields(response=live.id)
         live.on_start, live.on_end = self._add, self._remove
-        live.on_event = build_run_observer(
-            live.id, live.caller_id, live.model, live.toolbox, self._metrics, has_request_log=has_request_log
-        )
+        observers = [
+            build_run_observer(
+                live.id, live.caller_id, live.model, live.toolbox, self._metrics, has_request_log=has_request_log
+            )
+        ]
+        if self._meter is not None:
+            observers.append(build_usage_observer(live, self._meter))
+
+        def on_event(event: Event) -> None:
+            for observe in observers:
+                observe(event)
+
+        live.on_event = on_event
 
     def _add(self, live: LiveRun[Any]) -> None:
         self._live[live.id] = live

@@ -38,8 +38,10 @@ from holodeck.durable.base import (
 )
 from holodeck.engine.checkpointed_steps import CheckpointedSteps
 from holodeck.gateway.auth.callers import RevokedCallers
+from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.live_run import LiveResponse, RunState
+from holodeck.gateway.runs.run_rows import end_run
 from holodeck.gateway.runs.stream_writer import StreamWriter
 from holodeck.gateway.wire.response.replay import replay_events
 from holodeck.gateway.wire.response.resource import usage_to_json
@@ -73,8 +75,6 @@ OTHER_VERSION_TEXT = (
     "another one began."
 )
 DAMAGED_TEXT = "What the gateway kept of this response is damaged, and it cannot be gone on with."
-RECOVERED_METRIC = "holodeck_background_recovered_total"
-TAKEN_OVER_METRIC = "holodeck_background_taken_over_total"
 
 Rebuild = Callable[[str, JSONObject], Awaitable[LiveResponse | None]]
 """Rebuilds a run from its stored input. None: the response has finished or is deleted."""
@@ -84,10 +84,6 @@ def _open_resume_span(response_id: str, rebuild_input: JSONObject) -> AbstractCo
     """A span for the part of a response that runs in another process than its request, as a child of the request's."""
     attributes = {"holodeck.response.id": response_id}
     return tracing.span("resume_response", attributes, parent=rebuild_input.get("trace"))
-
-
-def _ignore_count(name: str, times: int) -> None:
-    """Default for `count`."""
 
 
 class Background:
@@ -101,12 +97,12 @@ class Background:
         *,
         checks_before_takeover: int = 1,
         model_wait: float = 0.0,
-        count: Callable[[str, int], None] = _ignore_count,
+        metrics: Metrics | None = None,
     ) -> None:
         """`checks_before_takeover`: checks in a row that a gateway must be missing at before its work is taken over.
 
         `model_wait`: seconds for which a failing model is retried; see `LongRetrying`.
-        `count` adds to the metrics of responses that were continued here, and of those that were taken over.
+        `metrics` counts the responses that were continued here, and those that were taken over.
         """
         self._store = store
         self._runs = runs
@@ -114,9 +110,7 @@ class Background:
         self._engine: WorkEngine | None = None
         self._checks_before_takeover = checks_before_takeover
         self._model_wait = model_wait
-        self._count = count
-        for name in (RECOVERED_METRIC, TAKEN_OVER_METRIC):
-            count(name, 0)
+        self._metrics = metrics or Metrics()
         self._rebuild: Rebuild | None = None
         self._submitted_runs: dict[str, LiveResponse] = {}
         self._missing_checks: Counter[int | None] = Counter()
@@ -359,14 +353,20 @@ class Background:
                 )
                 return None
             if live is not None:
-                self._count(RECOVERED_METRIC, 1)
+                self._metrics.recovered.add(())
                 log.info("gateway.recovered", response=response_id)
             return live
 
     def _build_stream_writer(self, live: LiveResponse) -> StreamWriter:
         first = len(live.wire_events)
         return StreamWriter(
-            self._store, live.id, live.writer, first_sequence=first, publish=live.publish, abandon=live.abandon
+            self._store,
+            live.id,
+            live.writer,
+            first_sequence=first,
+            publish=live.publish,
+            abandon=live.abandon,
+            encode_trace=live.trace.encode,
         )
 
     async def watch_cancel_requests(self) -> None:
@@ -459,7 +459,7 @@ class Background:
         self._damaged_checks = damaged
         for executor in executors:
             count = await engine.take_over(executor)
-            self._count(TAKEN_OVER_METRIC, count)
+            self._metrics.taken_over.add((), count)
             log.info("gateway.took_over", executor=executor, responses=count)
         return failed
 
@@ -482,4 +482,13 @@ class Background:
         else:
             resource["incomplete_details"] = {"reason": "cancelled"}
         events = b"\n".join([*sent, *replay_events(resource, sent_events=SentEvents(sent))]) if sent else b""
-        await self._store.save(replace(record, status=status, resource=orjson.dumps(resource), events=events))
+        run = await self._store.runs.get_run(record.id, record.owner)
+        await self._store.save(
+            replace(
+                record,
+                status=status,
+                resource=orjson.dumps(resource),
+                events=events,
+                run=None if run is None else end_run(run, status, resource["error"]),
+            )
+        )

@@ -26,6 +26,7 @@ from holodeck.gateway.continuation.pending_calls import CallClaim, PendingCalls
 from holodeck.gateway.continuation.resolve import Continuation, ContinuationResolver
 from holodeck.gateway.mcp.request_servers import RequestServers
 from holodeck.gateway.runs.live_run import LiveResponse, RunFinisher
+from holodeck.gateway.runs.run_rows import build_run_row
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib.errors import StorageError
@@ -173,18 +174,25 @@ def build_stored_response(
         # A context that is in no stored chain becomes part of this record.
         earlier = continuation.decisions.refused if continuation.is_stored else continuation.context
     is_in_chain = continuation is None or continuation.is_stored
+    items = (*earlier, *_new_items_of(live, request, continuation))
+    live.trace.set_stored_items(
+        before=len(earlier) + len(request.input.items),
+        context=len(continuation.context) if continuation is not None and continuation.is_stored else 0,
+    )
     return StoredResponse(
         id=live.id,
         owner=live.caller_id,
-        created_at=float(resource["created_at"]),
+        created_at=live.trace.created_at,
         status=str(resource["status"]),
         previous_id=None if is_compacted or not is_in_chain else request.previous_response_id,
         conversation_id=request.conversation_id,
         resource=live.writer.encode_resource(resource),
         input_items=orjson.dumps(request.input.wire_items),
-        items=encode_items((*earlier, *_new_items_of(live, request, continuation))),
+        items=encode_items(items),
         pending=(pending or PendingCalls()).encode(),
         events=b"\n".join(live.wire_events),
+        trace=live.trace.encode(),
+        run=build_run_row(live, resource),
     )
 
 

@@ -28,6 +28,7 @@ from holodeck.engine.event_log import EventLog
 from holodeck.engine.loop import RunRequest, run
 from holodeck.gateway.configuration import UseCount
 from holodeck.gateway.http.errors import NotStoredError, error_events
+from holodeck.gateway.runs.run_trace import RunTrace
 from holodeck.gateway.runs.stream_writer import StreamWriter
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log
@@ -35,6 +36,7 @@ from holodeck.lib.errors import StorageError
 from holodeck.models.events import Event, RunFinished, RunResult, TextAdded
 from holodeck.providers.base import ModelProvider
 from holodeck.providers.wrappers.long_retry import LongRetrying
+from holodeck.providers.wrappers.retry import listen_to_retries
 from holodeck.tools.toolbox import Toolbox
 
 
@@ -116,10 +118,12 @@ class LiveRun(Generic[W]):
         finisher: RunFinisher[W] | None = None,
         wire_events: Sequence[bytes] = (),
         uses: UseCount | None = None,
+        trace: RunTrace | None = None,
     ) -> None:
         """`wire_events`: the events that an earlier process published of it.
 
         `uses`: of the configuration that it was built with. It is counted there until `close`.
+        `trace`: records it; with the price of its model, if that has one.
         """
         self.id = request.run_id
         self._state = RunState.NEW
@@ -127,6 +131,7 @@ class LiveRun(Generic[W]):
         self.caller_id = caller_id
         self.writer = writer
         self.wire_events = list(wire_events)
+        self.trace = RunTrace() if trace is None else trace
         self.result: RunResult | None = None
         self.started = asyncio.Event()
         """Set when a durable run starts."""
@@ -254,13 +259,13 @@ class LiveRun(Generic[W]):
         """Run in the current task, which is cheaper than a task of its own with a reader."""
         self._enter(RunState.RUNNING)
         self.on_start(self)
-        events = _CallbackEventLog(self._feed_event)
+        events = _CallbackEventLog(self.trace, self._feed_event)
         self._task = task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine runs in one
         cancels = task.cancelling()
         try:
             try:
-                await run(self._request, self._model, self.toolbox, events)
+                await self._execute(events)
             except asyncio.CancelledError:
                 if not self._is_cancelled or task.uncancel() > cancels:
                     raise
@@ -279,6 +284,10 @@ class LiveRun(Generic[W]):
             self.finished.set()
             self.on_end(self)
 
+    async def _execute(self, events: EventLog) -> RunResult:
+        listen_to_retries(self.trace.record_retry)
+        return await run(self._request, self._model, self.toolbox, events, self._steps)
+
     def _feed_event(self, event: Event) -> None:
         self.on_event(event)
         self.writer.feed(event)
@@ -293,10 +302,9 @@ class LiveRun(Generic[W]):
         """Run to the end, yielding wire events. Closing it cancels the run, which is stored as far as it came."""
         self._enter(RunState.RUNNING)
         self.on_start(self)
-        events = EventLog()
-        running = run(self._request, self._model, self.toolbox, events, self._steps)
+        events = _TracedEventLog(self.trace)
         # Owned by this generator, which cancels and awaits it in its `finally`.
-        self._task = asyncio.create_task(running, name=self.id)
+        self._task = asyncio.create_task(self._execute(events), name=self.id)
         if self._is_cancelled:
             self.cancel()
         if self._stream_writer is not None:
@@ -446,11 +454,23 @@ LiveResponse = LiveRun[ResponseWriter]
 """The run of a response, as opposed to that of a chat completion."""
 
 
-class _CallbackEventLog(EventLog):
+class _TracedEventLog(EventLog):
+    """An event log whose events are recorded when they happen, however slow its reader is."""
+
+    def __init__(self, trace: RunTrace) -> None:
+        super().__init__()
+        self._trace = trace
+
+    def append(self, event: Event) -> int:
+        self._trace.record(event)
+        return super().append(event)
+
+
+class _CallbackEventLog(_TracedEventLog):
     """An event log that passes each event but the last to a callback at once."""
 
-    def __init__(self, on_event: Callable[[Event], None]) -> None:
-        super().__init__()
+    def __init__(self, trace: RunTrace, on_event: Callable[[Event], None]) -> None:
+        super().__init__(trace)
         self._on_event = on_event
 
     def append(self, event: Event) -> int:

@@ -91,6 +91,7 @@ class ResponseBuilder:
         """
         self._run_builder.require_backend(request.model, caller)
         live, continuation = await self._lease_and_build(request, caller, client_kind=client_kind)
+        live.trace.record_queued()
         record = build_stored_response(live, request, continuation)
         if request.has_secrets:
             return live, None, record
@@ -249,13 +250,14 @@ class ResponseBuilder:
         )
         return LiveRun(
             prepared.request,
-            self._run_builder.build_model(request, prepared.backend, self._seal_keys.for_caller(caller.id)),
+            self._run_builder.build_model(request, prepared, self._seal_keys.for_caller(caller.id)),
             prepared.toolbox,
             self._build_writer(request, caller, continuation, prepared, client_kind, stored, sent_events),
             caller_id=caller.id,
             finisher=finisher,
             wire_events=sent_events,
             uses=prepared.configuration.uses,
+            trace=self._run_builder.build_trace(prepared, caller, stored),
         )
 
     def _build_writer(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from holodeck.engine.loop import RunRequest
 from holodeck.gateway.audit.entry import Door
@@ -24,7 +24,11 @@ from holodeck.gateway.context.truncation import TruncatingModel
 from holodeck.gateway.continuation.resolve import Continuation
 from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.mcp.request_servers import MappedTool, RequestServers
+from holodeck.gateway.metrics.counters import Metrics
+from holodeck.gateway.runs.run_trace import RunTrace
 from holodeck.gateway.sealing import Seal
+from holodeck.gateway.usage.budgets import Budgets
+from holodeck.gateway.usage.meter import UsageMeter
 from holodeck.gateway.wire.request.body import ExtraParameters, ResponseRequest
 from holodeck.gateway.wire.request.json_fields import refuse, refuse_unsupported
 from holodeck.lib import log
@@ -35,6 +39,7 @@ from holodeck.models.items import FunctionCall, Item
 from holodeck.models.model_io import ModelAnswer, ModelEvent, ModelRequest, ToolChoice
 from holodeck.models.request_fields import find_unsupported
 from holodeck.providers.base import ModelProvider
+from holodeck.storage.base import StoredResponse
 from holodeck.tools.arguments import ArgumentChecker
 from holodeck.tools.mcp.executor import MCPExecutor
 from holodeck.tools.mcp.protocol.peer import Peer
@@ -56,6 +61,8 @@ class PreparedRun:
     servers: RequestServers
     toolbox: Toolbox
     request: RunRequest
+    model: ModelProvider
+    """The provider of the backend, which checks the budget of the caller if it has one."""
     recorder: RunRecorder | None = None
     """Records the calls of the run. None: the gateway has no audit log."""
 
@@ -63,8 +70,24 @@ class PreparedRun:
 class RunBuilder:
     """Builds runs with the current configuration of this gateway."""
 
-    def __init__(self, configurations: ConfigurationHolder, budget: ByteBudget, audit: AuditLog) -> None:
-        """`budget`: bytes for the answers of models and MCP servers, and for what runs hold of them."""
+    def __init__(
+        self,
+        configurations: ConfigurationHolder,
+        budget: ByteBudget,
+        audit: AuditLog,
+        metrics: Metrics,
+        *,
+        meter: UsageMeter | None = None,
+        budgets: Budgets | None = None,
+    ) -> None:
+        """`budget`: bytes for the answers of models and MCP servers, and for what runs hold of them.
+
+        `metrics`: counts the turns of models. `meter` counts what each turn costs, and `budgets` stop callers that have
+        spent theirs; None: neither is done.
+        """
+        self._metrics = metrics
+        self._meter = meter
+        self._budgets = budgets
         self.configurations = configurations
         self._audit = audit
         self._budget = budget
@@ -79,9 +102,18 @@ class RunBuilder:
         """
         return _require_backend(self.configurations.current, name, caller)
 
-    def build_model(self, request: ResponseRequest, backend: Backend, seal: Seal) -> ModelProvider:
+    def build_trace(self, prepared: PreparedRun, caller: Caller, stored: StoredResponse | None = None) -> RunTrace:
+        """What records a run, and counts the cost of its turns. `stored`: the response of an earlier process."""
+        price = prepared.backend.llm.price
+        on_cost = None if self._meter is None else partial(self._meter.spend, caller.id)
+        if stored is None or stored.trace is None:
+            created_at = None if stored is None else stored.created_at
+            return RunTrace(created_at=created_at, price=price, on_cost=on_cost)
+        return RunTrace.restore(stored.trace, price=price, on_cost=on_cost)
+
+    def build_model(self, request: ResponseRequest, prepared: PreparedRun, seal: Seal) -> ModelProvider:
         """The model of one run, which truncates or compacts its context where the request says so."""
-        model, is_triggered = backend.provider, request.input.compaction_trigger is not None
+        backend, model, is_triggered = prepared.backend, prepared.model, request.input.compaction_trigger is not None
         if not request.needs_model:
             return NoModel(model.name)
         if is_triggered:
@@ -191,6 +223,7 @@ class RunBuilder:
             request=self._build_run_request(
                 request, run_id, backend, model_request, pending, limits=limits, can_wait=can_wait
             ),
+            model=backend.provider if self._budgets is None else self._budgets.wrap_model(backend.provider, caller.id),
             recorder=recorder,
         )
 
@@ -216,6 +249,7 @@ class RunBuilder:
             max_response_bytes=limits.response_bytes,
             budget=self._budget,
             pending=pending,
+            on_turn=partial(self._metrics.count_turn, backend.name),
             can_pause=can_wait,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holodeck.gateway.metrics import Metrics
+from holodeck.gateway.metrics.counters import Metrics
 from holodeck.lib import log
 from holodeck.lib.errors import BAD_QUESTION, CONTEXT_TOO_LONG, UNSUPPORTED_FIELD
 from holodeck.models.events import Event, Failure, RunFinished, ToolFinished
@@ -41,7 +41,7 @@ def build_run_observer(
     def log_run(event: RunFinished) -> None:
         result = event.result
         if metrics is not None:
-            metrics.count_run(model, result)
+            metrics.count_run(model, result, caller_id)
         if result.error is not None:
             _log_failure(response_id, model, result.error)
         counts: dict[str, object] = {

@@ -39,8 +39,9 @@ class StreamWriter:
         first_sequence: int,
         publish: Callable[[list[bytes]], None],
         abandon: Callable[[], None],
+        encode_trace: Callable[[], bytes],
     ) -> None:
-        """`first_sequence`: the sequence number of the next event.
+        """`first_sequence`: the sequence number of the next event. `encode_trace`: the trace of the run so far.
 
         `publish` is called with events that have been stored. `abandon` is called when another process writes this
         stream.
@@ -51,6 +52,7 @@ class StreamWriter:
         self._next_sequence = first_sequence
         self._publish = publish
         self._abandon = abandon
+        self._encode_trace = encode_trace
         self._pending: list[bytes] = []
         self._wakeup = asyncio.Event()
         self._is_resource_changed = True
@@ -111,6 +113,7 @@ class StreamWriter:
                 batch,
                 resource=orjson.dumps(resource) if resource is not None else None,
                 status=str(resource["status"]) if resource is not None else None,
+                trace=self._encode_trace() if resource is not None else None,
             )
         except StorageError:
             self._is_resource_changed = self._is_resource_changed or resource is not None

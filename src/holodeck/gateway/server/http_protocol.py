@@ -13,13 +13,17 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, ClassVar
 
+import orjson
 from httptools import HttpParserUpgrade
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holodeck.gateway.http.errors import protocol_error_body
+from holodeck.gateway.http.refusals import Refusals
 from holodeck.gateway.http.replies import JSON
+from holodeck.gateway.http.request_scope import UNKNOWN_ROUTE
 from holodeck.gateway.server.disconnect import CLIENT_EXTENSION
 from holodeck.gateway.server.slow_clients import SlowClientGuard
 from holodeck.lib.limits import KIB
@@ -91,6 +95,7 @@ class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
     """
 
     seconds: ClassVar[float]
+    refusals: ClassVar[Refusals]
     _header_timer: asyncio.TimerHandle | None = None
     _header_bytes: int | None = None
     """Bytes of the head that is being received. None: no head is incomplete."""
@@ -118,6 +123,7 @@ class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Send a 400 as uvicorn does, with the error object of the API as its body."""
         body = protocol_error_body(msg)
+        self.refusals.report(HTTPStatus.BAD_REQUEST, orjson.loads(body)["error"], route=UNKNOWN_ROUTE)
         head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: {JSON}\r\ncontent-length: {len(body)}\r\n"
         self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
         self.transport.close()
@@ -189,9 +195,11 @@ class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
             self._header_timer = None
 
 
-def build_http_protocol(seconds: float, reader_seconds: float) -> type[GatewayHTTPProtocol]:
+def build_http_protocol(seconds: float, reader_seconds: float, refusals: Refusals) -> type[GatewayHTTPProtocol]:
     """Build a protocol class with these limits; uvicorn creates an instance for each connection.
 
-    `seconds`: for a request head. `reader_seconds`: without any read by the client.
+    `seconds`: for a request head. `reader_seconds`: without any read by the client. `refusals`: records what is not a
+    valid request.
     """
-    return type("LimitedHTTPProtocol", (GatewayHTTPProtocol,), {"seconds": seconds, "reader_seconds": reader_seconds})
+    attributes = {"seconds": seconds, "reader_seconds": reader_seconds, "refusals": refusals}
+    return type("LimitedHTTPProtocol", (GatewayHTTPProtocol,), attributes)

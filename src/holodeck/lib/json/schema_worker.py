@@ -46,8 +46,10 @@ class UncheckedError(Exception):
 class SchemaChecker:
     """Checks values on the event loop where that takes microseconds, and in a worker process otherwise."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_process: bool = False) -> None:
+        """`in_process`: never use a worker; for schemas from files of the user, which are not hostile."""
         self._worker = SchemaWorker()
+        self._in_process = in_process
         # Keyed by identity; the value refers to the schema, so that its id is not reused. Only cheap, small schemas.
         self._compiled: dict[int, tuple[Mapping[str, Any], CompiledSchema | SchemaError]] = {}
 
@@ -63,10 +65,10 @@ class SchemaChecker:
         compiled = self._compile(schema)
         if isinstance(compiled, SchemaError):
             raise SchemaError(str(compiled))
-        if compiled is not None and len(encoded) <= MAX_INLINE_VALUE_BYTES:
-            return compiled.find_violations(value, limit=MAX_VIOLATIONS_SHOWN)
         if len(encoded) > MAX_CHECKED_BYTES:
             raise UncheckedError(f"it has {len(encoded)} bytes")
+        if compiled is not None and (self._in_process or len(encoded) <= MAX_INLINE_VALUE_BYTES):
+            return compiled.find_violations(value, limit=MAX_VIOLATIONS_SHOWN)
         return await self._worker.find_violations(schema, encoded)
 
     async def close(self) -> None:
@@ -78,7 +80,7 @@ class SchemaChecker:
         known = self._compiled.get(id(schema))
         if known is not None:
             return known[1]
-        if not is_cheap_schema(schema):
+        if not self._in_process and not is_cheap_schema(schema):
             return None
         compiled: CompiledSchema | SchemaError
         try:

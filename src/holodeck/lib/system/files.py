@@ -15,7 +15,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -67,6 +67,17 @@ def user_cache_folder() -> Path:
     """Return the folder of files that can be made again: `$XDG_CACHE_HOME/holodeck`, else `~/.cache/holodeck`."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache") / "holodeck"
+
+
+def user_state_folder(environ: Mapping[str, str]) -> Path:
+    """Return the folder of what a user's runs leave behind, which may not exist yet.
+
+    It is `$HOLODECK_STATE`, else `$XDG_STATE_HOME/holodeck`, else `~/.local/state/holodeck`.
+    """
+    folder = environ.get("HOLODECK_STATE")
+    if folder:
+        return Path(folder).expanduser()
+    return Path(environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "holodeck"
 
 
 def create_private_file(path: Path) -> None:

@@ -30,7 +30,10 @@ from holodeck.storage.base import (
 )
 from holodeck.storage.postgres.liveness import IS_ALIVE
 from holodeck.storage.postgres.pool import Connection, PostgresPool
+from holodeck.storage.postgres.run_index import PostgresRunIndex, store_run
+from holodeck.storage.postgres.usage import PostgresUsage
 from holodeck.storage.sql import conversations, in_progress, pending_calls, retention
+from holodeck.storage.sql import runs as run_sql
 from holodeck.storage.sql.in_progress import IS_UNFINISHED
 
 # Responses that a search for items fetches at once: a compromise between round trips and bytes read in vain.
@@ -38,7 +41,7 @@ SEARCH_BATCH = 16
 
 _COLUMN_NAMES = (
     *("id", "owner", "created_at", "status", "previous_id", "conversation_id"),
-    *("resource", "input_items", "items", "pending", "events"),
+    *("resource", "input_items", "items", "pending", "events", "trace"),
 )
 _COLUMNS = ", ".join(_COLUMN_NAMES)
 _PLACEHOLDERS = ", ".join(f"${number}" for number in range(1, len(_COLUMN_NAMES) + 2))
@@ -47,6 +50,9 @@ _INSERT_ON_CONFLICT = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_PLA
 _INSERT_QUEUED = f"""
 INSERT INTO responses ({_COLUMNS}, keeper, turn) VALUES ({_PLACEHOLDERS}, ${len(_COLUMN_NAMES) + 2})
 ON CONFLICT (id) DO NOTHING"""  # noqa: S608
+_INSERT_BOTH = f"""
+WITH added AS ({_INSERT_ON_CONFLICT} NOTHING RETURNING id)
+{run_sql.insert_after("added", first=len(_COLUMN_NAMES) + 2)}"""
 # "holq" in ASCII. The class of these locks, apart from every other advisory lock in the database.
 QUOTA_LOCKS = 0x686F6C71
 _LOCK_QUOTA = f"SELECT pg_advisory_xact_lock({QUOTA_LOCKS}, hashtext($1))"
@@ -69,6 +75,8 @@ class PostgresStore:
 
     def __init__(self, url: str) -> None:
         self._pool = PostgresPool(url)
+        self.runs = PostgresRunIndex(self._pool)
+        self.usage = PostgresUsage(self._pool)
         # One lock per caller; an entry ends with the last request that refers to its lock.
         self._quota_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -85,12 +93,13 @@ class PostgresStore:
         values = (*(getattr(record, name) for name in _COLUMN_NAMES), self.gateway_id)
 
         async def save(db: Connection) -> None:
-            if not in_progress.is_finished(record.status):
-                await db.execute(f"{_INSERT_ON_CONFLICT} UPDATE SET {_UPDATED_COLUMNS}", *values)
             # Most responses are finished when they are first stored. They have no chunks, so one statement is enough.
-            elif _count_changed(await db.execute(f"{_INSERT_ON_CONFLICT} NOTHING", *values)) == 0:
-                async with db.transaction():
-                    await db.execute(f"{_INSERT_ON_CONFLICT} UPDATE SET {_UPDATED_COLUMNS}", *values)
+            if in_progress.is_finished(record.status) and await insert_response(db, record, values):
+                return
+            async with db.transaction():
+                await db.execute(f"{_INSERT_ON_CONFLICT} UPDATE SET {_UPDATED_COLUMNS}", *values)
+                await store_run(db, record.run)
+                if in_progress.is_finished(record.status):
                     await db.execute(in_progress.DELETE_CHUNKS, record.id)
 
         await self._pool.run(save, is_repeatable=True)
@@ -106,6 +115,7 @@ class PostgresStore:
                 )
                 if position is not None:
                     await db.execute(_INSERT_QUEUED, *values, position if is_durable else None)
+                    await store_run(db, record.run)
                 return position
 
         async with self._hold_quota_lock(record.owner):
@@ -146,6 +156,7 @@ class PostgresStore:
                     finished = (record.id, self.gateway_id, record.status, record.resource)
                     return await db.fetchval(in_progress.FIND_FINISHED, *finished) is not None
                 await db.execute(f"{_INSERT_ON_CONFLICT} UPDATE SET {_UPDATED_COLUMNS}", *values)
+                await store_run(db, record.run)
                 await db.execute(in_progress.DELETE_CHUNKS, record.id)
                 return True
 
@@ -162,6 +173,7 @@ class PostgresStore:
 
         async def remove(db: Connection) -> bool:
             async with db.transaction():
+                await db.execute(run_sql.DELETE_RUN, key, caller_id)
                 # The response first: a concurrent `append_events` waits for its row, and then finds none.
                 status = await db.execute("DELETE FROM responses WHERE id = $1 AND owner = $2", key, caller_id)
                 if not _count_changed(status):
@@ -222,11 +234,14 @@ class PostgresStore:
         *,
         resource: bytes | None = None,
         status: str | None = None,
+        trace: bytes | None = None,
     ) -> bool:
+        changes = (resource, status, trace)
+
         async def append(db: Connection) -> bool:
             async with db.transaction():
                 return await _append_events(
-                    db, self.gateway_id, _without_nul(response_id), first_number, events, resource, status
+                    db, self.gateway_id, _without_nul(response_id), first_number, events, changes
                 )
 
         return await self._pool.run(append, is_repeatable=True)
@@ -427,7 +442,7 @@ WHERE conversation_id = $1 AND id = $3 AND EXISTS ({_FIND_CONVERSATION})"""  # n
 
     async def delete_older_than(self, before: float) -> int:
         total = 0
-        for sql in retention.DELETE_OLD:
+        for sql in (*retention.DELETE_OLD, run_sql.DELETE_OLD_RUNS):
             while count := await self._execute(sql, before, is_repeatable=True):
                 total += count
         await self._execute(in_progress.DELETE_ORPHAN_CHUNKS, is_repeatable=True)
@@ -455,15 +470,24 @@ def _count_changed(status: str) -> int:
     return int(status.rpartition(" ")[2])
 
 
+async def insert_response(db: Connection, record: StoredResponse, values: tuple[object, ...]) -> bool:
+    """Insert a response and its run. False, and nothing is changed, if there is one of its id."""
+    if record.run is None:
+        return _count_changed(await db.execute(f"{_INSERT_ON_CONFLICT} NOTHING", *values)) > 0
+    # One statement is one round trip and one transaction. The run has parameters behind those of the response.
+    run_values = run_sql.values_of(record.run)
+    return _count_changed(await db.execute(_INSERT_BOTH, *values, *run_values)) > 0
+
+
 async def _append_events(
     db: Connection,
     gateway_id: int,
     response_id: str,
     first_number: int,
     events: Sequence[bytes],
-    resource: bytes | None,
-    status: str | None,
+    changes: tuple[bytes | None, str | None, bytes | None],
 ) -> bool:
+    """See `ResponseStore.append_events`. `changes`: the new resource, status and trace."""
     # The row is locked: another writer waits here, and then sees what this one has added.
     row = await db.fetchrow(f"{in_progress.GET_GATEWAY_ID} FOR UPDATE", response_id)
     if row is None:
@@ -474,8 +498,11 @@ async def _append_events(
         return row["keeper"] == gateway_id and await db.fetchval(in_progress.FIND_CHUNK, *chunk) is not None
     if events:
         await db.execute(in_progress.ADD_CHUNK, *chunk)
+    resource, status, trace = changes
     if (row["keeper"], resource, status) != (gateway_id, None, None):
-        await db.execute(in_progress.UPDATE_UNFINISHED, response_id, resource, status, gateway_id)
+        await db.execute(in_progress.UPDATE_UNFINISHED, response_id, resource, status, gateway_id, trace)
+    if status is not None:
+        await db.execute(run_sql.SET_STATUS, response_id, status)
     return True
 
 

@@ -24,7 +24,8 @@ NEXT_EVENT_NUMBER = "SELECT first + count FROM response_events WHERE response_id
 FIND_CHUNK = "SELECT 1 FROM response_events WHERE response_id = $1 AND first = $2 AND count = $3 AND events = $4"
 ADD_CHUNK = "INSERT INTO response_events (response_id, first, count, events) VALUES ($1, $2, $3, $4)"
 UPDATE_UNFINISHED = """
-UPDATE responses SET resource = COALESCE($2, resource), status = COALESCE($3, status), keeper = $4 WHERE id = $1"""
+UPDATE responses SET resource = COALESCE($2, resource), status = COALESCE($3, status), keeper = $4,
+    trace = COALESCE($5, trace) WHERE id = $1"""
 READ_CHUNKS = """
 SELECT e.first, e.events FROM responses r LEFT JOIN response_events e ON e.response_id = r.id AND e.first >= COALESCE(
     (SELECT MAX(c.first) FROM response_events c WHERE c.response_id = $1 AND c.first <= $3), 0)

@@ -30,6 +30,8 @@ INLINE_WRITE_SECONDS = 0.02
 # ... and all rows go to the writer thread for this many seconds.
 INLINE_WRITE_PAUSE = 60.0
 
+Statement = tuple[str, Sequence[object]]
+"""SQL and its values."""
 Durability = Literal["fast", "safe"]
 """`fast`: a commit survives the end of the process. `safe`: it waits for the disk, and survives a loss of power."""
 
@@ -51,6 +53,10 @@ def connect_sqlite(path: str, durability: Durability, *, is_for_other_thread: bo
     )
     try:
         _configure_connection(connection, path, durability)
+    except UnicodeDecodeError:
+        connection.close()
+        # The message of SQLite quotes the schema, which is damaged.
+        raise sqlite3.DatabaseError("malformed database schema") from None
     except BaseException:
         connection.close()
         raise
@@ -114,8 +120,8 @@ class InlineWriter:
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         self._connection = connection
 
-    def insert(self, sql: str, values: Sequence[object]) -> bool:
-        """Insert one row, and return whether it was inserted.
+    def insert(self, sql: str, values: Sequence[object], *, also: Statement | None = None) -> bool:
+        """Insert one row, and return whether it was inserted. `also`: executed in the same transaction if it was.
 
         Returns False for every error, and for a row that the writer thread has to insert: that thread waits for locks
         and reports errors. Nothing was written then.
@@ -130,7 +136,7 @@ class InlineWriter:
         if started_at < self._paused_until:
             return False
         try:
-            is_added = self._connection.execute(sql, values).rowcount == 1
+            is_added = _execute_both(self._connection, (sql, values), also)
         except sqlite3.Error:
             return False
         if (now := self._clock()) - started_at > INLINE_WRITE_SECONDS:
@@ -145,3 +151,21 @@ class InlineWriter:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def _execute_both(db: sqlite3.Connection, first: Statement, also: Statement | None) -> bool:
+    """Execute a statement, and another one if it changed a row; both or none. Returns whether it changed one."""
+    if also is None:
+        return db.execute(*first).rowcount == 1
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        is_changed = db.execute(*first).rowcount == 1
+        if is_changed:
+            db.execute(*also)
+        db.execute("COMMIT")
+    except sqlite3.Error:
+        # SQLite itself may have rolled back already.
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+    return is_changed

@@ -14,11 +14,15 @@ from operator import attrgetter
 from holodeck.storage import items_by_id
 from holodeck.storage.base import StoredResponse
 from holodeck.storage.sql import conversations, in_progress
+from holodeck.storage.sql import runs as run_sql
 from holodeck.storage.sql.in_progress import IS_UNFINISHED, for_sqlite
 from holodeck.storage.sqlite.damage import check_json
 
-_COLUMNS = "id, owner, created_at, status, previous_id, conversation_id, resource, input_items, items, pending, events"
-_COLUMN_NAMES = _COLUMNS.split(", ")
+_COLUMN_NAMES = (
+    *("id", "owner", "created_at", "status", "previous_id", "conversation_id"),
+    *("resource", "input_items", "items", "pending", "events", "trace"),
+)
+_COLUMNS = ", ".join(_COLUMN_NAMES)
 _FIRST_JSON = _COLUMN_NAMES.index("resource")
 _UPDATED_COLUMNS = ", ".join(f"{name} = excluded.{name}" for name in (*_COLUMN_NAMES[1:], "keeper"))
 _PLACEHOLDERS = ", ".join("?" * (len(_COLUMN_NAMES) + 1))
@@ -30,6 +34,8 @@ ON CONFLICT (id) DO UPDATE SET {_UPDATED_COLUMNS}"""  # noqa: S608
 _INSERT_QUEUED = (
     f"INSERT INTO responses ({_COLUMNS}, keeper, turn) VALUES ({_PLACEHOLDERS}, ?) ON CONFLICT (id) DO NOTHING"  # noqa: S608
 )
+STORE_RUN = run_sql.for_sqlite(run_sql.STORE_RUN)
+"""Stores `run_sql.values_of` a run."""
 _SELECT_RESPONSE = f"SELECT {_COLUMNS} FROM responses WHERE id = ?"  # noqa: S608 - no values
 _SELECT_TEXTS = "SELECT resource, input_items FROM responses WHERE id = ?"
 _columns_of = attrgetter(*_COLUMN_NAMES)
@@ -40,8 +46,22 @@ def values_of(record: StoredResponse, gateway_id: int) -> tuple[object, ...]:
     return (*_columns_of(record), gateway_id)
 
 
+def insert_response(db: sqlite3.Connection, record: StoredResponse, values: tuple[object, ...]) -> bool:
+    """Insert a response and its run. False, and nothing is changed, if there is one of its id."""
+    is_new = db.execute(INSERT_NEW, values).rowcount > 0
+    if is_new:
+        store_run(db, record)
+    return is_new
+
+
+def store_run(db: sqlite3.Connection, record: StoredResponse) -> None:
+    if record.run is not None:
+        db.execute(STORE_RUN, run_sql.values_of(record.run))
+
+
 def replace_response(db: sqlite3.Connection, record: StoredResponse, gateway_id: int) -> None:
     db.execute(_UPSERT, values_of(record, gateway_id))
+    store_run(db, record)
     if in_progress.is_finished(record.status):
         db.execute(for_sqlite(in_progress.DELETE_CHUNKS), (record.id,))
 
@@ -53,6 +73,7 @@ def insert_within_quota(
     position = in_progress.next_queue_position(queue_state, quota)
     if position is not None:
         db.execute(_INSERT_QUEUED, (*values_of(record, gateway_id), position if is_durable else None))
+        store_run(db, record)
     return position
 
 
@@ -62,6 +83,7 @@ def finish_response(db: sqlite3.Connection, record: StoredResponse, gateway_id: 
         finished = (record.id, gateway_id, record.status, record.resource)
         return db.execute(for_sqlite(in_progress.FIND_FINISHED), finished).fetchone() is not None
     db.execute(_UPSERT, values_of(record, gateway_id))
+    store_run(db, record)
     db.execute(for_sqlite(in_progress.DELETE_CHUNKS), (record.id,))
     return True
 
@@ -72,6 +94,7 @@ def read_response(db: sqlite3.Connection, response_id: str, caller_id: str) -> S
 
 
 def delete_response(db: sqlite3.Connection, response_id: str, caller_id: str) -> bool:
+    db.execute(for_sqlite(run_sql.DELETE_RUN), (response_id, caller_id))
     if not db.execute("DELETE FROM responses WHERE id = ? AND owner = ?", (response_id, caller_id)).rowcount:
         return False
     db.execute(for_sqlite(in_progress.DELETE_CHUNKS), (response_id,))
@@ -117,6 +140,7 @@ def append_events(
     events: Sequence[bytes],
     resource: bytes | None,
     status: str | None,
+    trace: bytes | None,
 ) -> bool:
     """See `ResponseStore.append_events`."""
     row = db.execute(for_sqlite(in_progress.GET_GATEWAY_ID), (response_id,)).fetchone()
@@ -130,7 +154,9 @@ def append_events(
     if events:
         db.execute(for_sqlite(in_progress.ADD_CHUNK), chunk)
     if (row[0], resource, status) != (gateway_id, None, None):
-        db.execute(for_sqlite(in_progress.UPDATE_UNFINISHED), (response_id, resource, status, gateway_id))
+        db.execute(for_sqlite(in_progress.UPDATE_UNFINISHED), (response_id, resource, status, gateway_id, trace))
+    if status is not None:
+        db.execute(for_sqlite(run_sql.SET_STATUS), (response_id, status))
     return True
 
 
@@ -143,6 +169,7 @@ def read_chunks(
 
 
 def _response_of(row: tuple[object, ...]) -> StoredResponse:
-    for value in row[_FIRST_JSON:]:
+    *values, trace = row[_FIRST_JSON:]
+    for value in values if trace is None else (*values, trace):
         check_json(value, str(row[0]))
     return StoredResponse(**dict(zip(_COLUMN_NAMES, row, strict=True)))  # type: ignore[arg-type] # by column

@@ -35,10 +35,13 @@ from holodeck.storage.base import (
 )
 from holodeck.storage.liveness import FileLiveness, SoleLiveness
 from holodeck.storage.sql import conversations, in_progress, pending_calls, retention
+from holodeck.storage.sql import runs as run_sql
 from holodeck.storage.sql.in_progress import for_sqlite
 from holodeck.storage.sqlite import conversation_rows, response_rows
 from holodeck.storage.sqlite.connection import Durability, InlineWriter, connect_sqlite
 from holodeck.storage.sqlite.damage import FILE_DAMAGED, FileCheck
+from holodeck.storage.sqlite.run_index import SQLiteRunIndex
+from holodeck.storage.sqlite.usage import SQLiteUsage
 from holodeck.storage.sqlite.worker import Worker
 
 T = TypeVar("T")
@@ -63,6 +66,8 @@ class SQLiteStore:
         self._reader = self._writer
         if not is_in_memory:
             self._reader = Worker(self._connect, is_writer=False, name="storage reader", on_damage=on_damage)
+        self.runs = SQLiteRunIndex(self._reader)
+        self.usage = SQLiteUsage(self._reader, self._writer)
 
     @property
     def gateway_id(self) -> int:
@@ -74,10 +79,11 @@ class SQLiteStore:
 
     async def save(self, record: StoredResponse, *, is_alone: bool = False) -> None:
         values = response_rows.values_of(record, self.gateway_id)
-        if is_alone and self._inline_writer.insert(response_rows.INSERT_NEW, values):
+        also = None if record.run is None else (response_rows.STORE_RUN, run_sql.values_of(record.run))
+        if is_alone and self._inline_writer.insert(response_rows.INSERT_NEW, values, also=also):
             return
         is_new = await self._writer.run(
-            lambda db: db.execute(response_rows.INSERT_NEW, values).rowcount, is_one_statement=True
+            lambda db: response_rows.insert_response(db, record, values), is_one_statement=record.run is None
         )
         # A new response has no chunks to delete.
         if not is_new:
@@ -146,10 +152,11 @@ class SQLiteStore:
         *,
         resource: bytes | None = None,
         status: str | None = None,
+        trace: bytes | None = None,
     ) -> bool:
         return await self._writer.run(
             lambda db: response_rows.append_events(
-                db, self.gateway_id, response_id, first_number, events, resource, status
+                db, self.gateway_id, response_id, first_number, events, resource, status, trace
             )
         )
 
@@ -278,7 +285,7 @@ class SQLiteStore:
 
     async def delete_older_than(self, before: float) -> int:
         total = 0
-        for sql in map(for_sqlite, retention.DELETE_OLD):
+        for sql in map(for_sqlite, (*retention.DELETE_OLD, run_sql.DELETE_OLD_RUNS)):
 
             def delete_batch(db: sqlite3.Connection, sql: str = sql) -> int:
                 return db.execute(sql, (before,)).rowcount

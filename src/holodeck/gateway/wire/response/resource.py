@@ -6,13 +6,13 @@ known yet.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.lib.record import record
-from holodeck.models.events import RunResult
+from holodeck.models.events import Cause, RunResult
 from holodeck.models.items import Usage
 
 _DEFAULT_TEMPERATURE = 1.0
@@ -23,12 +23,14 @@ ERROR_TYPES = {
     "unsupported_parameter": "invalid_request",
     "invalid_prompt": "invalid_request",
     "rate_limit_exceeded": "too_many_requests",
+    "budget_exceeded": "too_many_requests",
 }
 """The `type` of an error by its code; that of every other code is `server_error`."""
 _RESPONSE_CODES = {
     **{code: code for code in ERROR_TYPES},
     # OpenAI's list of codes in a response has no such one.
     "unsupported_parameter": "invalid_prompt",
+    "budget_exceeded": "rate_limit_exceeded",
 }
 
 
@@ -118,6 +120,17 @@ class ResponseResource:
         }
 
 
+# The reasons that clients know, and `max_turns`: for the limits of a whole run, the nearest of them.
+_INCOMPLETE_REASONS: Mapping[Cause, str] = {
+    "max_output_tokens": "max_output_tokens",
+    "content_filter": "content_filter",
+    "max_turns": "max_turns",
+    "max_tokens": "max_output_tokens",
+    "max_seconds": "max_turns",
+    "max_cost": "max_output_tokens",
+}
+
+
 def usage_to_json(usage: Usage) -> dict[str, Any]:
     return {
         "input_tokens": usage.input_tokens,
@@ -137,7 +150,8 @@ def ending_of(result: RunResult, *, is_pause_completed: bool) -> Ending:
             status = "completed" if is_pause_completed else "requires_action"
             return Ending(status=status, event="response.completed")
         case "incomplete":
-            return Ending(status="incomplete", event="response.incomplete", incomplete=result.cause or "max_turns")
+            reason = _INCOMPLETE_REASONS[result.cause or "max_turns"]
+            return Ending(status="incomplete", event="response.incomplete", incomplete=reason)
         case "cancelled":
             # The API has no event for a cancelled response; of the three that end a stream this is the nearest.
             return Ending(status="cancelled", event="response.incomplete", incomplete="cancelled")

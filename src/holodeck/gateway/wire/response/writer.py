@@ -66,6 +66,7 @@ class ResponseWriter:
         `is_durable`: items finish only after their turn is stored, so `.done` events are held back until then.
         `sent_events`: the events that another process has sent of this response.
         """
+        self.request = request
         self._resource = ResponseResource(
             request,
             response_id=response_id,

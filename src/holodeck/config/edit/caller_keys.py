@@ -1,0 +1,130 @@
+"""The callers with keys in a gateway file: listed, added, given a new key, and removed.
+
+An edit changes the entry in the text of the file and leaves the rest as it is written. Entries are plain data with the
+keys of `CallerKey`; a file has hashes only, so the key itself is never seen here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from holodeck.config.edit.file_edit import FileEdit
+from holodeck.config.edit.yaml_entries import append_yaml_item, change_yaml_item, remove_yaml_item
+from holodeck.config.files import file_error
+from holodeck.config.known_keys import closest_match
+from holodeck.config.validation import validate
+from holodeck.config.yaml_reader import Document, parse_document, read_document
+from holodeck.lib.errors import ConfigError
+from holodeck.models.callers import CallerKey
+
+# Characters of a hash that are shown: enough to tell two apart.
+_SHOWN_HASH_CHARS = len("sha256:") + 8
+
+
+class DuplicateKeyError(ConfigError):
+    """The file has a key of this name already."""
+
+
+class UnknownKeyError(ConfigError):
+    """The file has no key of this name."""
+
+
+class CallerKeyFile:
+    """The `keys` of one gateway file. Methods block, and raise `ConfigError` for a file that they cannot change."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def list_entries(self) -> list[dict[str, Any]]:
+        """The entries as written, without values of variables."""
+        return _entries_of(read_document(self.path, str(self.path)))
+
+    def add(self, entry: Mapping[str, Any]) -> None:
+        """Add an entry. Raises `DuplicateKeyError`."""
+        check_entry(entry)
+
+        def edit(text: str) -> str:
+            if any(each.get("name") == entry["name"] for each in self._parse(text)):
+                message = f"'keys' has '{entry['name']}' already"
+                fix = f"Use another name, or give it a new key: holodeck keys rotate {entry['name']}"
+                raise DuplicateKeyError(problems=file_error(str(self.path), message, fix=fix).problems)
+            return append_yaml_item(text, "keys", dict(entry), str(self.path))
+
+        FileEdit(path=self.path, edit=edit).apply()
+
+    def rotate(self, name: str, new_hash: str, grace: timedelta | None = None) -> dict[str, Any]:
+        """Give a caller another key, and return the new entry. `grace`: how long the key before is accepted as well."""
+        expires = None
+        if grace is not None:
+            expires = (datetime.now(UTC) + grace).isoformat(timespec="seconds").replace("+00:00", "Z")
+        rotated: dict[str, Any] = {}
+
+        def edit(text: str) -> str:
+            index, entry = self._require(text, name)
+            old_hash = str(entry.get("hash")) if expires is not None else None
+            changes = {"hash": new_hash, "old_hash": old_hash, "old_hash_expires": expires}
+            rotated.update({**entry, **changes})
+            return change_yaml_item(text, "keys", index, changes, str(self.path))
+
+        FileEdit(path=self.path, edit=edit).apply()
+        return {field: value for field, value in rotated.items() if value is not None}
+
+    def remove(self, name: str) -> None:
+        """Remove a caller: its keys are refused from then on. Raises `UnknownKeyError`."""
+
+        def edit(text: str) -> str:
+            index, _ = self._require(text, name)
+            return remove_yaml_item(text, "keys", index, str(self.path))
+
+        FileEdit(path=self.path, edit=edit).apply()
+
+    def _parse(self, text: str) -> list[dict[str, Any]]:
+        return _entries_of(parse_document(text, str(self.path)))
+
+    def _require(self, text: str, name: str) -> tuple[int, dict[str, Any]]:
+        """The entry of this name and its index in `keys`. Raises `UnknownKeyError` with the names that there are."""
+        entries = self._parse(text)
+        for index, entry in enumerate(entries):
+            if entry.get("name") == name:
+                return index, entry
+        names = [str(entry["name"]) for entry in entries if entry.get("name") is not None]
+        close = closest_match(name, names)
+        known = f"There are: {', '.join(names)}." if names else "'keys' has no entries."
+        error = file_error(
+            str(self.path), f"'keys' has no '{name}'", fix=f"Did you mean '{close}'?" if close else known
+        )
+        raise UnknownKeyError(problems=error.problems)
+
+
+def check_entry(entry: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for an entry that a gateway would refuse."""
+    _, problems = validate(CallerKey, dict(entry), Document(file="the new key", value=entry))
+    if problems:
+        raise ConfigError.of(problems)
+
+
+def describe_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What may be shown of an entry, with the beginning of its hash."""
+    written = str(entry.get("hash", ""))
+    return {
+        "name": entry.get("name"),
+        "admin": entry.get("admin", False),
+        "allow": entry.get("allow"),
+        "limits": entry.get("limits"),
+        "budget": entry.get("budget"),
+        "hash": written[:_SHOWN_HASH_CHARS] + "..." if written.startswith("sha256:") else written,
+        "old_hash_expires": entry.get("old_hash_expires"),
+    }
+
+
+def _entries_of(document: Document) -> list[dict[str, Any]]:
+    errors = [problem for problem in document.problems if problem.severity == "error"]
+    if errors:
+        raise ConfigError.of(errors)
+    listed = document.value.get("keys") or []
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
+        raise file_error(document.file, "'keys' is not a list of entries", fix="See 'holodeck validate'.")
+    return listed

@@ -1,0 +1,163 @@
+"""`/v1/mcp/servers`: the MCP servers of the gateway, for its operator: state, tools, and what the lock withholds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from holodeck.config.tool_list import LoadedTool
+from holodeck.gateway.auth.scope import CallerScope
+from holodeck.gateway.configuration import ConfigurationHolder
+from holodeck.gateway.http.errors import APIError, unknown_server_text
+from holodeck.gateway.http.replies import Reply, json_reply
+from holodeck.gateway.http.request import Request
+from holodeck.gateway.wire.request.json_fields import JSONFields
+from holodeck.lib import log
+from holodeck.lib.errors import MCPError
+from holodeck.lib.system.file_replacement import lock_folder
+from holodeck.tools.mcp.discovery import MCPToolInfo
+from holodeck.tools.mcp.lock.drift import ServerLock, ToolDrift
+from holodeck.tools.mcp.lock.lock_file import LockFile, read_lock, write_lock
+from holodeck.tools.mcp.server_tools import ServerTools
+
+
+class ServerEndpoints:
+    """Routes of MCP servers. A server out of the caller's scope is as one that does not exist."""
+
+    def __init__(self, configurations: ConfigurationHolder, *, reload: Callable[[], Awaitable[bool]]) -> None:
+        """`reload` reads the files of the gateway again, and returns False if they are refused."""
+        self._configurations = configurations
+        self._reload = reload
+
+    async def list_servers(self, request: Request) -> Reply:
+        offers = self._allowed_server_tools(request.caller.scope)
+        return json_reply({"object": "list", "data": [_server_resource_of(offer) for offer in offers]})
+
+    async def list_tools(self, request: Request) -> Reply:
+        server, scope = self._require_servers(request)[0].server, request.caller.scope
+        try:
+            tools = [tool for tool in await server.list_tools() if scope.allows_tool(server.name, tool.name)]
+        except MCPError as error:
+            return json_reply({"object": "list", "data": [], "error": str(error)})
+        return json_reply({"object": "list", "data": [_tool_resource_of(tool) for tool in tools]})
+
+    async def refresh(self, request: Request) -> Reply:
+        """Reconnect to every server of the name, and wait for it."""
+        offers = self._require_servers(request)
+        for offer in offers:
+            # The error is in the resource of the server.
+            with suppress(MCPError):
+                await offer.refresh()
+        return json_reply(_server_resource_of(offers[0]))
+
+    async def sleep(self, request: Request) -> Reply:
+        """End the connection to every server of the name; the next use establishes it again."""
+        offers = self._require_servers(request)
+        for offer in offers:
+            await offer.sleep()
+        return json_reply(_server_resource_of(offers[0]))
+
+    async def accept_tools(self, request: Request) -> Reply:
+        """Write withheld tools into `holodeck.lock` as the operator has seen them, by their digests."""
+        offer, fields = self._require_servers(request)[0], JSONFields(request.json())
+        digests = fields.get_mapping("tools")
+        if not digests:
+            fields.refuse_missing("tools")
+        fields.refuse_unread()
+        withheld = {drift.tool: drift for drift in offer.server.withheld_tools}
+        for tool, digest in digests.items():
+            if tool not in withheld or withheld[tool].digest != digest:
+                message = f"The tool '{tool}' is not withheld, or not as you have seen it. Look at it again."
+                raise APIError(409, message, kind="invalid_request", code="tool_changed", param=f"tools.{tool}")
+        accepted = [withheld[tool] for tool in digests]
+        await asyncio.to_thread(_write_accepted, self._require_definition(offer), accepted)
+        log.warning("mcp.accepted", server=offer.server.name, tools=sorted(digests), caller=request.caller.id)
+        await self._reload()
+        return json_reply(_server_resource_of(self._require_servers(request)[0]))
+
+    def _require_definition(self, offer: ServerTools) -> LoadedTool:
+        loaded = self._configurations.current.loaded
+        listed = [*loaded.servers, *(tool for agent in loaded.agents.values() for tool in agent.tools)]
+        server = offer.server
+        return next(item for item in listed if item.tool == server.config and item.folder == server.base_dir)
+
+    def _allowed_server_tools(self, scope: CallerScope) -> list[ServerTools]:
+        offers = self._configurations.current.server_tools
+        return [offer for offer in offers if scope.allows_server(offer.server.name)]
+
+    def _require_servers(self, request: Request) -> list[ServerTools]:
+        """The servers of the name in the path, since two agents may each have one. Raises the 404 if there is none."""
+        name, offers = request.path_params["name"], self._allowed_server_tools(request.caller.scope)
+        found = [offer for offer in offers if offer.server.name == name]
+        if not found:
+            message = unknown_server_text(name, (offer.server.name for offer in offers))
+            raise APIError(404, message, kind="not_found", code="not_found")
+        return found
+
+
+def _server_resource_of(offer: ServerTools) -> dict[str, Any]:
+    server = offer.server
+    return {
+        "name": server.name,
+        "object": "mcp_server",
+        "description": server.description,
+        "state": server.state.name.lower(),
+        "transport": server.config.transport.value,
+        "era": server.era.value if server.era is not None else None,
+        "protocol_version": server.protocol_version,
+        "version": _version_of(server.server_info),
+        "tools": None if offer.latest_tools is None else len(offer.latest_tools),
+        "restarts": server.restarts,
+        "start_seconds": server.start_seconds,
+        "last_error": str(offer.failure) if offer.failure is not None else None,
+        "stderr": server.stderr_tail or _stderr_of(offer.failure),
+        "next_try_at": int(offer.next_try) if offer.next_try is not None else None,
+        "warnings": list(server.unmatched_patterns),
+        "withheld": [_drift_resource_of(drift) for drift in server.withheld_tools],
+    }
+
+
+def _drift_resource_of(drift: ToolDrift) -> dict[str, Any]:
+    return {
+        "tool": drift.tool,
+        "kind": drift.kind,
+        "reason": drift.reason,
+        "digest": drift.digest,
+        "changes": [asdict(change) for change in drift.shown_changes],
+    }
+
+
+def _tool_resource_of(tool: MCPToolInfo) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description,
+        "input_schema": tool.input_schema,
+        "annotations": dict(tool.annotations),
+    }
+
+
+def _version_of(info: Mapping[str, Any]) -> str | None:
+    """Name and version that a server declares, in one text; None if it declares neither."""
+    return " ".join(info[key] for key in ("name", "version") if isinstance(info.get(key), str)) or None
+
+
+def _stderr_of(failure: MCPError | None) -> str | None:
+    stderr = None if failure is None else failure.details.get("stderr")
+    return stderr if isinstance(stderr, str) else None
+
+
+def _write_accepted(loaded: LoadedTool, accepted: Sequence[ToolDrift]) -> None:
+    """Write the lock of the server's file with these tools as they are now. Blocks; raises `ConfigError`."""
+    file, name = Path(loaded.file).name, loaded.tool.name
+    with lock_folder(loaded.folder):
+        lock = read_lock(loaded.folder) or LockFile()
+        servers = dict(lock.files.get(file, {}))
+        locked = servers.get(name, ServerLock())
+        for drift in accepted:
+            locked = locked.accept_tool(drift.tool, drift.current)
+        write_lock(loaded.folder, lock.replace_servers(file, {**servers, name: locked}))

@@ -1,0 +1,155 @@
+"""`/v1/usage`: requests, tokens, cost, tool calls and durations by time, as JSON or CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from holodeck.gateway.endpoints.runs import find_owner
+from holodeck.gateway.http.errors import APIError
+from holodeck.gateway.http.query import time_of
+from holodeck.gateway.http.replies import Reply, json_reply
+from holodeck.gateway.http.request import Request
+from holodeck.gateway.usage.meter import UsageMeter
+from holodeck.lib.limits import MAX_SHOWN_CHARS
+from holodeck.lib.off_loop import run_off_loop
+from holodeck.storage.usage import (
+    DAY,
+    HOUR,
+    MAX_GROUPS,
+    MINUTE,
+    Group,
+    UsageCounts,
+    UsageQuery,
+    UsageRow,
+    UsageStore,
+    find_percentile,
+)
+
+CSV = "text/csv; charset=utf-8"
+BUCKETS = {"minute": MINUTE, "hour": HOUR, "day": DAY}
+# Buckets of a report that names no start: an hour of minutes, two days of hours, a month of days.
+_DEFAULT_COUNTS = {"minute": 60, "hour": 48, "day": 31}
+GROUPS: Mapping[str, Group] = {
+    "caller": "owner",
+    "model": "model",
+    "server": "server",
+    "tool": "tool",
+    "status": "status",
+}
+"""The words of `group_by`, with the columns that they mean."""
+_COUNTS = ("requests", "errors", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "tool_calls")
+_DIGITS = 10
+# A spreadsheet takes a text that begins with one of these for a formula.
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+class UsageEndpoints:
+    """The route of usage. A caller sees its own, an operator's key without a scope that of all."""
+
+    def __init__(self, store: UsageStore, meter: UsageMeter) -> None:
+        self._store = store
+        self._meter = meter
+
+    async def get(self, request: Request) -> Reply:
+        """Read the usage of a time, by bucket and group."""
+        query, names = _read_query(request)
+        is_csv = _wants_csv(request)
+        # What was counted a moment ago is in the report, too.
+        await self._meter.flush()
+        rows = await self._store.read(query)
+        if len(rows) > MAX_GROUPS:
+            message = f"This report has more than {MAX_GROUPS} rows. Ask for less time, larger buckets or fewer groups."
+            raise APIError(400, message, kind="invalid_request", code="invalid_value", param="group_by")
+        return await run_off_loop(lambda: _build_reply(rows, query, names, is_csv=is_csv))
+
+
+def _build_reply(rows: list[UsageRow], query: UsageQuery, names: tuple[str, ...], *, is_csv: bool) -> Reply:
+    data = [_build_row(row, query, names) for row in rows]
+    if is_csv:
+        return Reply(body=_write_csv(data, names), content_type=CSV)
+    return json_reply({"object": "usage", "start_time": query.start, "end_time": query.end, "data": data})
+
+
+def _read_query(request: Request) -> tuple[UsageQuery, tuple[str, ...]]:
+    """The query, and the words of its groups."""
+    values = request.query
+    bucket = _read_choice(values, "bucket", "hour", BUCKETS)
+    names = tuple(dict.fromkeys(filter(None, values.get("group_by", "").split(","))))
+    for name in names:
+        if name not in GROUPS:
+            raise _value_error("group_by", name, GROUPS)
+    length = BUCKETS[bucket]
+    end = time_of(values, "end_time")
+    last = int(time.time() if end is None else end)
+    start = time_of(values, "start_time")
+    # A bucket that is asked for in part is whole in the report.
+    aligned_end = -(-last // length) * length if end is not None else (last // length + 1) * length
+    first = aligned_end - _DEFAULT_COUNTS[bucket] * length if start is None else int(start) // length * length
+    if first >= aligned_end:
+        message = "Invalid 'end_time': it must be after 'start_time'."
+        raise APIError(400, message, kind="invalid_request", code="invalid_value", param="end_time")
+    query = UsageQuery(
+        period=length,
+        start=max(first, 0),
+        end=aligned_end,
+        owner=find_owner(request.caller, values),
+        groups=tuple(GROUPS[name] for name in names),
+    )
+    return query, names
+
+
+def _wants_csv(request: Request) -> bool:
+    if "format" in request.query:
+        return _read_choice(request.query, "format", "json", ("json", "csv")) == "csv"
+    return request.headers.get("accept", "").partition(";")[0].strip() == "text/csv"
+
+
+def _read_choice(values: Mapping[str, str], name: str, default: str, known: Mapping[str, Any] | tuple[str, ...]) -> str:
+    value = values.get(name, default)
+    if value not in known:
+        raise _value_error(name, value, known)
+    return value
+
+
+def _value_error(name: str, value: str, known: Mapping[str, Any] | tuple[str, ...]) -> APIError:
+    listed = ", ".join(f"'{each}'" for each in known)
+    message = f"Invalid value for '{name}': {value[:MAX_SHOWN_CHARS]!r}. Supported values are: {listed}."
+    return APIError(400, message, kind="invalid_request", code="invalid_value", param=name)
+
+
+def _build_row(row: UsageRow, query: UsageQuery, names: tuple[str, ...]) -> dict[str, Any]:
+    start, groups, counts = row
+    return {
+        "start_time": start,
+        "end_time": start + query.period,
+        **dict(zip(names, groups, strict=True)),
+        **{name: counts.get(name) for name in _COUNTS},
+        "cost": _cost_of(counts),
+        "seconds_p50": find_percentile(counts.seconds, 0.5),
+        "seconds_p95": find_percentile(counts.seconds, 0.95),
+        "first_token_seconds_p50": find_percentile(counts.first_token, 0.5),
+        "first_token_seconds_p95": find_percentile(counts.first_token, 0.95),
+    }
+
+
+def _cost_of(counts: UsageCounts) -> float | None:
+    """The cost of the requests that have one. None: none has."""
+    return round(counts.cost, _DIGITS) if counts.get("priced") else None
+
+
+def _write_csv(data: list[dict[str, Any]], names: tuple[str, ...]) -> bytes:
+    columns = list(_build_row((0, names, UsageCounts()), UsageQuery(period=HOUR, start=0, end=0, owner=None), names))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\r\n")
+    writer.writeheader()
+    for row in data:
+        writer.writerow({name: _escape_formula(value) for name, value in row.items()})
+    return text.getvalue().encode()
+
+
+def _escape_formula(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_STARTS) else value

@@ -1,0 +1,116 @@
+"""The row of a run in the index of runs, and the run as `/v1/runs` shows it.
+
+`build_run_row` builds the row of a run as far as it has come, so that one that is running looks like one that is
+stored. `build_run_resource` builds the JSON from a row.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from holodeck.gateway.runs.live_run import LiveResponse
+from holodeck.models.items import Item, Message, Usage
+from holodeck.storage.runs import StoredRun
+
+# Characters of the question and of the answer in a list.
+PREVIEW_CHARS = 200
+
+
+def build_run_row(live: LiveResponse, resource: Mapping[str, Any]) -> StoredRun:
+    """The row of a run. `resource`: the response as it is now."""
+    result, trace, request = live.result, live.trace, live.writer.request
+    usage = trace.usage if result is None else result.usage
+    servers, tools = trace.list_tools()
+    details = {
+        "completed_at": round(trace.created_at + trace.seconds, 6) if trace.is_finished else None,
+        "seconds": round(trace.seconds, 6),
+        "background": request.background,
+        "turns": trace.turns if result is None else result.turns,
+        "tool_calls": trace.tool_calls,
+        "usage": usage_of(usage),
+        "cost": trace.cost_of(usage),
+        "first_token_seconds": trace.first_token_seconds,
+        "error": resource["error"],
+        "incomplete_reason": (resource["incomplete_details"] or {}).get("reason"),
+        "previous_response_id": request.previous_response_id,
+        "conversation": request.conversation_id,
+    }
+    return StoredRun(
+        id=live.id,
+        owner=live.caller_id,
+        created_at=trace.created_at,
+        status=str(resource["status"]),
+        model=str(resource["model"]),
+        servers=tuple(map(_to_line, servers)),
+        tools=tuple(map(_to_line, tools)),
+        question=_preview(find_question(request.input.items)),
+        answer=_preview(find_answer(trace.items)),
+        details=orjson.dumps(details),
+    )
+
+
+def end_run(run: StoredRun, status: str, error: Mapping[str, Any] | None) -> StoredRun:
+    """The row of a run that has ended without a process that runs it."""
+    now = time.time()
+    ended = {"completed_at": round(now, 6), "seconds": round(now - run.created_at, 6), "error": error}
+    return replace(run, status=status, details=orjson.dumps(orjson.loads(run.details) | ended))
+
+
+def build_run_resource(run: StoredRun) -> dict[str, Any]:
+    """The run as the API shows it. One that goes on has the seconds so far."""
+    details: dict[str, Any] = orjson.loads(run.details)
+    if details["completed_at"] is None:
+        details["seconds"] = round(max(0.0, time.time() - run.created_at), 6)
+    return {
+        "id": run.id,
+        "object": "run",
+        "caller": run.owner,
+        "model": run.model,
+        "status": run.status,
+        "created_at": run.created_at,
+        **{name: details[name] for name in ("completed_at", "seconds", "background", "turns", "tool_calls")},
+        "tools": list(run.tools),
+        "servers": list(run.servers),
+        **{name: details[name] for name in ("usage", "cost", "first_token_seconds", "error", "incomplete_reason")},
+        "question": run.question,
+        "answer": run.answer,
+        **{name: details[name] for name in ("previous_response_id", "conversation")},
+    }
+
+
+def usage_of(usage: Usage) -> dict[str, int]:
+    """Tokens as the routes of runs and of usage show them."""
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "reasoning_tokens": usage.reasoning_tokens,
+        "total_tokens": usage.total_tokens,
+    }
+
+
+def find_question(items: Iterable[Item]) -> str:
+    """The text of the last message of a user: clients may send the whole conversation again."""
+    texts = [item.text for item in items if isinstance(item, Message) and item.role == "user"]
+    return texts[-1] if texts else ""
+
+
+def find_answer(items: Iterable[Item]) -> str:
+    """The text of the last message of the model."""
+    texts = [item.text for item in items if isinstance(item, Message) and item.role == "assistant"]
+    return texts[-1] if texts else ""
+
+
+def _preview(text: str) -> str:
+    """The beginning of a text as every database can store it: without NUL and half surrogate pairs."""
+    return text[:PREVIEW_CHARS].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def _to_line(name: str) -> str:
+    """A name without line breaks. Models invent names of tools, which may be any text."""
+    return _preview(name).replace("\n", " ")

@@ -1,0 +1,127 @@
+"""The trace of a run as `/v1/runs/{id}/trace` shows it: its spans, with the items that they refer to.
+
+The stored trace has times and numbers of items only. Arguments, outputs, and what the model was sent in each turn come
+from the items that are stored with the response, or from those of a run that goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+# Characters of arguments and outputs in a span. `items` has all of them.
+MAX_SPAN_TEXT = 16_384
+
+_EMPTY_SPAN: Mapping[str, Any] = {
+    "id": "",
+    "parent": None,
+    "kind": "run",
+    "name": "",
+    "server": None,
+    "tool": None,
+    "call_id": None,
+    "start": 0.0,
+    "seconds": None,
+    "status": "running",
+    "first_token_seconds": None,
+    "usage": None,
+    "cost": None,
+    "arguments": None,
+    "output": None,
+    "is_error": None,
+    "error": None,
+    "input_items": None,
+    "output_items": None,
+}
+
+
+def build_trace_resource(
+    run: Mapping[str, Any], trace: Mapping[str, Any], items: Sequence[Mapping[str, Any]], instructions: str | None
+) -> dict[str, Any]:
+    """The trace. `run`: its resource. `trace`: as `RunTrace.to_json` has it. `items`: the stored ones of the response.
+
+    `instructions`: those of the request.
+    """
+    finder = _ItemFinder(trace, items)
+    return {
+        "object": "run.trace",
+        "run": run,
+        "started_at": trace["created_at"],
+        "instructions": instructions,
+        "context": {
+            "previous_response_id": run["previous_response_id"],
+            "conversation": run["conversation"],
+            "items": trace["context_count"],
+        },
+        "items": [_show_item(item) for item in items],
+        "spans": sorted(
+            (finder.complete(span) for span in trace["spans"]), key=lambda span: (span["start"], span["kind"] != "run")
+        ),
+    }
+
+
+class _ItemFinder:
+    """Finds the items of a response that a span refers to."""
+
+    def __init__(self, trace: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> None:
+        self._offset = int(trace["item_offset"])
+        self._count = len(items)
+        self._calls = {item["call_id"]: item for item in items if item["type"] == "function_call"}
+        self._outputs = {item["call_id"]: item for item in items if item["type"] == "function_call_output"}
+        compactions = [span["first_item"] for span in trace["spans"] if span["kind"] == "compaction"]
+        self._last_compaction: int | None = compactions[-1] if compactions else None
+
+    def complete(self, stored: Mapping[str, Any]) -> dict[str, Any]:
+        span = {**_EMPTY_SPAN, **{name: value for name, value in stored.items() if name in _EMPTY_SPAN}}
+        if span["usage"] is not None:
+            usage = span["usage"]
+            span["usage"] = {**usage, "total_tokens": usage["input_tokens"] + usage["output_tokens"]}
+        if span["call_id"] is not None:
+            self._add_call(span)
+        first = stored.get("first_item")
+        if first is None:
+            return span
+        count = stored.get("item_count", 0)
+        if span["kind"] in ("turn", "model"):
+            span["input_items"] = self._list_input(first, count)
+        span["output_items"] = self._list_indexes(first, first + count)
+        return span
+
+    def _list_input(self, first: int, count: int) -> list[int] | None:
+        """The items that the model was sent. None: a later compaction has replaced them."""
+        compaction = self._last_compaction
+        if compaction is not None and compaction >= first + max(count, 1):
+            return None
+        end = first if compaction is None or compaction < first else compaction + 1
+        return list(range(max(0, min(end + self._offset, self._count))))
+
+    def _list_indexes(self, first: int, end: int) -> list[int]:
+        if self._last_compaction is not None:
+            first = max(first, self._last_compaction + 1)
+        return [index for number in range(first, end) if 0 <= (index := number + self._offset) < self._count]
+
+    def _add_call(self, span: dict[str, Any]) -> None:
+        call, output = self._calls.get(span["call_id"]), self._outputs.get(span["call_id"])
+        if call is not None:
+            span["arguments"] = _parse_arguments(call["arguments"])
+        if output is not None and span["kind"] == "tool":
+            texts = [part["text"] for part in output["content"] if part["type"] == "text"]
+            span["output"] = "\n".join(texts)[:MAX_SPAN_TEXT]
+            span["is_error"] = bool(output.get("is_error", False))
+
+
+def _parse_arguments(text: str) -> Any:
+    """Arguments as JSON, or as the text that the model wrote where that is no JSON or very long."""
+    if len(text) > MAX_SPAN_TEXT:
+        return text[:MAX_SPAN_TEXT]
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return text
+
+
+def _show_item(item: Mapping[str, Any]) -> dict[str, Any]:
+    """An item without what only the provider can read."""
+    return {name: value for name, value in item.items() if name not in ("opaque", "encrypted_content")}

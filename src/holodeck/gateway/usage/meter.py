@@ -1,0 +1,173 @@
+"""Counting of usage: every run, model turn and tool call of a gateway, stored in batches.
+
+`UsageMeter` counts in memory, which costs a request a few additions. Once a second what has been counted is stored as
+one batch, which shares a transaction with whatever is stored at that moment; `flush` does it at once. A process that
+is killed loses what it has counted since its last batch: at most `FLUSH_INTERVAL` and the time of one write. While
+storage fails, counts add up in memory, and the same batch is tried again; storage takes each batch once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable
+
+from holodeck.lib import log
+from holodeck.lib.errors import StorageError
+from holodeck.lib.ids import new_id
+from holodeck.models.events import RunResult
+from holodeck.models.price import Price
+from holodeck.storage.usage import (
+    DAY,
+    HOUR,
+    MINUTE,
+    SUMS,
+    UsageBatch,
+    UsageCounts,
+    UsageKey,
+    UsageStore,
+    bucket_of,
+)
+
+# Seconds between two batches: what a process that is killed can lose, and how late other gateways see spending.
+FLUSH_INTERVAL = 1.0
+# Days for which usage by the minute is stored.
+MINUTES_DAYS = 2
+# Stands for the names of a server that a request declares and of its tools: clients may invent any number of them.
+REQUEST_SERVER = "(request)"
+OTHER_TOOL = "other"
+
+
+class UsageMeter:
+    """Counts the usage of one gateway process."""
+
+    def __init__(
+        self, store: UsageStore, *, is_known_server: Callable[[str], bool], clock: Callable[[], float] = time.time
+    ) -> None:
+        """`is_known_server`: whether a name is that of an MCP server of the operator."""
+        self._store = store
+        self._is_known_server = is_known_server
+        self._clock = clock
+        self._source = new_id("gateway")
+        self._number = 0
+        self._rows: dict[tuple[int, UsageKey], UsageCounts] = {}
+        self._spending: defaultdict[tuple[str, int], float] = defaultdict(float)
+        self._unstored: UsageBatch | None = None
+        """The batch that is being stored, or could not be."""
+        self.stored_batches = 0
+        """How many batches have been stored: what was read of storage before is old when it changes."""
+        self.lock = asyncio.Lock()
+        """Held while a batch is stored. A reader that adds what is stored to what is not holds it as well."""
+
+    def count_run(
+        self, caller_id: str, model: str, result: RunResult, *, cost: float | None, first_token: float | None = None
+    ) -> None:
+        """Count a run, however it ended. `cost`: None if the model has no price."""
+        counts = self._find_row(UsageKey(owner=caller_id, model=model, status=result.status))
+        usage = result.usage
+        added = {
+            "requests": 1,
+            "errors": int(result.status == "failed"),
+            "input_tokens": usage.input_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "output_tokens": usage.output_tokens,
+            "reasoning_tokens": usage.reasoning_tokens,
+            "tool_calls": result.tool_calls,
+            "priced": int(cost is not None),
+        }
+        counts.sums = [count + added[name] for count, name in zip(counts.sums, SUMS, strict=True)]
+        counts.cost += cost or 0.0
+        counts.seconds[bucket_of(result.seconds)] += 1
+        if first_token is not None:
+            counts.first_token[bucket_of(first_token)] += 1
+
+    def count_request(self, caller_id: str, model: str, result: RunResult, price: Price | None) -> None:
+        """Count a request to a model that is no run, and what it costs."""
+        cost = None if price is None else price.cost_of(result.usage)
+        self.count_run(caller_id, model, result, cost=cost)
+        self.spend(caller_id, cost or 0.0)
+
+    def count_call(
+        self, caller_id: str, model: str, server: str, tool: str, seconds: float, *, is_error: bool, is_direct: bool
+    ) -> None:
+        """Count a tool call. `is_direct`: an MCP client made it, so it is no part of a run."""
+        if server and not self._is_known_server(server):
+            server, tool = REQUEST_SERVER, OTHER_TOOL
+        status = "error" if is_error else "ok"
+        key = UsageKey(owner=caller_id, model=model, server=server, tool=tool, status=status)
+        counts = self._find_row(key)
+        counts.sums[SUMS.index("tool_calls")] += 1
+        counts.sums[SUMS.index("errors")] += int(is_error)
+        counts.seconds[bucket_of(seconds)] += 1
+        if is_direct:
+            # Calls of runs are counted with their run; this one has none.
+            row = self._find_row(UsageKey(owner=caller_id, model=model, status=status))
+            row.sums[SUMS.index("tool_calls")] += 1
+
+    def spend(self, caller_id: str, cost: float) -> None:
+        """Count the cost of a model turn, when the turn has ended."""
+        if cost:
+            now = int(self._clock())
+            self._spending[caller_id, now - now % HOUR] += cost
+
+    def sum_unstored(self, caller_id: str, start: int) -> float:
+        """What a caller has spent since the start of an hour and is not stored. Hold `lock` while reading the rest."""
+        unstored = {} if self._unstored is None else self._unstored.spending
+        return sum(
+            amount
+            for spending in (self._spending, unstored)
+            for (owner, hour), amount in spending.items()
+            if owner == caller_id and hour >= start
+        )
+
+    async def flush(self) -> None:
+        """Store everything that has been counted. Raises `StorageError`; the counts are then stored later."""
+        async with self.lock:
+            while self._unstored is not None or self._rows or self._spending:
+                if self._unstored is None:
+                    self._unstored = self._take_batch()
+                await asyncio.shield(self._store.add(self._unstored))
+                self._unstored = None
+                self.stored_batches += 1
+
+    async def run(self) -> None:
+        """Store a batch every second. Runs until it is cancelled."""
+        is_failing = False
+        while True:
+            await asyncio.sleep(FLUSH_INTERVAL)
+            try:
+                await self.flush()
+            except StorageError as error:
+                if not is_failing:
+                    log.warning("gateway.usage_not_stored", error=error)
+                is_failing = True
+            else:
+                is_failing = False
+
+    async def close(self) -> None:
+        """Store the rest. If that fails it is logged, and lost."""
+        try:
+            await self.flush()
+        except StorageError as error:
+            log.warning("gateway.usage_lost", error=error)
+
+    def _take_batch(self) -> UsageBatch:
+        self._number += 1
+        batch = UsageBatch(source=self._source, number=self._number, rows=self._rows, spending=dict(self._spending))
+        self._rows, self._spending = {}, defaultdict(float)
+        return batch
+
+    def _find_row(self, key: UsageKey) -> UsageCounts:
+        now = int(self._clock())
+        place = (now - now % MINUTE, key)
+        counts = self._rows.get(place)
+        if counts is None:
+            counts = self._rows[place] = UsageCounts()
+        return counts
+
+
+def usage_limits(now: float, days: float) -> dict[int, float]:
+    """The times before which rows of each period are deleted. Minutes are for what happens now."""
+    oldest = now - days * DAY
+    return {MINUTE: max(oldest, now - MINUTES_DAYS * DAY), HOUR: oldest, DAY: oldest}

@@ -1,0 +1,163 @@
+"""`/v1/runs/{id}/trace`: the steps of a run with their times, and what the model was sent in each turn."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from async_tests import async_test
+from gateway.gateway_process import run_gateway_process, write_gateway_file
+from gateway.running_gateway import MODEL, RunningGateway, run_gateway
+from gateway.test_durable_runs import SECONDS, mcp_server_entry, read_stream_until, wait_ended, wait_model_requests
+
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, call_raw, say, spend, wait
+from holodeck.testing.model.script import status
+
+PRICE = {"input": 1.0, "output": 2.0}
+
+
+async def read_trace(gateway: RunningGateway, run_id: str) -> dict[str, Any]:
+    code, trace = await gateway.send("GET", f"/v1/runs/{run_id}/trace")
+    assert code == 200, trace
+    return dict(trace)
+
+
+def texts_of(trace: dict[str, Any], indexes: list[int]) -> list[str]:
+    """What items say: the text of a message or an output, the name of a call."""
+    items = [trace["items"][index] for index in indexes]
+    return [item["name"] if item["type"] == "function_call" else item["content"][0]["text"] for item in items]
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@async_test(60)
+async def test_a_request_that_is_repeated_is_a_span_inside_of_the_model_s(tmp_path: Path, is_streamed: bool) -> None:
+    model = ScriptedModel(status(503), status(429, retry_after="0"), say("Hi."))
+    async with run_gateway(tmp_path, model) as gateway:
+        body = {"model": MODEL, "input": "Go", "stream": is_streamed}
+        if is_streamed:
+            response_id = (await gateway.stream("/v1/responses", body))[-1]["response"]["id"]
+        else:
+            response_id = (await gateway.send("POST", "/v1/responses", body))[1]["id"]
+        trace = await read_trace(gateway, response_id)
+    retries = [span for span in trace["spans"] if span["kind"] == "retry"]
+    assert [(span["parent"], span["status"]) for span in retries] == [("model_1", "error")] * 2
+    assert "not available" in retries[0]["error"]
+    assert "limits how often" in retries[1]["error"]
+    assert retries[0]["start"] + retries[0]["seconds"] <= retries[1]["start"] + 1e-5
+
+
+@async_test(60)
+async def test_a_trace_has_turns_model_requests_and_calls_with_what_went_in_and_out(tmp_path: Path) -> None:
+    model = ScriptedModel(
+        [call("add", a=1, b=2), call("echo", text="hi"), spend(100, 10)],
+        [call_raw("nothing", "{}"), spend(200, 20)],
+        [say("Done."), spend(300, 30)],
+    )
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, model, mcp={"tools": server}, price=PRICE) as gateway,
+    ):
+        body = {"model": MODEL, "input": "Go", "instructions": "Be brief."}
+        _, response = await gateway.send("POST", "/v1/responses", body)
+        trace = await read_trace(gateway, response["id"])
+    spans = trace["spans"]
+    assert [span["id"] for span in spans] == [
+        *("run", "turn_1", "model_1", "tool_1", "tool_2"),
+        *("turn_2", "model_2", "tool_3", "turn_3", "model_3"),
+    ]
+    by_id = {span["id"]: span for span in spans}
+    assert [by_id[each]["parent"] for each in ("run", "turn_2", "model_2", "tool_3")] == [
+        None,
+        "run",
+        "turn_2",
+        "turn_2",
+    ]
+    assert [by_id[f"tool_{n}"]["status"] for n in (1, 2, 3)] == ["ok", "ok", "refused"]
+    assert (by_id["tool_1"]["server"], by_id["tool_1"]["tool"]) == ("tools", "add")
+    assert (by_id["tool_1"]["arguments"], by_id["tool_1"]["output"]) == ({"a": 1, "b": 2}, "3")
+    assert "There is no tool 'nothing'" in by_id["tool_3"]["output"]
+    assert [by_id[f"model_{n}"]["usage"]["total_tokens"] for n in (1, 2, 3)] == [110, 220, 330]
+    assert by_id["model_3"]["cost"] == pytest.approx(360 / 1_000_000)
+    assert by_id["run"]["cost"] == pytest.approx(720 / 1_000_000)
+    assert trace["instructions"] == "Be brief."
+    for turn, sent in enumerate(gateway.model_requests, start=1):
+        inputs = texts_of(trace, by_id[f"model_{turn}"]["input_items"])
+        # Calls of one turn are one message of this dialect, without a text; an error says that it is one.
+        texts = [m["content"].removeprefix("Error: ") for m in sent["messages"] if m["role"] in ("user", "tool")]
+        assert texts == [text for text in inputs if text not in ("add", "echo", "nothing")]
+    assert texts_of(trace, by_id["model_1"]["output_items"]) == ["add", "echo"]
+    assert texts_of(trace, by_id["model_3"]["output_items"]) == ["Done."]
+    for span in spans:
+        assert span["seconds"] >= 0
+        if span["parent"] is not None:
+            around = by_id[span["parent"]]
+            assert around["start"] <= span["start"]
+            assert span["start"] + span["seconds"] <= around["start"] + around["seconds"] + 1e-5
+
+
+@async_test(60)
+async def test_a_continued_response_names_its_context(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("One."), say("Two."))) as gateway:
+        _, first = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "First"})
+        body = {"model": MODEL, "input": "Second", "previous_response_id": first["id"]}
+        _, second = await gateway.send("POST", "/v1/responses", body)
+        trace = await read_trace(gateway, second["id"])
+    assert trace["context"] == {"previous_response_id": first["id"], "conversation": None, "items": 2}
+    assert texts_of(trace, [0, 1]) == ["Second", "Two."]
+
+
+@async_test(60)
+async def test_a_failed_run_has_the_step_that_failed(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), status(404))
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"tools": server}) as gateway:
+        await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"})
+        _, page = await gateway.send("GET", "/v1/runs?status=failed")
+        trace = await read_trace(gateway, page["data"][0]["id"])
+    by_id = {span["id"]: span for span in trace["spans"]}
+    assert [by_id[each]["status"] for each in ("run", "model_1", "tool_1", "model_2")] == ["error", "ok", "ok", "error"]
+    assert by_id["run"]["error"] == by_id["model_2"]["error"] == page["data"][0]["error"]["message"]
+
+
+@async_test(60)
+async def test_a_call_of_a_client_function_is_a_wait(tmp_path: Path) -> None:
+    tool = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
+    async with run_gateway(tmp_path, ScriptedModel(call("look"))) as gateway:
+        body = {"model": MODEL, "input": "Go", "tools": [tool]}
+        _, response = await gateway.send("POST", "/v1/responses", body)
+        trace = await read_trace(gateway, response["id"])
+    [waiting] = [span for span in trace["spans"] if span["kind"] == "wait"]
+    assert (waiting["name"], waiting["status"], waiting["seconds"]) == ("look", "running", None)
+
+
+@async_test(SECONDS)
+async def test_a_run_that_another_process_continues_has_its_first_steps_and_a_recovery(tmp_path: Path) -> None:
+    never = asyncio.Event()
+    model = ScriptedModel(call("echo", text="one"), [wait(never)], say("done"))
+    async with FaultyMCPServer() as mcp, model.serve() as scripted:
+        file = write_gateway_file(
+            tmp_path, scripted.url, mcp_servers=[mcp_server_entry(mcp.url)], background={"durable": True}
+        )
+        async with run_gateway_process(file) as served:
+            _, begun, _ = await served.create_response("Go", background=True)
+            await wait_model_requests(scripted, 2)
+            path = f"/v1/runs/{begun['id']}/trace"
+            # An event is sent once it is stored, and the trace with it.
+            await read_stream_until(served, begun["id"], "response.output_item.done")
+            _, before, _ = await served.send("GET", path)
+            stored = {span["id"]: span for span in before["spans"]}
+            served.stop(signal.SIGKILL)
+            await served.wait_exit()
+        async with run_gateway_process(file) as served:
+            await wait_ended(served, begun["id"])
+            _, trace, _ = await served.send("GET", path)
+            _, run, _ = await served.send("GET", f"/v1/runs/{begun['id']}")
+    by_id = {span["id"]: span for span in trace["spans"]}
+    assert {span["kind"] for span in trace["spans"]} == {"run", "wait", "turn", "model", "tool", "recovery"}
+    assert by_id["model_1"]["start"] == stored["model_1"]["start"]
+    assert by_id["recovery_1"]["start"] >= by_id["model_1"]["start"]
+    assert by_id["model_2"]["start"] >= by_id["recovery_1"]["start"] + by_id["recovery_1"]["seconds"] - 1e-5
+    assert (run["status"], run["answer"], run["turns"]) == ("completed", "done", 2)
+    assert texts_of(trace, by_id["model_2"]["output_items"]) == ["done"]
