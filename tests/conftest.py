@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 from installed_servers import install_servers
 from requirement_manifest import ManifestError, load_requirements, summary
 
@@ -25,6 +26,10 @@ os.environ["HOLODECK_TRUST"] = "all"
 
 install_servers()
 
+# A deadline of an example is a timed assertion, which a busy machine fails.
+settings.register_profile("holodeck", deadline=None)
+settings.load_profile("holodeck")
+
 # A run under nohup ignores SIGHUP, one in the background of a script SIGINT, and a process inherits that: those that
 # tests start and signal would not receive it. A handler is not inherited, so with one only this process ignores them.
 # A worker cannot know what the run ignores; it ends with the run.
@@ -34,7 +39,7 @@ for _number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(_number, lambda *_: None)
 
 # Folders whose tests all start programs, and modules that a test imports to start one.
-PROGRAM_FOLDERS = {"cli", "conformance", "deploy", "durable", "real"}
+PROGRAM_FOLDERS = {"cli", "conformance", "console", "deploy", "durable", "real"}
 PROGRAM_MODULES = {
     *("gateway.gateway_process", "subprocess", "holodeck_command", "testing.raw_pipes", "pty_terminal"),
     "docs.page_runner",

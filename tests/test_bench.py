@@ -38,5 +38,21 @@ def test_the_mcp_endpoint_is_measured_beside_a_proxy_of_the_official_sdk() -> No
         assert {row[1] for row in rows} == {"call, 1 at once", "call, 1 MB answer", "list of 1,000 tools"}
 
 
+def test_a_call_of_a_program_is_measured_beside_the_client_of_the_official_sdk() -> None:
+    done = _bench("mcp_client", "--without-fastmcp", "--rounds=1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split() for line in done.stdout.strip().splitlines()[2:]]
+    assert [(row[0], row[2]) for row in rows] == [("holodeck", "us"), ("sdk", "us")]
+    assert rows[0][3] == "1.0"
+
+
+def test_lists_of_runs_are_measured_in_a_store_of_many() -> None:
+    done = _bench("runs", "--runs=500", "--inserts=50", "--rounds=1", "--requests=1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    inserts, requests = (done.stdout.index(title) for title in ("Storing a response", "Requests over 500 runs"))
+    assert len(done.stdout[inserts:requests].strip().splitlines()) == 5
+    assert len(done.stdout[requests:].strip().splitlines()) == 14
+
+
 def test_an_option_without_a_measurement_is_refused() -> None:
     assert "one of: gateway" in _bench("--rounds=1").stderr

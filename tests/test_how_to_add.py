@@ -109,7 +109,7 @@ async def greet(request: Request) -> Reply:
     imported = "from holodeck.gateway.endpoints.greeting import greet"
     package.add_line(routes, imported, below="from holodeck.gateway.app import READY_PATH")
     row = '        Route(method="GET", path="/v1/greetings/{name}", handler=greet),'
-    existing = '        Route(method="POST", path="/v1/chat/completions", handler=chat.create),'
+    existing = '        Route(method="POST", path="/v1/chat/completions", handler=chat.create, is_paid=True),'
     package.add_line(routes, row, below=existing)
     operation = """\
     ("GET", "/v1/greetings/{name}"): Operation(

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 from holodeck_command import run_holodeck
 
@@ -30,6 +31,10 @@ def test_the_wheel_installs_alone_and_its_commands_work(tmp_path: Path) -> None:
     home.mkdir()
     assert "validate" in run_holodeck("--help", cwd=home, program=program).stdout
     assert run_holodeck("init", "my-agent", cwd=home, program=program).returncode == 0
+    with ZipFile(wheel) as archive:
+        console = [name for name in archive.namelist() if name.startswith("holodeck/gateway/console/static/")]
+    assert "holodeck/gateway/console/static/index.html" in console
+    assert any(name.endswith(".js.br") for name in console)
     checked = run_holodeck("validate", "my-agent", cwd=home, program=program)
     assert checked.returncode == 0, checked.stderr
     assert (

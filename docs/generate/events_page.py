@@ -193,7 +193,8 @@ def _kind_row(kind: EventKind) -> tuple[str, ...]:
     return (code(kind.type), kind.about, ", ".join(code(name) for name in kind.fields))
 
 
-def _class_row(kind: type) -> tuple[str, ...]:
+def _class_row(generic: type) -> tuple[str, ...]:
+    kind = typing.get_origin(generic) or generic
     fields = {field.name: field for field in dataclasses.fields(kind)}
     name = fields.pop("type").default
     meaning = " ".join((inspect.getdoc(kind) or "").split())

@@ -46,6 +46,7 @@ _FILES = {
 }
 _SHARED_BY_FILES = (
     "LLM",
+    "Price",
     "MCPTool",
     "Approval",
     "Sandbox",

@@ -69,10 +69,18 @@ _SEE_ALSO = """\
 
 # Requests that are more than the plain one, by operation.
 _COMMANDS = {
+    "getConsole": "curl -s -o /dev/null -w '%{content_type}\\n' localhost:8080/",
+    "getConsoleFile": """\
+file=$(curl -s localhost:8080/ | grep -o 'main-[A-Z0-9]*.js')
+curl -s -o /dev/null -w '%{content_type}\\n' localhost:8080/console/$file""",
     "cancelResponse": """\
 JOB=$(curl -s localhost:8080/v1/responses -H 'content-type: application/json' \\
   -d '{"model": "demo", "input": "Hello", "background": true}' | grep -o 'resp_[0-9a-f]*' | head -n 1)
 curl -s -X POST localhost:8080/v1/responses/$JOB/cancel | python3 -m json.tool""",
+    "getRun": """\
+RUN=$(curl -s localhost:8080/v1/runs | grep -o 'resp_[0-9a-f]*' | head -n 1)
+curl -s localhost:8080/v1/runs/$RUN | python3 -m json.tool""",
+    "getRunTrace": "curl -s localhost:8080/v1/runs/$RUN/trace | python3 -m json.tool",
     "getDocument": "curl -s localhost:8080/openapi.json | python3 -m json.tool | head -n 4",
     "getMetrics": "curl -s localhost:8080/metrics | grep in_flight",
     "endMCP": """\
@@ -97,9 +105,19 @@ _ARGUMENTS = {
     "{server}": "memory",
 }
 # How many lines of a reply are shown, where the rest is shown elsewhere or differs from run to run.
-_SHOWN_LINES = {"createResponse": 36, "getResponse": 6, "cancelResponse": 3, "listServerTools": 5}
+_SHOWN_LINES = {
+    "createResponse": 36,
+    "getResponse": 6,
+    "cancelResponse": 3,
+    "listServerTools": 5,
+    "getConfiguration": 2,
+    "listRuns": 8,
+    "getRun": 5,
+    "getRunTrace": 5,
+    "getUsage": 2,
+}
 # Connects to what others show, or deletes it.
-_RANKS = {"refreshServer": -1, "deleteResponse": 1, "deleteItem": 1, "deleteConversation": 2}
+_RANKS = {"refreshServer": -1, "sleepServer": 1, "deleteResponse": 1, "deleteItem": 1, "deleteConversation": 2}
 # Characters of a reply that is shown as one line, as it is sent.
 _MAX_LINE = 400
 _NO_PROVIDER = (
@@ -107,13 +125,27 @@ _NO_PROVIDER = (
     '"type":"not_found","code":"unknown_url","param":null}}'
 )
 _NO_SESSION = '{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"The header Mcp-Session-Id is missing"}}'
+_NO_KEYS = """\
+{"error":{"message":"This gateway has no keys: everything on this machine may use it. Make the first key at its \
+terminal, with 'holodeck keys create ops --admin -f gateway.yaml'.","type":"invalid_request",\
+"code":"not_changeable","param":null}}"""
+_NOT_WITHHELD = """\
+{"error":{"message":"The tool 'create_entities' is not withheld, or not as you have seen it. Look at it again.",\
+"type":"invalid_request","code":"tool_changed","param":"tools.create_entities"}}"""
 # Replies of the gateway of the page that are not the examples of the document.
 _REPLIES = {
+    "acceptTools": _NOT_WITHHELD,
+    "listKeys": '{"object":"list","data":[]}',
+    "createKey": _NO_KEYS,
+    "rotateKey": _NO_KEYS,
+    "deleteKey": _NO_KEYS,
     "getDocument": """\
 {
     "openapi": "3.1.0",
     "info": {
         "title": "HoloDeck gateway",""",
+    "getConsole": "text/html; charset=utf-8",
+    "getConsoleFile": "text/javascript; charset=utf-8",
     "listenMCP": _NO_SESSION,
     "listenMCPOfServer": _NO_SESSION,
     "endMCP": "204",
@@ -212,6 +244,7 @@ def _reply(operation: Operation) -> str:
         text = json.dumps(operation.example, indent=4)
     text = re.sub(r'"([a-z]+)_[0-9a-f]{32}"', r'"\1_..."', text)
     text = re.sub(r'("(?:created|created_at|completed_at)": ?)\d+', r"\1...", text)
+    text = re.sub(r'("(?:start_seconds|restarts)": ?)[\d.]+', r"\1...", text)
     text = re.sub(r'"hd2\.[^"]*"', '"hd2..."', text)
     shown = _SHOWN_LINES.get(operation.id)
     return text if shown is None else "\n".join([*text.splitlines()[:shown], "..."])

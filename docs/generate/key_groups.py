@@ -50,8 +50,17 @@ _OPENAI = {"provider": "openai", "name": "gpt-5-mini"}
 _COMPATIBLE = {"provider": "openai_compatible", "endpoint": "http://localhost:8000/v1"}
 
 
+_PRICED = [{"name": "small", "model": {"provider": "rehearsal", "price": {"input": 0, "output": 0}}}]
+
+
 def _agent(**keys: Any) -> dict[str, Any]:
     return {"name": "helper", "model": {"provider": "rehearsal"}, **keys}
+
+
+def _case(test_settings: Mapping[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
+    """An agent file with one test case of these keys."""
+    settings = {} if test_settings is None else {"test_settings": dict(test_settings)}
+    return _agent(test_cases=[{"input": "What is 1 + 2?", **keys}], **settings)
 
 
 def _gateway(**keys: Any) -> dict[str, Any]:
@@ -82,6 +91,7 @@ AGENT_GROUPS = (
             "max_turns": Key(20, 0),
             "tools": Key([_STDIO], "files"),
             "test_cases": Key([{"input": "What is 1 + 2?"}], {"input": "What is 1 + 2?"}),
+            "test_settings": Key({"ground_truth_by": "equals"}, {"ground_truth_by": "bleu"}),
         },
     ),
     Group(
@@ -115,10 +125,20 @@ AGENT_GROUPS = (
             "extra_body": Key({"top_k": 20}, {"temperature": 0.5}, _COMPATIBLE),
             "allow_extra_parameters": Key(["top_k"], ["messages"], _COMPATIBLE),
             "timeout": Key(120, 0),
+            "price": Key({"input": 0.25, "cached_input": 0.025, "output": 2}, {"input": 0.25}),
             "api_version": Key(
                 "2025-04-01-preview", 20250401, {"provider": "azure_openai", "endpoint": "https://me.openai.azure.com"}
             ),
         },
+    ),
+    Group(
+        definition="Price",
+        path="model.price.",
+        title="The price of a model",
+        about="Per million tokens. Providers change their prices: HoloDeck knows none by itself.",
+        file=_agent(model={**_OPENAI, "price": {"input": 0.25, "output": 2}}),
+        at=("model", "price"),
+        keys={"input": Key(0.25, -1), "cached_input": Key(0.025, "free"), "output": Key(2, LEFT_OUT)},
     ),
     Group(
         definition="InstructionsSource",
@@ -299,6 +319,18 @@ AGENT_GROUPS = (
             "input": Key("What is 1 + 2?", LEFT_OUT),
             "expected_tools": Key(["calc.add"], "calc.add"),
             "ground_truth": Key("3", 3),
+            "ground_truth_by": Key("number", "bleu", {"ground_truth": "3"}),
+            "contains": Key(["3", "sum"], 3),
+            "equals": Key("3", 3),
+            "matches": Key("^[0-9]+$", "(["),
+            "json": Key({"values": {"$.sum": 3}}, {"values": {"sum": 3}}),
+            "similar": Key("The sum of one and two is three.", {"at_least": 0.6}),
+            "judge": Key({"rubric": "Names the sum and nothing else.", "model": _OPENAI}, "Names the sum."),
+            "tools": Key({"called": ["calc.add"], "at_most": 2}, ["calc.add"]),
+            "forbidden": Key({"texts": ["I think"], "tools": ["files"]}, ["I think"]),
+            "max_turns": Key(3, 0),
+            "max_tokens": Key(2000, 0),
+            "max_seconds": Key(20, 0),
         },
     ),
     Group(
@@ -311,6 +343,87 @@ AGENT_GROUPS = (
         keys={
             "name": Key("calc.add", LEFT_OUT),
             "arguments": Key({"a": 1}, [1, 2]),
+        },
+    ),
+    Group(
+        definition="JSONExpectation",
+        path="test_cases[].json.",
+        title="Keys of json",
+        file=_case(json={"values": {"$.sum": 3}}),
+        at=("test_cases", 0, "json"),
+        keys={
+            "schema": Key({"type": "object", "required": ["sum"]}, {"type": "objekt"}),
+            "values": Key({"$.items[0].price": 9.5}, {"items[0].price": 9.5}),
+            "tolerance": Key(0.01, -1),
+        },
+    ),
+    Group(
+        definition="SimilarText",
+        path="test_cases[].similar.",
+        title="Keys of similar",
+        about="`similar` is a text, or a mapping with these keys.",
+        file=_case(similar={"to": "The sum of one and two is three."}),
+        at=("test_cases", 0, "similar"),
+        keys={"to": Key("The sum of one and two is three.", LEFT_OUT), "at_least": Key(0.6, 60)},
+    ),
+    Group(
+        definition="JudgeExpectation",
+        path="test_cases[].judge.",
+        title="Keys of judge",
+        about="`judge` is a rubric, or a mapping with these keys. The model under test must not judge itself.",
+        file=_case(judge={"rubric": "Names the sum and nothing else.", "model": _OPENAI}),
+        at=("test_cases", 0, "judge"),
+        keys={
+            "rubric": Key("Names the sum and nothing else.", LEFT_OUT),
+            "model": Key(_OPENAI, {"provider": "rehearsal"}),
+            "allow_same_model": Key(example=True, wrong="sometimes", beside={"model": {"provider": "rehearsal"}}),
+        },
+    ),
+    Group(
+        definition="ToolExpectation",
+        path="test_cases[].tools.",
+        title="Keys of tools of a test case",
+        file=_case(tools={}),
+        at=("test_cases", 0, "tools"),
+        keys={
+            "called": Key([{"name": "calc.add", "times": 2}], "calc.add"),
+            "not_called": Key(["files.write_file"], "files.write_file"),
+            "order": Key(["files.read_text_file", "calc.add"], "calc.add"),
+            "at_most": Key({"calc.add": 2}, -1),
+        },
+    ),
+    Group(
+        definition="ExpectedCall",
+        path="test_cases[].tools.called[].",
+        title="Keys of a tool that must be called",
+        about="An entry of `called` is a name, or a mapping with these keys.",
+        file=_case(tools={"called": [{"name": "add"}]}),
+        at=("test_cases", 0, "tools", "called", 0),
+        keys={
+            "name": Key("calc.add", LEFT_OUT),
+            "arguments": Key({"a": 1}, [1, 2]),
+            "times": Key(2, 0),
+        },
+    ),
+    Group(
+        definition="ForbiddenOutput",
+        path="test_cases[].forbidden.",
+        title="Keys of forbidden",
+        file=_case(forbidden={}),
+        at=("test_cases", 0, "forbidden"),
+        keys={"tools": Key(["files.write_file"], "files"), "texts": Key(["password"], "password")},
+    ),
+    Group(
+        definition="TestSettings",
+        path="test_settings.",
+        title="Keys of test settings",
+        file=_case(test_settings={}),
+        at=("test_settings",),
+        keys={
+            "ground_truth_by": Key("contains", "bleu"),
+            "similar_at_least": Key(0.6, 60),
+            "judge": Key(_OPENAI, "gpt-5-mini"),
+            "models": Key({"small": _OPENAI}, {"small": "gpt-5-mini"}),
         },
     ),
 )
@@ -327,6 +440,7 @@ GATEWAY_GROUPS = (
             "models": Key([{"name": "small", "model": {"provider": "rehearsal"}}], "gpt-5-mini"),
             "agents": Key([{"file": "agent.yaml"}], [{"file": "missing.yaml"}]),
             "mcp_servers": Key([{"name": "tickets", "transport": "http", "url": "https://mcp.example.com/mcp"}], {}),
+            "mcp_connect": Key("first_use", "never"),
             "keys": Key([{"name": "alice", "hash": "sha256:" + "0" * 64}], ["alice"]),
             "jwt": Key({"issuer": "https://login.example.com", "audience": "holodeck", "jwks_file": "keys.json"}, True),
             "storage": Key({"url": "sqlite:///data/holodeck.db"}, "sqlite:///data/holodeck.db"),
@@ -335,6 +449,7 @@ GATEWAY_GROUPS = (
             "reload": Key({"watch": False}, False),
             "compaction": Key({"target_tokens": 8000}, 8000),
             "log": Key({"format": "json"}, "json"),
+            "metrics": Key({"by_caller": True}, True),
             "audit": Key({"file": "audit.jsonl"}, "audit.jsonl"),
             "otel": Key({"endpoint": "http://127.0.0.1:4318"}, "http://127.0.0.1:4318"),
             "cors_origins": Key(["https://app.example.com"], "https://app.example.com"),
@@ -359,6 +474,7 @@ GATEWAY_GROUPS = (
             "host": Key("127.0.0.1", "0.0.0.0"),  # noqa: S104 - the wrong value of the example
             "port": Key(9000, 90000),
             "allowed_hosts": Key(["gateway.example.com"], "gateway.example.com"),
+            "trusted_proxies": Key(["10.20.0.0/16"], ["proxy.example.com"]),
             "closes_first": Key(True, "yes"),
         },
     ),
@@ -393,7 +509,7 @@ GATEWAY_GROUPS = (
         path="keys[].",
         title="Keys of a caller",
         about="Each entry is a caller. `holodeck keys create NAME` prints the entry and the key.",
-        file=_gateway(keys=[{"name": "alice", "hash": "sha256:" + "0" * 64}]),
+        file=_gateway(models=_PRICED, keys=[{"name": "alice", "hash": "sha256:" + "0" * 64}]),
         at=("keys", 0),
         keys={
             "name": Key("alice", "alice smith"),
@@ -401,6 +517,7 @@ GATEWAY_GROUPS = (
             "admin": Key(True, "yes"),
             "allow": Key({"models": ["small"], "tools": ["*.*", "!*.delete_*"]}, ["small"]),
             "limits": Key({"requests_per_minute": 60}, 60),
+            "budget": Key({"amount": 20, "period": "month"}, 20),
             "old_hash": Key("sha256:" + "1" * 64, "hd_0123456789", {"old_hash_expires": "2030-01-31T12:00:00Z"}),
             "old_hash_expires": Key("2030-01-31T12:00:00Z", "2030-01-31T12:00:00", {"old_hash": "sha256:" + "1" * 64}),
         },
@@ -435,6 +552,16 @@ GATEWAY_GROUPS = (
             "tokens_per_minute": Key(100000, 0),
             "sockets": Key(4, -1),
         },
+    ),
+    Group(
+        definition="Budget",
+        path="keys[].budget.",
+        title="Keys of a budget",
+        about="What one caller may spend on models: `budget` of an entry of `keys` for that one, `limits.key_budget` "
+        "for each of the others. Every model that the caller may use needs a `price`.",
+        file=_gateway(models=_PRICED, limits={"key_budget": {"amount": 20, "period": "month"}}),
+        at=("limits", "key_budget"),
+        keys={"amount": Key(20, 0), "period": Key("month", "year")},
     ),
     Group(
         definition="JWTCallers",
@@ -490,6 +617,7 @@ GATEWAY_GROUPS = (
         keys={
             "url": Key("sqlite:///data/holodeck.db", "data/holodeck.db"),
             "retention_days": Key(7, 0),
+            "usage_days": Key(400, 7),
             "durability": Key("safe", "save"),
             "url_file": Key("database.url", "missing.url"),
         },
@@ -510,7 +638,7 @@ GATEWAY_GROUPS = (
         definition="GatewayLimits",
         path="limits.",
         title="Keys of limits",
-        file=_gateway(limits={}),
+        file=_gateway(models=_PRICED, limits={}),
         at=("limits",),
         keys={
             "in_flight": Key(200, 0),
@@ -528,6 +656,7 @@ GATEWAY_GROUPS = (
             "sockets": Key(100, -1),
             "socket_seconds": Key(600, 7200),
             "key": Key({"requests_per_minute": 60}, 60),
+            "key_budget": Key({"amount": 5, "period": "day"}, 5),
         },
     ),
     Group(
@@ -539,6 +668,18 @@ GATEWAY_GROUPS = (
         keys={
             "format": Key("json", "jsonl"),
             "level": Key("warning", "warn"),
+        },
+    ),
+    Group(
+        definition="MetricsSettings",
+        path="metrics.",
+        title="Keys of metrics",
+        about="See [metrics and alerts](../operate/metrics-and-alerts.md).",
+        file=_gateway(metrics={}),
+        at=("metrics",),
+        keys={
+            "by_caller": Key(True, "yes"),
+            "max_callers": Key(20, 0),
         },
     ),
     Group(

@@ -48,7 +48,7 @@ _ANYTHING = re.compile(r"\.\.\.( ms\b| s\b)?")
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07)")
 # npx looks its packages up, and a machine may trust the registry by a certificate of its own.
 _INHERITED = ("LANG", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "HOLODECK_TRUST")
-_AGENT_KEYS = {"instructions", "tools", "model", "test_cases", "response_format", "max_turns"}
+_AGENT_KEYS = {"instructions", "tools", "model", "test_cases", "test_settings", "response_format", "max_turns"}
 _COMMAND = """#!/bin/sh
 if [ "$1" = serve ] && [ -z "$HOLODECK_LISTEN__PORT" ] && ! grep -qs 'port:' "$@"; then
   export HOLODECK_LISTEN__PORT={port}

@@ -121,7 +121,7 @@ def test_each_variable_that_the_source_reads_has_an_entry() -> None:
     assert {file for file, name in read_names() if name is None} == set(READS_OF_NAMED_VARIABLES)
 
 
-@pytest.mark.parametrize("module", ["holodeck", "holodeck.testing"])
+@pytest.mark.parametrize("module", ["holodeck", "holodeck.agents.runs", "holodeck.testing"])
 def test_each_public_name_of_python_has_an_entry(module: str) -> None:
     import importlib
 

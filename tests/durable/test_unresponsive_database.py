@@ -33,7 +33,7 @@ async def test_a_gateway_whose_database_is_silent_can_still_be_probed_and_stoppe
             between.freeze()
             request = asyncio.create_task(served.create_response())
             status, text, _ = await served.send("GET", "/metrics")
-            assert (status, "holodeck_background_waiting nan" in text) == (200, True)
+            assert (status, "holodeck_background_waiting NaN" in text) == (200, True)
             assert (await request)[0] == 503, "it could not be stored"
             served.stop()
             assert await served.wait_exit() == 0

@@ -14,7 +14,7 @@ from real.project import START_SECONDS, RealProject
 
 from holodeck.models.content import ImageContent
 from holodeck.models.items import FunctionCallOutput
-from holodeck.runtime import load_agent
+from holodeck.runtime import load_runner
 from holodeck.testing import ScriptedModel, call, say
 
 AGENT = """
@@ -32,7 +32,12 @@ tools:
     command: npx
     server: "@modelcontextprotocol/server-filesystem"
     config: {allowed_directories: ["${workspaceFolder}/data"]}
-  - {type: mcp, name: memory, description: d, command: npx, server: "@modelcontextprotocol/server-memory"}
+  - type: mcp
+    name: memory
+    description: d
+    command: npx
+    server: "@modelcontextprotocol/server-memory"
+    env: {MEMORY_FILE_PATH: "${workspaceFolder}/memory.jsonl"}
 """
 
 
@@ -53,7 +58,7 @@ async def test_three_turns_and_five_calls_at_once_over_three_real_servers(projec
         call("search_nodes", query="Ada"),
         say("done"),
     )
-    async with load_agent(
+    async with load_runner(
         project.path / "agent.yaml", model=model, environ={"MARKED": "-"}, home=project.home
     ) as agent:
         result = await agent.run("go")
@@ -83,7 +88,7 @@ async def test_a_real_server_killed_in_a_turn_is_a_tool_error_and_the_run_goes_o
         say("done"),
     )
     environ = {"MARKED": mark}
-    async with load_agent(project.path / "agent.yaml", model=model, environ=environ, home=project.home) as agent:
+    async with load_runner(project.path / "agent.yaml", model=model, environ=environ, home=project.home) as agent:
         async for event in agent.stream("go"):
             if event.type == "tool.progressed":
                 for pid in pids_with_mark(mark):

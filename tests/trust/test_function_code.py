@@ -15,7 +15,7 @@ from async_tests import async_test
 from engine.scripted_agent import tool_outputs
 
 from holodeck.config.agent_loader import LoadedAgent
-from holodeck.runtime import build_agent
+from holodeck.runtime import build_runner
 from holodeck.testing import ScriptedModel, call, say
 
 AGENT = "name: demo\ntools: [{type: function, name: greet, description: d, file: tools.py, function: greet}]\n"
@@ -44,7 +44,7 @@ async def greeting(folder: AgentFolder) -> str:
 async def answer_of(loaded: LoadedAgent) -> str:
     """What the function answers to the model, or the error of the run."""
     model = ScriptedModel(call("greet"), say("done"))
-    async with build_agent(loaded, model=model, environ={}) as agent:
+    async with build_runner(loaded, model=model, environ={}) as agent:
         result = await agent.run("Go")
     if result.error is not None:
         return str(result.error)

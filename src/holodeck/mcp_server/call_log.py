@@ -29,8 +29,8 @@ from holodeck.tools.executor import (
 from holodeck.tools.mcp.content import blocks_of
 from holodeck.tools.mcp.executor import describe_failure
 
-OnCall = Callable[[str, str, str, float], None]
-"""Called at the end of a call with its server, its tool, its outcome and its seconds."""
+OnCall = Callable[[View, str, str, str, float], None]
+"""Called at the end of a call with the view of its client, its server, its tool, its outcome and its seconds."""
 BuildRecorder = Callable[[View], CallRecorder | None]
 """Builds what records the calls of a request for its operator; None where calls are not recorded."""
 
@@ -133,4 +133,4 @@ class CallLog:
             **about,
         )
         if self._on_call is not None:
-            self._on_call(server, tool, entry.outcome, seconds)
+            self._on_call(view, server, tool, entry.outcome, seconds)
