@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 # Tests start hundreds of processes: each would compile everything that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# With this variable a missing cassette is an error. What is about it sets it: no test depends on where it runs.
+os.environ.pop("CI", None)
+
 # The files of tests are their own: commands start what they say. What is about trust sets this to nothing.
 os.environ["HOLODECK_TRUST"] = "all"
 
