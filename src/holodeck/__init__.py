@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holodeck.agents import runs
-    from holodeck.agents.agent import Agent, RunOptions, load_agent
+    from holodeck.agents.agent import Agent, load_agent
     from holodeck.agents.context import RunContext
     from holodeck.agents.elicitation import Elicitation
     from holodeck.agents.function_tool import Tool, tool
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         RequestedCall,
     )
     from holodeck.agents.mcp_server import MCPServer, ServerInfo
+    from holodeck.agents.run_options import RunOptions
     from holodeck.agents.server_options import LogMessage, RemoteOptions, ServerOptions, StdioOptions
     from holodeck.agents.session import Session
     from holodeck.agents.session_store import SessionInfo
@@ -201,7 +202,6 @@ __all__ = [
 _NAMES_OF_MODULES = {
     "holodeck.agents.agent": (
         "Agent",
-        "RunOptions",
         "load_agent",
     ),
     "holodeck.agents.context": ("RunContext",),
@@ -223,6 +223,7 @@ _NAMES_OF_MODULES = {
         "MCPServer",
         "ServerInfo",
     ),
+    "holodeck.agents.run_options": ("RunOptions",),
     "holodeck.agents.server_options": (
         "LogMessage",
         "RemoteOptions",

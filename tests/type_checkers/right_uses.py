@@ -27,6 +27,8 @@ from holodeck import (
     ModelError,
     ModelProvider,
     ModelRequest,
+    OAuthAuthorizationCode,
+    OAuthClientCredentials,
     Price,
     ReasoningAdded,
     RefuseCall,
@@ -99,6 +101,14 @@ async def check_output(model: ModelProvider) -> None:
     again = await plain.run([Message(role="user", content=(TextContent(text="Hi"),))], history=result.history)
     assert_type(again.usage, Usage)
     assert_type(again.error, Failure | None)
+
+
+def check_credentials() -> None:
+    model = LLM(provider="openai", name="gpt-5-mini", api_key="sk-secret", headers={"X-Team": "shop"}, temperature=0)
+    machine = OAuthClientCredentials(client_id="shop", client_secret="secret", token_url="https://id.example/token")
+    person = OAuthAuthorizationCode(client_id="shop", client_secret="secret", issuer="https://id.example")
+    servers = [MCPServer.http("https://shop.example/mcp", name=each.type, auth=each) for each in (machine, person)]
+    Agent(model, tools=servers)
 
 
 async def check_deps_and_options(model: ModelProvider) -> None:

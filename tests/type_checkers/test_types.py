@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import re
 import subprocess
@@ -9,6 +11,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
+from pydantic import BaseModel
+
+from holodeck import LLM, OAuthAuthorizationCode, OAuthClientCredentials
 
 ROOT = Path(__file__).parents[2]
 RIGHT, WRONG = (Path(__file__).with_name(name) for name in ("right_uses.py", "wrong_uses.py"))
@@ -53,6 +60,19 @@ def test_pyright_accepts_right_uses_and_reports_each_wrong_one(tmp_path: Path) -
         ],
         done,
     )
+
+
+@pytest.mark.parametrize("model", [LLM, OAuthClientCredentials, OAuthAuthorizationCode])
+def test_constructors_for_type_checkers_have_the_fields_of_their_models(model: type[BaseModel]) -> None:
+    tree = ast.parse(Path(inspect.getfile(model)).read_text())
+    classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    (init,) = (
+        node
+        for node in ast.walk(classes[model.__name__])
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__"
+    )
+    # The class says what the `type` is.
+    assert [each.arg for each in init.args.kwonlyargs] == [name for name in model.model_fields if name != "type"]
 
 
 def _run_checker(command: list[str], *, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import holodeck
-from holodeck import Agent, Hooks, ModelProvider, RequestedCall, RunContext, RunFinished, RunLimits, TextAdded, tool
+from holodeck import (
+    LLM,
+    Agent,
+    Hooks,
+    ModelProvider,
+    RequestedCall,
+    RunContext,
+    RunFinished,
+    RunLimits,
+    TextAdded,
+    tool,
+)
 
 
 @dataclass
@@ -53,6 +64,12 @@ async def use_wrong_output(agent: Agent[None, Invoice]) -> None:
 
 def use_wrong_names() -> None:
     holodeck.Agnet("openai:gpt-5-mini")  # wrong: Agnet
+
+
+def use_wrong_models() -> None:
+    LLM(provider="opnai")  # wrong: provider
+    LLM(nam="gpt-5-mini")  # wrong: nam
+    LLM(api_key=3)  # wrong: api_key
 
 
 def use_wrong_limits() -> None:

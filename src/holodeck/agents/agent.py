@@ -35,6 +35,7 @@ from holodeck.agents.hooks import Hooks, OnApproval, OnElicitation
 from holodeck.agents.mcp_server import MCPServer
 from holodeck.agents.models import BorrowedModel, parse_model
 from holodeck.agents.output import OutputType
+from holodeck.agents.run_options import RunOptions
 from holodeck.agents.session import Session, stream_in_session
 from holodeck.agents.session_store import Answerer
 from holodeck.agents.shared_instance import SharedInstance
@@ -47,7 +48,6 @@ from holodeck.models.agent import Agent as AgentFile
 from holodeck.models.events import Event, OutputT, RunFinished, RunResult
 from holodeck.models.items import Item, text_message
 from holodeck.models.llm import LLM
-from holodeck.models.model_io import ToolChoice, ToolSpec
 from holodeck.models.run_limits import RunLimits
 from holodeck.models.tool import FunctionTool, MCPTool
 from holodeck.providers.base import ModelProvider
@@ -58,35 +58,6 @@ from holodeck.tools.mcp.server_tools import ServerTools
 T = TypeVar("T")
 ToolSource = Tool[..., Any] | MCPServer | Callable[..., Any]
 """What an agent takes as a tool: a function, one that `@tool` describes, or an MCP server with all of its tools."""
-
-
-class RunOptions(TypedDict, Generic[DepsT], total=False):
-    """The options of one run."""
-
-    deps: DepsT
-    """The object that tools and hooks find in their context."""
-    history: Sequence[Item]
-    """The conversation before the question: `history` of an earlier result."""
-    session: Session
-    """The conversation that the run goes on with and is appended to, instead of `history`."""
-    durable: bool
-    """Whether each step is stored, so that `holodeck.runs.resume` can go on with the run after a crash."""
-    functions: Sequence[ToolSpec]
-    """Tools that the program runs itself: a call of one ends the run, which has it in `pending`."""
-    tool_choice: ToolChoice
-    """Whether the model may, must or must not call a tool."""
-    parallel_tool_calls: bool
-    """Whether the calls of one turn run at the same time."""
-    run_id: str
-    """Id of the run. Absent: a new one."""
-    hooks: Sequence[Hooks[DepsT]]
-    """Hooks of this run, after those of the agent."""
-    limits: RunLimits
-    """Limits of this run: each that is not None replaces that of the agent."""
-    on_approval: OnApproval[DepsT]
-    """Asks a person whether a call may run, in place of that of the agent."""
-    on_elicitation: OnElicitation[DepsT]
-    """Asks a person the question of a server, in place of that of the agent."""
 
 
 class AgentChanges(TypedDict, total=False):

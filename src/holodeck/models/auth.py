@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -60,6 +60,24 @@ class OAuthClientCredentials(_AuthModel):
     dpop: Boolean = False
     """Bind tokens to a key of this client (DPoP), where the authorization server supports it."""
 
+    if TYPE_CHECKING:
+        # A secret is given as text, which its field converts.
+        def __init__(
+            self,
+            *,
+            client_id: str,
+            client_secret: str | Secret | None = None,
+            private_key_file: str | None = None,
+            signing_algorithm: str = "ES256",
+            assertion_file: str | None = None,
+            token_url: str | None = None,
+            issuer: str | None = None,
+            auth_method: Literal["client_secret_basic", "client_secret_post", "private_key_jwt"] | None = None,
+            scopes: list[str] = ...,
+            resource: str | None = None,
+            dpop: bool = False,
+        ) -> None: ...
+
 
 class OAuthAuthorizationCode(_AuthModel):
     """OAuth 2 authorization code with PKCE, for a user with a browser; `holodeck mcp login SERVER` starts it."""
@@ -80,6 +98,20 @@ class OAuthAuthorizationCode(_AuthModel):
     """Loopback port of the redirect. Absent: any free port."""
     dpop: Boolean = False
     """Bind tokens to a key that is stored with them (DPoP), where the authorization server supports it."""
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            client_id: str | None = None,
+            client_secret: str | Secret | None = None,
+            client_metadata_url: str | None = None,
+            issuer: str | None = None,
+            scopes: list[str] = ...,
+            redirect_port: int | None = None,
+            dpop: bool = False,
+        ) -> None: ...
 
 
 Auth = Annotated[BearerAuth | OAuthClientCredentials | OAuthAuthorizationCode, Field(discriminator="type")]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import orjson
@@ -62,6 +62,9 @@ class Provider(StrEnum):
     OPENAI_COMPATIBLE = "openai_compatible"
     LOCAL = "local"
     REHEARSAL = "rehearsal"
+
+
+ProviderName = Literal["openai", "azure_openai", "anthropic", "ollama", "openai_compatible", "local", "rehearsal"]
 
 
 @record
@@ -191,6 +194,34 @@ class LLM(FileModel):
     """Price of the tokens, for the cost of runs and for budgets. Absent: the cost is unknown."""
     api_version: NonEmpty | None = None
     """API version of Azure OpenAI. Only for `azure_openai`."""
+
+    if TYPE_CHECKING:
+        # A provider is given by its name and a secret as text, both of which the fields convert.
+        def __init__(
+            self,
+            *,
+            provider: Provider | ProviderName = Provider.REHEARSAL,
+            name: str | None = None,
+            endpoint: str | None = None,
+            api_key: str | Secret | None = None,
+            allow_insecure_hosts: list[str] = ...,
+            temperature: float | None = None,
+            max_tokens: int | None = None,
+            context_tokens: int | None = None,
+            top_p: float | None = None,
+            effort: Effort | None = None,
+            verbosity: Verbosity | None = None,
+            stop: list[str] = ...,
+            seed: int | None = None,
+            presence_penalty: float | None = None,
+            frequency_penalty: float | None = None,
+            headers: Mapping[str, str | Secret] = ...,
+            extra_body: Mapping[str, Any] = ...,
+            allow_extra_parameters: list[str] = ...,
+            timeout: float | None = None,
+            price: Price | None = None,
+            api_version: str | None = None,
+        ) -> None: ...
 
     @property
     def spec(self) -> ProviderSpec:
