@@ -256,6 +256,7 @@ def test_names_that_occur_twice_are_refused(shop: ModuleType) -> None:
     ("keys", "message"),
     [
         ({"model": "gpt-5"}, "names no model: write 'provider:name'"),
+        ({"model": "opnai:gpt-5"}, "Did you mean 'openai:gpt-5'"),
         ({"model": "openai"}, "'name' is required"),
         ({"model": 3}, "3 is no model"),
         ({"model": "rehearsal", "name": "1 bad"}, "name"),

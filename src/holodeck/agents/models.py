@@ -5,6 +5,7 @@ from __future__ import annotations
 import pydantic
 
 from holodeck.agents.validation_text import describe_problems
+from holodeck.config.known_keys import closest_match
 from holodeck.lib.errors import ConfigError
 from holodeck.models.llm import LLM, PROVIDER_SPECS
 from holodeck.models.model_io import ModelRequest
@@ -30,11 +31,11 @@ def parse_model(model: str | LLM | ModelProvider) -> tuple[LLM, ModelProvider | 
 
 def _parse_name(text: str) -> LLM:
     provider, _, name = text.partition(":")
-    if provider not in {str(each) for each in PROVIDER_SPECS}:
-        known = ", ".join(str(each) for each in PROVIDER_SPECS)
-        raise ConfigError(
-            f"'{text}' names no model: write 'provider:name', such as 'openai:gpt-5-mini'. Providers: {known}."
-        )
+    known = [str(each) for each in PROVIDER_SPECS]
+    if provider not in known:
+        close = closest_match(provider, known)
+        hint = f"Did you mean '{close}:{name}'?" if close and name else f"Providers: {', '.join(known)}."
+        raise ConfigError(f"'{text}' names no model: write 'provider:name', such as 'openai:gpt-5-mini'. {hint}")
     try:
         return LLM.model_validate({"provider": provider, **({"name": name} if name else {})})
     except pydantic.ValidationError as error:
