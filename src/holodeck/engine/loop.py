@@ -170,7 +170,8 @@ class _Run:
         result: RunResult | None = None
         with tracing.start_run_span(self._request, self._model.name) as span:
             try:
-                result = await self._run_until_deadline()
+                has_deadline = self._request.max_seconds is not None
+                result = await (self._run_until_deadline() if has_deadline else self._run_turns())
             except Exception as error:
                 # Steps that run side by side raise an `ExceptionGroup`.
                 cause = _first_cause(error)
