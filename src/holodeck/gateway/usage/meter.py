@@ -38,6 +38,13 @@ MINUTES_DAYS = 2
 REQUEST_SERVER = "(request)"
 OTHER_TOOL = "other"
 
+# Where each count is in `UsageCounts.sums`, which has the order of `SUMS`.
+_REQUESTS, _ERRORS, _INPUT_TOKENS, _CACHED_TOKENS, _OUTPUT_TOKENS, _REASONING_TOKENS, _TOOL_CALLS, _PRICED = range(
+    len(SUMS)
+)
+# The minute, caller, model, status, server and tool: a plain tuple, which is found faster than a `UsageKey`.
+_RowKey = tuple[int, str, str, str, str, str]
+
 
 class UsageMeter:
     """Counts the usage of one gateway process."""
@@ -51,7 +58,7 @@ class UsageMeter:
         self._clock = clock
         self._source = new_id("gateway")
         self._number = 0
-        self._rows: dict[tuple[int, UsageKey], UsageCounts] = {}
+        self._rows: dict[_RowKey, UsageCounts] = {}
         self._spending: defaultdict[tuple[str, int], float] = defaultdict(float)
         self._unstored: UsageBatch | None = None
         """The batch that is being stored, or could not be."""
@@ -64,19 +71,16 @@ class UsageMeter:
         self, caller_id: str, model: str, result: RunResult, *, cost: float | None, first_token: float | None = None
     ) -> None:
         """Count a run, however it ended. `cost`: None if the model has no price."""
-        counts = self._find_row(UsageKey(owner=caller_id, model=model, status=result.status))
-        usage = result.usage
-        added = {
-            "requests": 1,
-            "errors": int(result.status == "failed"),
-            "input_tokens": usage.input_tokens,
-            "cached_tokens": usage.cached_tokens,
-            "output_tokens": usage.output_tokens,
-            "reasoning_tokens": usage.reasoning_tokens,
-            "tool_calls": result.tool_calls,
-            "priced": int(cost is not None),
-        }
-        counts.sums = [count + added[name] for count, name in zip(counts.sums, SUMS, strict=True)]
+        counts, usage = self._find_row(caller_id, model, result.status), result.usage
+        sums = counts.sums
+        sums[_REQUESTS] += 1
+        sums[_ERRORS] += result.status == "failed"
+        sums[_INPUT_TOKENS] += usage.input_tokens
+        sums[_CACHED_TOKENS] += usage.cached_tokens
+        sums[_OUTPUT_TOKENS] += usage.output_tokens
+        sums[_REASONING_TOKENS] += usage.reasoning_tokens
+        sums[_TOOL_CALLS] += result.tool_calls
+        sums[_PRICED] += cost is not None
         counts.cost += cost or 0.0
         counts.seconds[bucket_of(result.seconds)] += 1
         if first_token is not None:
@@ -95,15 +99,13 @@ class UsageMeter:
         if server and not self._is_known_server(server):
             server, tool = REQUEST_SERVER, OTHER_TOOL
         status = "error" if is_error else "ok"
-        key = UsageKey(owner=caller_id, model=model, server=server, tool=tool, status=status)
-        counts = self._find_row(key)
-        counts.sums[SUMS.index("tool_calls")] += 1
-        counts.sums[SUMS.index("errors")] += int(is_error)
+        counts = self._find_row(caller_id, model, status, server, tool)
+        counts.sums[_TOOL_CALLS] += 1
+        counts.sums[_ERRORS] += is_error
         counts.seconds[bucket_of(seconds)] += 1
         if is_direct:
             # Calls of runs are counted with their run; this one has none.
-            row = self._find_row(UsageKey(owner=caller_id, model=model, status=status))
-            row.sums[SUMS.index("tool_calls")] += 1
+            self._find_row(caller_id, model, status).sums[_TOOL_CALLS] += 1
 
     def spend(self, caller_id: str, cost: float) -> None:
         """Count the cost of a model turn, when the turn has ended."""
@@ -154,16 +156,20 @@ class UsageMeter:
 
     def _take_batch(self) -> UsageBatch:
         self._number += 1
-        batch = UsageBatch(source=self._source, number=self._number, rows=self._rows, spending=dict(self._spending))
+        rows = {
+            (minute, UsageKey(owner=owner, model=model, status=status, server=server, tool=tool)): counts
+            for (minute, owner, model, status, server, tool), counts in self._rows.items()
+        }
+        batch = UsageBatch(source=self._source, number=self._number, rows=rows, spending=dict(self._spending))
         self._rows, self._spending = {}, defaultdict(float)
         return batch
 
-    def _find_row(self, key: UsageKey) -> UsageCounts:
+    def _find_row(self, caller_id: str, model: str, status: str, server: str = "", tool: str = "") -> UsageCounts:
         now = int(self._clock())
-        place = (now - now % MINUTE, key)
-        counts = self._rows.get(place)
+        key = (now - now % MINUTE, caller_id, model, status, server, tool)
+        counts = self._rows.get(key)
         if counts is None:
-            counts = self._rows[place] = UsageCounts()
+            counts = self._rows[key] = UsageCounts()
         return counts
 
 
