@@ -7,7 +7,7 @@ stored. `build_run_resource` builds the JSON from a row.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -94,21 +94,26 @@ def usage_of(usage: Usage) -> dict[str, int]:
     }
 
 
-def find_question(items: Iterable[Item]) -> str:
+def find_question(items: Sequence[Item]) -> str:
     """The text of the last message of a user: clients may send the whole conversation again."""
-    texts = [item.text for item in items if isinstance(item, Message) and item.role == "user"]
-    return texts[-1] if texts else ""
+    return _find_last_text(items, "user")
 
 
-def find_answer(items: Iterable[Item]) -> str:
+def find_answer(items: Sequence[Item]) -> str:
     """The text of the last message of the model."""
-    texts = [item.text for item in items if isinstance(item, Message) and item.role == "assistant"]
-    return texts[-1] if texts else ""
+    return _find_last_text(items, "assistant")
+
+
+def _find_last_text(items: Sequence[Item], role: str) -> str:
+    return next((item.text for item in reversed(items) if isinstance(item, Message) and item.role == role), "")
 
 
 def _preview(text: str) -> str:
     """The beginning of a text as every database can store it: without NUL and half surrogate pairs."""
-    return text[:PREVIEW_CHARS].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    start = text[:PREVIEW_CHARS]
+    if start.isascii() and "\0" not in start:
+        return start
+    return start.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def _to_line(name: str) -> str:

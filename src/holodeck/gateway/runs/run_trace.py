@@ -1,19 +1,32 @@
-"""When the steps of one run began and how long they took: recorded from its events as they are appended.
+"""What happened in one run and when: recorded from its events as they are appended, and stored with its response.
 
-A `RunTrace` belongs to one run in one process. It has spans: of the run, of each turn with its request to the model,
-of each tool call, of a compaction, and of waiting. Spans refer to items by their number among those of the run, so
-that no text is in it. `encode` is what is stored with the response, and `restore` continues the trace of a process
-that has ended: the time between its last event and now becomes a span `recovery`.
+A `RunTrace` belongs to one run in one process. Every request has one, so it only notes steps: short lists, of which
+`trace_spans.py` builds spans when the trace is read. `encode` is what is stored, and `restore` continues the trace of a
+process that has ended.
 
-Times are seconds from the creation of the run, on the clock of this process.
+A step is a list of its kind, its time, and what follows:
+
+    queued, started
+    turn        number, items of the run so far, whether it is replayed
+    token       the first one of a turn
+    compaction  number of its item
+    retry       seconds until the model is asked again, error
+    answer      items so far, tokens, cost
+    call        id of the call, name of the tool
+    output      id of the call, number of its item
+    result      id of the call, server, tool, status
+    resumed     time of the last step of the process before
+    ended       items so far, tokens, cost, whether it is an error, reason, open calls: id, name, whether they are held
+
+Steps refer to items by their number among those of the run, so that no text is in them but names. Times are seconds
+from the creation of the run, on the clock of this process.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 
@@ -36,71 +49,12 @@ from holodeck.models.items import Compaction, FunctionCall, FunctionCallOutput, 
 from holodeck.models.price import Price
 from holodeck.tools.executor import REFUSED
 
-SpanKind = Literal["run", "turn", "model", "tool", "approval", "wait", "retry", "recovery", "compaction"]
-SpanStatus = Literal["ok", "error", "running", "refused"]
+Step = list[Any]
 
 # Digits of seconds: microseconds.
-_DIGITS = 6
+DIGITS = 6
 # Decimal places of a cost: prices are for a million tokens.
 COST_DIGITS = 10
-
-
-@dataclass(slots=True, kw_only=True)
-class Span:
-    """One step of a run. It changes until it ends."""
-
-    id: str
-    parent: str | None
-    kind: SpanKind
-    name: str
-    start: float
-    seconds: float | None = None
-    """None while it goes on."""
-    status: SpanStatus = "running"
-    server: str | None = None
-    tool: str | None = None
-    call_id: str | None = None
-    first_token_seconds: float | None = None
-    usage: Usage | None = None
-    cost: float | None = None
-    error: str | None = None
-    first_item: int | None = None
-    """The number of the run's first item that the turn added, or of the output of a call."""
-    item_count: int = 0
-    """How many items it added."""
-
-    def end(self, now: float, status: SpanStatus = "ok", error: str | None = None) -> None:
-        if self.seconds is None:
-            self.seconds = round(now - self.start, _DIGITS)
-            self.status, self.error = status, error
-
-    def to_json(self) -> dict[str, Any]:
-        """What is stored: the fields that are not at their default."""
-        fields = {
-            "id": self.id,
-            "parent": self.parent,
-            "kind": self.kind,
-            "name": self.name,
-            "start": round(self.start, _DIGITS),
-            "seconds": self.seconds,
-            "status": self.status,
-            "server": self.server,
-            "tool": self.tool,
-            "call_id": self.call_id,
-            "first_token_seconds": self.first_token_seconds,
-            "usage": None if self.usage is None else asdict(self.usage),
-            "cost": self.cost,
-            "error": self.error,
-            "first_item": self.first_item,
-            "item_count": self.item_count or None,
-        }
-        return {name: value for name, value in fields.items() if value is not None}
-
-    @staticmethod
-    def from_json(stored: Mapping[str, Any]) -> Span:
-        usage = stored.get("usage")
-        values = {"parent": None, **stored, "usage": None if usage is None else Usage(**usage)}
-        return Span(**values)
 
 
 class RunTrace:
@@ -119,16 +73,17 @@ class RunTrace:
         """
         now = time.time()
         # As it is shown, so that a list can be filtered by it.
-        self.created_at = round(now, _DIGITS) if created_at is None else created_at
+        self.created_at = round(now, DIGITS) if created_at is None else created_at
         self._zero = time.monotonic() - (now - self.created_at)
         self._price = price
         self._on_cost = on_cost
-        self._run = Span(id="run", parent=None, kind="run", name="run", start=0.0)
-        self._spans: list[Span] = [self._run]
-        self._turn: Span | None = None
-        self._model: Span | None = None
-        self._calls: dict[str, Span] = {}
+        self._steps: list[Step] = []
+        self._ended_after: float | None = None
         self._awaits_token = False
+        self._calls: dict[str, tuple[str, str]] = {}
+        """The server and the tool of each call, by its id. The server is empty until there is a result."""
+        self._unanswered = 0
+        """How many calls of the model have no output yet. Outputs of earlier calls make it negative."""
         self.items: list[Item] = []
         """What the run has added so far, in order."""
         self.turns = 0
@@ -144,11 +99,11 @@ class RunTrace:
     @property
     def seconds(self) -> float:
         """Seconds since the run was created, or until it ended."""
-        return self._now() if self._run.seconds is None else self._run.seconds
+        return self._now() if self._ended_after is None else self._ended_after
 
     @property
     def is_finished(self) -> bool:
-        return self._run.seconds is not None
+        return self._ended_after is not None
 
     def cost_of(self, usage: Usage) -> float | None:
         """The cost of tokens of the run's model. None: the model has no price."""
@@ -156,49 +111,28 @@ class RunTrace:
 
     def list_tools(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The names of the servers and of the tools that were called, each once."""
-        spans = [span for span in self._spans if span.kind == "tool"]
-        servers = dict.fromkeys(span.server for span in spans if span.server)
-        return tuple(servers), tuple(dict.fromkeys(span.tool for span in spans if span.tool))
+        if not self._calls:
+            return (), ()
+        servers = dict.fromkeys(server for server, _ in self._calls.values() if server)
+        return tuple(servers), tuple(dict.fromkeys(tool for _, tool in self._calls.values()))
 
     @property
     def tool_calls(self) -> int:
-        return sum(span.kind == "tool" for span in self._spans)
+        return len(self._calls)
 
     def record(self, event: Event) -> None:
         """Record an event of the run that happens now."""
-        match event:
-            case TextAdded() | ReasoningAdded() | CallAdded():
-                # First, because it is what a stream consists of.
-                if self._awaits_token:
-                    self._record_token()
-            case ItemFinished():
-                self._record_item(event.item)
-            case ToolStarted():
-                self._start_call(event)
-            case ToolFinished():
-                self._end_call(event)
-            case TurnStarted():
-                self._start_turn(event)
-            case TurnFinished():
-                self._end_model(event)
-            case RunStarted():
-                self._start_run()
-            case RunFinished():
-                self._end_run(event.result)
-            case _:
-                pass
+        record = _RECORDERS.get(type(event))
+        if record is not None:
+            record(self, event)
 
     def record_retry(self, error: ModelError, pause: float) -> None:
-        """Record that the model is asked again: the span is the failed attempt and the pause after it."""
-        if self._model is None:
-            return
-        attempts = (span for span in self._spans if span.kind == "retry" and span.parent == self._model.id)
-        start = max((span.start + (span.seconds or 0.0) for span in attempts), default=self._model.start)
-        self._add("retry", "retry", start, self._model).end(self._now() + pause, "error", error.public_text)
+        """Record that the model is asked again after a pause."""
+        self._steps.append(["retry", self._now(), pause, error.public_text])
 
     def record_queued(self) -> None:
         """Record that the run waits in a queue, until it starts."""
-        self._add("wait", "queue", self._now())
+        self._steps.append(["queued", self._now()])
 
     def set_stored_items(self, *, before: int, context: int) -> None:
         """Say where the items of the run are stored.
@@ -220,8 +154,8 @@ class RunTrace:
             "created_at": self.created_at,
             "item_offset": self.item_offset,
             "context_count": self.context_count,
-            "recorded": round(self._now(), _DIGITS),
-            "spans": [span.to_json() for span in self._spans],
+            "recorded": self._now(),
+            "steps": self._steps,
         }
 
     @staticmethod
@@ -231,127 +165,97 @@ class RunTrace:
         """Continue the trace that an earlier process has stored. Raises `StorageError` where it is not one."""
         try:
             state = orjson.loads(stored)
-            spans = [Span.from_json(each) for each in state["spans"]]
             trace = RunTrace(created_at=float(state["created_at"]), price=price, on_cost=on_cost)
-            recorded = float(state["recorded"])
-            trace._run = spans[0]
+            steps: list[Step] = state["steps"]
+            trace.first_token_seconds = next((float(step[1]) for step in steps if step[0] == "token"), None)
+            trace._steps = [*steps, ["resumed", trace._now(), float(state["recorded"])]]
         except (ValueError, TypeError, LookupError) as error:
             raise StorageError(f"A stored trace is damaged: {error}") from error
-        # What was finished is replayed with the times that are stored; the rest begins anew.
-        trace._spans = [span for span in spans if span.seconds is not None or span is spans[0]]
-        tokens = (span.start + span.first_token_seconds for span in spans if span.first_token_seconds is not None)
-        trace.first_token_seconds = next(tokens, None)
-        trace._add("recovery", "recovery", recorded).end(trace._now())
         return trace
 
     def _now(self) -> float:
-        return time.monotonic() - self._zero
+        return round(time.monotonic() - self._zero, DIGITS)
 
-    def _add(self, kind: SpanKind, name: str, start: float, parent: Span | None = None, number: int = 0) -> Span:
-        above = parent or self._run
-        count = number or sum(span.kind == kind for span in self._spans) + 1
-        span = Span(id=f"{kind}_{count}", parent=above.id, kind=kind, name=name, start=start)
-        self._spans.append(span)
-        return span
+    def _record_start(self, event: RunStarted) -> None:
+        self._steps.append(["started", self._now()])
 
-    def _find(self, span_id: str) -> Span | None:
-        return next((span for span in self._spans if span.id == span_id), None)
-
-    def _start_run(self) -> None:
-        now = self._now()
-        for span in self._spans:
-            if span.kind == "wait":
-                span.end(now)
-
-    def _start_turn(self, event: TurnStarted) -> None:
-        now, self.turns = self._now(), event.turn
-        self._end_turn(now)
-        known = self._find(f"turn_{event.turn}") if event.is_replayed else None
-        if known is not None:
-            self._turn, self._model = known, self._find(f"model_{event.turn}")
-            return
-        self._turn = self._add("turn", f"turn {event.turn}", now, number=event.turn)
-        self._turn.first_item = len(self.items)
-        self._model = self._add("model", "model", now, self._turn, event.turn)
-        self._model.first_item = len(self.items)
+    def _record_turn(self, event: TurnStarted) -> None:
+        self.turns = event.turn
         self._awaits_token = not event.is_replayed
+        self._steps.append(["turn", self._now(), event.turn, len(self.items), event.is_replayed])
 
-    def _record_token(self) -> None:
+    def _record_delta(self, event: TextAdded | ReasoningAdded | CallAdded) -> None:
+        if not self._awaits_token:
+            return
         self._awaits_token = False
         now = self._now()
-        if self._model is not None:
-            self._model.first_token_seconds = round(now - self._model.start, _DIGITS)
         if self.first_token_seconds is None:
-            self.first_token_seconds = round(now, _DIGITS)
+            self.first_token_seconds = now
+        self._steps.append(["token", now])
 
-    def _record_item(self, item: Item) -> None:
+    def _record_item(self, event: ItemFinished) -> None:
+        item = event.item
         self.items.append(item)
-        if isinstance(item, Compaction) and self._model is not None:
-            now = self._now()
-            span = self._add("compaction", "compaction", self._model.start, self._turn)
-            span.first_item, span.item_count = len(self.items) - 1, 1
-            span.end(now)
-            # The model is asked after it.
-            self._model.start = now
-        elif isinstance(item, FunctionCallOutput) and (call := self._calls.get(item.call_id)) is not None:
-            call.first_item, call.item_count = len(self.items) - 1, 1
+        if isinstance(item, FunctionCall):
+            self._unanswered += 1
+        elif isinstance(item, FunctionCallOutput):
+            self._unanswered -= 1
+            self._steps.append(["output", self._now(), item.call_id, len(self.items) - 1])
+        elif isinstance(item, Compaction):
+            self._steps.append(["compaction", self._now(), len(self.items) - 1])
 
-    def _end_model(self, event: TurnFinished) -> None:
-        now = self._now()
+    def _record_answer(self, event: TurnFinished) -> None:
         self._awaits_token = False
         self.usage += event.usage
-        if self._on_cost is not None and not event.is_replayed and (cost := self.cost_of(event.usage)):
+        cost = self.cost_of(event.usage)
+        if cost and self._on_cost is not None and not event.is_replayed:
             self._on_cost(cost)
-        model = self._model
-        if model is None or model.seconds is not None:
-            return
-        if model.first_item is not None:
-            model.item_count = len(self.items) - model.first_item
-        model.usage, model.cost = event.usage, self.cost_of(event.usage)
-        model.end(now)
+        self._steps.append(["answer", self._now(), len(self.items), _tokens_of(event.usage), cost])
 
-    def _end_turn(self, now: float) -> None:
-        if self._turn is None or self._turn.seconds is not None:
-            return
-        if self._turn.first_item is not None:
-            self._turn.item_count = len(self.items) - self._turn.first_item
-        self._turn.end(now)
+    def _record_call(self, event: ToolStarted) -> None:
+        self._calls.setdefault(event.call_id, ("", event.name))
+        self._steps.append(["call", self._now(), event.call_id, event.name])
 
-    def _start_call(self, event: ToolStarted) -> None:
-        known = next((span for span in self._spans if span.call_id == event.call_id and span.kind == "tool"), None)
-        if known is None or event.call_id in self._calls:
-            known = self._add("tool", event.name, self._now(), self._turn)
-            known.tool, known.call_id = event.name, event.call_id
-        self._calls[event.call_id] = known
-
-    def _end_call(self, event: ToolFinished) -> None:
-        span = self._calls.get(event.call_id)
-        if span is None or span.seconds is not None:
-            return
+    def _record_result(self, event: ToolFinished) -> None:
         metadata = event.metadata
+        server, tool = "", event.name
         if "server" in metadata:
-            span.server, span.tool = str(metadata["server"]), str(metadata.get("tool", event.name))
-        is_refused = REFUSED in metadata
-        span.end(self._now(), "refused" if is_refused else "error" if event.output.is_error else "ok")
+            server, tool = str(metadata["server"]), str(metadata.get("tool", event.name))
+        if event.call_id in self._calls:
+            self._calls[event.call_id] = (server, tool)
+        status = "refused" if REFUSED in metadata else "error" if event.output.is_error else "ok"
+        self._steps.append(["result", self._now(), event.call_id, server, tool, status])
 
-    def _end_run(self, result: RunResult) -> None:
-        now = self._now()
+    def _record_end(self, event: RunFinished) -> None:
+        result = event.result
+        self._ended_after = now = self._now()
+        usage = result.usage
         reason = result.error.public_message if result.error is not None else result.reason or None
-        is_ended = result.status in ("failed", "cancelled")
-        for span in reversed(self._spans):
-            if span.kind in ("model", "tool") and span.seconds is None:
-                span.end(now, "error", reason or "The run ended before it.")
-        self._end_turn(now)
-        if result.status in ("completed", "requires_action"):
-            self._add_open_calls(result, now)
-        self._run.usage, self._run.cost = result.usage, self.cost_of(result.usage)
-        self._run.first_token_seconds = self.first_token_seconds
-        self._run.end(now, "error" if is_ended else "ok", reason)
+        is_error = result.status in ("failed", "cancelled")
+        step = ["ended", now, len(self.items), _tokens_of(usage), self.cost_of(usage), is_error, reason]
+        can_go_on = result.status in ("completed", "requires_action")
+        self._steps.append([*step, self._list_open_calls(result)] if can_go_on and self._unanswered else step)
 
-    def _add_open_calls(self, result: RunResult, now: float) -> None:
-        """Add the calls that wait for an approval or for the client, which goes on after the run."""
+    def _list_open_calls(self, result: RunResult) -> list[list[Any]]:
+        """The calls that wait for an approval or for the client, which goes on after the run."""
         answered = {item.call_id for item in self.items if isinstance(item, FunctionCallOutput)}
-        for item in self.items:
-            if isinstance(item, FunctionCall) and item.call_id not in answered:
-                span = self._add("approval" if item.call_id in result.held else "wait", item.name, now, self._turn)
-                span.tool, span.call_id = item.name, item.call_id
+        calls = (item for item in self.items if isinstance(item, FunctionCall) and item.call_id not in answered)
+        return [[call.call_id, call.name, call.call_id in result.held] for call in calls]
+
+
+_RECORDERS: Mapping[type, Callable[[RunTrace, Any], None]] = {
+    TextAdded: RunTrace._record_delta,
+    ReasoningAdded: RunTrace._record_delta,
+    CallAdded: RunTrace._record_delta,
+    ItemFinished: RunTrace._record_item,
+    ToolStarted: RunTrace._record_call,
+    ToolFinished: RunTrace._record_result,
+    TurnStarted: RunTrace._record_turn,
+    TurnFinished: RunTrace._record_answer,
+    RunStarted: RunTrace._record_start,
+    RunFinished: RunTrace._record_end,
+}
+
+
+def _tokens_of(usage: Usage) -> list[int]:
+    return [usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens]

@@ -1,7 +1,7 @@
 """The trace of a run as `/v1/runs/{id}/trace` shows it: its spans, with the items that they refer to.
 
-The stored trace has times and numbers of items only. Arguments, outputs, and what the model was sent in each turn come
-from the items that are stored with the response, or from those of a run that goes on.
+The stored trace has steps with times and numbers of items only. Arguments, outputs, and what the model was sent in each
+turn come from the items that are stored with the response, or from those of a run that goes on.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
+
+from holodeck.gateway.runs.trace_spans import build_spans
 
 # Characters of arguments and outputs in a span. `items` has all of them.
 MAX_SPAN_TEXT = 16_384
@@ -44,7 +46,8 @@ def build_trace_resource(
 
     `instructions`: those of the request.
     """
-    finder = _ItemFinder(trace, items)
+    spans = build_spans(trace["steps"])
+    finder = _ItemFinder(trace, spans, items)
     return {
         "object": "run.trace",
         "run": run,
@@ -57,7 +60,7 @@ def build_trace_resource(
         },
         "items": [_show_item(item) for item in items],
         "spans": sorted(
-            (finder.complete(span) for span in trace["spans"]), key=lambda span: (span["start"], span["kind"] != "run")
+            (finder.complete(span) for span in spans), key=lambda span: (span["start"], span["kind"] != "run")
         ),
     }
 
@@ -65,25 +68,26 @@ def build_trace_resource(
 class _ItemFinder:
     """Finds the items of a response that a span refers to."""
 
-    def __init__(self, trace: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(
+        self, trace: Mapping[str, Any], spans: Sequence[Mapping[str, Any]], items: Sequence[Mapping[str, Any]]
+    ) -> None:
         self._offset = int(trace["item_offset"])
         self._count = len(items)
         self._calls = {item["call_id"]: item for item in items if item["type"] == "function_call"}
         self._outputs = {item["call_id"]: item for item in items if item["type"] == "function_call_output"}
-        compactions = [span["first_item"] for span in trace["spans"] if span["kind"] == "compaction"]
+        compactions = [span["first_item"] for span in spans if span["kind"] == "compaction"]
         self._last_compaction: int | None = compactions[-1] if compactions else None
 
-    def complete(self, stored: Mapping[str, Any]) -> dict[str, Any]:
-        span = {**_EMPTY_SPAN, **{name: value for name, value in stored.items() if name in _EMPTY_SPAN}}
+    def complete(self, built: Mapping[str, Any]) -> dict[str, Any]:
+        span = {**_EMPTY_SPAN, **{name: value for name, value in built.items() if name in _EMPTY_SPAN}}
         if span["usage"] is not None:
             usage = span["usage"]
             span["usage"] = {**usage, "total_tokens": usage["input_tokens"] + usage["output_tokens"]}
         if span["call_id"] is not None:
             self._add_call(span)
-        first = stored.get("first_item")
+        first, count = built["first_item"], built["item_count"]
         if first is None:
             return span
-        count = stored.get("item_count", 0)
         if span["kind"] in ("turn", "model"):
             span["input_items"] = self._list_input(first, count)
         span["output_items"] = self._list_indexes(first, first + count)
