@@ -107,7 +107,7 @@ async def wait_marks(project: AgentProject, count: int) -> None:
         await asyncio.sleep(0.02)
 
 
-@async_test(120)
+@async_test(240)
 async def test_a_killed_program_goes_on_after_its_last_finished_step(project: AgentProject) -> None:
     turns = (call("mark", word="one"), call("hang"), call("mark", word="two"), say("Done."))
     async with serve_scripted(*turns) as model:
@@ -130,7 +130,7 @@ async def test_a_killed_program_goes_on_after_its_last_finished_step(project: Ag
     assert marks(project) == ["first one", "hang", "second two"], "deps are those of the program that goes on"
 
 
-@async_test(120)
+@async_test(240)
 async def test_the_command_line_shows_a_run_of_a_program_and_says_what_can_resume_it(project: AgentProject) -> None:
     async with serve_scripted(call("hang")) as model:
         async with start_program(project, model, "run", "Hang on") as program:
@@ -151,7 +151,7 @@ async def test_the_command_line_shows_a_run_of_a_program_and_says_what_can_resum
         assert "has ended: cancelled" in err
 
 
-@async_test(120)
+@async_test(240)
 async def test_a_resumed_run_is_appended_to_its_session_unless_that_went_on(project: AgentProject) -> None:
     never = asyncio.Event()
     turns = (say("Hello Ada."), [wait(never)], say("Ada."), [wait(never)], say("Meanwhile."), say("Late."))

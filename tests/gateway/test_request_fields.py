@@ -111,7 +111,7 @@ def test_every_field_that_the_gateway_describes_has_a_row(path: str) -> None:
 
 @pytest.mark.proves("D-25")
 @pytest.mark.parametrize("dialect", DIALECTS)
-@async_test(60)
+@async_test(240)
 async def test_every_row_is_what_happens(tmp_path: Path, dialect: Dialect) -> None:
     async with (
         FaultyMCPServer() as server,

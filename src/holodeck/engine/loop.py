@@ -19,7 +19,7 @@ from holodeck.engine import tracing
 from holodeck.engine.event_log import EventLog
 from holodeck.engine.steps import AppendEvent, ModelTurn, Steps
 from holodeck.engine.tool_calls import ToolCallRunner
-from holodeck.engine.turn import ItemIds, TurnTimer, answer_size, stream_turn
+from holodeck.engine.turn import ItemIds, answer_size, stream_turn
 from holodeck.lib import log as holodeck_log
 from holodeck.lib.byte_budget import ByteBudget, Reservation
 from holodeck.lib.errors import (
@@ -56,9 +56,6 @@ from holodeck.models.model_io import CUT_SHORT, ModelAnswer, ModelRequest, ToolC
 from holodeck.models.price import Price
 from holodeck.providers.base import ModelProvider
 from holodeck.tools.toolbox import Toolbox
-
-TurnListener = Callable[[float, float | None], None]
-"""Called with the seconds of a turn, and those until its first token; None for an answer without any content."""
 
 
 class RunProgress(Protocol):
@@ -109,8 +106,6 @@ class RunRequest:
     """Limit for the answers of all turns together."""
     budget: ByteBudget = field(default_factory=ByteBudget)
     """Shared with other runs; the answers of this run count in it until the run has ended."""
-    on_turn: TurnListener | None = None
-    """Called after each turn that this process asked the model for, with its times."""
     make_id: MakeId = new_id
     """Makes the ids of items, from their prefix."""
     can_pause: bool = True
@@ -244,10 +239,8 @@ class _Run:
             _check_required(self._toolbox)
         append(TurnStarted(turn=self._turns, tools=len(request.tools)))
         with tracing.start_turn_span(self._request.provider, self._model.name, request) as span:
-            timer, ids = TurnTimer(), ItemIds(self._request.make_id)
-            answer = await stream_turn(self._model, request, append, ids, limit=limit, memory=self._memory, timer=timer)
-            if self._request.on_turn is not None:
-                self._request.on_turn(timer.seconds, timer.first_token_seconds)
+            ids = ItemIds(self._request.make_id)
+            answer = await stream_turn(self._model, request, append, ids, limit=limit, memory=self._memory)
             tracing.record_answer(span, answer)
         append(TurnFinished(turn=self._turns, usage=answer.usage))
         needs_approval = (call.call_id for call in _calls_of(answer) if self._toolbox.needs_approval(call))

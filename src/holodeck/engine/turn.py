@@ -6,7 +6,6 @@ cut there, and the model's stream is closed.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
@@ -24,7 +23,6 @@ from holodeck.models.model_io import (
     FinishReason,
     Logprob,
     ModelAnswer,
-    ModelEvent,
     ModelRequest,
     ReasoningDelta,
     TextDelta,
@@ -38,29 +36,6 @@ CALL_COST = 256
 # Bytes that a log probability counts for in the memory budget: a token has one, and up to twenty alternatives.
 LOGPROB_COST = 256
 
-_DELTAS = (TextDelta, ReasoningDelta, CallDelta)
-
-
-class TurnTimer:
-    """Times of one model turn, from the moment of its construction."""
-
-    __slots__ = ("_started_at", "first_token_seconds")
-
-    def __init__(self) -> None:
-        self._started_at = time.monotonic()
-        self.first_token_seconds: float | None = None
-        """Until the first text, reasoning or call; None before it."""
-
-    @property
-    def seconds(self) -> float:
-        """Until now."""
-        return time.monotonic() - self._started_at
-
-    def note(self, batch: Sequence[ModelEvent]) -> None:
-        """Take the time of the first batch that has a delta."""
-        if self.first_token_seconds is None and any(isinstance(event, _DELTAS) for event in batch):
-            self.first_token_seconds = self.seconds
-
 
 async def stream_turn(
     model: ModelProvider,
@@ -70,13 +45,11 @@ async def stream_turn(
     *,
     limit: int,
     memory: Reservation,
-    timer: TurnTimer,
 ) -> ModelAnswer:
     """Ask the model once. The deltas of an item have the same id as the finished item. Raises `ModelError`.
 
     An answer of more than `limit` bytes is cut there, with the finish reason `size`; one that exceeds the budget of
     `memory`, with `memory`. The cut answer has the text and reasoning up to that point, without its calls.
-    `timer` is told of every batch.
     """
     answer: ModelAnswer | None = None
     before: list[Item] = []
@@ -85,7 +58,6 @@ async def stream_turn(
     batches = stream_in_batches(model, request)
     try:
         async for batch in batches:
-            timer.note(batch)
             for event in batch:
                 match event:
                     case TextDelta():

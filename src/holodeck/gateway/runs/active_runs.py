@@ -24,13 +24,11 @@ from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.limits import STORE_RETRY_PAUSE
 from holodeck.lib.tasks import TaskSet
-from holodeck.models.events import Event, RunFinished, ToolFinished
+from holodeck.models.events import RunFinished, ToolFinished
 
 # Seconds for cancelled runs to be stored and their ends to be sent. Longer would delay the exit for a reader that reads
 # nothing.
 STOP_WAIT = 2.0
-# The events that are logged and counted.
-OBSERVED_EVENTS = (ToolFinished, RunFinished)
 
 
 class ActiveRuns:
@@ -106,11 +104,9 @@ class ActiveRuns:
         if self._meter is not None:
             observers.append(build_usage_observer(live, self._meter))
 
-        def on_event(event: Event) -> None:
-            # Tested here once, instead of by each observer for every event.
-            if isinstance(event, OBSERVED_EVENTS):
-                for observe in observers:
-                    observe(event)
+        def on_event(event: ToolFinished | RunFinished) -> None:
+            for observe in observers:
+                observe(event)
 
         live.on_event = on_event
 

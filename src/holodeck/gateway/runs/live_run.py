@@ -33,11 +33,13 @@ from holodeck.gateway.runs.stream_writer import StreamWriter
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
-from holodeck.models.events import Event, RunFinished, RunResult, TextAdded
+from holodeck.models.events import Event, RunFinished, RunResult, ToolFinished
 from holodeck.providers.base import ModelProvider
 from holodeck.providers.wrappers.long_retry import LongRetrying
 from holodeck.providers.wrappers.retry import listen_to_retries
 from holodeck.tools.toolbox import Toolbox
+
+_OBSERVED_EVENTS = (ToolFinished, RunFinished)
 
 
 class Writer(Protocol):
@@ -137,8 +139,8 @@ class LiveRun(Generic[W]):
         """Set when a durable run starts."""
         self.finished = asyncio.Event()
         self.on_start: Callable[[LiveRun[W]], None] = _ignore
-        self.on_event: Callable[[Event], None] = _ignore
-        """Called with the engine events of the run, but not with the many `TextAdded` of a stream."""
+        self.on_event: Callable[[ToolFinished | RunFinished], None] = _ignore
+        """Called when a tool call of the run has finished, and the run itself."""
         self.on_end: Callable[[LiveRun[W]], None] = _ignore
         """Called once if the run was started: when it has finished, or another process has it."""
         self.log_context = log.current_fields()
@@ -289,7 +291,8 @@ class LiveRun(Generic[W]):
         return await run(self._request, self._model, self.toolbox, events, self._steps)
 
     def _feed_event(self, event: Event) -> None:
-        self.on_event(event)
+        if isinstance(event, _OBSERVED_EVENTS):
+            self.on_event(event)
         self.writer.feed(event)
 
     def _feed_last_event(self, events: EventLog) -> RunResult:
@@ -316,7 +319,7 @@ class LiveRun(Generic[W]):
                 if self._is_given_up and isinstance(batch[-1], RunFinished):
                     return
                 for event in batch:
-                    if not isinstance(event, TextAdded):
+                    if isinstance(event, _OBSERVED_EVENTS):
                         self.on_event(event)
                 payloads = self.writer.feed(*batch)
                 if self._stream_writer is not None and not isinstance(batch[-1], RunFinished):
@@ -440,7 +443,8 @@ class LiveRun(Generic[W]):
         if self.result is None and not unread_events:
             return
         for event in unread_events:
-            self.on_event(event)
+            if isinstance(event, _OBSERVED_EVENTS):
+                self.on_event(event)
             self.wire_events += self.writer.feed(event)
             if isinstance(event, RunFinished):
                 self.result = event.result
@@ -476,7 +480,9 @@ class _CallbackEventLog(_TracedEventLog):
     def append(self, event: Event) -> int:
         if not isinstance(event, RunFinished):
             self._on_event(event)
-        return super().append(event)
+        # Not by `super`, which would cost every event one more call.
+        self._trace.record(event)
+        return EventLog.append(self, event)
 
 
 def _ignore(_: object) -> None:

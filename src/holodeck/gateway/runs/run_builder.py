@@ -103,13 +103,20 @@ class RunBuilder:
         return _require_backend(self.configurations.current, name, caller)
 
     def build_trace(self, prepared: PreparedRun, caller: Caller, stored: StoredResponse | None = None) -> RunTrace:
-        """What records a run, and counts the cost of its turns. `stored`: the response of an earlier process."""
-        price = prepared.backend.llm.price
-        on_cost = None if self._meter is None else partial(self._meter.spend, caller.id)
+        """What records a run, and counts the times and the cost of its turns. `stored`: that of an earlier process."""
+        backend = prepared.backend
+        price, on_turn = backend.llm.price, partial(self._count_turn, backend.name, caller.id)
         if stored is None or stored.trace is None:
             created_at = None if stored is None else stored.created_at
-            return RunTrace(created_at=created_at, price=price, on_cost=on_cost)
-        return RunTrace.restore(stored.trace, price=price, on_cost=on_cost)
+            return RunTrace(created_at=created_at, price=price, on_turn=on_turn)
+        return RunTrace.restore(stored.trace, price=price, on_turn=on_turn)
+
+    def _count_turn(
+        self, model: str, caller_id: str, seconds: float, first_token_seconds: float | None, cost: float | None
+    ) -> None:
+        self._metrics.count_turn(model, seconds, first_token_seconds)
+        if cost and self._meter is not None:
+            self._meter.spend(caller_id, cost)
 
     def build_model(self, request: ResponseRequest, prepared: PreparedRun, seal: Seal) -> ModelProvider:
         """The model of one run, which truncates or compacts its context where the request says so."""
@@ -249,7 +256,6 @@ class RunBuilder:
             max_response_bytes=limits.response_bytes,
             budget=self._budget,
             pending=pending,
-            on_turn=partial(self._metrics.count_turn, backend.name),
             can_pause=can_wait,
         )
 

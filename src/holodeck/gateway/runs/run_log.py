@@ -7,7 +7,7 @@ from collections.abc import Callable
 from holodeck.gateway.metrics.counters import Metrics
 from holodeck.lib import log
 from holodeck.lib.errors import BAD_QUESTION, CONTEXT_TOO_LONG, UNSUPPORTED_FIELD
-from holodeck.models.events import Event, Failure, RunFinished, ToolFinished
+from holodeck.models.events import Failure, RunFinished, ToolFinished
 from holodeck.tools.toolbox import Toolbox
 
 _CALLERS_FAULTS = frozenset({BAD_QUESTION, CONTEXT_TOO_LONG, UNSUPPORTED_FIELD})
@@ -17,9 +17,10 @@ UNKNOWN_TOOL = "unknown"
 
 def build_run_observer(
     response_id: str, caller_id: str, model: str, toolbox: Toolbox, metrics: Metrics | None, *, has_request_log: bool
-) -> Callable[[Event], None]:
-    """The observer of one run's events. `model` is its public name; `toolbox` knows which tools exist.
+) -> Callable[[ToolFinished | RunFinished], None]:
+    """The observer of one run: of the end of its tool calls, and of its own.
 
+    `model` is its public name; `toolbox` knows which tools exist.
     `has_request_log`: the outcome is added to the log line of the current request, instead of a line of its own.
     """
 
@@ -58,10 +59,10 @@ def build_run_observer(
         outcome = {"model": model, "status": result.status, **counts, "seconds": round(result.seconds, 4)}
         log.info("gateway.run", response=response_id, caller=caller_id, **outcome)
 
-    def on_event(event: Event) -> None:
+    def on_event(event: ToolFinished | RunFinished) -> None:
         if isinstance(event, ToolFinished):
             log_tool_call(event)
-        elif isinstance(event, RunFinished):
+        else:
             log_run(event)
 
     return on_event

@@ -50,6 +50,8 @@ from holodeck.models.price import Price
 from holodeck.tools.executor import REFUSED
 
 Step = list[Any]
+TurnListener = Callable[[float, float | None, float | None], None]
+"""Called with the seconds of a turn, those until its first token (None: the answer has no content), and its cost."""
 
 # Digits of seconds: microseconds.
 DIGITS = 6
@@ -65,18 +67,21 @@ class RunTrace:
         *,
         created_at: float | None = None,
         price: Price | None = None,
-        on_cost: Callable[[float], None] | None = None,
+        on_turn: TurnListener | None = None,
     ) -> None:
         """`created_at`: of a run that another process has begun, in seconds since 1970.
 
-        `on_cost` is called with the cost of each turn when it has ended, unless it was replayed.
+        `on_turn` is called after each turn for which this process asked the model.
         """
         now = time.time()
         # As it is shown, so that a list can be filtered by it.
         self.created_at = round(now, DIGITS) if created_at is None else created_at
         self._zero = time.monotonic() - (now - self.created_at)
         self._price = price
-        self._on_cost = on_cost
+        self._on_turn = on_turn
+        self._turn_start = 0.0
+        self._token_time: float | None = None
+        """Of the first token of the turn."""
         self._steps: list[Step] = []
         self._ended_after: float | None = None
         self._awaits_token = False
@@ -159,13 +164,11 @@ class RunTrace:
         }
 
     @staticmethod
-    def restore(
-        stored: bytes, *, price: Price | None = None, on_cost: Callable[[float], None] | None = None
-    ) -> RunTrace:
+    def restore(stored: bytes, *, price: Price | None = None, on_turn: TurnListener | None = None) -> RunTrace:
         """Continue the trace that an earlier process has stored. Raises `StorageError` where it is not one."""
         try:
             state = orjson.loads(stored)
-            trace = RunTrace(created_at=float(state["created_at"]), price=price, on_cost=on_cost)
+            trace = RunTrace(created_at=float(state["created_at"]), price=price, on_turn=on_turn)
             steps: list[Step] = state["steps"]
             trace.first_token_seconds = next((float(step[1]) for step in steps if step[0] == "token"), None)
             trace._steps = [*steps, ["resumed", trace._now(), float(state["recorded"])]]
@@ -182,13 +185,15 @@ class RunTrace:
     def _record_turn(self, event: TurnStarted) -> None:
         self.turns = event.turn
         self._awaits_token = not event.is_replayed
-        self._steps.append(["turn", self._now(), event.turn, len(self.items), event.is_replayed])
+        self._turn_start = now = self._now()
+        self._token_time = None
+        self._steps.append(["turn", now, event.turn, len(self.items), event.is_replayed])
 
     def _record_delta(self, event: TextAdded | ReasoningAdded | CallAdded) -> None:
         if not self._awaits_token:
             return
         self._awaits_token = False
-        now = self._now()
+        self._token_time = now = self._now()
         if self.first_token_seconds is None:
             self.first_token_seconds = now
         self._steps.append(["token", now])
@@ -205,12 +210,13 @@ class RunTrace:
             self._steps.append(["compaction", self._now(), len(self.items) - 1])
 
     def _record_answer(self, event: TurnFinished) -> None:
+        now, token = self._now(), self._token_time
         self._awaits_token = False
         self.usage += event.usage
         cost = self.cost_of(event.usage)
-        if cost and self._on_cost is not None and not event.is_replayed:
-            self._on_cost(cost)
-        self._steps.append(["answer", self._now(), len(self.items), _tokens_of(event.usage), cost])
+        if self._on_turn is not None and not event.is_replayed:
+            self._on_turn(now - self._turn_start, None if token is None else token - self._turn_start, cost)
+        self._steps.append(["answer", now, len(self.items), _tokens_of(event.usage), cost])
 
     def _record_call(self, event: ToolStarted) -> None:
         self._calls.setdefault(event.call_id, ("", event.name))

@@ -7,14 +7,14 @@ from typing import Any
 
 from holodeck.gateway.runs.live_run import LiveRun
 from holodeck.gateway.usage.meter import UsageMeter
-from holodeck.models.events import Event, RunFinished, ToolFinished
+from holodeck.models.events import RunFinished, ToolFinished
 
 # Stands for a tool name that a model invented, which may be any text.
 _UNKNOWN_TOOL = "unknown"
 
 
-def build_usage_observer(live: LiveRun[Any], meter: UsageMeter) -> Callable[[Event], None]:
-    """The observer of one run's events."""
+def build_usage_observer(live: LiveRun[Any], meter: UsageMeter) -> Callable[[ToolFinished | RunFinished], None]:
+    """The observer of one run: of the end of its tool calls, and of its own."""
 
     def count_call(event: ToolFinished) -> None:
         server = str(event.metadata.get("server", ""))
@@ -22,10 +22,10 @@ def build_usage_observer(live: LiveRun[Any], meter: UsageMeter) -> Callable[[Eve
         is_error = event.output.is_error
         meter.count_call(live.caller_id, live.model, server, tool, event.seconds, is_error=is_error, is_direct=False)
 
-    def on_event(event: Event) -> None:
+    def on_event(event: ToolFinished | RunFinished) -> None:
         if isinstance(event, ToolFinished):
             count_call(event)
-        elif isinstance(event, RunFinished):
+        else:
             result = event.result
             meter.count_run(
                 live.caller_id,

@@ -226,7 +226,11 @@ class HTTP1Pool:
 
     async def _open_socket(self, host: str, port: int) -> socket.socket:
         loop = asyncio.get_running_loop()
-        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        try:
+            # An address needs no lookup, and so no thread of the event loop.
+            addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        except socket.gaierror:
+            addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         # Happy Eyeballs: an address that does not answer must not delay the next one of the same host.
         return await start_connection(
             addresses, happy_eyeballs_delay=SECOND_ADDRESS_DELAY, loop=loop, socket_factory=self._socket_factory

@@ -75,7 +75,7 @@ def build_login_provider(
 
     The definition needs no `auth`: the metadata that the server publishes has the rest. Raises `MCPConfigError`.
     """
-    auth = tool.auth or OAuthAuthorizationCode(type="oauth_authorization_code")
+    auth = tool.auth or OAuthAuthorizationCode()
     if not isinstance(auth, OAuthAuthorizationCode):
         raise MCPConfigError(problems=[_auth_problem(tool, f"auth of type '{auth.type}' needs no login")])
     if not tool.url:
