@@ -33,7 +33,7 @@ from holodeck.gateway.runs.stream_writer import StreamWriter
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
-from holodeck.models.events import Event, RunFinished, RunResult, ToolFinished
+from holodeck.models.events import Event, RunFinished, RunResult, TextAdded, ToolFinished
 from holodeck.providers.base import ModelProvider
 from holodeck.providers.wrappers.long_retry import LongRetrying
 from holodeck.providers.wrappers.retry import listen_to_retries
@@ -466,8 +466,10 @@ class _TracedEventLog(EventLog):
         self._trace = trace
 
     def append(self, event: Event) -> int:
-        self._trace.record(event)
-        return super().append(event)
+        # A stream consists of pieces of text, of which the trace wants only the first one of a turn.
+        if self._trace.awaits_token or not isinstance(event, TextAdded):
+            self._trace.record(event)
+        return EventLog.append(self, event)
 
 
 class _CallbackEventLog(_TracedEventLog):
@@ -480,9 +482,7 @@ class _CallbackEventLog(_TracedEventLog):
     def append(self, event: Event) -> int:
         if not isinstance(event, RunFinished):
             self._on_event(event)
-        # Not by `super`, which would cost every event one more call.
-        self._trace.record(event)
-        return EventLog.append(self, event)
+        return super().append(event)
 
 
 def _ignore(_: object) -> None:

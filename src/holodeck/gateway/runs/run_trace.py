@@ -84,7 +84,8 @@ class RunTrace:
         """Of the first token of the turn."""
         self._steps: list[Step] = []
         self._ended_after: float | None = None
-        self._awaits_token = False
+        self.awaits_token = False
+        """True from the start of a turn to the first piece of its answer."""
         self._calls: dict[str, tuple[str, str]] = {}
         """The server and the tool of each call, by its id. The server is empty until there is a result."""
         self._unanswered = 0
@@ -184,15 +185,15 @@ class RunTrace:
 
     def _record_turn(self, event: TurnStarted) -> None:
         self.turns = event.turn
-        self._awaits_token = not event.is_replayed
+        self.awaits_token = not event.is_replayed
         self._turn_start = now = self._now()
         self._token_time = None
         self._steps.append(["turn", now, event.turn, len(self.items), event.is_replayed])
 
     def _record_delta(self, event: TextAdded | ReasoningAdded | CallAdded) -> None:
-        if not self._awaits_token:
+        if not self.awaits_token:
             return
-        self._awaits_token = False
+        self.awaits_token = False
         self._token_time = now = self._now()
         if self.first_token_seconds is None:
             self.first_token_seconds = now
@@ -211,7 +212,7 @@ class RunTrace:
 
     def _record_answer(self, event: TurnFinished) -> None:
         now, token = self._now(), self._token_time
-        self._awaits_token = False
+        self.awaits_token = False
         self.usage += event.usage
         cost = self.cost_of(event.usage)
         if self._on_turn is not None and not event.is_replayed:
