@@ -25,6 +25,7 @@ from holodeck.gateway.continuation.resolve import Continuation
 from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.mcp.request_servers import MappedTool, RequestServers
 from holodeck.gateway.metrics.counters import Metrics
+from holodeck.gateway.runs.offered_tools import OfferedTools, ToolNames
 from holodeck.gateway.runs.run_trace import RunTrace
 from holodeck.gateway.sealing import Seal
 from holodeck.gateway.usage.budgets import Budgets
@@ -36,7 +37,7 @@ from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.record import record
 from holodeck.models.gateway import BuiltinTools, GatewayLimits
 from holodeck.models.items import FunctionCall, Item
-from holodeck.models.model_io import ModelAnswer, ModelEvent, ModelRequest, ToolChoice
+from holodeck.models.model_io import ModelAnswer, ModelEvent, ModelRequest, ToolChoice, ToolSpec
 from holodeck.models.request_fields import find_unsupported
 from holodeck.providers.base import ModelProvider
 from holodeck.storage.base import StoredResponse
@@ -93,6 +94,7 @@ class RunBuilder:
         self._budget = budget
         self.argument_checker = ArgumentChecker()
         """Checks the arguments of all runs. The service closes it."""
+        self._tool_names = ToolNames()
         self._select_allowed = lru_cache(_MAX_SELECTIONS)(_select_allowed)
 
     def require_backend(self, name: str | None, caller: Caller) -> Backend:
@@ -104,12 +106,19 @@ class RunBuilder:
 
     def build_trace(self, prepared: PreparedRun, caller: Caller, stored: StoredResponse | None = None) -> RunTrace:
         """What records a run, and counts the cost of its turns. `stored`: the response of an earlier process."""
-        price = prepared.backend.llm.price
+        backend, sent = prepared.backend, prepared.request.model
+        price = backend.llm.price
         on_cost = None if self._meter is None else partial(self._meter.spend, caller.id)
+        get_specs = partial(_select_offered, prepared.toolbox, sent.tool_choice.allowed)
+        offered = OfferedTools(get_specs, partial(self._tool_names.encode, backend.name))
+        # The instructions of a request are sent in place of the operator's.
+        digest = backend.instructions_digest if sent.instructions == backend.instructions else None
         if stored is None or stored.trace is None:
             created_at = None if stored is None else stored.created_at
-            return RunTrace(created_at=created_at, price=price, on_cost=on_cost)
-        return RunTrace.restore(stored.trace, price=price, on_cost=on_cost)
+            return RunTrace(
+                created_at=created_at, price=price, on_cost=on_cost, offered=offered, instructions_digest=digest
+            )
+        return RunTrace.restore(stored.trace, price=price, on_cost=on_cost, offered=offered, instructions_digest=digest)
 
     def build_model(self, request: ResponseRequest, prepared: PreparedRun, seal: Seal) -> ModelProvider:
         """The model of one run, which truncates or compacts its context where the request says so."""
@@ -324,6 +333,12 @@ def _select_allowed(executor: MCPExecutor, scope: CallerScope) -> MCPExecutor:
     """An executor of the servers and tools that a scope allows, under the names that all callers see."""
     allowed = [name for name in executor.server_tools if scope.allows_server(name)]
     return executor.select(allowed, allows_tool=scope.allows_tool)
+
+
+def _select_offered(toolbox: Toolbox, allowed: Collection[str] | None) -> tuple[ToolSpec, ...]:
+    """The tools that the model may call now; the same tuple as before where nothing has changed."""
+    specs = toolbox.offered
+    return tuple(spec for spec in specs if spec.name in allowed) if allowed else specs
 
 
 async def _bind_pending_calls(servers: RequestServers, continuation: Continuation) -> tuple[FunctionCall, ...]:

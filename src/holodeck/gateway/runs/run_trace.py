@@ -1,9 +1,10 @@
 """When the steps of one run began and how long they took: recorded from its events as they are appended.
 
 A `RunTrace` belongs to one run in one process. It has spans: of the run, of each turn with its request to the model,
-of each tool call, of a compaction, and of waiting. Spans refer to items by their number among those of the run, so
-that no text is in it. `encode` is what is stored with the response, and `restore` continues the trace of a process
-that has ended: the time between its last event and now becomes a span `recovery`.
+of each tool call, of a compaction, and of waiting. Spans refer to items by their number among those of the run, and the
+operator's instructions are there as a digest, so that the only texts are names. `encode` is what is stored with the
+response, and `restore` continues the trace of a process that has ended: the time between its last event and now becomes
+a span `recovery`.
 
 Times are seconds from the creation of the run, on the clock of this process.
 """
@@ -12,11 +13,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
 
+from holodeck.gateway.runs.offered_tools import OfferedTools
 from holodeck.lib.errors import ModelError, StorageError
 from holodeck.models.events import (
     CallAdded,
@@ -43,6 +45,8 @@ SpanStatus = Literal["ok", "error", "running", "refused"]
 _DIGITS = 6
 # Decimal places of a cost: prices are for a million tokens.
 COST_DIGITS = 10
+# In place of a digest: the turns of the run had different instructions, since it went on with another configuration.
+SEVERAL_INSTRUCTIONS = "several"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,6 +72,8 @@ class Span:
     """The number of the run's first item that the turn added, or of the output of a call."""
     item_count: int = 0
     """How many items it added."""
+    tool_list: int | None = None
+    """The number of the list of tools that the model was offered. None: it is no model's, or not recorded."""
 
     def end(self, now: float, status: SpanStatus = "ok", error: str | None = None) -> None:
         if self.seconds is None:
@@ -88,11 +94,12 @@ class Span:
             "tool": self.tool,
             "call_id": self.call_id,
             "first_token_seconds": self.first_token_seconds,
-            "usage": None if self.usage is None else asdict(self.usage),
+            "usage": None if self.usage is None else _encode_usage(self.usage),
             "cost": self.cost,
             "error": self.error,
             "first_item": self.first_item,
             "item_count": self.item_count or None,
+            "tool_list": self.tool_list,
         }
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -112,10 +119,14 @@ class RunTrace:
         created_at: float | None = None,
         price: Price | None = None,
         on_cost: Callable[[float], None] | None = None,
+        offered: OfferedTools | None = None,
+        instructions_digest: str | None = None,
     ) -> None:
         """`created_at`: of a run that another process has begun, in seconds since 1970.
 
         `on_cost` is called with the cost of each turn when it has ended, unless it was replayed.
+        `offered`: the tools of the run; None: they are not recorded. `instructions_digest`: of the operator's
+        instructions, if the model is sent them.
         """
         now = time.time()
         # As it is shown, so that a list can be filtered by it.
@@ -123,6 +134,8 @@ class RunTrace:
         self._zero = time.monotonic() - (now - self.created_at)
         self._price = price
         self._on_cost = on_cost
+        self._offered = offered
+        self._instructions_digest = instructions_digest
         self._run = Span(id="run", parent=None, kind="run", name="run", start=0.0)
         self._spans: list[Span] = [self._run]
         self._turn: Span | None = None
@@ -213,32 +226,48 @@ class RunTrace:
 
     def encode(self) -> bytes:
         """The trace as it is now, for storage."""
-        return orjson.dumps(self.to_json())
+        return orjson.dumps(self._to_json())
 
-    def to_json(self) -> dict[str, Any]:
-        return {
+    def _to_json(self) -> dict[str, Any]:
+        state: dict[str, Any] = {
             "created_at": self.created_at,
             "item_offset": self.item_offset,
             "context_count": self.context_count,
             "recorded": round(self._now(), _DIGITS),
             "spans": [span.to_json() for span in self._spans],
         }
+        if self._instructions_digest is not None:
+            state["instructions_digest"] = self._instructions_digest
+        if self._offered is not None:
+            state["tool_lists"] = self._offered.to_json()
+        return state
 
     @staticmethod
     def restore(
-        stored: bytes, *, price: Price | None = None, on_cost: Callable[[float], None] | None = None
+        stored: bytes,
+        *,
+        price: Price | None = None,
+        on_cost: Callable[[float], None] | None = None,
+        offered: OfferedTools | None = None,
+        instructions_digest: str | None = None,
     ) -> RunTrace:
         """Continue the trace that an earlier process has stored. Raises `StorageError` where it is not one."""
         try:
             state = orjson.loads(stored)
             spans = [Span.from_json(each) for each in state["spans"]]
-            trace = RunTrace(created_at=float(state["created_at"]), price=price, on_cost=on_cost)
+            trace = RunTrace(created_at=float(state["created_at"]), price=price, on_cost=on_cost, offered=offered)
             recorded = float(state["recorded"])
             trace._run = spans[0]
+            trace._instructions_digest = state.get("instructions_digest")
+            if offered is not None:
+                offered.restore(state.get("tool_lists", ()))
         except (ValueError, TypeError, LookupError) as error:
             raise StorageError(f"A stored trace is damaged: {error}") from error
         # What was finished is replayed with the times that are stored; the rest begins anew.
         trace._spans = [span for span in spans if span.seconds is not None or span is spans[0]]
+        if trace._instructions_digest != instructions_digest:
+            was_asked = any(span.kind == "model" for span in trace._spans)
+            trace._instructions_digest = SEVERAL_INSTRUCTIONS if was_asked else instructions_digest
         tokens = (span.start + span.first_token_seconds for span in spans if span.first_token_seconds is not None)
         trace.first_token_seconds = next(tokens, None)
         trace._add("recovery", "recovery", recorded).end(trace._now())
@@ -274,6 +303,8 @@ class RunTrace:
         self._turn.first_item = len(self.items)
         self._model = self._add("model", "model", now, self._turn, event.turn)
         self._model.first_item = len(self.items)
+        if self._offered is not None and not event.is_replayed:
+            self._model.tool_list = self._offered.find_number()
         self._awaits_token = not event.is_replayed
 
     def _record_token(self) -> None:
@@ -355,3 +386,13 @@ class RunTrace:
             if isinstance(item, FunctionCall) and item.call_id not in answered:
                 span = self._add("approval" if item.call_id in result.held else "wait", item.name, now, self._turn)
                 span.tool, span.call_id = item.name, item.call_id
+
+
+def _encode_usage(usage: Usage) -> dict[str, int]:
+    # Written out for speed: `asdict` would take longer than the rest of a span.
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "reasoning_tokens": usage.reasoning_tokens,
+    }

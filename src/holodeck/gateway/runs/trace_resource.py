@@ -1,7 +1,11 @@
 """The trace of a run as `/v1/runs/{id}/trace` shows it: its spans, with the items that they refer to.
 
-The stored trace has times and numbers of items only. Arguments, outputs, and what the model was sent in each turn come
-from the items that are stored with the response, or from those of a run that goes on.
+The stored trace has times, numbers of items and names only. Arguments, outputs, and what the model was sent in a turn
+come from the items that are stored with the response, or from those of a run that goes on. The instructions of the
+operator come from the current configuration, if its digest of them is the stored one.
+
+These instructions, and the names of the tools that the model was offered, are for operators only: a caller sees of the
+gateway's own tools those that its request declares.
 """
 
 from __future__ import annotations
@@ -10,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
+
+from holodeck.gateway.backends import Backend
 
 # Characters of arguments and outputs in a span. `items` has all of them.
 MAX_SPAN_TEXT = 16_384
@@ -34,22 +40,34 @@ _EMPTY_SPAN: Mapping[str, Any] = {
     "error": None,
     "input_items": None,
     "output_items": None,
+    "tools": None,
 }
 
 
 def build_trace_resource(
-    run: Mapping[str, Any], trace: Mapping[str, Any], items: Sequence[Mapping[str, Any]], instructions: str | None
+    run: Mapping[str, Any],
+    trace: Mapping[str, Any],
+    items: Sequence[Mapping[str, Any]],
+    instructions: str | None,
+    *,
+    backend: Backend | None,
+    is_operator: bool,
 ) -> dict[str, Any]:
-    """The trace. `run`: its resource. `trace`: as `RunTrace.to_json` has it. `items`: the stored ones of the response.
+    """The trace. `run`: its resource. `trace`: as `RunTrace.encode` has it. `items`: the stored ones of the response.
 
-    `instructions`: those of the request.
+    `instructions`: those of the request. `backend`: the one that has the name of the run's model now, if any.
+    `is_operator`: the reader may see what the operator's configuration gave the model.
     """
-    finder = _ItemFinder(trace, items)
+    finder = _ItemFinder(trace, items, has_tools=is_operator)
+    digest = trace.get("instructions_digest") if is_operator else None
+    is_unchanged = digest is not None and backend is not None and backend.instructions_digest == digest
     return {
         "object": "run.trace",
         "run": run,
         "started_at": trace["created_at"],
         "instructions": instructions,
+        "agent_instructions": backend.instructions if backend is not None and is_unchanged else None,
+        "agent_instructions_changed": digest is not None and not is_unchanged,
         "context": {
             "previous_response_id": run["previous_response_id"],
             "conversation": run["conversation"],
@@ -65,7 +83,8 @@ def build_trace_resource(
 class _ItemFinder:
     """Finds the items of a response that a span refers to."""
 
-    def __init__(self, trace: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, trace: Mapping[str, Any], items: Sequence[Mapping[str, Any]], *, has_tools: bool) -> None:
+        self._tool_lists = trace.get("tool_lists") if has_tools else None
         self._offset = int(trace["item_offset"])
         self._count = len(items)
         self._calls = {item["call_id"]: item for item in items if item["type"] == "function_call"}
@@ -80,6 +99,8 @@ class _ItemFinder:
             span["usage"] = {**usage, "total_tokens": usage["input_tokens"] + usage["output_tokens"]}
         if span["call_id"] is not None:
             self._add_call(span)
+        if self._tool_lists is not None and (number := stored.get("tool_list")) is not None:
+            span["tools"] = self._tool_lists[number]
         first = stored.get("first_item")
         if first is None:
             return span
