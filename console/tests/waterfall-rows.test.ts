@@ -30,6 +30,7 @@ function span(
     error: null,
     input_items: null,
     output_items: null,
+    tools: null,
     ...more,
   };
 }

@@ -7,15 +7,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from async_tests import async_test
 from console.accessibility import find_violations, scrolls_sideways
 from console.browser import open_page
+from gateway.config_entries import server as server_entry
+from gateway.described_server import DescribedServer
 from gateway.running_gateway import MODEL, run_gateway
 from playwright.async_api import Page, Route, expect
 
 from holodeck.lib.errors import ModelError
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, fail, say, wait
+from holodeck.testing.mcp.tools import tool_entry
 
 SECONDS = 120
 
@@ -87,6 +91,52 @@ async def test_a_run_is_a_waterfall_with_what_the_model_was_sent_and_said(tmp_pa
             assert await _is_to_scale(page)
             await steps.press("Home")
             await expect(steps.get_by_role("option", name="run: run")).to_have_attribute("aria-selected", "true")
+
+
+@async_test(SECONDS)
+async def test_an_operator_sees_the_agent_s_instructions_and_the_offered_tools(
+    tmp_path: Path, browser_url: str
+) -> None:
+    model = ScriptedModel(say("Hi."))
+    many = [tool_entry(f"tool_{n}", "One of many.") for n in range(40)]
+    async with (
+        DescribedServer(*many).serve() as server,
+        run_gateway(
+            tmp_path, model, mcp_servers=[server_entry("many", server.url)], keys=["hd-ann"], admins=["hd-ops"]
+        ) as gateway,
+    ):
+        [entry] = orjson.loads(gateway.file.read_bytes())["models"]
+        assert await gateway.reload(models=[entry | {"instructions": "Be kind."}])
+        body = {"model": MODEL, "input": "Hello"}
+        _, response = await gateway.send("POST", "/v1/responses", body, key="hd-ann")
+        async with open_page(browser_url, f"{gateway.url}/#/runs/{response['id']}") as page:
+            await page.get_by_role("textbox", name="Key").fill("hd-ops")
+            await page.keyboard.press("Enter")
+            await page.get_by_role("option", name="model: model").click()
+            detail = page.get_by_role("region", name="Step: model")
+            await expect(detail.get_by_role("heading", name="Instructions of the agent")).to_be_visible()
+            await expect(detail.locator("pre").first).to_have_text("Be kind.")
+            await detail.get_by_text("40 tools offered").click()
+            offered = detail.locator(".offered-tools").get_by_role("listitem")
+            await expect(offered).to_have_count(40)
+            await detail.get_by_role("searchbox", name="Search the tools").fill("L_39")
+            await expect(offered).to_have_text(["tool_39"])
+            assert not await find_violations(page)
+            await page.set_viewport_size({"width": 360, "height": 740})
+            assert not await scrolls_sideways(page)
+            assert await gateway.reload(models=[entry | {"instructions": "Be brief."}])
+            await page.reload()
+            await page.get_by_role("option", name="model: model").click()
+            await expect(detail).to_contain_text("They have changed since this run.")
+            await expect(detail).not_to_contain_text("Be brief.")
+            await page.get_by_role("button", name="Forget key").click()
+            await page.get_by_role("textbox", name="Key").fill("hd-ann")
+            await page.keyboard.press("Enter")
+            await page.reload()
+            await page.get_by_role("option", name="model: model").click()
+            await expect(detail).to_contain_text("Hello")
+            await expect(detail).not_to_contain_text("Instructions of the agent")
+            await expect(detail).not_to_contain_text("offered")
 
 
 async def _is_to_scale(page: Page) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gateway.changing_server import ChangingServer
@@ -10,8 +11,10 @@ from gateway.changing_server import ChangingServer
 class DescribedServer(ChangingServer):
     """`DescribedServer({"name": "look", "inputSchema": {...}})`."""
 
-    def __init__(self, *described: dict[str, Any]) -> None:
+    def __init__(self, *described: dict[str, Any], content: Sequence[dict[str, Any]] | None = None) -> None:
+        """`content`: the blocks that each call returns, in place of a text."""
         super().__init__(*(each["name"] for each in described))
+        self._content = content
         self._described = described
         self.call_arguments: list[dict[str, Any]] = []
 
@@ -21,5 +24,8 @@ class DescribedServer(ChangingServer):
         answer = super()._result(method, params)
         if method == "tools/call":
             self.call_arguments.append(params["arguments"])
-            answer["result"]["structuredContent"] = {"a": "b"}
+            if self._content is None:
+                answer["result"]["structuredContent"] = {"a": "b"}
+            else:
+                answer["result"]["content"] = list(self._content)
         return answer

@@ -7,10 +7,11 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from async_tests import async_test
 from gateway.gateway_process import run_gateway_process, write_gateway_file
-from gateway.running_gateway import MODEL, RunningGateway, run_gateway
+from gateway.running_gateway import ANY_KEY, MODEL, RunningGateway, run_gateway
 from gateway.test_durable_runs import SECONDS, mcp_server_entry, read_stream_until, wait_ended, wait_model_requests
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, call_raw, say, spend, wait
@@ -19,10 +20,25 @@ from holodeck.testing.model.script import status
 PRICE = {"input": 1.0, "output": 2.0}
 
 
-async def read_trace(gateway: RunningGateway, run_id: str) -> dict[str, Any]:
-    code, trace = await gateway.send("GET", f"/v1/runs/{run_id}/trace")
+async def read_trace(gateway: RunningGateway, run_id: str, *, key: str = ANY_KEY) -> dict[str, Any]:
+    code, trace = await gateway.send("GET", f"/v1/runs/{run_id}/trace", key=key)
     assert code == 200, trace
     return dict(trace)
+
+
+async def give_instructions(gateway: RunningGateway, text: str | None) -> None:
+    """Have the operator change the instructions of the model's entry."""
+    [entry] = orjson.loads(gateway.file.read_bytes())["models"]
+    assert await gateway.reload(models=[entry | {"instructions": text}])
+
+
+def tools_by_turn(trace: dict[str, Any]) -> list[list[str] | None]:
+    return [span["tools"] for span in trace["spans"] if span["kind"] == "model"]
+
+
+def offered_in(model_request: dict[str, Any]) -> list[str]:
+    """The names of the tools that the model has received."""
+    return [tool["function"]["name"] for tool in model_request.get("tools", [])]
 
 
 def texts_of(trace: dict[str, Any], indexes: list[int]) -> list[str]:
@@ -99,6 +115,113 @@ async def test_a_trace_has_turns_model_requests_and_calls_with_what_went_in_and_
 
 
 @async_test(60)
+async def test_an_operator_sees_its_instructions_and_the_offered_tools_and_a_caller_neither(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("3."), say("Hi."))
+    scopes = {"limited": {"models": [MODEL]}}
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(
+            tmp_path, model, mcp={"tools": server}, keys=["ben"], admins=["root", "limited"], scopes=scopes
+        ) as gateway,
+    ):
+        await give_instructions(gateway, "Be kind.")
+        _, response = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"}, key="ben")
+        seen = await read_trace(gateway, response["id"], key="root")
+        own = await read_trace(gateway, response["id"], key="ben")
+        _, second = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"}, key="limited")
+        scoped = await read_trace(gateway, second["id"], key="limited")
+    assert [request["messages"][0]["content"] for request in gateway.model_requests[:2]] == ["Be kind."] * 2
+    assert (seen["agent_instructions"], seen["agent_instructions_changed"]) == ("Be kind.", False)
+    assert tools_by_turn(seen) == [offered_in(request) for request in gateway.model_requests[:2]]
+    assert "add" in (tools_by_turn(seen)[0] or ())
+    assert all(span["tools"] is None for span in seen["spans"] if span["kind"] != "model")
+    for trace in (own, scoped):
+        assert (trace["agent_instructions"], trace["agent_instructions_changed"]) == (None, False)
+        assert all(span["tools"] is None for span in trace["spans"])
+    assert (own["items"], own["instructions"]) == (seen["items"], None)
+
+
+@async_test(60)
+async def test_instructions_of_an_agent_that_have_changed_since_are_not_shown_as_those_of_the_run(
+    tmp_path: Path,
+) -> None:
+    async with ScriptedModel(lambda _: say("Hi.")).serve() as model:
+        llm = {"provider": "openai_compatible", "name": "scripted", "endpoint": model.url}
+
+        def write_agent(instructions: str) -> None:
+            agent = {"name": "helper", "model": llm, "instructions": {"inline": instructions}}
+            (tmp_path / "agent.yaml").write_bytes(orjson.dumps(agent))
+
+        write_agent("Be kind.")
+        async with run_gateway(tmp_path, agents=[{"file": "agent.yaml"}]) as gateway:
+            _, response = await gateway.send("POST", "/v1/responses", {"model": "helper", "input": "Go"})
+            kind = await read_trace(gateway, response["id"])
+            write_agent("Be brief.")
+            assert await gateway.reload()
+            changed = await read_trace(gateway, response["id"])
+            _, later = await gateway.send("POST", "/v1/responses", {"model": "helper", "input": "Go"})
+            brief = await read_trace(gateway, later["id"])
+            assert await gateway.reload(agents=[])
+            removed = await read_trace(gateway, later["id"])
+    shown = [
+        (each["agent_instructions"], each["agent_instructions_changed"]) for each in (kind, changed, brief, removed)
+    ]
+    assert shown == [("Be kind.", False), (None, True), ("Be brief.", False), (None, True)]
+
+
+@async_test(60)
+async def test_instructions_of_a_request_are_shown_in_place_of_the_operator_s(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as gateway:
+        await give_instructions(gateway, "Be kind.")
+        body = {"model": MODEL, "input": "Go", "instructions": "Be brief."}
+        _, response = await gateway.send("POST", "/v1/responses", body)
+        trace = await read_trace(gateway, response["id"])
+    assert [message["content"] for message in gateway.model_requests[0]["messages"]] == ["Be brief.", "Go"]
+    assert (trace["instructions"], trace["agent_instructions"]) == ("Be brief.", None)
+    assert trace["agent_instructions_changed"] is False
+    assert tools_by_turn(trace) == [[]]
+
+
+@async_test(60)
+async def test_tools_that_change_during_a_run_are_recorded_by_turn(tmp_path: Path) -> None:
+    never = asyncio.Event()
+    model = ScriptedModel(call("grow"), call("echo", text="hi"), [wait(never)])
+    async with (
+        FaultyMCPServer(era="modern") as server,
+        run_gateway(tmp_path, model, mcp={"tools": server}) as gateway,
+    ):
+        body = {"model": MODEL, "input": "Go", "background": True}
+        _, response = await gateway.send("POST", "/v1/responses", body)
+        await wait_model_requests(gateway.model, 3)
+        live = await read_trace(gateway, response["id"])
+        await gateway.send("POST", f"/v1/responses/{response['id']}/cancel", {})
+        stored = await read_trace(gateway, response["id"])
+    sent = [offered_in(request) for request in gateway.model_requests]
+    assert ["grown_1" in names for names in sent] == [False, True, True]
+    assert tools_by_turn(live) == sent
+    assert tools_by_turn(stored) == sent
+
+
+@async_test(60)
+async def test_the_tools_that_a_request_allows_are_those_that_were_offered(tmp_path: Path) -> None:
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, ScriptedModel(say("Hi.")), mcp={"tools": server}) as gateway,
+    ):
+        allowed = {
+            "type": "allowed_tools",
+            "mode": "auto",
+            "tools": [{"type": "mcp", "server_label": "tools", "name": n} for n in ("add", "echo")],
+        }
+        tools = [{"type": "mcp", "server_label": "tools", "require_approval": "never"}]
+        body = {"model": MODEL, "input": "Go", "tools": tools, "tool_choice": allowed}
+        code, response = await gateway.send("POST", "/v1/responses", body)
+        assert code == 200, response
+        trace = await read_trace(gateway, response["id"])
+    assert tools_by_turn(trace) == [["add", "echo"]] == [offered_in(gateway.model_requests[0])]
+
+
+@async_test(60)
 async def test_a_continued_response_names_its_context(tmp_path: Path) -> None:
     async with run_gateway(tmp_path, ScriptedModel(say("One."), say("Two."))) as gateway:
         _, first = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "First"})
@@ -132,14 +255,18 @@ async def test_a_call_of_a_client_function_is_a_wait(tmp_path: Path) -> None:
     assert (waiting["name"], waiting["status"], waiting["seconds"]) == ("look", "running", None)
 
 
+@pytest.mark.parametrize("is_changed", [False, True])
 @async_test(SECONDS)
-async def test_a_run_that_another_process_continues_has_its_first_steps_and_a_recovery(tmp_path: Path) -> None:
+async def test_a_run_that_another_process_continues_has_its_first_steps_and_a_recovery(
+    tmp_path: Path, is_changed: bool
+) -> None:
     never = asyncio.Event()
     model = ScriptedModel(call("echo", text="one"), [wait(never)], say("done"))
     async with FaultyMCPServer() as mcp, model.serve() as scripted:
         file = write_gateway_file(
             tmp_path, scripted.url, mcp_servers=[mcp_server_entry(mcp.url)], background={"durable": True}
         )
+        write_instructions(file, "Be kind.")
         async with run_gateway_process(file) as served:
             _, begun, _ = await served.create_response("Go", background=True)
             await wait_model_requests(scripted, 2)
@@ -150,6 +277,9 @@ async def test_a_run_that_another_process_continues_has_its_first_steps_and_a_re
             stored = {span["id"]: span for span in before["spans"]}
             served.stop(signal.SIGKILL)
             await served.wait_exit()
+        if is_changed:
+            write_instructions(file, "Be brief.")
+            await mcp.grow()
         async with run_gateway_process(file) as served:
             await wait_ended(served, begun["id"])
             _, trace, _ = await served.send("GET", path)
@@ -161,3 +291,20 @@ async def test_a_run_that_another_process_continues_has_its_first_steps_and_a_re
     assert by_id["model_2"]["start"] >= by_id["recovery_1"]["start"] + by_id["recovery_1"]["seconds"] - 1e-5
     assert (run["status"], run["answer"], run["turns"]) == ("completed", "done", 2)
     assert texts_of(trace, by_id["model_2"]["output_items"]) == ["done"]
+    sent = [received.json for received in scripted.received]
+    # The second request was that of the process that died.
+    assert tools_by_turn(trace) == [offered_in(sent[0]), offered_in(sent[2])]
+    assert "echo" in offered_in(sent[0])
+    assert ("grown_1" in offered_in(sent[2])) is is_changed
+    assert before["agent_instructions"] == "Be kind."
+    # The turns of a run that went on with other instructions have different ones.
+    assert (trace["agent_instructions"], trace["agent_instructions_changed"]) == (
+        (None, True) if is_changed else ("Be kind.", False)
+    )
+
+
+def write_instructions(file: Path, text: str) -> None:
+    """Change the instructions of the model's entry in a gateway file."""
+    written = orjson.loads(file.read_bytes())
+    written["models"][0]["instructions"] = text
+    file.write_bytes(orjson.dumps(written))

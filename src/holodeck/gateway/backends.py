@@ -7,6 +7,7 @@ connections stay open.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
@@ -32,6 +33,9 @@ from holodeck.tools.mcp.protocol.peer import Peer
 from holodeck.tools.mcp.protocol.server_requests import Callbacks
 from holodeck.tools.mcp.server_tools import ServerTools
 
+# Stored with every trace. It tells a text from the one before it, and is no defence.
+_DIGEST_BYTES = 8
+
 
 @record
 class Backend:
@@ -49,6 +53,8 @@ class Backend:
     """An agent has servers of its own, which may ask its model. Plain models share those of the gateway."""
     functions: Sequence[ToolExecutor] = ()
     instructions: str | None = None
+    instructions_digest: str | None = None
+    """By which traces refer to the instructions. None: there are none."""
     response_format: Mapping[str, Any] | None = None
     pass_through: Mapping[str, ModelProvider] = field(default_factory=dict)
     """The other APIs of the model's server, by their paths: `/embeddings` and `/completions`."""
@@ -128,6 +134,7 @@ def build_backends(
             provider=open_model(served.model, environ),
             mcp=shared if served.use_mcp else MCPExecutor([]),
             instructions=served.instructions,
+            instructions_digest=_digest_instructions(served.instructions),
             pass_through=open_pass_through(served.model, environ),
             max_turns=loaded.gateway.limits.max_turns,
         )
@@ -167,6 +174,7 @@ def _build_shared_servers(loaded: LoadedGateway, callbacks: Callbacks, *, tells_
 
 def _build_agent_backend(name: str, agent: AgentRunner, created: int) -> Backend:
     config = agent.config
+    instructions = config.instructions if isinstance(config.instructions, str) else None
     return Backend(
         name=name,
         created=created,
@@ -175,11 +183,18 @@ def _build_agent_backend(name: str, agent: AgentRunner, created: int) -> Backend
         mcp=agent.mcp,
         functions=(agent.functions,),
         is_agent=True,
-        instructions=config.instructions if isinstance(config.instructions, str) else None,
+        instructions=instructions,
+        instructions_digest=_digest_instructions(instructions),
         response_format=config.response_format if isinstance(config.response_format, dict) else None,
         max_turns=config.max_turns,
         description=config.description,
     )
+
+
+def _digest_instructions(text: str | None) -> str | None:
+    if text is None:
+        return None
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def select_backends(backends: Mapping[str, Backend], scope: CallerScope) -> Mapping[str, Backend]:

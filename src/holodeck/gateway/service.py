@@ -380,7 +380,7 @@ class Service:
             pass_through=PassThroughEndpoints(self._run_builder, self._caller_limits, self._metrics, self.meter),
             mcp=self._mcp_endpoint,
             metadata=self._resource_metadata,
-            runs=RunEndpoints(self.store, self.runs),
+            runs=RunEndpoints(self.store, self.runs, self.configurations),
             usage=UsageEndpoints(self.store.usage, self.meter),
             console=ConsoleFiles(),
         )

@@ -119,6 +119,11 @@ class Toolbox:
         self.update_missing()
         return self._offered
 
+    @property
+    def offered(self) -> tuple[ToolSpec, ...]:
+        """What the latest `collect_specs` has returned: the same tuple until something changes."""
+        return self._offered
+
     def _route_names(self, offers: list[Sequence[ToolSpec]]) -> None:
         specs: dict[str, ToolSpec] = dict(self._client_functions)
         routes: dict[str, ToolExecutor] = {}

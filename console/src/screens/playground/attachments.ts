@@ -1,5 +1,6 @@
 /** Pictures and files that a person sends, as parts of a message. */
 import type { FilePart, ImagePart } from "../../api/types";
+import { PICTURE_TYPES } from "../../components/tool-parts";
 
 export interface Attachment {
   name: string;
@@ -7,12 +8,10 @@ export interface Attachment {
   part: ImagePart | FilePart;
 }
 
-// What models take as pictures; everything else is sent as a file.
-const PICTURE_TYPES: ReadonlySet<string> = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
-
 export async function readAttachment(file: File): Promise<Attachment> {
   const type = file.type || (await guessType(file));
   const url = await readDataURL(new File([file], file.name, { type }));
+  // Models take the same types as browsers for pictures; everything else is sent as a file.
   const part: ImagePart | FilePart = PICTURE_TYPES.has(type)
     ? { type: "input_image", image_url: url }
     : { type: "input_file", filename: file.name, file_data: url };

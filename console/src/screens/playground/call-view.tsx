@@ -1,6 +1,8 @@
 /** A tool call as it happens: server, tool, arguments, result, time. */
 import { formatSeconds, indentJSON } from "../../components/format";
 import type { FunctionCallItem, FunctionCallOutputItem, MCPCallItem, Part } from "../../api/types";
+import { readPictureURL, type ToolPart } from "../../components/tool-parts";
+import { ToolPartsView } from "../../components/tool-parts-view";
 import { isHeldPicture } from "./attachments";
 import type { ItemTimes } from "./response-state";
 
@@ -8,61 +10,78 @@ interface CallViewProps {
   call: MCPCallItem | FunctionCallItem;
   /** The output of a call whose output is an item of its own. */
   output: FunctionCallOutputItem | undefined;
+  /** What the result has that is no text. */
+  parts: readonly ToolPart[];
   times: ItemTimes | undefined;
 }
 
-export function CallView({ call, output, times }: CallViewProps) {
+export function CallView({ call, output, parts, times }: CallViewProps) {
   const isMCP = call.type === "mcp_call";
   const error = isMCP ? textOfError(call.error) : "";
   const isRunning = isMCP ? call.status === "in_progress" || call.status === "calling" : false;
+  const held = output ? picturesOf(output.output) : [];
   const outcome = error ? "failed" : isRunning ? "running" : "done";
   return (
-    <details class={`call ${outcome}`}>
-      <summary>
-        <span class="call-mark" aria-hidden="true">
-          {error ? "×" : isRunning ? "…" : "✓"}
-        </span>
-        <span class="call-name">
-          {isMCP && <span class="call-server">{call.server_label}</span>}
-          <code>{call.name}</code>
-        </span>
-        <span class="visually-hidden">{outcome}</span>
-        <span class="call-preview">{call.arguments}</span>
-        {times?.end != null && <span class="call-time">{formatSeconds((times.end - times.start) / 1000)}</span>}
-      </summary>
-      <p class="call-heading">Arguments</p>
-      <pre>{indentJSON(call.arguments)}</pre>
-      {error && (
-        <>
-          <p class="call-heading">Error</p>
-          <pre class="error-text">{error}</pre>
-        </>
-      )}
-      {isMCP && call.output !== null && (
-        <>
-          <p class="call-heading">Result</p>
-          <pre>{indentJSON(call.output)}</pre>
-        </>
-      )}
-      {output && (
-        <>
-          <p class="call-heading">Result</p>
-          <OutputView output={output.output} />
-        </>
-      )}
-    </details>
+    <>
+      <details class={`call ${outcome}`}>
+        <summary>
+          <span class="call-mark" aria-hidden="true">
+            {error ? "×" : isRunning ? "…" : "✓"}
+          </span>
+          <span class="call-name">
+            {isMCP && <span class="call-server">{call.server_label}</span>}
+            <code>{call.name}</code>
+          </span>
+          <span class="visually-hidden">{outcome}</span>
+          <span class="call-preview">{call.arguments}</span>
+          {times?.end != null && <span class="call-time">{formatSeconds((times.end - times.start) / 1000)}</span>}
+        </summary>
+        <p class="call-heading">Arguments</p>
+        <pre>{indentJSON(call.arguments)}</pre>
+        {error && (
+          <>
+            <p class="call-heading">Error</p>
+            <pre class="error-text">{error}</pre>
+          </>
+        )}
+        {isMCP && call.output !== null && (
+          <>
+            <p class="call-heading">Result</p>
+            <pre>{indentJSON(call.output)}</pre>
+          </>
+        )}
+        {output && (
+          <>
+            <p class="call-heading">Result</p>
+            <OutputView output={output.output} />
+          </>
+        )}
+      </details>
+      <ToolPartsView
+        parts={held.length > 0 ? held : parts}
+        tool={call.name}
+        server={isMCP ? call.server_label : null}
+      />
+    </>
   );
 }
 
 function OutputView({ output }: { output: string | Part[] }) {
   if (typeof output === "string") return <pre>{indentJSON(output)}</pre>;
+  // Pictures that the page holds are below the call, where they are seen without opening it.
+  const others = output.filter((part) => picturesOf([part]).length === 0);
   return (
     <>
-      {output.map((part, index) => (
+      {others.map((part, index) => (
         <PartView key={index} part={part} />
       ))}
     </>
   );
+}
+
+function picturesOf(output: string | Part[]): ToolPart[] {
+  if (typeof output === "string") return [];
+  return output.flatMap((part) => (part.type === "input_image" && readPictureURL(part.image_url ?? "")) || []);
 }
 
 /** A part of a message or result that is no Markdown: text as it is, pictures that the page holds, names of files. */

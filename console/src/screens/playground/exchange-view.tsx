@@ -4,11 +4,13 @@ import { isFinished, type ApprovalRequestItem, type ApprovalResponseItem, type I
 import { formatCount, formatSeconds } from "../../components/format";
 import { LiveRegion } from "../../components/live-region";
 import { Markdown } from "../../components/markdown";
+import { stemOf } from "../../components/tool-parts";
 import { buildHash } from "../../shell/route";
 import { Approvals } from "./approval-view";
 import { CallView, PartView } from "./call-view";
 import { textOfInput, type Conversation, type Exchange } from "./conversation";
 import { textOf, textOfParts, type ResponseState } from "./response-state";
+import { useToolOutputs, type ToolOutputs } from "./tool-outputs";
 
 // Of what was asked, in the heading that screen readers find.
 const TITLE_CHARS = 80;
@@ -31,6 +33,7 @@ interface ExchangeViewProps extends ExchangeActions {
 export function ExchangeView(props: ExchangeViewProps) {
   const { exchange, conversation, isLast } = props;
   const state = exchange.state.value;
+  const outputs = useToolOutputs(exchange);
   const failure = exchange.failure.value;
   const isDone = failure !== "" || isFinished(state.status);
   const siblings = conversation.siblingsOf(exchange);
@@ -44,6 +47,7 @@ export function ExchangeView(props: ExchangeViewProps) {
       <div class="answer" aria-busy={!isDone}>
         <Items
           state={state}
+          outputs={outputs}
           isLast={isLast}
           answers={props.answers}
           onDecide={(each) => props.onDecide(exchange, each)}
@@ -149,17 +153,18 @@ function Question({ exchange, onEdit, isEditable }: QuestionProps) {
 
 interface ItemsProps {
   state: ResponseState;
+  outputs: ToolOutputs;
   isLast: boolean;
   answers: readonly ApprovalResponseItem[];
   onDecide: (answers: ApprovalResponseItem[]) => void;
 }
 
-function Items({ state, isLast, answers, onDecide }: ItemsProps) {
+function Items({ state, outputs, isLast, answers, onDecide }: ItemsProps) {
   const requests = state.items.filter((item): item is ApprovalRequestItem => item.type === "mcp_approval_request");
   return (
     <>
       {state.items.map((item, index) => (
-        <ItemView key={index} item={item} state={state} index={index} />
+        <ItemView key={index} item={item} state={state} outputs={outputs} index={index} />
       ))}
       {requests.length > 0 && isFinished(state.status) && (
         <Approvals requests={requests} answers={answers} onDecide={isLast ? onDecide : null} />
@@ -168,7 +173,14 @@ function Items({ state, isLast, answers, onDecide }: ItemsProps) {
   );
 }
 
-function ItemView({ item, state, index }: { item: Item; state: ResponseState; index: number }) {
+interface ItemViewProps {
+  item: Item;
+  state: ResponseState;
+  outputs: ToolOutputs;
+  index: number;
+}
+
+function ItemView({ item, state, outputs, index }: ItemViewProps) {
   switch (item.type) {
     case "message":
       return <Markdown text={textOfParts(item.content)} />;
@@ -192,6 +204,7 @@ function ItemView({ item, state, index }: { item: Item; state: ResponseState; in
         <CallView
           call={item}
           output={output?.type === "function_call_output" ? output : undefined}
+          parts={outputs.get(stemOf(item.id)) ?? []}
           times={state.times.get(index)}
         />
       );

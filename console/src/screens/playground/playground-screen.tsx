@@ -184,7 +184,7 @@ function ChatHead({ models, model, onModel, instructions }: ChatHeadProps) {
           <textarea
             rows={2}
             value={instructions.value}
-            placeholder="Sent with each message, beside those of the agent."
+            placeholder="Sent with each message, in place of those of the agent."
             onInput={(event) => (instructions.value = event.currentTarget.value)}
           />
         </label>
@@ -204,11 +204,17 @@ function Log({ path, children }: { path: readonly Exchange[]; children: Componen
   useEffect(() => {
     const element = box.current;
     if (!element) return undefined;
-    const observer = new MutationObserver(() => {
+    const stayAtEnd = () => {
       if (isAtEnd.current) element.scrollTop = element.scrollHeight;
-    });
+    };
+    const observer = new MutationObserver(stayAtEnd);
     observer.observe(element, { childList: true, subtree: true, characterData: true });
-    return () => observer.disconnect();
+    // A picture has its height once it is decoded. Its event does not bubble.
+    element.addEventListener("load", stayAtEnd, { capture: true });
+    return () => {
+      observer.disconnect();
+      element.removeEventListener("load", stayAtEnd, { capture: true });
+    };
   }, []);
   const onScroll = () => {
     const element = box.current;

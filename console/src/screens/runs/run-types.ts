@@ -56,10 +56,13 @@ export interface Span {
   /** Indexes into the items of the trace. */
   input_items: number[] | null;
   output_items: number[] | null;
+  /** The names of the tools that a model was offered, for operators; null where it is not known. */
+  tools: string[] | null;
 }
 
 export interface TraceItem {
   type: string;
+  id?: string;
   role?: string;
   content?: unknown;
   name?: string;
@@ -71,6 +74,9 @@ export interface Trace {
   run: Run;
   started_at: number;
   instructions: string | null;
+  /** Those of the operator, for operators. */
+  agent_instructions: string | null;
+  agent_instructions_changed: boolean;
   context: { previous_response_id: string | null; conversation: string | null; items: number };
   items: TraceItem[];
   spans: Span[];

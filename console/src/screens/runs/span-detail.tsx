@@ -1,6 +1,9 @@
 /** One step of a run: what went in and what came out. */
 import { useState } from "preact/hooks";
 import { formatCount, formatSeconds, indentJSON } from "../../components/format";
+import { readToolParts } from "../../components/tool-parts";
+import { ToolPartsView } from "../../components/tool-parts-view";
+import { OfferedTools } from "./offered-tools";
 import type { Span, Trace, TraceItem } from "./run-types";
 
 // Items of an input that are shown at first: the latest ones.
@@ -26,17 +29,18 @@ export function SpanDetail({ span, trace }: { span: Span; trace: Trace }) {
       {span.output !== null && (
         <>
           <h3>{span.is_error ? "Error" : "Result"}</h3>
-          <pre>{indentJSON(span.output)}</pre>
+          {span.output !== "" && <pre>{indentJSON(span.output)}</pre>}
+          <ToolPartsView
+            parts={(said ?? []).flatMap((item) => readToolParts(item.content))}
+            tool={span.tool ?? span.name}
+            server={span.server}
+          />
         </>
       )}
       {span.kind === "model" || span.kind === "turn" ? (
         <>
-          {trace.instructions && (
-            <>
-              <h3>Instructions of the request</h3>
-              <pre>{trace.instructions}</pre>
-            </>
-          )}
+          <Instructions trace={trace} />
+          {span.tools !== null && <OfferedTools key={span.id} tools={span.tools} />}
           <h3>The model was sent</h3>
           {trace.context.items > 0 && (
             <p class="hint">{formatCount(trace.context.items)} items of earlier responses, then:</p>
@@ -48,6 +52,26 @@ export function SpanDetail({ span, trace }: { span: Span; trace: Trace }) {
       ) : null}
       {span.kind === "run" && <Items items={trace.items} />}
     </section>
+  );
+}
+
+function Instructions({ trace }: { trace: Trace }) {
+  return (
+    <>
+      {(trace.agent_instructions !== null || trace.agent_instructions_changed) && (
+        <>
+          <h3>Instructions of the agent</h3>
+          {trace.agent_instructions !== null && <pre>{trace.agent_instructions}</pre>}
+          {trace.agent_instructions_changed && <p class="hint">They have changed since this run.</p>}
+        </>
+      )}
+      {trace.instructions && (
+        <>
+          <h3>Instructions of the request</h3>
+          <pre>{trace.instructions}</pre>
+        </>
+      )}
+    </>
   );
 }
 

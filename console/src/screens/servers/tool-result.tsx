@@ -1,9 +1,7 @@
 /** The result of a call: text, pictures, sound, resources, structured content. Nothing of it is loaded from elsewhere. */
 import { CopyButton } from "../../components/copy-button";
+import { PICTURE_TYPES } from "../../components/tool-parts";
 import type { CallResult, ContentBlock } from "./mcp-client";
-
-// Pictures that browsers draw without running anything in them.
-const PICTURES: ReadonlySet<string> = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 
 export function ToolResult({ result }: { result: CallResult }) {
   const blocks = result.content ?? [];
@@ -28,7 +26,7 @@ export function ToolResult({ result }: { result: CallResult }) {
 function Block({ block }: { block: ContentBlock }) {
   const type = block.mimeType ?? "";
   if (block.type === "text") return <pre tabIndex={0}>{block.text ?? ""}</pre>;
-  if (block.type === "image" && PICTURES.has(type) && block.data) {
+  if (block.type === "image" && PICTURE_TYPES.has(type) && block.data) {
     return <img class="tool-picture" src={`data:${type};base64,${block.data}`} alt={`Picture of the tool (${type})`} />;
   }
   if (block.type === "resource" && typeof block.resource?.text === "string") {

@@ -30,14 +30,15 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*-[A-Z0-9]{8}\.[a-z]+", re.AS
 # Encodings that the build writes beside each file, the smallest first.
 _ENCODINGS = {"br": ".br", "gzip": ".gz"}
 _YEAR = 365 * 24 * 3_600
-# A page of scripts and styles of its own only; `data:` and `blob:` are pictures that a person or a tool has sent. The
-# sanitiser of the console is the one policy that may turn text into HTML.
+# A page of scripts and styles of its own only; `data:` and `blob:` are pictures and sounds that a person or a tool has
+# sent. The sanitiser of the console is the one policy that may turn text into HTML.
 _POLICY = "; ".join(
     (
         "default-src 'none'",
         "script-src 'self'",
         "style-src 'self'",
         "img-src 'self' data: blob:",
+        "media-src data:",
         "connect-src 'self'",
         "base-uri 'none'",
         "form-action 'none'",

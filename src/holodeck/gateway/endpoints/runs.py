@@ -6,11 +6,13 @@ that are not stored yet are listed among the stored ones; those of other gateway
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import orjson
 
 from holodeck.gateway.auth.callers import Caller
+from holodeck.gateway.configuration import ConfigurationHolder
 from holodeck.gateway.http.errors import APIError, not_found_error
 from holodeck.gateway.http.query import build_page, item_not_listed_error, limit_of, time_of
 from holodeck.gateway.http.replies import Reply, json_reply
@@ -26,9 +28,10 @@ from holodeck.storage.runs import Position, RunQuery, StoredRun
 class RunEndpoints:
     """Routes of runs."""
 
-    def __init__(self, store: ResponseStore, runs: ActiveRuns) -> None:
+    def __init__(self, store: ResponseStore, runs: ActiveRuns, configurations: ConfigurationHolder) -> None:
         self._store = store
         self._runs = runs
+        self._configurations = configurations
 
     async def list_runs(self, request: Request) -> Reply:
         """A page of runs, newest first."""
@@ -58,17 +61,31 @@ class RunEndpoints:
         if live is not None:
             given = live.writer.request
             items = [encode_item(item) for item in (*given.input.items, *live.trace.items)]
-            trace = {**live.trace.to_json(), "item_offset": len(given.input.items)}
-            return json_reply(build_trace_resource(build_run_resource(run), trace, items, given.instructions))
+            trace = {**orjson.loads(live.trace.encode()), "item_offset": len(given.input.items)}
+            return self._reply_trace(request, run, trace, items, given.instructions)
         record = await self._store.get(run.id, run.owner)
         if record is None or record.trace is None:
             raise not_found_error("Run", run.id)
         instructions = orjson.loads(record.resource)["instructions"]
-        return json_reply(
-            build_trace_resource(
-                build_run_resource(run), orjson.loads(record.trace), orjson.loads(record.items), instructions
-            )
+        return self._reply_trace(request, run, orjson.loads(record.trace), orjson.loads(record.items), instructions)
+
+    def _reply_trace(
+        self,
+        request: Request,
+        run: StoredRun,
+        trace: Mapping[str, Any],
+        items: Sequence[Mapping[str, Any]],
+        instructions: str | None,
+    ) -> Reply:
+        resource = build_trace_resource(
+            build_run_resource(run),
+            trace,
+            items,
+            instructions,
+            backend=self._configurations.current.backends.get(run.model),
+            is_operator=request.caller.can_read_all_callers,
         )
+        return json_reply(resource)
 
     async def _require_run(self, request: Request) -> StoredRun:
         run_id, caller = request.path_params["id"], request.caller

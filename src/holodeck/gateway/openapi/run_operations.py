@@ -62,6 +62,7 @@ _SPAN: dict[str, Any] = {
     "error": None,
     "input_items": None,
     "output_items": None,
+    "tools": None,
 }
 _TURN = {**_SPAN, "id": "turn_1", "parent": "run", "kind": "turn", "name": "turn 1", "start": 0.001, "seconds": 0.014}
 _MODEL = {
@@ -72,12 +73,15 @@ _MODEL = {
     "name": "model",
     "input_items": [0],
     "output_items": [1],
+    "tools": ["echo"],
 }
 _TRACE: dict[str, Any] = {
     "object": "run.trace",
     "run": _RUN,
     "started_at": 1781000000.125,
     "instructions": None,
+    "agent_instructions": "Be brief.",
+    "agent_instructions_changed": False,
     "context": {"previous_response_id": None, "conversation": None, "items": 0},
     "items": [
         {"type": "message", "role": "user", "content": [{"type": "text", "text": "Hello"}]},
@@ -151,7 +155,9 @@ RUN_OPERATIONS: dict[tuple[str, str], Operation] = {
         summary="Get the trace of a run",
         description=(
             "When each step began and how long it took: turns, requests to the model, tool calls, waiting. It says "
-            "what the model was sent and what it wrote in each turn, also for runs that failed or go on."
+            "what the model was sent and what it wrote in each turn, also for runs that failed or go on.\n\n"
+            "Only an operator's key without a scope gets `agent_instructions` and the `tools` of spans: both are the "
+            "operator's, and a request need not mention the servers whose tools its model is offered."
         ),
         reply="RunTrace",
         example=_TRACE,

@@ -129,6 +129,13 @@ def _span_schema() -> Schema:
                 )
             ),
             "output_items": indexes,
+            "tools": nullable(
+                array(
+                    string(),
+                    "Of a `model` span: the names of the tools that the model was offered, as it saw them. For "
+                    "operators. Null: it is another span or reader, or not recorded.",
+                )
+            ),
         },
         "One step of a run.",
     )
@@ -140,7 +147,16 @@ def _trace_schema() -> Schema:
             "object": constant("run.trace"),
             "run": ref("Run"),
             "started_at": _TIME,
-            "instructions": nullable(string("The instructions of the request. Those of the operator are not shown.")),
+            "instructions": nullable(string("The instructions of the request.")),
+            "agent_instructions": nullable(
+                string(
+                    "For operators: the instructions of the agent's file or of the model's entry that the model was "
+                    "sent. Null: it was sent none of them, they have changed since, or they are not recorded."
+                )
+            ),
+            "agent_instructions_changed": boolean(
+                "Whether the model was sent instructions of the operator that are not the current ones."
+            ),
             "context": record_of(
                 {
                     "previous_response_id": nullable(string()),

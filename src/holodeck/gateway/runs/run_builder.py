@@ -25,7 +25,8 @@ from holodeck.gateway.continuation.resolve import Continuation
 from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.mcp.request_servers import MappedTool, RequestServers
 from holodeck.gateway.metrics.counters import Metrics
-from holodeck.gateway.runs.run_trace import RunTrace
+from holodeck.gateway.runs.offered_tools import OfferedTools, ToolNames
+from holodeck.gateway.runs.run_trace import RecordedSettings, RunTrace
 from holodeck.gateway.sealing import Seal
 from holodeck.gateway.usage.budgets import Budgets
 from holodeck.gateway.usage.meter import UsageMeter
@@ -93,6 +94,7 @@ class RunBuilder:
         self._budget = budget
         self.argument_checker = ArgumentChecker()
         """Checks the arguments of all runs. The service closes it."""
+        self._tool_names = ToolNames()
         self._select_allowed = lru_cache(_MAX_SELECTIONS)(_select_allowed)
 
     def require_backend(self, name: str | None, caller: Caller) -> Backend:
@@ -104,12 +106,17 @@ class RunBuilder:
 
     def build_trace(self, prepared: PreparedRun, caller: Caller, stored: StoredResponse | None = None) -> RunTrace:
         """What records a run, and counts the times and the cost of its turns. `stored`: that of an earlier process."""
-        backend = prepared.backend
-        price, on_turn = backend.llm.price, partial(self._count_turn, backend.name, caller.id)
+        backend, sent = prepared.backend, prepared.request.model
+        recorded: RecordedSettings = {
+            "price": backend.llm.price,
+            "on_turn": partial(self._count_turn, backend.name, caller.id),
+            "offered": OfferedTools(prepared.toolbox, sent.tool_choice.allowed, self._tool_names),
+            # The instructions of a request are sent in place of the operator's.
+            "instructions_digest": backend.instructions_digest if sent.instructions == backend.instructions else None,
+        }
         if stored is None or stored.trace is None:
-            created_at = None if stored is None else stored.created_at
-            return RunTrace(created_at=created_at, price=price, on_turn=on_turn)
-        return RunTrace.restore(stored.trace, price=price, on_turn=on_turn)
+            return RunTrace(created_at=None if stored is None else stored.created_at, **recorded)
+        return RunTrace.restore(stored.trace, **recorded)
 
     def _count_turn(
         self, model: str, caller_id: str, seconds: float, first_token_seconds: float | None, cost: float | None

@@ -7,7 +7,7 @@ process that has ended.
 A step is a list of its kind, its time, and what follows:
 
     queued, started
-    turn        number, items of the run so far, whether it is replayed
+    turn        number, items of the run so far, whether it is replayed, number of the list of offered tools
     token       the first one of a turn
     compaction  number of its item
     retry       seconds until the model is asked again, error
@@ -18,18 +18,19 @@ A step is a list of its kind, its time, and what follows:
     resumed     time of the last step of the process before
     ended       items so far, tokens, cost, whether it is an error, reason, open calls: id, name, whether they are held
 
-Steps refer to items by their number among those of the run, so that no text is in them but names. Times are seconds
-from the creation of the run, on the clock of this process.
+Steps refer to items by their number among those of the run, and the operator's instructions are there as a digest, so
+that the only texts are names. Times are seconds from the creation of the run, on the clock of this process.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import orjson
 
+from holodeck.gateway.runs.offered_tools import OfferedTools
 from holodeck.lib.errors import ModelError, StorageError
 from holodeck.models.events import (
     CallAdded,
@@ -57,28 +58,36 @@ TurnListener = Callable[[float, float | None, float | None], None]
 DIGITS = 6
 # Decimal places of a cost: prices are for a million tokens.
 COST_DIGITS = 10
+# In place of a digest: the turns of the run had different instructions, since it went on with another configuration.
+SEVERAL_INSTRUCTIONS = "several"
+
+
+class RecordedSettings(TypedDict, total=False):
+    """What a trace is given of its run."""
+
+    price: Price | None
+    """Of the model. None: the cost is unknown."""
+    on_turn: TurnListener | None
+    """Called after each turn for which this process asked the model."""
+    offered: OfferedTools | None
+    """The tools of the run. None: they are not recorded."""
+    instructions_digest: str | None
+    """Of the operator's instructions, if the model is sent them."""
 
 
 class RunTrace:
     """Records one run. `record` is called with every event of the run, in order, and costs next to nothing."""
 
-    def __init__(
-        self,
-        *,
-        created_at: float | None = None,
-        price: Price | None = None,
-        on_turn: TurnListener | None = None,
-    ) -> None:
-        """`created_at`: of a run that another process has begun, in seconds since 1970.
-
-        `on_turn` is called after each turn for which this process asked the model.
-        """
+    def __init__(self, *, created_at: float | None = None, **settings: Unpack[RecordedSettings]) -> None:
+        """`created_at`: of a run that another process has begun, in seconds since 1970."""
         now = time.time()
         # As it is shown, so that a list can be filtered by it.
         self.created_at = round(now, DIGITS) if created_at is None else created_at
         self._zero = time.monotonic() - (now - self.created_at)
-        self._price = price
-        self._on_turn = on_turn
+        self._price = settings.get("price")
+        self._on_turn = settings.get("on_turn")
+        self._offered = settings.get("offered")
+        self._instructions_digest = settings.get("instructions_digest")
         self._turn_start = 0.0
         self._token_time: float | None = None
         """Of the first token of the turn."""
@@ -153,28 +162,38 @@ class RunTrace:
 
     def encode(self) -> bytes:
         """The trace as it is now, for storage."""
-        return orjson.dumps(self.to_json())
+        return orjson.dumps(self._to_json())
 
-    def to_json(self) -> dict[str, Any]:
-        return {
+    def _to_json(self) -> dict[str, Any]:
+        state: dict[str, Any] = {
             "created_at": self.created_at,
             "item_offset": self.item_offset,
             "context_count": self.context_count,
             "recorded": self._now(),
             "steps": self._steps,
         }
+        if self._instructions_digest is not None:
+            state["instructions_digest"] = self._instructions_digest
+        if self._offered is not None:
+            state["tool_lists"] = self._offered.to_json()
+        return state
 
     @staticmethod
-    def restore(stored: bytes, *, price: Price | None = None, on_turn: TurnListener | None = None) -> RunTrace:
+    def restore(stored: bytes, **settings: Unpack[RecordedSettings]) -> RunTrace:
         """Continue the trace that an earlier process has stored. Raises `StorageError` where it is not one."""
         try:
             state = orjson.loads(stored)
-            trace = RunTrace(created_at=float(state["created_at"]), price=price, on_turn=on_turn)
+            trace = RunTrace(created_at=float(state["created_at"]), **settings)
             steps: list[Step] = state["steps"]
             trace.first_token_seconds = next((float(step[1]) for step in steps if step[0] == "token"), None)
             trace._steps = [*steps, ["resumed", trace._now(), float(state["recorded"])]]
+            if trace._offered is not None:
+                trace._offered.restore(state.get("tool_lists", ()))
         except (ValueError, TypeError, LookupError) as error:
             raise StorageError(f"A stored trace is damaged: {error}") from error
+        was_asked = any(step[0] == "answer" for step in steps)
+        if was_asked and state.get("instructions_digest") != trace._instructions_digest:
+            trace._instructions_digest = SEVERAL_INSTRUCTIONS
         return trace
 
     def _now(self) -> float:
@@ -188,7 +207,8 @@ class RunTrace:
         self.awaits_token = not event.is_replayed
         self._turn_start = now = self._now()
         self._token_time = None
-        self._steps.append(["turn", now, event.turn, len(self.items), event.is_replayed])
+        offered = self._offered.find_number() if self._offered is not None and not event.is_replayed else None
+        self._steps.append(["turn", now, event.turn, len(self.items), event.is_replayed, offered])
 
     def _record_delta(self, event: TextAdded | ReasoningAdded | CallAdded) -> None:
         if not self.awaits_token:

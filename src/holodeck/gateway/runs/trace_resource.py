@@ -1,7 +1,11 @@
 """The trace of a run as `/v1/runs/{id}/trace` shows it: its spans, with the items that they refer to.
 
-The stored trace has steps with times and numbers of items only. Arguments, outputs, and what the model was sent in each
-turn come from the items that are stored with the response, or from those of a run that goes on.
+The stored trace has steps with times, numbers of items and names only. Arguments, outputs, and what the model was sent
+in a turn come from the items that are stored with the response, or from those of a run that goes on. The instructions
+of the operator come from the current configuration, if its digest of them is the stored one.
+
+These instructions, and the names of the tools that the model was offered, are for operators only: a caller sees of the
+gateway's own tools those that its request declares.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from holodeck.gateway.backends import Backend
 from holodeck.gateway.runs.trace_spans import build_spans
 
 # Characters of arguments and outputs in a span. `items` has all of them.
@@ -36,23 +41,35 @@ _EMPTY_SPAN: Mapping[str, Any] = {
     "error": None,
     "input_items": None,
     "output_items": None,
+    "tools": None,
 }
 
 
 def build_trace_resource(
-    run: Mapping[str, Any], trace: Mapping[str, Any], items: Sequence[Mapping[str, Any]], instructions: str | None
+    run: Mapping[str, Any],
+    trace: Mapping[str, Any],
+    items: Sequence[Mapping[str, Any]],
+    instructions: str | None,
+    *,
+    backend: Backend | None,
+    is_operator: bool,
 ) -> dict[str, Any]:
-    """The trace. `run`: its resource. `trace`: as `RunTrace.to_json` has it. `items`: the stored ones of the response.
+    """The trace. `run`: its resource. `trace`: as `RunTrace.encode` has it. `items`: the stored ones of the response.
 
-    `instructions`: those of the request.
+    `instructions`: those of the request. `backend`: the one that has the name of the run's model now, if any.
+    `is_operator`: the reader may see what the operator's configuration gave the model.
     """
     spans = build_spans(trace["steps"])
-    finder = _ItemFinder(trace, spans, items)
+    finder = _ItemFinder(trace, spans, items, has_tools=is_operator)
+    digest = trace.get("instructions_digest") if is_operator else None
+    is_unchanged = digest is not None and backend is not None and backend.instructions_digest == digest
     return {
         "object": "run.trace",
         "run": run,
         "started_at": trace["created_at"],
         "instructions": instructions,
+        "agent_instructions": backend.instructions if backend is not None and is_unchanged else None,
+        "agent_instructions_changed": digest is not None and not is_unchanged,
         "context": {
             "previous_response_id": run["previous_response_id"],
             "conversation": run["conversation"],
@@ -69,8 +86,14 @@ class _ItemFinder:
     """Finds the items of a response that a span refers to."""
 
     def __init__(
-        self, trace: Mapping[str, Any], spans: Sequence[Mapping[str, Any]], items: Sequence[Mapping[str, Any]]
+        self,
+        trace: Mapping[str, Any],
+        spans: Sequence[Mapping[str, Any]],
+        items: Sequence[Mapping[str, Any]],
+        *,
+        has_tools: bool,
     ) -> None:
+        self._tool_lists = trace.get("tool_lists") if has_tools else None
         self._offset = int(trace["item_offset"])
         self._count = len(items)
         self._calls = {item["call_id"]: item for item in items if item["type"] == "function_call"}
@@ -85,6 +108,8 @@ class _ItemFinder:
             span["usage"] = {**usage, "total_tokens": usage["input_tokens"] + usage["output_tokens"]}
         if span["call_id"] is not None:
             self._add_call(span)
+        if self._tool_lists is not None and (number := built["tool_list"]) is not None:
+            span["tools"] = self._tool_lists[number]
         first, count = built["first_item"], built["item_count"]
         if first is None:
             return span

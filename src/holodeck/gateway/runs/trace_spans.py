@@ -42,6 +42,8 @@ class Span:
     """The number of the run's first item that the turn added, or of the output of a call."""
     item_count: int = 0
     """How many items it added."""
+    tool_list: int | None = None
+    """The number of the list of tools that the model was offered. None: it is no model's, or not recorded."""
 
     def end(self, now: float, status: SpanStatus = "ok", error: str | None = None) -> None:
         if self.seconds is None:
@@ -76,7 +78,7 @@ class _SpanBuilder:
             if span.kind == "wait":
                 span.end(now)
 
-    def start_turn(self, now: float, number: int, items: int, is_replayed: bool) -> None:
+    def start_turn(self, now: float, number: int, items: int, is_replayed: bool, tool_list: int | None) -> None:
         self._end_turn(now, items)
         known = self._find(f"turn_{number}") if is_replayed else None
         if known is not None:
@@ -85,6 +87,7 @@ class _SpanBuilder:
         self._turn = self._add("turn", f"turn {number}", now, number=number)
         self._model = self._add("model", "model", now, self._turn, number)
         self._turn.first_item = self._model.first_item = items
+        self._model.tool_list = tool_list
 
     def add_token(self, now: float) -> None:
         if self._model is not None:
