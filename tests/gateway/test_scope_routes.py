@@ -39,6 +39,9 @@ SCOPED = {
     "POST /v1/mcp/servers/{name}/refresh": ("servers",),
     "POST /v1/mcp/servers/{name}/sleep": ("servers",),
     "POST /v1/mcp/servers/{name}/accept": ("servers",),
+    "POST /v1/mcp/servers/{name}/login": ("servers",),
+    "GET /v1/mcp/servers/{name}/login": ("servers",),
+    "DELETE /v1/mcp/servers/{name}/login": ("servers",),
     "POST /mcp": ("agents", "servers", "tools"),
     "POST /mcp/{server}": SERVERS,
     # The session of a caller is its own: what it may do in it is decided for each POST.
@@ -76,6 +79,7 @@ SCOPED = {
     "GET /.well-known/oauth-protected-resource": NONE,
     "GET /.well-known/oauth-protected-resource/mcp": NONE,
     "GET /.well-known/oauth-protected-resource/mcp/{server}": NONE,
+    "GET /v1/mcp/login/callback": NONE,
     "GET /healthz": NONE,
     "GET /readyz": NONE,
     "GET /openapi.json": NONE,
