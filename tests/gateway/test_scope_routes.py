@@ -245,7 +245,8 @@ async def test_an_operator_with_a_scope_sees_only_servers_and_tools_in_it(tmp_pa
         send = served.gateway.send
         _, listed = await send("GET", "/v1/mcp/servers", key=LIMITED)
         assert [server["name"] for server in listed["data"]] == ["open"]
-        for method, what in (("GET", "tools"), ("POST", "refresh"), ("POST", "sleep"), ("POST", "accept")):
+        logins = (("POST", "login"), ("GET", "login"), ("DELETE", "login"))
+        for method, what in (("GET", "tools"), ("POST", "refresh"), ("POST", "sleep"), ("POST", "accept"), *logins):
             status, refused = await send(method, f"/v1/mcp/servers/closed/{what}", key=LIMITED)
             _, unknown = await send(method, f"/v1/mcp/servers/missing/{what}", key=LIMITED)
             assert status == 404
