@@ -21,6 +21,7 @@ from playwright.async_api import Page, ViewportSize, expect
 from holodeck.testing import FaultyMCPServer
 
 SECONDS = 120
+DESK: ViewportSize = {"width": 1280, "height": 800}
 PHONE: ViewportSize = {"width": 360, "height": 740}
 
 
@@ -137,8 +138,8 @@ async def test_axe_finds_nothing_in_a_login_and_it_fits(tmp_path: Path, browser_
     async with open_server(tmp_path, browser_url, color_scheme=scheme) as (_, _, page):
         await page.get_by_role("button", name="Connect", exact=True).click()
         await expect(page.get_by_role("group", name="Last error")).to_be_visible()
-        for size in ({"width": 1280, "height": 800}, PHONE):
-            await page.set_viewport_size(ViewportSize(**size))
+        for size in (DESK, PHONE):
+            await page.set_viewport_size(size)
             await page.get_by_role("button", name="Log in").click()
             await expect(page.get_by_role("link", name="Open the login page")).to_be_visible()
             assert not await find_violations(page)

@@ -48,7 +48,8 @@ async def start(gateway: RunningGateway, body: Any = None, **options: Any) -> di
 
 
 def state_of(login: dict[str, Any]) -> str:
-    return parse_qs(urlsplit(login["authorization_url"]).query)["state"][0]
+    url: str = login["authorization_url"]
+    return parse_qs(urlsplit(url).query)["state"][0]
 
 
 async def come_back(url: str, **query: str) -> tuple[int, str, dict[str, str]]:

@@ -76,11 +76,11 @@ class LoginEndpoints:
     async def start(self, request: Request) -> Reply:
         """Start a login in place of the one before, and reply once the address of its page is known."""
         offers = require_servers(self._configurations.current, request)
-        redirect_uri = self._choose_redirect_uri(request)
         name = request.path_params["name"]
         offer = next((offer for offer in offers if has_login(offer.server)), None)
         if offer is None:
             raise APIError(409, _explain_no_login(offers[0].server.config), kind="invalid_request", code="no_login")
+        redirect_uri = self._choose_redirect_uri(request)
         try:
             login = await self._logins.start(
                 offer.server.config, redirect_uri=redirect_uri, reconnect=lambda: self._reconnect(name)

@@ -84,7 +84,7 @@ LOGIN_OPERATIONS: dict[tuple[str, str], Operation] = {
             "error": string("Why there is no permission."),
             "error_description": string("The same in words."),
         },
-        error_pages={400: "No login waits for this `state`."},
+        error_pages={400: "no login waits for this `state`."},
     ),
 }
 

@@ -51,7 +51,7 @@ _VERIFIER_BYTES = 64
 
 @record
 class LoginPrompt:
-    """How a person logs in: who shows the login page, and where the browser comes back to."""
+    """How a person logs in: what shows the login page, and where the browser comes back to."""
 
     show: ShowLoginPage
     open_redirect: OpenRedirect
