@@ -55,8 +55,14 @@ async def run_login_site(**settings: Any) -> AsyncIterator[LoginSite]:
                 return None
             data = await request.read()
             async with session.request(request.method, mcp.url, headers=request.headers, data=data) as answer:
-                headers = [(name, value) for name, value in answer.headers.items() if name.lower() not in _OWN_HEADERS]
-                return web.Response(status=answer.status, headers=headers, body=await answer.read())
+                reply = web.StreamResponse(status=answer.status)
+                reply.headers.extend(
+                    (name, value) for name, value in answer.headers.items() if name.lower() not in _OWN_HEADERS
+                )
+                await reply.prepare(request)
+                async for chunk in answer.content.iter_any():
+                    await reply.write(chunk)
+                return reply
 
         resource.judge = pass_on
         yield LoginSite(authority=authority, resource=resource, mcp=mcp)

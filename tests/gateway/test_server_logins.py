@@ -14,6 +14,7 @@ import orjson
 import pytest
 from aiohttp import web
 from async_tests import async_test
+from gateway.config_entries import keys
 from gateway.config_entries import server as server_entry
 from gateway.login_site import CALLBACK, LOGIN, NAME, LoginSite, run_login_site, wait_login
 from gateway.movable_clock import advance_clock, with_movable_clock
@@ -194,9 +195,9 @@ async def test_a_token_that_the_authorization_server_does_not_give_fails_the_log
 
 @async_test
 async def test_a_login_needs_an_operator_who_may_use_the_server(tmp_path: Path) -> None:
-    keys: dict[str, Any] = {"keys": ["hd-ann"], "admins": ["hd-ops", "hd-near", "hd-far"]}
+    callers: dict[str, Any] = {"keys": ["hd-ann"], "admins": ["hd-ops", "hd-near", "hd-far"]}
     scopes = {"hd-near": {"servers": [NAME]}, "hd-far": {"servers": ["other"]}}
-    async with serve(tmp_path, scopes=scopes, **keys) as (_, gateway):
+    async with serve(tmp_path, scopes=scopes, **callers) as (_, gateway):
         login = await start(gateway, key="hd-near")
         for method in ("POST", "GET", "DELETE"):
             status, refused = await gateway.send(method, LOGIN, key="hd-far")
@@ -206,6 +207,16 @@ async def test_a_login_needs_an_operator_who_may_use_the_server(tmp_path: Path) 
         assert (await gateway.send("GET", LOGIN, key="hd-ops"))[1] == login
         assert (await come_back(login["authorization_url"]))[0] == 200, "the browser has no key"
         assert (await wait_login(gateway, key="hd-near"))["status"] == "completed"
+
+
+@async_test
+async def test_the_login_of_an_operator_whose_key_is_withdrawn_is_cancelled(tmp_path: Path) -> None:
+    async with serve(tmp_path, admins=["hd-left", "hd-ops"]) as (_, gateway):
+        login = await start(gateway, key="hd-left")
+        assert await gateway.reload(keys=keys("hd-ops", admin=True))
+        over = await wait_login(gateway, key="hd-ops")
+        assert (over["status"], "was withdrawn" in over["error"]) == ("failed", True)
+        assert (await come_back(login["authorization_url"]))[0] == 400
 
 
 @async_test

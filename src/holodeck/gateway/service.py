@@ -247,6 +247,7 @@ class Service:
         self._mcp_endpoint.end_all_of(revoked)
         self.runs.cancel_background(revoked)
         self.pool.close_callers(revoked)
+        self._logins.cancel_callers(revoked)
         self._tasks.start(self.background.cancel_callers(revoked, time.time(), requests), name="cancel revoked")
 
     def _build_background(self, folder: Path) -> Background:

@@ -83,7 +83,10 @@ class LoginEndpoints:
         redirect_uri = self._choose_redirect_uri(request)
         try:
             login = await self._logins.start(
-                offer.server.config, redirect_uri=redirect_uri, reconnect=lambda: self._reconnect(name)
+                offer.server.config,
+                redirect_uri=redirect_uri,
+                caller_id=request.caller.id,
+                reconnect=lambda: self._reconnect(name),
             )
         except MCPError as error:
             raise APIError(503, str(error), kind="server_error", code="server_unavailable") from None

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Literal
 
+from holodeck.gateway.auth.callers import RevokedCallers
 from holodeck.lib import log
 from holodeck.lib.errors import MCPError
 from holodeck.lib.tasks import TaskSet
@@ -37,8 +38,10 @@ LoginStatus = Literal["waiting", "completed", "failed"]
 class ServerLogin:
     """One login. It is the `Redirect` of its flow."""
 
-    def __init__(self, server: str, redirect_uri: str) -> None:
+    def __init__(self, server: str, redirect_uri: str, caller_id: str) -> None:
+        """`caller_id`: the operator that has started it."""
         self.server = server
+        self.caller_id = caller_id
         self.status: LoginStatus = "waiting"
         self.authorization_url: str | None = None
         """The address of the login page; None before it is known, and once the login is over."""
@@ -128,9 +131,9 @@ class ServerLogin:
         self.status, self.error, self.authorization_url = status, error, None
         self._has_page.set()
         if error is None:
-            log.info("mcp.login", server=self.server, status=status)
+            log.info("mcp.login", server=self.server, status=status, caller=self.caller_id)
         else:
-            log.warning("mcp.login", server=self.server, status=status, reason=error)
+            log.warning("mcp.login", server=self.server, status=status, caller=self.caller_id, reason=error)
 
 
 class ServerLogins:
@@ -140,13 +143,15 @@ class ServerLogins:
         self._logins: dict[str, ServerLogin] = {}
         self._tasks = TaskSet()
 
-    async def start(self, tool: MCPTool, *, redirect_uri: str, reconnect: Callable[[], Awaitable[None]]) -> ServerLogin:
+    async def start(
+        self, tool: MCPTool, *, redirect_uri: str, caller_id: str, reconnect: Callable[[], Awaitable[None]]
+    ) -> ServerLogin:
         """Start a login in place of the one before, and wait for the address of its page.
 
         `reconnect` connects the server with the new tokens. Raises MCPError if the flow fails before the page is known.
         """
         self.cancel(tool.name, "a later login has replaced it.")
-        login = ServerLogin(tool.name, redirect_uri)
+        login = ServerLogin(tool.name, redirect_uri, caller_id)
         login.run(tool, self._tasks, reconnect)
         self._logins[tool.name] = login
         await login.wait_page()
@@ -160,6 +165,12 @@ class ServerLogins:
         login = self._logins.get(server)
         if login is not None:
             login.cancel(reason)
+
+    def cancel_callers(self, revoked: RevokedCallers) -> None:
+        """Cancel the logins of operators whose credentials were withdrawn."""
+        for login in self._logins.values():
+            if login.caller_id in revoked:
+                login.cancel("the key of the operator that has started it was withdrawn.")
 
     def accept(self, query: Mapping[str, str]) -> RedirectResult | None:
         """Give a redirect to the login that waits for it. None if there is none."""
