@@ -49,8 +49,8 @@ _RULES = """\
 ## Rules for all routes
 
 - **Keys.** Send `Authorization: Bearer KEY`. The gateway above has no keys, so it accepts requests of this machine
-  without one. Routes under `/v1/mcp` and `/metrics` need an operator's key. `/healthz`, `/readyz`, `/openapi.json` and
-  those under `/.well-known` need none.
+  without one. Routes under `/v1/mcp/servers` and `/metrics` need an operator's key. `/healthz`, `/readyz`,
+  `/openapi.json`, `/v1/mcp/login/callback` and those under `/.well-known` need none.
 - **Bodies** are JSON, with `content-type: application/json`. A field that is null counts as one that is left out. A
   field that is not listed here is refused by its name, so that a misspelt one has no silent effect.
 - **Errors** are `{"error": {"message", "type", "code", "param"}}`. [Errors](errors.md) lists the codes. Each route
@@ -73,6 +73,7 @@ _COMMANDS = {
     "getConsoleFile": """\
 file=$(curl -s localhost:8080/ | grep -o 'main-[A-Z0-9]*.js')
 curl -s -o /dev/null -w '%{content_type}\\n' localhost:8080/console/$file""",
+    "receiveLogin": "curl -s -o /dev/null -w '%{http_code}\\n' 'localhost:8080/v1/mcp/login/callback?code=x&state=y'",
     "cancelResponse": """\
 JOB=$(curl -s localhost:8080/v1/responses -H 'content-type: application/json' \\
   -d '{"model": "demo", "input": "Hello", "background": true}' | grep -o 'resp_[0-9a-f]*' | head -n 1)
@@ -119,7 +120,7 @@ _SHOWN_LINES = {
 # Connects to what others show, or deletes it.
 _RANKS = {"refreshServer": -1, "sleepServer": 1, "deleteResponse": 1, "deleteItem": 1, "deleteConversation": 2}
 # Characters of a reply that is shown as one line, as it is sent.
-_MAX_LINE = 400
+_MAX_LINE = 420
 _NO_PROVIDER = (
     '{"error":{"message":"This gateway accepts only keys of its operator: there is no identity provider to log in to.",'
     '"type":"not_found","code":"unknown_url","param":null}}'
@@ -132,9 +133,19 @@ terminal, with 'holodeck keys create ops --admin -f gateway.yaml'.","type":"inva
 _NOT_WITHHELD = """\
 {"error":{"message":"The tool 'create_entities' is not withheld, or not as you have seen it. Look at it again.",\
 "type":"invalid_request","code":"tool_changed","param":"tools.create_entities"}}"""
+_NO_LOGIN = """\
+{"error":{"message":"The MCP server 'memory' has no login: it is a process that the gateway starts, and gets its \
+credentials by 'env'.","type":"invalid_request","code":"no_login","param":null}}"""
+_NO_LOGIN_STARTED = """\
+{"error":{"message":"No login of the MCP server 'memory' was started since the gateway was.","type":"not_found",\
+"code":"not_found","param":null}}"""
 # Replies of the gateway of the page that are not the examples of the document.
 _REPLIES = {
     "acceptTools": _NOT_WITHHELD,
+    "startLogin": _NO_LOGIN,
+    "getLogin": _NO_LOGIN_STARTED,
+    "cancelLogin": _NO_LOGIN_STARTED,
+    "receiveLogin": "400",
     "listKeys": '{"object":"list","data":[]}',
     "createKey": _NO_KEYS,
     "rotateKey": _NO_KEYS,
@@ -313,6 +324,7 @@ def _error_line(route: Route) -> str:
         return f"**Errors:** as {_link(operation.error)}, with the statuses of [errors](errors.md), and\n{statuses}"
     groups = error_groups_of(route)
     links = [f"[{title}](errors.md#{_anchor(title)})" for group, title in GROUP_TITLES.items() if group in groups]
+    links += [f"{status}, as a page: {about.rstrip('.')}" for status, about in operation.error_pages.items()]
     return f"**Errors:** {', '.join(links)}." if links else ""
 
 

@@ -14,6 +14,7 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -30,7 +31,8 @@ from holodeck.tools.mcp.auth.client_authentication import PublicClient, SecretIn
 from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
 from holodeck.tools.mcp.auth.dpop import ProofKey
 from holodeck.tools.mcp.auth.jwt_bearer import JwtBearer
-from holodeck.tools.mcp.auth.oauth_flow import Login
+from holodeck.tools.mcp.auth.loopback_redirect import open_loopback_redirect
+from holodeck.tools.mcp.auth.oauth_flow import Login, LoginPrompt
 from holodeck.tools.mcp.auth.provider import MCPAuthProvider, NoAuth
 from holodeck.tools.mcp.auth.token import TokenGrantAuth
 from holodeck.tools.mcp.factory import create_mcp_plugin
@@ -174,7 +176,8 @@ def browser_login(url: str, context: Context, http: AuthHTTPClient, *, proof: Pr
         client_metadata_url=CLIENT_METADATA_URL,
         issuer=context.get("issuer"),
     )
-    return AuthorizationCode(login, http=http, store=MemoryTokens(), show=follow_login, proof=proof)
+    prompt = LoginPrompt(show=follow_login, open_redirect=partial(open_loopback_redirect, server=NAME))
+    return AuthorizationCode(login, http=http, store=MemoryTokens(), prompt=prompt, proof=proof)
 
 
 async def client_credentials_grant(url: str, context: Context, http: AuthHTTPClient) -> TokenGrantAuth:

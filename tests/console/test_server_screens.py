@@ -216,13 +216,14 @@ async def test_a_server_that_does_not_start_says_why_and_when_it_is_tried_again(
 
 @async_test(SECONDS)
 async def test_a_server_that_wants_a_login_names_the_command(tmp_path: Path, browser_url: str) -> None:
-    async with (
-        FaultyMCPServer("http-401") as server,
-        run_gateway(tmp_path, mcp={"tickets": server}) as gateway,
-        open_page(browser_url, f"{gateway.url}/#/servers/tickets") as page,
-    ):
-        await page.get_by_role("button", name="Connect", exact=True).click()
-        await expect(page.get_by_text("holodeck mcp login tickets", exact=True)).to_be_visible()
+    async with FaultyMCPServer("http-401") as server:
+        entry = server_entry("tickets", server.url, auth={"type": "oauth_authorization_code"})
+        async with (
+            run_gateway(tmp_path, mcp_servers=[entry]) as gateway,
+            open_page(browser_url, f"{gateway.url}/#/servers/tickets") as page,
+        ):
+            await page.get_by_role("button", name="Connect", exact=True).click()
+            await expect(page.get_by_text("holodeck mcp login tickets", exact=True)).to_be_visible()
 
 
 @async_test(SECONDS)

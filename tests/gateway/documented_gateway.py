@@ -190,6 +190,9 @@ class _Exchange(_Traffic):
                 self._problems.append(f"{self._where}: it answered with {self._type}")
             elif self._type == JSON and self._operation.reply != "object":
                 self._check(str(self._operation.reply), orjson.loads(self._reply), "it answered")
+        elif self._operation is not None and self._status in self._operation.error_pages:
+            if self._type != "text/html":
+                self._problems.append(f"{self._where}: it answered with {self._type}")
         elif self._status >= 400:
             self._check_error(orjson.loads(self._reply))
         elif self._operation is not None and (self._reply or self._status not in self._operation.empty_replies):

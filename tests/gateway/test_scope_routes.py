@@ -39,6 +39,9 @@ SCOPED = {
     "POST /v1/mcp/servers/{name}/refresh": ("servers",),
     "POST /v1/mcp/servers/{name}/sleep": ("servers",),
     "POST /v1/mcp/servers/{name}/accept": ("servers",),
+    "POST /v1/mcp/servers/{name}/login": ("servers",),
+    "GET /v1/mcp/servers/{name}/login": ("servers",),
+    "DELETE /v1/mcp/servers/{name}/login": ("servers",),
     "POST /mcp": ("agents", "servers", "tools"),
     "POST /mcp/{server}": SERVERS,
     # The session of a caller is its own: what it may do in it is decided for each POST.
@@ -76,6 +79,7 @@ SCOPED = {
     "GET /.well-known/oauth-protected-resource": NONE,
     "GET /.well-known/oauth-protected-resource/mcp": NONE,
     "GET /.well-known/oauth-protected-resource/mcp/{server}": NONE,
+    "GET /v1/mcp/login/callback": NONE,
     "GET /healthz": NONE,
     "GET /readyz": NONE,
     "GET /openapi.json": NONE,
@@ -241,7 +245,8 @@ async def test_an_operator_with_a_scope_sees_only_servers_and_tools_in_it(tmp_pa
         send = served.gateway.send
         _, listed = await send("GET", "/v1/mcp/servers", key=LIMITED)
         assert [server["name"] for server in listed["data"]] == ["open"]
-        for method, what in (("GET", "tools"), ("POST", "refresh"), ("POST", "sleep"), ("POST", "accept")):
+        logins = (("POST", "login"), ("GET", "login"), ("DELETE", "login"))
+        for method, what in (("GET", "tools"), ("POST", "refresh"), ("POST", "sleep"), ("POST", "accept"), *logins):
             status, refused = await send(method, f"/v1/mcp/servers/closed/{what}", key=LIMITED)
             _, unknown = await send(method, f"/v1/mcp/servers/missing/{what}", key=LIMITED)
             assert status == 404

@@ -12,6 +12,7 @@ from holodeck.gateway.endpoints.compact import ContextEndpoints
 from holodeck.gateway.endpoints.configuration import ConfigurationEndpoint
 from holodeck.gateway.endpoints.conversations import Conversations
 from holodeck.gateway.endpoints.keys import KeyEndpoints
+from holodeck.gateway.endpoints.logins import CALLBACK_PATH, LoginEndpoints
 from holodeck.gateway.endpoints.messages import Messages
 from holodeck.gateway.endpoints.pass_through import PassThroughEndpoints
 from holodeck.gateway.endpoints.responses import Responses
@@ -31,6 +32,7 @@ def build_routes(
     conversations: Conversations,
     admin: AdminEndpoints,
     servers: ServerEndpoints,
+    logins: LoginEndpoints,
     keys: KeyEndpoints,
     configuration: ConfigurationEndpoint,
     context: ContextEndpoints,
@@ -72,7 +74,7 @@ def build_routes(
         *_build_run_routes(runs, usage),
         Route(method="GET", path="/v1/models", handler=admin.list_models, is_counted=False),
         Route(method="GET", path="/v1/models/{id}", handler=admin.get_model, is_counted=False, may_have_slashes=True),
-        *_build_server_routes(servers),
+        *_build_server_routes(servers, logins),
         *_build_settings_routes(keys, configuration),
         *_build_mcp_routes(mcp, metadata),
         Route(method="GET", path="/metrics", handler=admin.get_metrics, is_admin=True, is_counted=False),
@@ -108,8 +110,8 @@ def _build_mcp_routes(mcp: MCPEndpoint, metadata: ResourceMetadata) -> list[Rout
     return routes
 
 
-def _build_server_routes(servers: ServerEndpoints) -> list[Route]:
-    """Build the routes of the MCP servers for operators."""
+def _build_server_routes(servers: ServerEndpoints, logins: LoginEndpoints) -> list[Route]:
+    """Build the routes of the MCP servers for operators, and the one that browsers come back to after a login."""
     path = "/v1/mcp/servers"
     described = [
         ("GET", path, servers.list_servers),
@@ -117,11 +119,15 @@ def _build_server_routes(servers: ServerEndpoints) -> list[Route]:
         ("POST", f"{path}/{{name}}/refresh", servers.refresh),
         ("POST", f"{path}/{{name}}/sleep", servers.sleep),
         ("POST", f"{path}/{{name}}/accept", servers.accept_tools),
+        ("POST", f"{path}/{{name}}/login", logins.start),
+        ("GET", f"{path}/{{name}}/login", logins.get),
+        ("DELETE", f"{path}/{{name}}/login", logins.cancel),
     ]
-    return [
+    routes = [
         Route(method=method, path=path, handler=handler, is_admin=True, is_counted=False)
         for method, path, handler in described
     ]
+    return [*routes, Route(method="GET", path=CALLBACK_PATH, handler=logins.receive_redirect, is_public=True)]
 
 
 def _build_settings_routes(keys: KeyEndpoints, configuration: ConfigurationEndpoint) -> list[Route]:
@@ -154,6 +160,7 @@ def list_routes() -> list[Route]:
         "conversations": Conversations,
         "admin": AdminEndpoints,
         "servers": ServerEndpoints,
+        "logins": LoginEndpoints,
         "keys": KeyEndpoints,
         "configuration": ConfigurationEndpoint,
         "context": ContextEndpoints,

@@ -14,10 +14,8 @@ log. A second signal ends the server at once, without waiting for the drain.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -42,6 +40,7 @@ from holodeck.gateway.endpoints.compact import ContextEndpoints
 from holodeck.gateway.endpoints.configuration import ConfigurationEndpoint
 from holodeck.gateway.endpoints.conversations import Conversations
 from holodeck.gateway.endpoints.keys import KeyEndpoints
+from holodeck.gateway.endpoints.logins import LoginEndpoints
 from holodeck.gateway.endpoints.messages import Messages
 from holodeck.gateway.endpoints.pass_through import PassThroughEndpoints
 from holodeck.gateway.endpoints.responses import Responses
@@ -54,6 +53,7 @@ from holodeck.gateway.http.request import Route
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
 from holodeck.gateway.mcp.early_connection import connect_servers
+from holodeck.gateway.mcp.server_logins import ServerLogins
 from holodeck.gateway.mcp_endpoint.agent_runs import AgentRuns
 from holodeck.gateway.mcp_endpoint.endpoint import MCPEndpoint
 from holodeck.gateway.mcp_endpoint.resource_metadata import ResourceMetadata
@@ -69,12 +69,13 @@ from holodeck.gateway.runs.run_builder import RunBuilder
 from holodeck.gateway.sealing import SealKeys, read_seal_keys
 from holodeck.gateway.server.draining_server import DrainingServer
 from holodeck.gateway.server.http_protocol import build_http_protocol
+from holodeck.gateway.server.listener import open_listener
 from holodeck.gateway.server.ws_protocol import build_websocket_protocol
 from holodeck.gateway.usage.budgets import Budgets
 from holodeck.gateway.usage.meter import UsageMeter, usage_limits
 from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget
-from holodeck.lib.errors import ConfigError, ExecutionError, StorageError
+from holodeck.lib.errors import ExecutionError, StorageError
 from holodeck.lib.limits import DAY
 from holodeck.lib.system.fd_shortage import watch_file_shortage
 from holodeck.lib.tasks import TaskSet
@@ -89,8 +90,6 @@ from holodeck.storage.factory import open_store
 from holodeck.telemetry import start_tracing, stop_tracing
 from holodeck.tools.function import FunctionExecutor
 
-# Connections that the kernel queues before they are accepted, so that many at once are not refused.
-LISTEN_BACKLOG = 2_048
 # Seconds for open connections to end after the runs have ended.
 CONNECTIONS_GRACE = 10
 # Seconds of an idle connection: longer than proxies keep theirs (60), because they report one that we close as a 502.
@@ -102,9 +101,6 @@ RETENTION_INTERVAL = 3_600.0
 TAKE_OVER_LOOKS = 3
 # Seconds for the background tasks to end after they are cancelled: a statement of storage may be under way.
 TASKS_GRACE = 10.0
-
-# Errors of `bind` whose fix is another port; the others are about the host.
-_PORT_ERRNOS = frozenset({errno.EADDRINUSE, errno.EACCES})
 
 
 class Service:
@@ -139,6 +135,7 @@ class Service:
         self._open_requests = OpenRequests()
         self._caller_limits = CallerLimits(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
         self._continuations = ContinuationResolver(self.store, self._seal_keys, max_bytes=config.limits.context_bytes)
+        self._logins = ServerLogins()
         self.audit = build_audit_log(config.audit, folder)
         self.meter = UsageMeter(self.store.usage, is_known_server=self._has_server)
         self._budgets = Budgets(self.store.usage, self.meter, config)
@@ -176,7 +173,7 @@ class Service:
         SIGTERM and SIGINT drain: new requests are refused, and running ones have `drain_seconds`. So does SIGHUP at a
         terminal; elsewhere it reloads the configuration. `on_ready` is called with the URL once requests are accepted.
         """
-        listener = _open_listener(self.config.listen.host, self.config.listen.port)
+        listener = open_listener(self.config.listen.host, self.config.listen.port)
         tracer = start_tracing(self.config.otel, os.environ)
         self._server = server = self._build_server(has_tracing=tracer is not None)
         host, port = listener.getsockname()[:2]
@@ -203,7 +200,8 @@ class Service:
             self._server.handle_exit(signal.SIGTERM, None)
 
     async def close(self) -> None:
-        """Close runs, background work, MCP servers, models, storage and the audit log, in this order."""
+        """Close logins, runs, background work, MCP servers, models, storage and the audit log, in this order."""
+        await self._logins.close()
         await self._mcp_endpoint.close()
         await self.runs.close()
         await self.background.close()
@@ -249,6 +247,7 @@ class Service:
         self._mcp_endpoint.end_all_of(revoked)
         self.runs.cancel_background(revoked)
         self.pool.close_callers(revoked)
+        self._logins.cancel_callers(revoked)
         self._tasks.start(self.background.cancel_callers(revoked, time.time(), requests), name="cancel revoked")
 
     def _build_background(self, folder: Path) -> Background:
@@ -362,6 +361,7 @@ class Service:
                 audit=self.audit,
             ),
             servers=ServerEndpoints(self.configurations, reload=self._reload),
+            logins=LoginEndpoints(self.configurations, self._logins),
             keys=KeyEndpoints(self.configurations, reload=self._reload, find_problem=self._find_reload_problem),
             configuration=ConfigurationEndpoint(
                 self.configurations, get_outcome=lambda: None if self.reloader is None else self.reloader.latest
@@ -482,18 +482,3 @@ def _describe_agents(configuration: Configuration) -> list[tuple[str, str | None
 
 def _server_names(configuration: Configuration) -> frozenset[str]:
     return frozenset(offer.server.name for offer in configuration.server_tools)
-
-
-def _open_listener(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        # Before the gateway reports that it is ready: a client may connect at once.
-        listener.listen(LISTEN_BACKLOG)
-    except OSError as error:
-        listener.close()
-        key = "listen.port" if error.errno in _PORT_ERRNOS else "listen.host"
-        raise ConfigError(f"Cannot listen on {host}:{port}: {error.strerror}. Use another '{key}'.") from None
-    return listener

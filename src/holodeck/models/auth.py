@@ -80,7 +80,10 @@ class OAuthClientCredentials(_AuthModel):
 
 
 class OAuthAuthorizationCode(_AuthModel):
-    """OAuth 2 authorization code with PKCE, for a user with a browser; `holodeck mcp login SERVER` starts it."""
+    """OAuth 2 authorization code with PKCE, for a user with a browser.
+
+    `holodeck mcp login SERVER` starts it, or an operator of a gateway from its console.
+    """
 
     type: Literal["oauth_authorization_code"] = "oauth_authorization_code"
     """OAuth with a user: login with a browser."""
@@ -95,7 +98,7 @@ class OAuthAuthorizationCode(_AuthModel):
     scopes: list[NonEmpty] = Field(default_factory=list)
     """Scopes to request. Absent: those that the MCP server names."""
     redirect_port: Integer | None = Field(default=None, ge=1, le=65535)
-    """Loopback port of the redirect. Absent: any free port."""
+    """Loopback port of the redirect of `holodeck mcp login`. Absent: any free port."""
     dpop: Boolean = False
     """Bind tokens to a key that is stored with them (DPoP), where the authorization server supports it."""
 

@@ -414,9 +414,10 @@ class MCPEndpointSettings(FileModel):
     agents: Boolean = True
     """Whether agents are offered as tools, as `ask_<name>`."""
     public_url: Annotated[str, Field(pattern=r"^https?://\S+$")] | None = None
-    """Address at which clients reach the gateway, such as `https://gateway.example.com`, for logins with `jwt`.
+    """Address at which clients reach the gateway, such as `https://gateway.example.com`.
 
-    Absent: the one that a request names, which is wrong behind a proxy that terminates TLS.
+    For logins with `jwt`, and for the redirect of logins at MCP servers. Absent: the one that a request names, which is
+    wrong behind a proxy that terminates TLS, or the one of the console's page.
     """
 
 

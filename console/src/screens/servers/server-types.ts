@@ -8,6 +8,9 @@ export interface Server {
   description: string | null;
   state: ServerState;
   transport: string;
+  /** The type of `auth` in its definition. */
+  auth: string | null;
+  can_log_in: boolean;
   era: "legacy" | "modern" | null;
   protocol_version: string | null;
   version: string | null;
@@ -19,6 +22,13 @@ export interface Server {
   next_try_at: number | null;
   warnings: string[];
   withheld: WithheldTool[];
+}
+
+/** A login at a server, as `/v1/mcp/servers/{name}/login` has it. */
+export interface Login {
+  status: "waiting" | "completed" | "failed";
+  authorization_url: string | null;
+  error: string | null;
 }
 
 export interface WithheldTool {

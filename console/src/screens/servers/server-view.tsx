@@ -5,10 +5,13 @@ import { asError } from "../../components/resource";
 import { CopyButton } from "../../components/copy-button";
 import { formatCount, formatSeconds } from "../../components/format";
 import { Countdown } from "./countdown";
+import { LoginView } from "./login-view";
 import { OfferView } from "./offer-view";
 import { StateBadge } from "./server-state";
 import type { Server } from "./server-types";
 import { WithheldTools } from "./withheld-tools";
+
+const PERSONAL_AUTH = "oauth_authorization_code";
 
 interface ServerViewProps {
   name: string;
@@ -31,6 +34,10 @@ export function ServerView({ name, servers, readServers }: ServerViewProps) {
       </div>
     );
   }
+  const showChange = async () => {
+    await readServers();
+    setChanges((count) => count + 1);
+  };
   const act = async (action: "refresh" | "sleep" | "accept", body?: unknown) => {
     setWorking(action);
     setFailure("");
@@ -42,9 +49,8 @@ export function ServerView({ name, servers, readServers }: ServerViewProps) {
     } catch (error) {
       setFailure(asError(error).message);
     }
-    await readServers();
+    await showChange();
     setWorking("");
-    setChanges((count) => count + 1);
   };
   return (
     <article class="server" aria-label={`Server ${name}`}>
@@ -79,6 +85,11 @@ export function ServerView({ name, servers, readServers }: ServerViewProps) {
         </p>
       )}
       <Problems server={server} />
+      <LoginView
+        server={name}
+        isOffered={servers.some((each) => each.can_log_in && (each.auth === PERSONAL_AUTH || isLoginNeeded(each)))}
+        onLoggedIn={() => void showChange()}
+      />
       <WithheldTools
         tools={server.withheld}
         isBusy={working !== ""}
@@ -87,6 +98,11 @@ export function ServerView({ name, servers, readServers }: ServerViewProps) {
       <OfferView key={changes} server={name} isConnected={server.state === "connected" && working === ""} />
     </article>
   );
+}
+
+/** Whether the server has refused a connection without a login. */
+function isLoginNeeded(server: Server): boolean {
+  return /holodeck mcp login/.test(server.last_error ?? "");
 }
 
 function Facts({ server }: { server: Server }) {
@@ -119,10 +135,15 @@ function Problems({ server }: { server: Server }) {
         <div class="alert" role="group" aria-label="Last error">
           <p>{lastError}</p>
           {server.next_try_at !== null && <Countdown until={server.next_try_at} />}
-          {/holodeck mcp login/.test(lastError) && (
+          {isLoginNeeded(server) && server.can_log_in && (
             <p>
-              Log in at the terminal of the gateway, as its user: <code>{command}</code>{" "}
+              Log in here, or at the terminal of the gateway, as its user: <code>{command}</code>{" "}
               <CopyButton text={command} label="Copy" />
+            </p>
+          )}
+          {isLoginNeeded(server) && !server.can_log_in && (
+            <p>
+              To log in here, write <code>auth: {"{type: oauth_authorization_code}"}</code> into its definition.
             </p>
           )}
         </div>

@@ -71,6 +71,20 @@ class HostPolicy:
         ]
 
 
+def is_own_address(url: str, headers: Mapping[str, str]) -> bool:
+    """Whether a URL has the origin of the page that sends a request or, without a page, the host of the request.
+
+    Without a page both schemes are accepted: a proxy may terminate TLS. The origin was checked before.
+    """
+    parts = urlsplit(url)
+    address = _parse_origin(f"{parts.scheme}://{parts.netloc}")
+    origin = headers.get("origin")
+    if origin is not None:
+        return address is not None and address == _parse_origin(origin)
+    host, port = _parse_authority(headers.get("host", ""))
+    return address in {(scheme, host, port or default) for scheme, default in _PORTS.items()} and bool(host)
+
+
 def _parse_origin(origin: str) -> tuple[str, str, int] | None:
     """Scheme, host and port of an origin; None for an opaque one, as of a page in a sandbox."""
     scheme, separator, authority = origin.partition("://")

@@ -14,12 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holodeck.gateway.http.errors import not_found_error
-from holodeck.gateway.http.replies import Reply
+from holodeck.gateway.http.replies import HTML, Reply
 from holodeck.gateway.http.request import Request
 
 STATIC = Path(__file__).parent / "static"
 
-HTML = "text/html; charset=utf-8"
 _CONTENT_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": HTML,

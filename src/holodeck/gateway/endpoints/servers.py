@@ -11,10 +11,11 @@ from typing import Any
 
 from holodeck.config.tool_list import LoadedTool
 from holodeck.gateway.auth.scope import CallerScope
-from holodeck.gateway.configuration import ConfigurationHolder
+from holodeck.gateway.configuration import Configuration, ConfigurationHolder
 from holodeck.gateway.http.errors import APIError, unknown_server_text
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
+from holodeck.gateway.mcp.server_logins import has_login
 from holodeck.gateway.wire.request.json_fields import JSONFields
 from holodeck.lib import log
 from holodeck.lib.errors import MCPError
@@ -34,7 +35,7 @@ class ServerEndpoints:
         self._reload = reload
 
     async def list_servers(self, request: Request) -> Reply:
-        offers = self._allowed_server_tools(request.caller.scope)
+        offers = _allowed_server_tools(self._configurations.current, request.caller.scope)
         return json_reply({"object": "list", "data": [_server_resource_of(offer) for offer in offers]})
 
     async def list_tools(self, request: Request) -> Reply:
@@ -85,18 +86,25 @@ class ServerEndpoints:
         server = offer.server
         return next(item for item in listed if item.tool == server.config and item.folder == server.base_dir)
 
-    def _allowed_server_tools(self, scope: CallerScope) -> list[ServerTools]:
-        offers = self._configurations.current.server_tools
-        return [offer for offer in offers if scope.allows_server(offer.server.name)]
-
     def _require_servers(self, request: Request) -> list[ServerTools]:
-        """The servers of the name in the path, since two agents may each have one. Raises the 404 if there is none."""
-        name, offers = request.path_params["name"], self._allowed_server_tools(request.caller.scope)
-        found = [offer for offer in offers if offer.server.name == name]
-        if not found:
-            message = unknown_server_text(name, (offer.server.name for offer in offers))
-            raise APIError(404, message, kind="not_found", code="not_found")
-        return found
+        return require_servers(self._configurations.current, request)
+
+
+def require_servers(configuration: Configuration, request: Request) -> list[ServerTools]:
+    """The servers of the name in the path, since two agents may each have one. Raises the 404 if there is none.
+
+    A server out of the caller's scope is as one that does not exist.
+    """
+    name, offers = request.path_params["name"], _allowed_server_tools(configuration, request.caller.scope)
+    found = [offer for offer in offers if offer.server.name == name]
+    if not found:
+        message = unknown_server_text(name, (offer.server.name for offer in offers))
+        raise APIError(404, message, kind="not_found", code="not_found")
+    return found
+
+
+def _allowed_server_tools(configuration: Configuration, scope: CallerScope) -> list[ServerTools]:
+    return [offer for offer in configuration.server_tools if scope.allows_server(offer.server.name)]
 
 
 def _server_resource_of(offer: ServerTools) -> dict[str, Any]:
@@ -107,6 +115,8 @@ def _server_resource_of(offer: ServerTools) -> dict[str, Any]:
         "description": server.description,
         "state": server.state.name.lower(),
         "transport": server.config.transport.value,
+        "auth": server.config.auth.type if server.config.auth is not None else None,
+        "can_log_in": has_login(server),
         "era": server.era.value if server.era is not None else None,
         "protocol_version": server.protocol_version,
         "version": _version_of(server.server_info),

@@ -12,7 +12,7 @@ from typing import Literal
 
 ErrorGroup = Literal[
     "protocol", "caller", "operator", "limits", "budget", "drain", "body", "fields", "query", "lookup", "model",
-    "input", "continuation", "servers", "run", "storage", "socket", "file",
+    "input", "continuation", "servers", "run", "storage", "socket", "file", "login",
 ]  # fmt: skip
 """What a request has to have, or a route has to do, for an error to be possible."""
 GROUP_TITLES: dict[ErrorGroup, str] = {
@@ -34,6 +34,7 @@ GROUP_TITLES: dict[ErrorGroup, str] = {
     "storage": "Storage",
     "socket": "WebSockets",
     "file": "Changes of the gateway's files",
+    "login": "Logins at MCP servers",
 }
 
 
@@ -269,6 +270,13 @@ ERROR_CODES = (
         "file",
         status=409,
     ),
+    _refusal(
+        "no_login",
+        "The MCP server needs no login, or its definition has no `auth` for one.",
+        "The message says which, and what to write into the definition.",
+        "login",
+        status=409,
+    ),
     # Input items.
     _refusal("duplicate_item", "Two items have the same id.", "Leave one out, or leave its id out.", "input"),
     _refusal(
@@ -359,7 +367,14 @@ ERROR_CODES = (
     _failure(
         503, "model_unavailable", "The model cannot be reached, is overloaded, or keeps failing.", _RETRY_HEADER, "run"
     ),
-    _failure(503, "server_unavailable", "An MCP server that is required is not available.", _RETRY_HEADER, "run"),
+    _failure(
+        503,
+        "server_unavailable",
+        "An MCP server that is required is not available, or a login at one failed before its page was known.",
+        "Wait as many seconds as the `retry-after` header says, if there is one. The message of a login has the cause.",
+        "run",
+        "login",
+    ),
     _failure(
         503,
         "storage_error",

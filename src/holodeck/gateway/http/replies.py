@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
+HTML = "text/html; charset=utf-8"
 # An empty comment of server-sent events. No empty line follows: older parsers, as openai-go's, take that for an event.
 KEEPALIVE_COMMENT = b":\n"
 

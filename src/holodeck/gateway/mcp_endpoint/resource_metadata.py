@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from holodeck.gateway.http.base_url import find_base_url
 from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.http.mcp_errors import MCP_PATH
 from holodeck.gateway.http.replies import Reply, json_reply
@@ -47,5 +48,4 @@ class ResourceMetadata:
         return f'Bearer resource_metadata="{self._base_url(headers, scheme)}{WELL_KNOWN}{path}"'
 
     def _base_url(self, headers: Mapping[str, str], scheme: str) -> str:
-        public_url = self._get_settings().mcp_endpoint.public_url
-        return public_url.rstrip("/") if public_url else f"{scheme}://{headers.get('host', '')}"
+        return find_base_url(self._get_settings().mcp_endpoint.public_url, headers, scheme)

@@ -14,6 +14,7 @@ from holodeck.gateway.http.request import Route
 from holodeck.gateway.openapi.body_schemas import build_body_schemas
 from holodeck.gateway.openapi.event_schemas import build_event_schemas
 from holodeck.gateway.openapi.input_schemas import item_schemas, part_schemas, tool_schemas
+from holodeck.gateway.openapi.login_operations import build_login_schemas
 from holodeck.gateway.openapi.mcp_schemas import build_mcp_schemas
 from holodeck.gateway.openapi.messages_schemas import build_messages_schemas
 from holodeck.gateway.openapi.operation import Operation
@@ -127,6 +128,8 @@ def _build_responses(route: Route, operation: Operation) -> dict[str, Any]:
         responses[str(status)] = {"description": about}
     for status, about in sorted(_describe_errors(route, operation).items()):
         responses[str(status)] = {"description": about, "content": {JSON: {"schema": ref(operation.error)}}}
+    for status, about in operation.error_pages.items():
+        responses[str(status)] = {"description": about, "content": {"text/html": {"schema": {"type": "string"}}}}
     if operation.unready_reply is not None:
         either = any_of(ref(operation.unready_reply), ref("Error"))
         responses["503"] = {"description": "Not ready.", "content": {JSON: {"schema": either}}}
@@ -162,6 +165,7 @@ def _build_schemas() -> dict[str, Schema]:
         build_messages_schemas(),
         build_mcp_schemas(),
         build_operator_schemas(),
+        build_login_schemas(),
         build_run_schemas(),
     ]
     return {name: schema for group in groups for name, schema in group.items()}

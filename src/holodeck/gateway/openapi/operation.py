@@ -41,5 +41,7 @@ class Operation:
     """The name of the schema of a reply with status 503 that is no error."""
     empty_replies: Mapping[int, str] = field(default_factory=dict)
     """Successful replies without a body: their statuses, and what each means."""
+    error_pages: Mapping[int, str] = field(default_factory=dict)
+    """Errors that a person sees in a browser, as pages of HTML: by status, when they happen."""
     refusals: Mapping[int, str] = field(default_factory=dict)
     """Errors of a route with JSON-RPC that have no code in the table of errors: by status, when they happen."""

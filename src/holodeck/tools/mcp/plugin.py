@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import MCPError
@@ -16,6 +16,9 @@ from holodeck.tools.mcp.connection.supervisor import StartLimits
 from holodeck.tools.mcp.lock.drift import ServerLock
 from holodeck.tools.mcp.protocol.server_requests import Callbacks
 from holodeck.tools.mcp.transports.base import TransportSetup
+
+if TYPE_CHECKING:
+    from holodeck.tools.mcp.auth.provider import MCPAuthProvider
 
 __all__ = [
     "MCPError",
@@ -60,6 +63,11 @@ class MCPPlugin(MCPClient):
     def description(self) -> str | None:
         """The description in the definition, or else the instructions of the server."""
         return self.config.description or self.instructions
+
+    @property
+    def auth(self) -> MCPAuthProvider | None:
+        """The credentials that its connections send; None: only the headers of the definition."""
+        return self._setup.auth
 
     def with_headers(self, headers: Mapping[str, Secret], secrets: Sequence[Secret] = ()) -> MCPPlugin:
         """Return a plugin of the same server with these headers and without the credentials of the definition.

@@ -1,25 +1,23 @@
 """Provider for the OAuth authorization code grant: tokens of a person, stored between runs.
 
 The stored record is loaded before the first request. A token is refreshed shortly before it expires. A refused token
-is refreshed once, and then replaced by a new login if a login page can be shown; otherwise the error names the login
-command. Renewals run one at a time in this process (`SharedRenewal`) and, through the lock of the token store, one at
-a time among the processes of the user.
+is refreshed once, and then replaced by a new login if a login page can be shown; otherwise by one that another process
+or provider has stored since, or else the error names the login command. Renewals run one at a time in this process
+(`SharedRenewal`) and, through the lock of the token store, one at a time among the processes of the user. `login` is no
+renewal: it waits for a person without the lock, so that others can renew what is stored in the meantime.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from urllib.parse import urlsplit
+from collections.abc import Mapping
 
 from holodeck.lib import log
 from holodeck.lib.clock import Clock, wall_clock
 from holodeck.lib.errors import MCPError
 from holodeck.tools.mcp.auth.auth_http import AuthHTTP
 from holodeck.tools.mcp.auth.dpop import DPoPHTTP, ProofKey
-from holodeck.tools.mcp.auth.loopback_redirect import LoopbackRedirect
-from holodeck.tools.mcp.auth.oauth_flow import Login, LoginFlow, ShowLoginPage, login_needed_error
+from holodeck.tools.mcp.auth.oauth_flow import Login, LoginFlow, LoginPrompt, login_needed_error
 from holodeck.tools.mcp.auth.provider import AuthRefusal, auth_error, challenge_parameter
 from holodeck.tools.mcp.auth.token import SharedRenewal, Token, build_token, read_lifetime
 from holodeck.tools.mcp.auth.token_store import LoginRecord, TokenStore
@@ -32,7 +30,7 @@ _PING = b'{"jsonrpc":"2.0","id":0,"method":"ping"}'
 class AuthorizationCode:
     """Provider that uses and renews the tokens of a login.
 
-    `show` opens the login page for a person; without it a missing token raises an error that names the login command.
+    `prompt` lets a person log in; without it a missing token raises an error that names the login command.
     """
 
     def __init__(
@@ -41,8 +39,7 @@ class AuthorizationCode:
         *,
         http: AuthHTTP,
         store: TokenStore,
-        show: ShowLoginPage | None = None,
-        redirect_port: int | None = None,
+        prompt: LoginPrompt | None = None,
         proof: ProofKey | None = None,
         clock: Clock = wall_clock,
     ) -> None:
@@ -50,8 +47,7 @@ class AuthorizationCode:
         self._proof = DPoPHTTP(http, proof) if proof else None
         self._http: AuthHTTP = self._proof or http
         self._store = store
-        self._show = show
-        self._port = redirect_port
+        self._prompt = prompt
         self._clock = clock
         self._key = "\n".join((login.url, login.client_id or login.client_metadata_url or ""))
         self._record: LoginRecord = {}
@@ -96,10 +92,23 @@ class AuthorizationCode:
         return self._token is not None
 
     async def login(self) -> None:
-        """Log in now, even if a token is stored. Raises MCPError."""
+        """Log in now, even if a token is stored. Raises MCPError. May be cancelled while it waits for the person."""
         await self._load()
         self._requested_scopes.clear()
-        await self._renew(await self._request_challenge(), refresh=False)
+        record = await self._run_login(await self._request_challenge())
+        async with self._store.lock(self._key):
+            await self._use_new_record(record)
+        self._is_from_login = True
+
+    async def use_stored(self) -> bool:
+        """Use the login that is stored now. True when it is another one than that in use, and has a token."""
+        stored = await self._store.load(self._key)
+        if not stored or (stored.get("tokens") or {}) == (self._record.get("tokens") or {}):
+            return False
+        self._use_record(stored)
+        self._is_loaded, self._is_from_login = True, False
+        self._requested_scopes.clear()
+        return self._token is not None
 
     async def logout(self) -> None:
         """Delete the tokens and the client registration from memory and from the token store."""
@@ -155,21 +164,28 @@ class AuthorizationCode:
         self._requested_scopes.add(wanted)
 
     async def _run_renewal(self, refusal: AuthRefusal | None, *, refresh: bool) -> bool:
-        if not refresh and self._show is None:
-            raise login_needed_error(self._login.server)
+        if not refresh and self._prompt is None:
+            return await self._require_stored()
         async with self._store.lock(self._key):
             if await self._load_renewed(is_widening=bool(refusal and refusal.status == FORBIDDEN)):
                 return True
-            if refresh and await self._run_flow(None):
+            if refresh and await self._run_refresh():
                 self._is_from_login = False
                 return True
             self._is_refreshable = False
             if refusal is None:
                 return False
-            if self._show is None:
+            if self._prompt is None:
                 raise login_needed_error(self._login.server)
-            self._is_from_login = await self._run_flow(refusal)
-            return self._is_from_login
+            await self._use_new_record(await self._run_login(refusal))
+            self._is_from_login = True
+            return True
+
+    async def _require_stored(self) -> bool:
+        """Use a login that was stored since the one in use was loaded, as by the login command. Raises MCPError."""
+        if not await self.use_stored():
+            raise login_needed_error(self._login.server)
+        return True
 
     async def _load_renewed(self, *, is_widening: bool) -> bool:
         stored = await self._store.load(self._key)
@@ -178,24 +194,33 @@ class AuthorizationCode:
         self._use_record(stored)
         return self._token is not None and self._token.is_fresh(self._clock())
 
-    async def _run_flow(self, refusal: AuthRefusal | None) -> bool:
-        """Log in if there is a refusal, else refresh. True when a new token was obtained and stored."""
+    async def _run_refresh(self) -> bool:
+        """Exchange the refresh token. True when a new token was obtained and stored."""
         record = dict(self._record)
-        async with self._listen_for_redirect(record, is_needed=refusal is not None) as redirect:
+        if not await LoginFlow(self._login, record, http=self._http, clock=self._clock).refresh():
+            return False
+        await self._use_new_record(record)
+        return True
+
+    async def _run_login(self, refusal: AuthRefusal) -> LoginRecord:
+        """Let a person log in, and return the new record, which is neither used nor stored yet."""
+        if self._prompt is None:
+            raise login_needed_error(self._login.server)
+        record = dict(self._record)
+        async with self._prompt.open_redirect(_registered_uris(record)) as redirect:
             flow = LoginFlow(
-                self._login, record, http=self._http, clock=self._clock, redirect=redirect, show=self._show
+                self._login, record, http=self._http, clock=self._clock, redirect=redirect, show=self._prompt.show
             )
-            if refusal is not None:
-                await flow.log_in(refusal)
-            elif not await flow.refresh():
-                return False
+            await flow.log_in(refusal)
+        return record
+
+    async def _use_new_record(self, record: LoginRecord) -> None:
         if self._proof is not None:
             # Another process of the user can use the token only with the key that it is bound to.
             record[_PROOF_KEY] = self._proof.key.export() if self._proof.is_bound else None
         self._use_record(record)
         self._is_loaded = True
         await self._save_record(record)
-        return True
 
     async def _save_record(self, content: LoginRecord) -> None:
         try:
@@ -203,26 +228,6 @@ class AuthorizationCode:
         except OSError as error:
             # The token is usable in this process; the next one needs a new login.
             log.warning("mcp.login_not_stored", server=self._login.server, reason=error.strerror)
-
-    @asynccontextmanager
-    async def _listen_for_redirect(
-        self, record: LoginRecord, *, is_needed: bool
-    ) -> AsyncIterator[LoopbackRedirect | None]:
-        if not is_needed or self._show is None:
-            yield None
-            return
-        # Authorization servers compare the redirect URI with the registered one, many of them including the port.
-        port = self._port or _registered_port(record)
-        listener = LoopbackRedirect(self._login.server, port=port)
-        async with contextlib.AsyncExitStack() as stack:
-            try:
-                redirect = await stack.enter_async_context(listener)
-            except MCPError:
-                if self._port is not None or port is None:
-                    raise
-                record.pop("client", None)
-                redirect = await stack.enter_async_context(LoopbackRedirect(self._login.server))
-            yield redirect
 
     async def _request_challenge(self) -> AuthRefusal:
         """Return the server's refusal of a request without credentials.
@@ -238,8 +243,6 @@ class AuthorizationCode:
         return AuthRefusal(status=UNAUTHORIZED, url=self._login.url)
 
 
-def _registered_port(record: LoginRecord) -> int | None:
-    uris = (record.get("client") or {}).get("redirect_uris") or [""]
-    with contextlib.suppress(ValueError):
-        return urlsplit(str(uris[0])).port
-    return None
+def _registered_uris(record: LoginRecord) -> list[str]:
+    uris = (record.get("client") or {}).get("redirect_uris")
+    return [uri for uri in uris if isinstance(uri, str)] if isinstance(uris, list) else []

@@ -6,6 +6,7 @@ A definition that would send a secret to a URL that the MCP server names is refu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import assert_never
 
@@ -26,8 +27,10 @@ from holodeck.tools.mcp.auth.client_authentication import (
 from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
 from holodeck.tools.mcp.auth.dpop import DPoPHTTP, ProofKey
 from holodeck.tools.mcp.auth.jwt_bearer import AssertionFile, JwtBearer
-from holodeck.tools.mcp.auth.oauth_flow import Login, ShowLoginPage
+from holodeck.tools.mcp.auth.loopback_redirect import open_loopback_redirect
+from holodeck.tools.mcp.auth.oauth_flow import Login, LoginPrompt, ShowLoginPage
 from holodeck.tools.mcp.auth.provider import AuthRefusal, MCPAuthProvider, NoAuth, StaticBearer, StaticHeaders
+from holodeck.tools.mcp.auth.redirect import OpenRedirect
 from holodeck.tools.mcp.auth.server_metadata import AuthorizationServer
 from holodeck.tools.mcp.auth.token import Grant, TokenGrantAuth
 from holodeck.tools.mcp.auth.token_store import TokenStore, open_token_store
@@ -69,11 +72,17 @@ def build_auth_provider(
 
 
 def build_login_provider(
-    tool: MCPTool, *, show: ShowLoginPage | None, store: TokenStore | None = None, clock: Clock = wall_clock
+    tool: MCPTool,
+    *,
+    show: ShowLoginPage | None,
+    open_redirect: OpenRedirect | None = None,
+    store: TokenStore | None = None,
+    clock: Clock = wall_clock,
 ) -> AuthorizationCode:
     """Build the provider for a login: `await build_login_provider(tool, show=...).login()`.
 
-    The definition needs no `auth`: the metadata that the server publishes has the rest. Raises `MCPConfigError`.
+    The definition needs no `auth`: the metadata that the server publishes has the rest. `open_redirect`: where the
+    browser comes back to; by default to a port of this machine. Raises `MCPConfigError`.
     """
     auth = tool.auth or OAuthAuthorizationCode()
     if not isinstance(auth, OAuthAuthorizationCode):
@@ -91,14 +100,14 @@ def build_login_provider(
         scopes=tuple(auth.scopes),
         allow_insecure_hosts=tuple(tool.allow_insecure_hosts),
     )
+    redirect = open_redirect or partial(open_loopback_redirect, server=tool.name, port=auth.redirect_port)
     return AuthorizationCode(
         login,
         http=AuthHTTPClient(
             tool.name, allow_insecure_hosts=tool.allow_insecure_hosts, server_url=login.url, issuer=auth.issuer
         ),
         store=store or open_token_store(),
-        show=show,
-        redirect_port=auth.redirect_port,
+        prompt=LoginPrompt(show=show, open_redirect=redirect) if show else None,
         proof=ProofKey(clock=clock) if auth.dpop else None,
         clock=clock,
     )
@@ -131,29 +140,45 @@ class LayeredAuth:
 
     def __init__(self, fixed: MCPAuthProvider, provider: MCPAuthProvider) -> None:
         self._fixed = fixed
-        self._provider = provider
+        self.provider = provider
 
     async def headers(self, method: str = "POST", url: str = "") -> Mapping[str, str]:
-        proof = await self._provider.headers(method, url)
+        proof = await self.provider.headers(method, url)
         replaced = {name.lower() for name in proof}
         fixed = await self._fixed.headers(method, url)
         return {**{name: value for name, value in fixed.items() if name.lower() not in replaced}, **proof}
 
     async def refused(self, refusal: AuthRefusal) -> bool:
-        return await self._provider.refused(refusal)
+        return await self.provider.refused(refusal)
 
 
 class StoredLoginAuth:
     """The stored login of this user, if there is one: sent and renewed. Without one, a refusal starts no login."""
 
-    def __init__(self, provider: AuthorizationCode) -> None:
-        self._provider = provider
+    def __init__(self, login: AuthorizationCode) -> None:
+        self.login = login
 
     async def headers(self, method: str = "POST", url: str = "") -> Mapping[str, str]:
-        return await self._provider.headers(method, url)
+        return await self.login.headers(method, url)
 
     async def refused(self, refusal: AuthRefusal) -> bool:
-        return self._provider.is_logged_in and await self._provider.refused(refusal)
+        if not self.login.is_logged_in:
+            # The user may have logged in since.
+            return await self.login.use_stored()
+        return await self.login.refused(refusal)
+
+
+def find_login(provider: MCPAuthProvider | None) -> AuthorizationCode | None:
+    """Return the provider of the login of a person that this one sends, or would send; None if it sends none."""
+    match provider:
+        case AuthorizationCode():
+            return provider
+        case StoredLoginAuth(login=login):
+            return login
+        case LayeredAuth(provider=inner):
+            return find_login(inner)
+        case _:
+            return None
 
 
 def _build_client_credentials(

@@ -2,22 +2,25 @@
 
 `LoopbackRedirect` listens while its `async with` block runs. It accepts the first request with the expected `state`
 and answers all others with an error page. Each connection is a task of the listener, cancelled when the block ends.
+`open_loopback_redirect` chooses the port: authorization servers compare the redirect URI with the registered one, many
+of them including the port.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from types import TracebackType
 from urllib.parse import parse_qs, urlsplit
 
+from holodeck.lib.errors import MCPError
 from holodeck.lib.limits import KIB
-from holodeck.lib.record import record
 from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.auth.provider import auth_error
+from holodeck.tools.mcp.auth.redirect import LOGIN_TIMEOUT, Redirect, RedirectResult, late_login_error, read_redirect
 
-# Seconds for a person to find the browser window, log in and consent.
-LOGIN_TIMEOUT = 300.0
 # Bytes of the head of one request: a single GET with the authorization code in its query.
 MAX_REDIRECT_REQUEST_BYTES = 16 * KIB
 # Seconds for a connection to send the head of its request.
@@ -33,17 +36,6 @@ _PAGE = (
 _DONE = _PAGE.format(title="You are logged in", text="HoloDeck has what it needs. You can close this window.")
 _DENIED = _PAGE.format(title="No login", text="The authorization server refused. The terminal has the details.")
 _UNEXPECTED = _PAGE.format(title="Not for HoloDeck", text="This answer does not belong to the login that is under way.")
-
-
-@record
-class RedirectResult:
-    """The parameters of the redirect, sent by the authorization server through the browser."""
-
-    code: str = ""
-    state: str = ""
-    iss: str | None = None
-    error: str = ""
-    description: str = ""
 
 
 class LoopbackRedirect:
@@ -73,9 +65,7 @@ class LoopbackRedirect:
             async with asyncio.timeout(self._timeout):
                 await self._arrived.wait()
         except TimeoutError:
-            raise auth_error(
-                self._server_name, f"nobody logged in within {self._timeout:g} s. Try again when you are at a browser."
-            ) from None
+            raise late_login_error(self._server_name, self._timeout) from None
         return self._result
 
     async def __aenter__(self) -> LoopbackRedirect:
@@ -124,17 +114,37 @@ class LoopbackRedirect:
         query = {name: values[0] for name, values in parse_qs(target.query).items()}
         if self._state is None or not hmac.compare_digest(query.get("state", "").encode(), self._state.encode()):
             return _response("400 Bad Request", _UNEXPECTED)
-        arrival = RedirectResult(
-            code=query.get("code", ""),
-            state=query["state"],
-            iss=query.get("iss"),
-            error=query.get("error", ""),
-            description=query.get("error_description", ""),
-        )
+        arrival = read_redirect(query)
         if not self._arrived.is_set():
             self._result = arrival
             self._arrived.set()
-        return _response("200 OK", _DONE if arrival.code and not arrival.error else _DENIED)
+        return _response("200 OK", _DONE if arrival.is_granted else _DENIED)
+
+
+@asynccontextmanager
+async def open_loopback_redirect(
+    registered_uris: Sequence[str], *, server: str, port: int | None = None
+) -> AsyncIterator[Redirect]:
+    """Listen on `port`; without one, on the port of a registered URI if it is free, else on any free port."""
+    wanted = port or _find_port(registered_uris)
+    async with AsyncExitStack() as stack:
+        try:
+            redirect = await stack.enter_async_context(LoopbackRedirect(server, port=wanted))
+        except MCPError:
+            if port is not None or wanted is None:
+                raise
+            redirect = await stack.enter_async_context(LoopbackRedirect(server))
+        yield redirect
+
+
+def _find_port(uris: Sequence[str]) -> int | None:
+    """Return the port of the first URI that is one of this listener. Others belong to the gateway."""
+    for uri in uris:
+        with suppress(ValueError):
+            parts = urlsplit(uri)
+            if (parts.scheme, parts.hostname, parts.path) == ("http", "127.0.0.1", PATH):
+                return parts.port
+    return None
 
 
 def _response(status: str, page: str) -> bytes:

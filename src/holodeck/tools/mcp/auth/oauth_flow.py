@@ -24,11 +24,11 @@ from holodeck.lib.errors import MCPError
 from holodeck.lib.limits import MAX_SHOWN_CHARS
 from holodeck.lib.record import record
 from holodeck.lib.secret import Secret
-from holodeck.models.url import url_problem
+from holodeck.models.url import is_loopback, url_problem
 from holodeck.tools.mcp.auth.auth_http import AuthHTTP, AuthResponse, display_url
 from holodeck.tools.mcp.auth.client_authentication import ClientIdentity, PublicClient, SecretInForm, SecretInHeader
-from holodeck.tools.mcp.auth.loopback_redirect import LoopbackRedirect
 from holodeck.tools.mcp.auth.provider import AuthRefusal, auth_error, challenge_parameter
+from holodeck.tools.mcp.auth.redirect import OpenRedirect, Redirect
 from holodeck.tools.mcp.auth.server_metadata import (
     AuthorizationServer,
     ProtectedResource,
@@ -40,13 +40,21 @@ from holodeck.tools.mcp.auth.token import ISSUED, read_token
 from holodeck.tools.mcp.auth.token_store import LoginRecord
 
 ShowLoginPage = Callable[[str], Awaitable[None]]
-"""Takes the URL of the login page to the person: opens a browser, or prints it."""
+"""Takes the URL of the login page to the person: opens a browser, prints it, or sends it to a page."""
 
 _FORBIDDEN = 403
 _OFFLINE = "offline_access"
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 # Random bytes of a PKCE verifier: 86 characters in base64; RFC 7636 allows 43 to 128.
 _VERIFIER_BYTES = 64
+
+
+@record
+class LoginPrompt:
+    """How a person logs in: what shows the login page, and where the browser comes back to."""
+
+    show: ShowLoginPage
+    open_redirect: OpenRedirect
 
 
 @record
@@ -74,7 +82,7 @@ class LoginFlow:
         *,
         http: AuthHTTP,
         clock: Clock,
-        redirect: LoopbackRedirect | None = None,
+        redirect: Redirect | None = None,
         show: ShowLoginPage | None = None,
     ) -> None:
         self._login = login
@@ -108,7 +116,9 @@ class LoginFlow:
         if server is None:
             server = await self._discover(refusal)
         scope = self._choose_scope(refusal, server, is_wider=is_wider)
-        client = self._find_client() or await self._register(server, scope, self._redirect.uri)
+        client = self._find_client_for(self._redirect.uri)
+        if client is None:
+            client = await self._register(server, scope, self._redirect.uri)
         verifier = secrets.token_urlsafe(_VERIFIER_BYTES)
         code = await self._request_login(server, client, scope, verifier, redirect=self._redirect, show=self._show)
         form = {
@@ -208,6 +218,13 @@ class LoginFlow:
             return {"client_id": self._login.client_id, "client_secret": secret.reveal() if secret else None}
         return self._record.get("client")
 
+    def _find_client_for(self, redirect_uri: str) -> dict[str, Any] | None:
+        """Return the client for a login. A registered one is used only with a redirect URI that it has registered."""
+        client = self._find_client()
+        if client is None or self._login.client_id or redirect_uri in (client.get("redirect_uris") or ()):
+            return client
+        return None
+
     async def _register(self, server: AuthorizationServer, scope: str | None, redirect_uri: str) -> dict[str, Any]:
         client: dict[str, Any]
         if self._login.client_metadata_url and server.can_use_metadata_urls:
@@ -231,7 +248,7 @@ class LoginFlow:
             "redirect_uris": [redirect_uri],
             "grant_types": ["authorization_code", "refresh_token"],
             "response_types": ["code"],
-            "application_type": "native",
+            "application_type": "native" if is_loopback(urlsplit(redirect_uri).hostname or "") else "web",
             **({"scope": scope} if scope else {}),
         }
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -256,7 +273,7 @@ class LoginFlow:
         scope: str | None,
         verifier: str,
         *,
-        redirect: LoopbackRedirect,
+        redirect: Redirect,
         show: ShowLoginPage,
     ) -> str:
         """Show the login page, wait for the redirect, and return its authorization code."""

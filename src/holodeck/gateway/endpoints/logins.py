@@ -1,0 +1,180 @@
+"""`/v1/mcp/servers/{name}/login`: an operator logs in to an MCP server, from any browser.
+
+The operator starts a login and opens its page. The authorization server sends the browser back to `CALLBACK_PATH`,
+which needs no key: the browser has none, and the `state` of the login, which only the operator has seen, stands for it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from holodeck.gateway.auth.hosts import is_own_address
+from holodeck.gateway.configuration import ConfigurationHolder
+from holodeck.gateway.endpoints.servers import require_servers
+from holodeck.gateway.http.base_url import find_base_url
+from holodeck.gateway.http.errors import APIError
+from holodeck.gateway.http.replies import HTML, Reply, json_reply
+from holodeck.gateway.http.request import Request
+from holodeck.gateway.mcp.server_logins import ServerLogin, ServerLogins, has_login, use_new_login
+from holodeck.gateway.wire.request.json_fields import JSONFields, refuse
+from holodeck.lib import log
+from holodeck.lib.errors import MCPError
+from holodeck.models.auth import OAuthAuthorizationCode
+from holodeck.models.tool import MCPTool
+from holodeck.models.url import BadURLError, parse_endpoint
+
+CALLBACK_PATH = "/v1/mcp/login/callback"
+# Characters of a redirect URI: more than addresses of gateways have, and less than many servers accept.
+MAX_REDIRECT_URI_CHARS = 2_000
+
+_STYLE = "body{font:16px system-ui;margin:15vh auto;max-width:30em;padding:0 1em;text-align:center}"
+_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_PAGE_HEADERS = {
+    "cache-control": "no-store",
+    "content-security-policy": (
+        f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+
+
+def _build_page(title: str, text: str) -> bytes:
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><title>HoloDeck</title>'
+        f"<style>{_STYLE}</style></head><body><main><h1>{title}</h1><p>{text}</p></main></body></html>"
+    ).encode()
+
+
+_DONE = _build_page(
+    "You can close this window", "HoloDeck has the answer of the login. The console says what came of it."
+)
+_DENIED = _build_page(
+    "No login", "The authorization server refused. The console has the details. You can close this window."
+)
+_UNEXPECTED = _build_page(
+    "Not for HoloDeck",
+    "This answer belongs to no login that is under way: it was used, replaced or cancelled, or is too late. "
+    "Log in again from the console.",
+)
+
+
+class LoginEndpoints:
+    """Routes of logins at MCP servers. A server out of the caller's scope is as one that does not exist."""
+
+    def __init__(self, configurations: ConfigurationHolder, logins: ServerLogins) -> None:
+        self._configurations = configurations
+        self._logins = logins
+
+    async def start(self, request: Request) -> Reply:
+        """Start a login in place of the one before, and reply once the address of its page is known."""
+        offers = require_servers(self._configurations.current, request)
+        name = request.path_params["name"]
+        offer = next((offer for offer in offers if has_login(offer.server)), None)
+        if offer is None:
+            raise APIError(409, _explain_no_login(offers[0].server.config), kind="invalid_request", code="no_login")
+        redirect_uri = self._choose_redirect_uri(request)
+        try:
+            login = await self._logins.start(
+                offer.server.config,
+                redirect_uri=redirect_uri,
+                caller_id=request.caller.id,
+                reconnect=lambda: self._reconnect(name),
+            )
+        except MCPError as error:
+            raise APIError(503, str(error), kind="server_error", code="server_unavailable") from None
+        log.info("mcp.login", server=name, status=login.status, caller=request.caller.id)
+        return json_reply(_login_resource_of(login))
+
+    async def get(self, request: Request) -> Reply:
+        return json_reply(_login_resource_of(self._require_login(request)))
+
+    async def cancel(self, request: Request) -> Reply:
+        """Cancel a login that is waiting. One that is over stays as it is."""
+        login = self._require_login(request)
+        self._logins.cancel(login.server)
+        return json_reply(_login_resource_of(login))
+
+    async def receive_redirect(self, request: Request) -> Reply:
+        """Take what the authorization server says through the browser. The page repeats nothing of it."""
+        result = self._logins.accept(request.query)
+        if result is None:
+            return _page_reply(_UNEXPECTED, status=400)
+        return _page_reply(_DONE if result.is_granted else _DENIED)
+
+    def _require_login(self, request: Request) -> ServerLogin:
+        name = require_servers(self._configurations.current, request)[0].server.name
+        login = self._logins.find(name)
+        if login is None:
+            message = f"No login of the MCP server '{name}' was started since the gateway was."
+            raise APIError(404, message, kind="not_found", code="not_found")
+        return login
+
+    def _choose_redirect_uri(self, request: Request) -> str:
+        """The configured address of the gateway, or that of the operator's page, with the path of the callback."""
+        fields = JSONFields(request.json() if request.body else {})
+        sent = fields.get_text("redirect_uri", max_length=MAX_REDIRECT_URI_CHARS)
+        fields.refuse_unread()
+        public_url = self._configurations.current.gateway.mcp_endpoint.public_url
+        if sent is not None and public_url is None:
+            _check_redirect_uri(sent, request)
+            return sent
+        return find_base_url(public_url, request.headers, request.scheme) + CALLBACK_PATH
+
+    async def _reconnect(self, name: str) -> None:
+        """Connect every server of the name with the login that is stored now."""
+        current = self._configurations.current
+        with current.uses:
+            for offer in current.server_tools:
+                if offer.server.name == name:
+                    await use_new_login(offer.server)
+                    # The error is in the resource of the server.
+                    with suppress(MCPError):
+                        await offer.refresh()
+
+
+def _check_redirect_uri(uri: str, request: Request) -> None:
+    """Refuse a redirect to another site than the one that the operator uses: it would get the codes of logins."""
+    param = "redirect_uri"
+    try:
+        parse_endpoint(uri)
+    except BadURLError as error:
+        refuse(str(error).replace("'url'", f"'{param}'"), param, "invalid_url")
+    if not is_own_address(uri, request.headers):
+        refuse(f"'{param}' must have the origin of this gateway, as your browser has it.", param, "invalid_url")
+    if not urlsplit(uri).path.endswith(CALLBACK_PATH) or not uri.endswith(CALLBACK_PATH):
+        refuse(f"'{param}' must end in {CALLBACK_PATH}.", param, "invalid_url")
+
+
+def _explain_no_login(tool: MCPTool) -> str:
+    where = f"The MCP server '{tool.name}' has no login:"
+    if not tool.url:
+        return f"{where} it is a process that the gateway starts, and gets its credentials by 'env'."
+    if tool.auth is not None and not isinstance(tool.auth, OAuthAuthorizationCode):
+        return f"{where} its 'auth' is of type '{tool.auth.type}', which needs no person."
+    if "authorization" in {name.lower() for name in tool.headers}:
+        return f"{where} its 'headers' have an Authorization."
+    return f"{where} write 'auth: {{type: oauth_authorization_code}}' into its definition, and log in then."
+
+
+def _login_resource_of(login: ServerLogin) -> dict[str, Any]:
+    return {
+        "object": "mcp_login",
+        "server": login.server,
+        "status": login.status,
+        "authorization_url": login.authorization_url,
+        "redirect_uri": login.uri,
+        "expires_at": int(login.expires_at),
+        "error": str(login.error) if login.error is not None else None,
+    }
+
+
+def _page_reply(page: bytes, status: int = 200) -> Reply:
+    return Reply(status=status, body=page, content_type=HTML, headers=_PAGE_HEADERS)
