@@ -14,10 +14,8 @@ log. A second signal ends the server at once, without waiting for the drain.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -41,6 +39,7 @@ from holodeck.gateway.endpoints.chat_completions import ChatCompletions
 from holodeck.gateway.endpoints.compact import ContextEndpoints
 from holodeck.gateway.endpoints.configuration import ConfigurationEndpoint
 from holodeck.gateway.endpoints.conversations import Conversations
+from holodeck.gateway.endpoints.elicitations import ElicitationEndpoints
 from holodeck.gateway.endpoints.keys import KeyEndpoints
 from holodeck.gateway.endpoints.messages import Messages
 from holodeck.gateway.endpoints.pass_through import PassThroughEndpoints
@@ -54,6 +53,7 @@ from holodeck.gateway.http.request import Route
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
 from holodeck.gateway.mcp.early_connection import connect_servers
+from holodeck.gateway.mcp.elicitations import Elicitations
 from holodeck.gateway.mcp_endpoint.agent_runs import AgentRuns
 from holodeck.gateway.mcp_endpoint.endpoint import MCPEndpoint
 from holodeck.gateway.mcp_endpoint.resource_metadata import ResourceMetadata
@@ -69,12 +69,13 @@ from holodeck.gateway.runs.run_builder import RunBuilder
 from holodeck.gateway.sealing import SealKeys, read_seal_keys
 from holodeck.gateway.server.draining_server import DrainingServer
 from holodeck.gateway.server.http_protocol import build_http_protocol
+from holodeck.gateway.server.listener import open_listener
 from holodeck.gateway.server.ws_protocol import build_websocket_protocol
 from holodeck.gateway.usage.budgets import Budgets
 from holodeck.gateway.usage.meter import UsageMeter, usage_limits
 from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget
-from holodeck.lib.errors import ConfigError, ExecutionError, StorageError
+from holodeck.lib.errors import ExecutionError, StorageError
 from holodeck.lib.limits import DAY
 from holodeck.lib.system.fd_shortage import watch_file_shortage
 from holodeck.lib.tasks import TaskSet
@@ -89,8 +90,6 @@ from holodeck.storage.factory import open_store
 from holodeck.telemetry import start_tracing, stop_tracing
 from holodeck.tools.function import FunctionExecutor
 
-# Connections that the kernel queues before they are accepted, so that many at once are not refused.
-LISTEN_BACKLOG = 2_048
 # Seconds for open connections to end after the runs have ended.
 CONNECTIONS_GRACE = 10
 # Seconds of an idle connection: longer than proxies keep theirs (60), because they report one that we close as a 502.
@@ -102,9 +101,6 @@ RETENTION_INTERVAL = 3_600.0
 TAKE_OVER_LOOKS = 3
 # Seconds for the background tasks to end after they are cancelled: a statement of storage may be under way.
 TASKS_GRACE = 10.0
-
-# Errors of `bind` whose fix is another port; the others are about the host.
-_PORT_ERRNOS = frozenset({errno.EADDRINUSE, errno.EACCES})
 
 
 class Service:
@@ -142,10 +138,18 @@ class Service:
         self.audit = build_audit_log(config.audit, folder)
         self.meter = UsageMeter(self.store.usage, is_known_server=self._has_server)
         self._budgets = Budgets(self.store.usage, self.meter, config)
+        elicitations = Elicitations(self.store.elicitations)
         self._run_builder = RunBuilder(
-            self.configurations, self.budget, self.audit, self._metrics, meter=self.meter, budgets=self._budgets
+            self.configurations,
+            self.budget,
+            self.audit,
+            self._metrics,
+            meter=self.meter,
+            budgets=self._budgets,
+            elicitations=elicitations,
         )
         self.runs = ActiveRuns(self._metrics, self._caller_limits, self.meter)
+        self._elicitation_endpoints = ElicitationEndpoints(self.store, self.runs, elicitations, self.audit)
         self._agent_runs = AgentRuns(self._run_builder, self.runs)
         self._mcp_methods = Methods(self._build_catalogue(), call_log=CallLog(self._count_call, self._build_recorder))
         self._mcp_endpoint = self._build_mcp_endpoint()
@@ -176,7 +180,7 @@ class Service:
         SIGTERM and SIGINT drain: new requests are refused, and running ones have `drain_seconds`. So does SIGHUP at a
         terminal; elsewhere it reloads the configuration. `on_ready` is called with the URL once requests are accepted.
         """
-        listener = _open_listener(self.config.listen.host, self.config.listen.port)
+        listener = open_listener(self.config.listen.host, self.config.listen.port)
         tracer = start_tracing(self.config.otel, os.environ)
         self._server = server = self._build_server(has_tracing=tracer is not None)
         host, port = listener.getsockname()[:2]
@@ -208,7 +212,10 @@ class Service:
         await self.runs.close()
         await self.background.close()
         await asyncio.gather(
-            self.callers.close(), self._run_builder.argument_checker.close(), self.configurations.close()
+            self.callers.close(),
+            self._run_builder.argument_checker.close(),
+            self._elicitation_endpoints.close(),
+            self.configurations.close(),
         )
         await self.meter.close()
         await self.store.close()
@@ -351,6 +358,7 @@ class Service:
                 self.background,
                 self._caller_limits,
             ),
+            elicitations=self._elicitation_endpoints,
             conversations=Conversations(self.store, self._seal_keys, max_sealed_bytes=context_bytes),
             admin=AdminEndpoints(
                 self.configurations,
@@ -482,18 +490,3 @@ def _describe_agents(configuration: Configuration) -> list[tuple[str, str | None
 
 def _server_names(configuration: Configuration) -> frozenset[str]:
     return frozenset(offer.server.name for offer in configuration.server_tools)
-
-
-def _open_listener(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        # Before the gateway reports that it is ready: a client may connect at once.
-        listener.listen(LISTEN_BACKLOG)
-    except OSError as error:
-        listener.close()
-        key = "listen.port" if error.errno in _PORT_ERRNOS else "listen.host"
-        raise ConfigError(f"Cannot listen on {host}:{port}: {error.strerror}. Use another '{key}'.") from None
-    return listener

@@ -12,7 +12,7 @@ from typing import Literal
 
 ErrorGroup = Literal[
     "protocol", "caller", "operator", "limits", "budget", "drain", "body", "fields", "query", "lookup", "model",
-    "input", "continuation", "servers", "run", "storage", "socket", "file",
+    "input", "continuation", "servers", "run", "storage", "socket", "file", "elicitation",
 ]  # fmt: skip
 """What a request has to have, or a route has to do, for an error to be possible."""
 GROUP_TITLES: dict[ErrorGroup, str] = {
@@ -34,6 +34,7 @@ GROUP_TITLES: dict[ErrorGroup, str] = {
     "storage": "Storage",
     "socket": "WebSockets",
     "file": "Changes of the gateway's files",
+    "elicitation": "Questions of MCP servers",
 }
 
 
@@ -267,6 +268,14 @@ ERROR_CODES = (
         "A tool is not withheld any more, or has changed since it was looked at.",
         "List the servers again, and look at its digest.",
         "file",
+        status=409,
+    ),
+    # Questions of MCP servers.
+    _refusal(
+        "elicitation_answered",
+        "The question was answered already.",
+        "Read the response: its call goes on with the first answer.",
+        "elicitation",
         status=409,
     ),
     # Input items.

@@ -58,6 +58,8 @@ class ResponseRequest:
     parallel_tool_calls: bool = True
     max_tool_calls: int | None = None
     truncation: str = "disabled"
+    elicitation: str = "decline"
+    """`ask`: the client answers the questions of MCP servers."""
     context_management: ContextManagement | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     include: frozenset[str] = frozenset()
@@ -137,6 +139,10 @@ def read_request(
     store, background = fields.get_flag("store"), fields.get_flag("background") or False
     if background and store is False:
         refuse("A background response is always stored: 'store' must not be false.", "store", "invalid_value")
+    elicitation = fields.get_choice("elicitation", ("ask", "decline")) or "decline"
+    if elicitation == "ask" and store is False:
+        message = "The questions of servers are found by the id of a stored response: with 'elicitation': 'ask', "
+        refuse(f"{message}'store' must not be false.", "elicitation", "invalid_value")
     stream = fields.get_flag("stream") or False
     # Codex describes itself here, for the operator of the models.
     fields.get_mapping("client_metadata")
@@ -155,6 +161,7 @@ def read_request(
         parallel_tool_calls=fields.get_flag("parallel_tool_calls") is not False,
         max_tool_calls=fields.get_integer("max_tool_calls", minimum=1),
         truncation=fields.get_choice("truncation", ("auto", "disabled")) or "disabled",
+        elicitation=elicitation,
         context_management=read_context_management(fields),
         metadata=read_metadata(fields),
         include=include,
