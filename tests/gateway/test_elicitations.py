@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,8 @@ async def test_the_server_gets_what_the_client_has_answered(tmp_path: Path, era:
         else:
             command, *arguments = FaultyMCPServer.command(era=era)
             entry |= {"command": command, "args": arguments}
-        async with run_gateway(tmp_path, asking_model(), mcp_servers=[entry], allow_stdio=True) as gateway:
+        config: dict[str, Any] = {"mcp_servers": [entry], "allow_stdio": True, "allowed_commands": [sys.executable]}
+        async with run_gateway(tmp_path, asking_model(), **config) as gateway:
             response_id = await start(gateway)
             question = await wait_question(gateway, response_id)
             assert question["expires_at"] - question["created_at"] == 600

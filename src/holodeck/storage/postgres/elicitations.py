@@ -31,7 +31,7 @@ class PostgresElicitations:
     async def answer_elicitation(self, elicitation_id: str, response_id: str, caller_id: str, answer: bytes) -> bool:
         values = (_without_nul(response_id), caller_id, time.time(), _without_nul(elicitation_id), answer)
         # Not repeatable: the second attempt would take the answer of the first for that of another client.
-        status = await self._pool.run(lambda db: db.execute(_ANSWER_ALIVE, *values))
+        status = await self._pool.run(lambda db: db.execute(_ANSWER_ALIVE, *values), is_repeatable=False)
         return str(status) == "UPDATE 1"
 
     async def read_elicitation_answer(self, elicitation_id: str) -> bytes | None:
