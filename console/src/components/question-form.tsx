@@ -74,7 +74,7 @@ export function QuestionForm(props: QuestionFormProps) {
     >
       {server && (
         <p class="question-title">
-          Server <span class="call-server">{server}</span> asks
+          Server <strong>{server}</strong> asks
         </p>
       )}
       {asked.map(({ id, params, fields }) => (
