@@ -1,4 +1,4 @@
-"""A question of an MCP server is answered at any gateway, and does not outlive the gateway that waits for the answer."""
+"""A question of an MCP server is answered at any gateway, and ends with the gateway that waits for the answer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def list_questions(served: GatewayProcess, response_id: str) -> list[dict[
 
 
 async def wait_question(served: GatewayProcess, response_id: str) -> dict[str, Any]:
-    while not (found := await list_questions(served, response_id)):
+    while not (found := await list_questions(served, response_id)):  # noqa: ASYNC110 - another process
         await asyncio.sleep(POLL)
     return found[0]
 
