@@ -13,6 +13,7 @@ from async_tests import async_test
 from gateway.audit_entries import read_audit
 from gateway.running_gateway import RunningGateway, run_gateway
 
+from holodeck.gateway.mcp import elicitations
 from holodeck.testing import Era, FaultyMCPServer, ScriptedModel, call, say
 
 ERAS: tuple[Era, ...] = ("legacy", "modern")
@@ -233,6 +234,23 @@ async def test_a_question_ends_with_its_run(tmp_path: Path, era: Era) -> None:
         listed = await gateway.send("GET", f"/v1/responses/{response_id}/elicitations")
         assert listed == (200, {"object": "list", "data": []})
         assert (await answer(gateway, question, "accept", name="Ada"))[0] == 404
+        while await gateway.service.store.elicitations.list_elicitations(response_id, "local"):
+            pass
+
+
+@pytest.mark.proves("D-20")
+@async_test
+async def test_an_answer_at_the_gateway_that_asks_does_not_wait_for_a_poll(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elicitations, "ANSWER_POLL", 600.0)
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, asking_model(), mcp={"forms": server}) as gateway,
+    ):
+        response_id = await start(gateway)
+        await answer(gateway, await wait_question(gateway, response_id), "accept", name="Ada")
+        assert (await wait_ended(gateway, response_id))["status"] == "completed"
 
 
 @pytest.mark.proves("D-20")
