@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { buildArgumentHeaders, encodeHeader } from "../src/screens/servers/mcp-headers";
-import { buildFields, findProblem, listChoices, readForm, type Schema } from "../src/screens/servers/schema-form";
+import { buildFields, findProblem, listChoices, readForm, type Schema } from "../src/components/schema-form";
 
 const fill = (schema: Schema, texts: Record<string, string>) =>
   readForm(buildFields(schema), new Map(Object.entries(texts)));

@@ -54,6 +54,8 @@ SCOPED = {
     "DELETE /v1/responses/{id}": NONE,
     "POST /v1/responses/{id}/cancel": NONE,
     "GET /v1/responses/{id}/input_items": NONE,
+    "GET /v1/responses/{id}/elicitations": NONE,
+    "POST /v1/responses/{id}/elicitations/{elicitation_id}": NONE,
     "POST /v1/conversations": NONE,
     "GET /v1/conversations/{id}": NONE,
     "POST /v1/conversations/{id}": NONE,

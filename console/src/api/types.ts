@@ -133,6 +133,19 @@ export interface Usage {
   output_tokens_details?: { reasoning_tokens?: number };
 }
 
+/** A question of an MCP server to the person, while it works on a call. */
+export interface Elicitation {
+  id: string;
+  response_id: string;
+  /** The item of the call, where the server says which one it is. */
+  call_id?: string;
+  server_label: string;
+  mode: "form" | "url";
+  message: string;
+  requested_schema?: Record<string, unknown>;
+  url?: string;
+}
+
 export type Status = "queued" | "in_progress" | "completed" | "requires_action" | "incomplete" | "failed" | "cancelled";
 
 export interface WireError {

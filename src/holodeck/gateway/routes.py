@@ -11,6 +11,7 @@ from holodeck.gateway.endpoints.chat_completions import ChatCompletions
 from holodeck.gateway.endpoints.compact import ContextEndpoints
 from holodeck.gateway.endpoints.configuration import ConfigurationEndpoint
 from holodeck.gateway.endpoints.conversations import Conversations
+from holodeck.gateway.endpoints.elicitations import ElicitationEndpoints
 from holodeck.gateway.endpoints.keys import KeyEndpoints
 from holodeck.gateway.endpoints.logins import CALLBACK_PATH, LoginEndpoints
 from holodeck.gateway.endpoints.messages import Messages
@@ -29,6 +30,7 @@ from holodeck.gateway.openapi.endpoint import DocumentEndpoint
 def build_routes(
     *,
     responses: Responses,
+    elicitations: ElicitationEndpoints,
     conversations: Conversations,
     admin: AdminEndpoints,
     servers: ServerEndpoints,
@@ -63,6 +65,7 @@ def build_routes(
         Route(
             method="GET", path="/v1/responses/{id}/input_items", handler=responses.list_input_items, is_counted=False
         ),
+        *_build_elicitation_routes(elicitations),
         Route(method="POST", path="/v1/conversations", handler=conversations.create, is_counted=False),
         Route(method="GET", path="/v1/conversations/{id}", handler=conversations.get, is_counted=False),
         Route(method="POST", path="/v1/conversations/{id}", handler=conversations.update, is_counted=False),
@@ -85,6 +88,15 @@ def build_routes(
         Route(method="GET", path="/console/{file}", handler=console.get_file, is_public=True),
     ]
     return document.routes
+
+
+def _build_elicitation_routes(elicitations: ElicitationEndpoints) -> list[Route]:
+    """Build the routes of what MCP servers ask while a response runs."""
+    path = "/v1/responses/{id}/elicitations"
+    return [
+        Route(method="GET", path=path, handler=elicitations.list_open, is_counted=False),
+        Route(method="POST", path=f"{path}/{{elicitation_id}}", handler=elicitations.answer, is_counted=False),
+    ]
 
 
 def _build_run_routes(runs: RunEndpoints, usage: UsageEndpoints) -> list[Route]:
@@ -157,6 +169,7 @@ def list_routes() -> list[Route]:
     """Every route with handlers that belong to no gateway, for what only describes them."""
     described: Any = {
         "responses": Responses,
+        "elicitations": ElicitationEndpoints,
         "conversations": Conversations,
         "admin": AdminEndpoints,
         "servers": ServerEndpoints,

@@ -39,6 +39,7 @@ from holodeck.gateway.endpoints.chat_completions import ChatCompletions
 from holodeck.gateway.endpoints.compact import ContextEndpoints
 from holodeck.gateway.endpoints.configuration import ConfigurationEndpoint
 from holodeck.gateway.endpoints.conversations import Conversations
+from holodeck.gateway.endpoints.elicitations import ElicitationEndpoints
 from holodeck.gateway.endpoints.keys import KeyEndpoints
 from holodeck.gateway.endpoints.logins import LoginEndpoints
 from holodeck.gateway.endpoints.messages import Messages
@@ -53,6 +54,7 @@ from holodeck.gateway.http.request import Route
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
 from holodeck.gateway.mcp.early_connection import connect_servers
+from holodeck.gateway.mcp.elicitations import Elicitations
 from holodeck.gateway.mcp.server_logins import ServerLogins
 from holodeck.gateway.mcp_endpoint.agent_runs import AgentRuns
 from holodeck.gateway.mcp_endpoint.endpoint import MCPEndpoint
@@ -139,10 +141,18 @@ class Service:
         self.audit = build_audit_log(config.audit, folder)
         self.meter = UsageMeter(self.store.usage, is_known_server=self._has_server)
         self._budgets = Budgets(self.store.usage, self.meter, config)
+        elicitations = Elicitations(self.store.elicitations)
         self._run_builder = RunBuilder(
-            self.configurations, self.budget, self.audit, self._metrics, meter=self.meter, budgets=self._budgets
+            self.configurations,
+            self.budget,
+            self.audit,
+            self._metrics,
+            meter=self.meter,
+            budgets=self._budgets,
+            elicitations=elicitations,
         )
         self.runs = ActiveRuns(self._metrics, self._caller_limits, self.meter)
+        self._elicitation_endpoints = ElicitationEndpoints(self.store, self.runs, elicitations, self.audit)
         self._agent_runs = AgentRuns(self._run_builder, self.runs)
         self._mcp_methods = Methods(self._build_catalogue(), call_log=CallLog(self._count_call, self._build_recorder))
         self._mcp_endpoint = self._build_mcp_endpoint()
@@ -206,7 +216,10 @@ class Service:
         await self.runs.close()
         await self.background.close()
         await asyncio.gather(
-            self.callers.close(), self._run_builder.argument_checker.close(), self.configurations.close()
+            self.callers.close(),
+            self._run_builder.argument_checker.close(),
+            self._elicitation_endpoints.close(),
+            self.configurations.close(),
         )
         await self.meter.close()
         await self.store.close()
@@ -350,6 +363,7 @@ class Service:
                 self.background,
                 self._caller_limits,
             ),
+            elicitations=self._elicitation_endpoints,
             conversations=Conversations(self.store, self._seal_keys, max_sealed_bytes=context_bytes),
             admin=AdminEndpoints(
                 self.configurations,

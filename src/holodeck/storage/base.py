@@ -17,6 +17,7 @@ from typing import Literal, Protocol
 
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES
 from holodeck.lib.record import record
+from holodeck.storage.elicitations import ElicitationStore
 from holodeck.storage.runs import RunIndex, StoredRun
 from holodeck.storage.usage import UsageStore
 
@@ -117,6 +118,11 @@ class ResponseStore(Protocol):
     @property
     def usage(self) -> UsageStore:
         """Counts of usage, and what callers have spent."""
+        ...
+
+    @property
+    def elicitations(self) -> ElicitationStore:
+        """Questions of MCP servers that wait for an answer."""
         ...
 
     async def save(self, record: StoredResponse, *, is_alone: bool = False) -> None:
@@ -325,7 +331,8 @@ class ResponseStore(Protocol):
     async def delete_older_than(self, before: float) -> int:
         """Delete finished responses and conversations from before a time, in batches. Returns how many were deleted.
 
-        Old pending calls, and chunks of streams that belong to no unfinished response, are deleted as well.
+        Old pending calls, chunks of streams that belong to no unfinished response, and questions of MCP servers that
+        have expired are deleted as well.
         """
         ...
 

@@ -122,6 +122,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE usage_batches (
             source TEXT PRIMARY KEY, number BIGINT NOT NULL, stored_at DOUBLE PRECISION NOT NULL)""",
     ),
+    (
+        # Questions of MCP servers, while the gateway `keeper` waits for their answers. Both texts are JSON.
+        """CREATE TABLE elicitations (
+            id TEXT PRIMARY KEY, response_id TEXT NOT NULL, owner TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
+            expires_at DOUBLE PRECISION NOT NULL, question BLOB NOT NULL, answer BLOB DEFAULT NULL,
+            keeper BIGINT NOT NULL)""",
+        "CREATE INDEX elicitations_by_response ON elicitations (response_id)",
+    ),
 )
 
 

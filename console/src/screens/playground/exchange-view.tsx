@@ -1,6 +1,13 @@
 /** One exchange: what was sent, and the response with its calls as they happen. */
+import { Fragment } from "preact";
 import { useState } from "preact/hooks";
-import { isFinished, type ApprovalRequestItem, type ApprovalResponseItem, type Item } from "../../api/types";
+import {
+  isFinished,
+  type ApprovalRequestItem,
+  type ApprovalResponseItem,
+  type Elicitation,
+  type Item,
+} from "../../api/types";
 import { formatCount, formatSeconds } from "../../components/format";
 import { LiveRegion } from "../../components/live-region";
 import { Markdown } from "../../components/markdown";
@@ -9,6 +16,8 @@ import { buildHash } from "../../shell/route";
 import { Approvals } from "./approval-view";
 import { CallView, PartView } from "./call-view";
 import { textOfInput, type Conversation, type Exchange } from "./conversation";
+import { ElicitationList } from "./elicitation-view";
+import { useElicitations, type OpenElicitations } from "./elicitations";
 import { textOf, textOfParts, type ResponseState } from "./response-state";
 import { useToolOutputs, type ToolOutputs } from "./tool-outputs";
 
@@ -36,6 +45,7 @@ export function ExchangeView(props: ExchangeViewProps) {
   const outputs = useToolOutputs(exchange);
   const failure = exchange.failure.value;
   const isDone = failure !== "" || isFinished(state.status);
+  const elicitations = useElicitations(state);
   const siblings = conversation.siblingsOf(exchange);
   const position = siblings.indexOf(exchange);
   return (
@@ -51,8 +61,20 @@ export function ExchangeView(props: ExchangeViewProps) {
           isLast={isLast}
           answers={props.answers}
           onDecide={(each) => props.onDecide(exchange, each)}
+          elicitations={elicitations}
         />
-        {!isDone && <p class="hint running">{describeProgress(state, exchange.isConnected.value)}</p>}
+        {!isDone && (
+          <>
+            <p class="hint running">
+              {elicitations.questions.length > 0
+                ? "Waiting for your answer…"
+                : describeProgress(state, exchange.isConnected.value)}
+            </p>
+            <p class="visually-hidden" role="status">
+              {elicitations.questions.map((each) => `Server ${each.server_label} asks: ${each.message}`).join("\n")}
+            </p>
+          </>
+        )}
         <Ending state={state} failure={failure} />
         {exchange.isLive && <LiveRegion text={textToSay(state)} isFinished={isDone} />}
         {isDone && (
@@ -157,15 +179,23 @@ interface ItemsProps {
   isLast: boolean;
   answers: readonly ApprovalResponseItem[];
   onDecide: (answers: ApprovalResponseItem[]) => void;
+  elicitations: OpenElicitations;
 }
 
-function Items({ state, outputs, isLast, answers, onDecide }: ItemsProps) {
+function Items({ state, outputs, isLast, answers, onDecide, elicitations }: ItemsProps) {
+  const { questions, answer } = elicitations;
+  const callOf = (question: Elicitation) =>
+    state.items.findIndex((item) => "id" in item && item.id === question.call_id && item.type !== "message");
   const requests = state.items.filter((item): item is ApprovalRequestItem => item.type === "mcp_approval_request");
   return (
     <>
       {state.items.map((item, index) => (
-        <ItemView key={index} item={item} state={state} outputs={outputs} index={index} />
+        <Fragment key={index}>
+          <ItemView item={item} state={state} outputs={outputs} index={index} />
+          <ElicitationList questions={questions.filter((each) => callOf(each) === index)} onAnswer={answer} />
+        </Fragment>
       ))}
+      <ElicitationList questions={questions.filter((each) => callOf(each) === -1)} onAnswer={answer} />
       {requests.length > 0 && isFinished(state.status) && (
         <Approvals requests={requests} answers={answers} onDecide={isLast ? onDecide : null} />
       )}

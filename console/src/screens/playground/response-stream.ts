@@ -22,7 +22,8 @@ const PASSING_STATUSES: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 
 /** Create a background response and follow it. Throws where the gateway refuses it, or is gone before it has an id. */
 export function createResponse(body: object, handlers: StreamHandlers): Promise<void> {
-  return follow("", { ...body, background: true, stream: true }, handlers);
+  // The page asks the person what servers want to know: see elicitations.ts.
+  return follow("", { ...body, background: true, stream: true, elicitation: "ask" }, handlers);
 }
 
 /** Follow a stored response from its first event. */

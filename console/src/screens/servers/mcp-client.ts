@@ -4,17 +4,13 @@
  */
 import { send } from "../../api/client";
 import { readEvents } from "../../api/event-stream";
+import type { Answers, Question } from "../../components/question-form";
+import type { Schema } from "../../components/schema-form";
 import { buildArgumentHeaders, encodeHeader } from "./mcp-headers";
-import type { Schema } from "./schema-form";
 
 const VERSION = "2026-07-28";
 const META = "io.modelcontextprotocol";
 const MAX_PAGES = 100;
-
-export interface Question {
-  method: string;
-  params?: { mode?: string; message?: string; requestedSchema?: Schema; url?: string };
-}
 
 export interface ContentBlock {
   type: string;
@@ -34,8 +30,6 @@ export interface CallResult {
   inputRequests?: Record<string, Question>;
   requestState?: string;
 }
-
-export type Answers = Record<string, { action: "accept" | "decline"; content?: Record<string, unknown> }>;
 
 interface Message {
   id?: number;

@@ -1,5 +1,5 @@
 /** Headers that repeat parts of a message to an MCP endpoint, which the gateway compares with the message. */
-import type { Schema } from "./schema-form";
+import type { Schema } from "../../components/schema-form";
 
 /** A header value: text that a header cannot carry is in base64. */
 export function encodeHeader(text: string): string {

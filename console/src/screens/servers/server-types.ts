@@ -1,5 +1,5 @@
 /** MCP servers as `/v1/mcp/servers` has them, and what they offer as `/mcp/{server}` lists it. */
-import type { Schema } from "./schema-form";
+import type { Schema } from "../../components/schema-form";
 
 export type ServerState = "created" | "connecting" | "connected" | "error" | "disconnected";
 

@@ -2,10 +2,10 @@
 import { useMemo, useRef, useState } from "preact/hooks";
 import { asError } from "../../components/resource";
 import { formatSeconds } from "../../components/format";
-import { callTool, type Answers, type CallResult } from "./mcp-client";
-import { QuestionForm } from "./question-form";
-import { SchemaFields } from "./schema-fields";
-import { buildFields, readForm } from "./schema-form";
+import { QuestionForm, type Answers } from "../../components/question-form";
+import { SchemaFields } from "../../components/schema-fields";
+import { buildFields, readForm } from "../../components/schema-form";
+import { callTool, type CallResult } from "./mcp-client";
 import type { Tool } from "./server-types";
 import { ToolResult } from "./tool-result";
 

@@ -35,6 +35,7 @@ the definition that was offered or locked. `out_of_scope`: the caller may not us
 START, STOP, ROTATED, RECOVERED = "start", "stop", "rotated", "recovered"
 TOOL_CALL, TOOL_RESULT, TAKEN_OVER = "tool_call", "tool_result", "taken_over"
 APPROVAL_REQUESTED, APPROVAL_DECIDED, AUTH_REFUSED = "approval_requested", "approval_decided", "auth_refused"
+ELICITATION_ANSWERED = "elicitation_answered"
 
 Fields = Mapping[str, object]
 """The fields of a line in their order, without `seq`, `prev` and `hash`."""

@@ -26,6 +26,7 @@ from holodeck.gateway.audit.entry import (
     APPROVAL_DECIDED,
     APPROVAL_REQUESTED,
     AUTH_REFUSED,
+    ELICITATION_ANSWERED,
     START,
     STOP,
     TAKEN_OVER,
@@ -171,6 +172,21 @@ class AuditLog:
         after = {"decision": decision, "decided_by": decided_by}
         await self._write(event, call.to_fields(), call.arguments, after=after)
 
+    async def record_answer(
+        self, *, caller: str, request_id: str, response_id: str, call_id: str, server: str, action: str
+    ) -> None:
+        """Record that a caller has answered a question of a server, and how; not what it has answered."""
+        call = AuditedCall(
+            door="responses",
+            caller=caller,
+            tool="",
+            server=server,
+            call_id=call_id,
+            request_id=request_id,
+            response_id=response_id,
+        )
+        await self._write(ELICITATION_ANSWERED, {**call.to_fields(), "decision": action, "decided_by": caller})
+
     async def record_takeover(self, *, caller: str, response_id: str, model: str) -> None:
         """Record that this gateway continues a response of a process that has ended."""
         await self._write(TAKEN_OVER, {"caller": caller, "response_id": response_id, "model": model})
@@ -278,6 +294,10 @@ class NullAuditLog(AuditLog):
     def post_outcome(self, call: AuditedCall, *, outcome: Outcome, seconds: float, error_code: str = "") -> None: ...
 
     async def record_decision(self, call: AuditedCall, *, decision: Decision, decided_by: str = "") -> None: ...
+
+    async def record_answer(
+        self, *, caller: str, request_id: str, response_id: str, call_id: str, server: str, action: str
+    ) -> None: ...
 
     async def record_takeover(self, *, caller: str, response_id: str, model: str) -> None: ...
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 ErrorGroup = Literal[
     "protocol", "caller", "operator", "limits", "budget", "drain", "body", "fields", "query", "lookup", "model",
-    "input", "continuation", "servers", "run", "storage", "socket", "file", "login",
+    "input", "continuation", "servers", "run", "storage", "socket", "file", "login", "elicitation",
 ]  # fmt: skip
 """What a request has to have, or a route has to do, for an error to be possible."""
 GROUP_TITLES: dict[ErrorGroup, str] = {
@@ -35,6 +35,7 @@ GROUP_TITLES: dict[ErrorGroup, str] = {
     "socket": "WebSockets",
     "file": "Changes of the gateway's files",
     "login": "Logins at MCP servers",
+    "elicitation": "Questions of MCP servers",
 }
 
 
@@ -275,6 +276,13 @@ ERROR_CODES = (
         "The MCP server needs no login, or its definition has no `auth` for one.",
         "The message says which, and what to write into the definition.",
         "login",
+    ),
+    # Questions of MCP servers.
+    _refusal(
+        "elicitation_answered",
+        "The question was answered already.",
+        "Read the response: its call goes on with the first answer.",
+        "elicitation",
         status=409,
     ),
     # Input items.

@@ -19,6 +19,7 @@ from holodeck.models.tool import TOOL_NAME_PATTERN, MCPTool, TransportType
 from holodeck.models.url import parse_endpoint
 from holodeck.tools.mcp.factory import UntrustedServer, create_mcp_plugin
 from holodeck.tools.mcp.plugin import MCPPlugin
+from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
 # Seconds for the first answer of an untrusted server: it runs already, nothing is downloaded or started for it.
 REQUEST_SERVER_START = 30.0
@@ -74,7 +75,8 @@ class RequestServerPolicy:
         path_and_query = url[len(f"{parts.scheme}://{parts.netloc}") :]
         secrets = (Secret(path_and_query), *((token,) if token is not None else ()))
         untrusted = UntrustedServer(ip_policy=self._hosts.ip_policy_for(host), secrets=secrets)
-        return create_mcp_plugin(tool, untrusted=untrusted, budget=self._budget)
+        # The client of a request may answer what its server asks.
+        return create_mcp_plugin(tool, untrusted=untrusted, budget=self._budget, callbacks=Callbacks(has_peers=True))
 
     def build_caller_plugin(self, declaration: MCPDeclaration, server: MCPPlugin) -> MCPPlugin:
         """Build a plugin for the operator's server with the caller's credentials, and none of the operator's."""

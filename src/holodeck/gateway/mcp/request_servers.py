@@ -12,7 +12,7 @@ names of the other tools are those that every caller sees.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,6 +22,7 @@ import orjson
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.http.errors import server_unavailable_error
 from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
+from holodeck.gateway.mcp.elicitations import RunElicitations
 from holodeck.gateway.mcp.request_server_policy import check_configured_servers, check_labels_of_urls
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration
@@ -86,6 +87,7 @@ class RequestServers:
         calls_with_unknown_outcome: Collection[str] = (),
         hosted: Mapping[str, MappedTool] | None = None,
         peer: Peer | None = None,
+        elicitations: RunElicitations | None = None,
     ) -> None:
         """Raises `BadRequestError` for a declaration of a server that may not be used.
 
@@ -94,7 +96,9 @@ class RequestServers:
         `calls_with_unknown_outcome`: ids of calls that a gateway that died may have run; they are not run again.
         `hosted`: by name, hosted tools. The MCP tool of each is offered under that name, and under no other.
         `peer`: the MCP client that the request comes from. Approvals are asked of it.
+        `elicitations`: asks the questions of servers, where no peer is there. None: they are declined.
         """
+        self._elicitations = elicitations
         self._peer = peer
         self._hosted = hosted or {}
         self._hosted_targets = {each.target for each in self._hosted.values()}
@@ -244,12 +248,19 @@ class RequestServers:
 
     async def _execute_at(self, route: ToolRoute, call: ToolCall, *, is_approved: bool) -> ToolResult:
         self.started.add(call.call_id)
-        result = await self._executor.execute_at(
-            route, call, is_approved=is_approved, caller_id=self._caller_id, peer=self._peer
-        )
+        with self._follow_call(route, call) as peer:
+            result = await self._executor.execute_at(
+                route, call, is_approved=is_approved, caller_id=self._caller_id, peer=peer
+            )
         if result.metadata.get(NEVER_SENT):
             self.started.discard(call.call_id)
         return result
+
+    def _follow_call(self, route: ToolRoute, call: ToolCall) -> AbstractContextManager[Peer | None]:
+        """What answers the server of a call during the `with` block."""
+        if self._peer is not None or self._elicitations is None:
+            return nullcontext(self._peer)
+        return self._elicitations.follow_call(route.server.name, call, is_hosted=call.name in self._hosted)
 
     def find_resource_server(self, name: str) -> str | None:
         """The server of a name, if its resources may be read without an approval of the client or another person."""

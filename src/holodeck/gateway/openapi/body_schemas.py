@@ -146,6 +146,11 @@ def _response_fields() -> dict[str, Schema]:
             ("auto", "disabled"), "`auto`: the oldest items are left out if the model does not have room for all."
         ),
         "context_management": _context_management("The context is compacted beyond so many tokens."),
+        "elicitation": choice(
+            ("ask", "decline"),
+            "`ask`: questions of MCP servers wait for your answer at `/v1/responses/{id}/elicitations`. Needs a "
+            "response that is stored. Left out: they are declined.",
+        ),
         "metadata": METADATA,
         "safety_identifier": _IDENTIFIER,
         "prompt_cache_key": _IDENTIFIER,

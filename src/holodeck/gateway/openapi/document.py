@@ -12,6 +12,7 @@ from holodeck.gateway.http.error_codes import ERROR_CODES, ErrorCode, ErrorGroup
 from holodeck.gateway.http.replies import EVENTS, JSON
 from holodeck.gateway.http.request import Route
 from holodeck.gateway.openapi.body_schemas import build_body_schemas
+from holodeck.gateway.openapi.elicitation_operations import build_elicitation_schemas
 from holodeck.gateway.openapi.event_schemas import build_event_schemas
 from holodeck.gateway.openapi.input_schemas import item_schemas, part_schemas, tool_schemas
 from holodeck.gateway.openapi.login_operations import build_login_schemas
@@ -35,6 +36,7 @@ _PATH_PARAMETERS = {
     "id": "The id of the response, the run or the conversation, or the name of the model.",
     "file": "The name of the file, as the page has it.",
     "item_id": "The id of the item.",
+    "elicitation_id": "The id of the question.",
     "name": "The name of the MCP server, or of the caller of a key.",
     "server": "The name of the MCP server.",
 }
@@ -167,6 +169,7 @@ def _build_schemas() -> dict[str, Schema]:
         build_operator_schemas(),
         build_login_schemas(),
         build_run_schemas(),
+        build_elicitation_schemas(),
     ]
     return {name: schema for group in groups for name, schema in group.items()}
 

@@ -9,6 +9,7 @@ from holodeck.gateway.endpoints.responses import MAX_SEQUENCE_NUMBER
 from holodeck.gateway.http.error_codes import ErrorGroup
 from holodeck.gateway.http.query import LIST_LIMIT, MAX_LIST_LIMIT
 from holodeck.gateway.openapi import examples, operator_operations
+from holodeck.gateway.openapi.elicitation_operations import ELICITATION_OPERATIONS
 from holodeck.gateway.openapi.login_operations import LOGIN_OPERATIONS
 from holodeck.gateway.openapi.mcp_operations import MCP_OPERATIONS
 from holodeck.gateway.openapi.operation import Operation
@@ -383,6 +384,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ),
     **operator_operations.OPERATOR_OPERATIONS,
     **LOGIN_OPERATIONS,
+    **ELICITATION_OPERATIONS,
     **RUN_OPERATIONS,
     **MCP_OPERATIONS,
 }

@@ -23,6 +23,7 @@ from holodeck.gateway.context.compaction import CompactingModel, Compactor, find
 from holodeck.gateway.context.truncation import TruncatingModel
 from holodeck.gateway.continuation.resolve import Continuation
 from holodeck.gateway.http.errors import APIError
+from holodeck.gateway.mcp.elicitations import Elicitations, RunElicitations
 from holodeck.gateway.mcp.request_servers import MappedTool, RequestServers
 from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.runs.offered_tools import OfferedTools, ToolNames
@@ -80,12 +81,14 @@ class RunBuilder:
         *,
         meter: UsageMeter | None = None,
         budgets: Budgets | None = None,
+        elicitations: Elicitations | None = None,
     ) -> None:
         """`budget`: bytes for the answers of models and MCP servers, and for what runs hold of them.
 
         `metrics`: counts the turns of models. `meter` counts what each turn costs, and `budgets` stop callers that have
-        spent theirs; None: neither is done.
+        spent theirs; None: neither is done. `elicitations` asks the questions of MCP servers; None: they are declined.
         """
+        self._elicitations = elicitations
         self._metrics = metrics
         self._meter = meter
         self._budgets = budgets
@@ -217,6 +220,7 @@ class RunBuilder:
             calls_with_unknown_outcome=continuation.calls_with_unknown_outcome,
             hosted=_map_hosted_tools(request, backend, caller.scope, configuration.gateway.builtin_tools),
             peer=peer,
+            elicitations=self._follow_elicitations(request, run_id, caller, configuration),
         )
         if request.tool_choice.target is not None or request.tool_choice.allowed is not None:
             # A choice by server needs the names of its tools.
@@ -240,6 +244,15 @@ class RunBuilder:
             model=backend.provider if self._budgets is None else self._budgets.wrap_model(backend.provider, caller.id),
             recorder=recorder,
         )
+
+    def _follow_elicitations(
+        self, request: ResponseRequest, run_id: str, caller: Caller, configuration: Configuration
+    ) -> RunElicitations | None:
+        """What asks the questions of servers in a run. None: they are declined."""
+        if self._elicitations is None or request.elicitation != "ask":
+            return None
+        has_mcp_items = request.has_mcp_declarations or configuration.gateway.mcp_output == "openai"
+        return self._elicitations.follow_run(run_id, caller.id, has_mcp_items=has_mcp_items)
 
     def _build_run_request(
         self,

@@ -28,11 +28,13 @@ from holodeck.storage.base import (
     PendingCall,
     StoredResponse,
 )
+from holodeck.storage.postgres.elicitations import PostgresElicitations
 from holodeck.storage.postgres.liveness import IS_ALIVE
 from holodeck.storage.postgres.pool import Connection, PostgresPool
 from holodeck.storage.postgres.run_index import PostgresRunIndex, store_run
 from holodeck.storage.postgres.usage import PostgresUsage
 from holodeck.storage.sql import conversations, in_progress, pending_calls, retention
+from holodeck.storage.sql import elicitations as elicitation_sql
 from holodeck.storage.sql import runs as run_sql
 from holodeck.storage.sql.in_progress import IS_UNFINISHED
 
@@ -77,6 +79,7 @@ class PostgresStore:
         self._pool = PostgresPool(url)
         self.runs = PostgresRunIndex(self._pool)
         self.usage = PostgresUsage(self._pool)
+        self.elicitations = PostgresElicitations(self._pool)
         # One lock per caller; an entry ends with the last request that refers to its lock.
         self._quota_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -448,6 +451,7 @@ WHERE conversation_id = $1 AND id = $3 AND EXISTS ({_FIND_CONVERSATION})"""  # n
         await self._execute(in_progress.DELETE_ORPHAN_CHUNKS, is_repeatable=True)
         for statement in pending_calls.DELETE_OLD_CALLS:
             await self._execute(statement, before, is_repeatable=True)
+        await self._execute(elicitation_sql.DELETE_EXPIRED, time.time(), is_repeatable=True)
         return total
 
     async def check_health(self) -> bool:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -35,11 +36,13 @@ from holodeck.storage.base import (
 )
 from holodeck.storage.liveness import FileLiveness, SoleLiveness
 from holodeck.storage.sql import conversations, in_progress, pending_calls, retention
+from holodeck.storage.sql import elicitations as elicitation_sql
 from holodeck.storage.sql import runs as run_sql
 from holodeck.storage.sql.in_progress import for_sqlite
 from holodeck.storage.sqlite import conversation_rows, response_rows
 from holodeck.storage.sqlite.connection import Durability, InlineWriter, connect_sqlite
 from holodeck.storage.sqlite.damage import FILE_DAMAGED, FileCheck
+from holodeck.storage.sqlite.elicitations import SQLiteElicitations
 from holodeck.storage.sqlite.run_index import SQLiteRunIndex
 from holodeck.storage.sqlite.usage import SQLiteUsage
 from holodeck.storage.sqlite.worker import Worker
@@ -68,6 +71,7 @@ class SQLiteStore:
             self._reader = Worker(self._connect, is_writer=False, name="storage reader", on_damage=on_damage)
         self.runs = SQLiteRunIndex(self._reader)
         self.usage = SQLiteUsage(self._reader, self._writer)
+        self.elicitations = SQLiteElicitations(self._reader, self._writer, self._liveness)
 
     @property
     def gateway_id(self) -> int:
@@ -296,6 +300,8 @@ class SQLiteStore:
         await self._writer.run(
             lambda db: [db.execute(for_sqlite(sql), (before,)) for sql in pending_calls.DELETE_OLD_CALLS]
         )
+        expired = (for_sqlite(elicitation_sql.DELETE_EXPIRED), (time.time(),))
+        await self._writer.run(lambda db: db.execute(*expired))
         return total
 
     async def check_health(self) -> bool:

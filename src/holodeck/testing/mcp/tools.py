@@ -185,6 +185,8 @@ def _log_actions(call: ToolCall) -> list[Action]:
 
 def _ask_actions(call: ToolCall) -> list[Action]:
     capability, method, params = QUESTIONS[call.name]
+    if "url" in call.arguments:
+        params = {"mode": "url", "message": "Visit this page.", "elicitationId": "page-1", "url": call.arguments["url"]}
     if capability not in call.client and not call.arguments.get("anyway"):
         return [call.reply(tool_result(text_block(f"The client has no {capability}."), isError=True))]
     if call.era == "modern":
@@ -254,7 +256,7 @@ _TOOLS = (
     tool_entry("protocol_error", "Answers with a JSON-RPC error.", {"code": _INTEGER}),
     tool_entry("log", "Sends a log message at a level.", {"level": _STRING, "text": _STRING}),
     tool_entry("ask_sampling", "Asks the client's model.", _ANYWAY),
-    tool_entry("ask_elicitation", "Asks the person at the client.", _ANYWAY),
+    tool_entry("ask_elicitation", "Asks the person at the client.", {**_ANYWAY, "url": _STRING}),
     tool_entry("ask_roots", "Asks for the client's roots.", _ANYWAY),
     tool_entry("grow", "Adds a tool and tells the client."),
     tool_entry("weird.name/x y", "Has a name with special characters.", {"text": _STRING}),

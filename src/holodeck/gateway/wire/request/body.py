@@ -58,6 +58,8 @@ class ResponseRequest:
     parallel_tool_calls: bool = True
     max_tool_calls: int | None = None
     truncation: str = "disabled"
+    elicitation: str = "decline"
+    """`ask`: the client answers the questions of MCP servers."""
     context_management: ContextManagement | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     include: frozenset[str] = frozenset()
@@ -155,6 +157,7 @@ def read_request(
         parallel_tool_calls=fields.get_flag("parallel_tool_calls") is not False,
         max_tool_calls=fields.get_integer("max_tool_calls", minimum=1),
         truncation=fields.get_choice("truncation", ("auto", "disabled")) or "disabled",
+        elicitation=_read_elicitation(fields, is_stored=store is not False),
         context_management=read_context_management(fields),
         metadata=read_metadata(fields),
         include=include,
@@ -248,6 +251,14 @@ def _read_conversation_id(fields: JSONFields) -> str | None:
 
 def _read_instructions(fields: JSONFields) -> str | None:
     return fields.get_text("instructions", max_length=MAX_INPUT_TEXT_CHARS)
+
+
+def _read_elicitation(fields: JSONFields, *, is_stored: bool) -> str:
+    wanted = fields.get_choice("elicitation", ("ask", "decline")) or "decline"
+    if wanted == "ask" and not is_stored:
+        reason = "The questions of servers are found by the id of a stored response"
+        refuse(f"{reason}: with 'elicitation': 'ask', 'store' must not be false.", "elicitation", "invalid_value")
+    return wanted
 
 
 def _read_obfuscation(fields: JSONFields, *, stream: bool) -> bool:

@@ -188,6 +188,7 @@ _OPTIONS = (
     done_row("metadata", {"ticket": "7"}, "Stored with the response, and repeated in it."),
     done_row("truncation", "auto", "The oldest items are left out if the model does not have room for all."),
     done_row("context_management", [{"type": "compaction"}], "Beyond its threshold, a conversation is compacted."),
+    done_row("elicitation", "ask", "Questions of MCP servers wait for your answer. Left out, or `decline`: declined."),
     passed_on_row(
         "safety_identifier",
         "u7",
