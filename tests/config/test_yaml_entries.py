@@ -231,8 +231,8 @@ def test_neighbouring_fields_are_removed_together() -> None:
             '      servers: ["a"]\n      # and these\n    admin: false\n',
         ),
         (
-            "keys:\n  - name: b\n    allow:\n      models:  # two\n        - x\n        - z  # once\n      servers: []\n"
-            "    admin: true  # for now\n",
+            "keys:\n  - name: b\n    allow:\n      models:  # two\n        - x\n        - z  # once\n"
+            "      servers: []\n    admin: true  # for now\n",
             'keys:\n  - name: b\n    allow:\n      models: ["x", "y"]  # two\n      servers: ["a"]\n'
             "    admin: false  # for now\n",
         ),

@@ -63,9 +63,9 @@ def remove_yaml_item(text: str, key: str, index: int, shown_as: str) -> str:
 def change_yaml_item(text: str, key: str, index: int, changes: Mapping[str, Any], shown_as: str) -> str:
     """Return the text with fields of an item of the list at a top-level key set, or removed where they are None.
 
-    A field with another value keeps its place; one that is a mapping, and becomes another one, is changed field by field.
-    A new field stands behind the field of `changes` that was set before it, or behind the last field of the item. The
-    item must be a mapping. Raises as `append_yaml_item` does.
+    A field with another value keeps its place. One that is a mapping and becomes another one is changed field by field,
+    so that comments in it stay. A new field stands behind the field of `changes` that was set before it, or behind the
+    last field of the item. The item must be a mapping. Raises as `append_yaml_item` does.
     """
     return _change_fields(_YAMLFile(text, shown_as), (key, index), changes, shown_as).text
 
