@@ -19,7 +19,8 @@ export function OfferDetails({ name, title, about, mimeType, badges = [], childr
       <summary>
         <code>{textOf(name)}</code>
         {title && title !== name && <span> {textOf(title)}</span>}
-        {[...badges, ...(mimeType ? [textOf(mimeType)] : [])].map((badge) => (
+        {mimeType && <span class="hint"> {textOf(mimeType)}</span>}
+        {badges.map((badge) => (
           <span key={badge} class="badge neutral">
             {badge}
           </span>

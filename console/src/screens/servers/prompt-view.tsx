@@ -60,7 +60,7 @@ function Messages({ result }: { result: PromptResult }) {
       {messages.length === 0 && <p class="hint">It has no messages.</p>}
       {messages.map((message, index) => (
         <div key={index} class="prompt-message" role="group" aria-label={`Message ${index + 1}`}>
-          <h4>{textOf(message.role)}</h4>
+          <h3>{textOf(message.role)}</h3>
           {listBlocks(message.content).map((block, number) => (
             <ContentView key={number} block={block} source="prompt" />
           ))}

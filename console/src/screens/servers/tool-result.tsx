@@ -14,7 +14,7 @@ export function ToolResult({ result }: { result: CallResult }) {
       ))}
       {result.structuredContent !== undefined && (
         <>
-          <h4>Structured content</h4>
+          <h3>Structured content</h3>
           <LongText text={JSON.stringify(result.structuredContent, null, 2)} />
         </>
       )}
