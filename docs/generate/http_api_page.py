@@ -149,6 +149,7 @@ _REPLIES = {
     "listKeys": '{"object":"list","data":[]}',
     "createKey": _NO_KEYS,
     "rotateKey": _NO_KEYS,
+    "updateKey": _NO_KEYS,
     "deleteKey": _NO_KEYS,
     "getDocument": """\
 {

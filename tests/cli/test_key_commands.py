@@ -1,4 +1,4 @@
-"""`holodeck keys` on a gateway file: create, list, rotate and revoke, with the rest of the file as it was written."""
+"""`holodeck keys` on a gateway file: create, list, update, rotate, revoke, with the rest of it as it was written."""
 
 from __future__ import annotations
 
@@ -98,6 +98,56 @@ def test_the_list_shows_scope_limits_and_no_whole_hash(folder: Path) -> None:
     assert not any(each in shown + json.dumps(listed) for each in hashes)
 
 
+@async_test(120)
+async def test_a_key_is_narrowed_and_widened_by_updates_and_goes_on_working(folder: Path) -> None:
+    key = key_in(run_keys(folder, "create", "alice", "-f", "gateway.yaml", "--allow-tools", "a.*"))
+    done = run_keys(folder, "update", "alice", "--allow-models", "*,!big", "--limits", "in_flight=4,sockets=0")
+    assert (done.returncode, done.stdout) == (0, "alice is changed in gateway.yaml.\n")
+    assert await list_models(folder, key) == [["small"]]
+    (listed,) = json.loads(run_keys(folder, "list", "--json").stdout)
+    assert listed["allow"] == {"tools": ["a.*"], "models": ["*", "!big"]}, "what is not given stays"
+    assert listed["limits"] == {"in_flight": 4, "sockets": 0}
+    done = run_keys(folder, "update", "alice", "--allow-all", "--admin", "--limits", "in_flight=5", "--json")
+    changed = json.loads(done.stdout)["entry"]
+    assert (changed["allow"], changed["admin"], changed["limits"]) == (None, True, {"in_flight": 5, "sockets": 0})
+    assert await list_models(folder, key) == [["small", "big"]]
+
+
+def test_an_update_leaves_comments_variables_and_the_rest_of_the_file(folder: Path) -> None:
+    file = folder / "gateway.yaml"
+    digest = f'"sha256:{"0" * 64}"'
+    file.write_text(
+        FILE
+        + "keys:\n  # sales\n  - name: alice  # since May\n    hash: ${ALICE_HASH}  # in .env\n    limits:\n"
+        + '      in_flight: 4  # tried out\n      sockets: "${SOCKETS}"\n    admin: true\n'
+        + f"  - name: bob\n    hash: {digest}\n"
+    )
+    done = run_keys(folder, "update", "alice", "--no-admin", "--limits", "in_flight=8", "--allow-models", "small")
+    assert done.returncode == 0, done.stderr
+    assert file.read_text() == (
+        FILE
+        + "keys:\n  # sales\n  - name: alice  # since May\n    hash: ${ALICE_HASH}  # in .env\n    limits:\n"
+        + '      in_flight: 8  # tried out\n      sockets: "${SOCKETS}"\n    allow:\n      models: ["small"]\n'
+        + f"  - name: bob\n    hash: {digest}\n"
+    )
+    assert run_keys(folder, "update", "alice", "--no-limits", "--allow-all").returncode == 0
+    assert "limits" not in file.read_text()
+    assert "allow" not in file.read_text()
+
+
+def test_a_budget_is_set_and_removed_where_models_have_prices(folder: Path) -> None:
+    file = folder / "gateway.yaml"
+    file.write_text(FILE.replace("{provider: rehearsal}", "{provider: rehearsal, price: {input: 1, output: 2}}"))
+    key_in(run_keys(folder, "create", "alice", "-f", ".", "--budget", "20/month", "--limits", "in_flight=4"))
+    assert "in_flight 4, budget 20/month" in run_holodeck("keys", "list", cwd=folder, env={"COLUMNS": "200"}).stdout
+    assert run_keys(folder, "update", "alice", "--budget", "0.5/day").returncode == 0
+    (listed,) = json.loads(run_keys(folder, "list", "--json").stdout)
+    assert listed["budget"] == {"amount": 0.5, "period": "day"}
+    assert run_keys(folder, "update", "alice", "--no-budget").returncode == 0
+    (listed,) = json.loads(run_keys(folder, "list", "--json").stdout)
+    assert (listed["budget"], listed["limits"]) == (None, {"in_flight": 4})
+
+
 def test_the_hash_of_a_variable_stays_valid_in_the_time_of_grace(folder: Path) -> None:
     file = folder / "gateway.yaml"
     file.write_text(FILE + "keys:\n  - name: alice  # of sales\n    hash: ${ALICE_HASH}  # in .env\n")
@@ -150,7 +200,7 @@ def test_a_form_that_cannot_be_edited_is_refused_and_the_file_stays(folder: Path
     file = folder / "gateway.yaml"
     text = FILE + f'keys:\n  - &a {{name: alice, hash: "sha256:{"0" * 64}"}}\n  - *a\n'
     file.write_text(text)
-    for args in (["rotate", "alice"], ["revoke", "alice"]):
+    for args in (["rotate", "alice"], ["revoke", "alice"], ["update", "alice", "--admin"]):
         done = run_keys(folder, *args)
         assert (done.returncode, done.stdout) == (2, "")
         assert "by hand" in done.stderr
@@ -166,7 +216,17 @@ def test_a_form_that_cannot_be_edited_is_refused_and_the_file_stays(folder: Path
         (["create", "alice", "-f", "gateway.yaml"], "holodeck keys rotate alice"),
         (["create", "bob", "-f", "gateway.yaml", "--allow-tools", "github"], "'github.*'"),
         (["create", "bob", "-f", "gateway.yaml", "--allow-models", "!"], "denies nothing"),
+        (["create", "bob", "-f", "gateway.yaml", "--budget", "5/month"], "'big', 'small' have none"),
         (["create", "bob", "-f", "agent.yaml"], "not the file of a gateway"),
+        (["update", "zoe", "--admin"], "There are: alice."),
+        (["update", "alice"], "Say what to change"),
+        (["update", "alice", "--allow-tools", "github"], "'github.*'"),
+        (["update", "alice", "--limits", "in_flight=0"], "limits.in_flight"),
+        (["update", "alice", "--limits", "speed=9"], "limits.speed"),
+        (["update", "alice", "--limits", "fast"], "such as requests_per_minute=60"),
+        (["update", "alice", "--budget", "5"], "such as 20/month"),
+        (["update", "alice", "--budget", "5/year"], "budget.period"),
+        (["update", "alice", "--budget", "5/month"], "'big', 'small' have none"),
         (["list", "-f", "missing.yaml"], "no such file"),
     ],
     ids=" ".join,

@@ -1,7 +1,8 @@
-"""Keys in a real browser: made, shown once, rotated, revoked, and refused in the words of the gateway."""
+"""Keys in a real browser: made, shown once, edited, rotated, revoked, and refused in the words of the gateway."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 from async_tests import async_test
 from console.accessibility import find_violations, scrolls_sideways
 from console.browser import open_page
-from gateway.running_gateway import RunningGateway, run_gateway
+from gateway.config_entries import ASK
+from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from playwright.async_api import Page, expect
 
 from holodeck.testing import ScriptedModel
@@ -69,15 +71,75 @@ async def test_what_the_gateway_refuses_is_said_in_its_words(tmp_path: Path, bro
         await page.get_by_role("textbox", name="Name of the caller").fill(ANN)
         await page.keyboard.press("Enter")
         _, refused = await gateway.send("POST", "/v1/keys", {"name": ANN}, key=OPS)
-        await expect(page.locator(".alert")).to_have_text(refused["error"]["message"])
-        await page.get_by_role("textbox", name="Name of the caller").fill("dora")
-        await page.get_by_role("textbox", name="WebSockets").fill("many")
+        name = page.get_by_role("textbox", name="Name of the caller")
+        await expect(name).to_have_accessible_description(refused["error"]["message"])
+        await name.fill("dora")
+        sockets = page.get_by_role("textbox", name="WebSockets")
+        await sockets.fill("many")
         await page.keyboard.press("Enter")
-        await expect(page.locator(".alert")).to_contain_text("sockets")
+        await expect(sockets).to_have_accessible_description("'sockets' must be a whole number.")
+        await expect(sockets).to_be_focused()
+        await expect(name).not_to_have_attribute("aria-invalid", "true")
         await page.get_by_role("button", name="Cancel").click()
         await page.get_by_role("button", name=f"Revoke {OPS}").click()
         await page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
         await expect(page.locator(".alert")).to_contain_text("This is the key of this request")
+
+
+@async_test(SECONDS)
+async def test_a_key_is_edited_and_narrowed_without_a_restart(tmp_path: Path, browser_url: str) -> None:
+    async with _open_keys(tmp_path, browser_url) as (gateway, page):
+        row, form = page.get_by_role("row").filter(has_text=ANN), page.get_by_role("form", name=f"Edit {ANN}")
+        await page.get_by_role("button", name=f"Edit {ANN}").click()
+        await expect(form.get_by_role("checkbox", name="Operator")).to_be_focused()
+        await form.get_by_role("textbox", name="Models").fill("other-*")
+        await form.get_by_role("textbox", name="Requests at once").fill("3")
+        await page.keyboard.press("Enter")
+        await expect(row).to_contain_text("models: other-*")
+        await expect(row).to_contain_text("in flight: 3")
+        await expect(page.get_by_role("button", name=f"Edit {ANN}")).to_be_focused()
+        assert (await gateway.send("POST", "/v1/responses", ASK, key=ANN))[0] == 404
+        await page.keyboard.press("Enter")
+        await expect(form.get_by_role("textbox", name="Models")).to_have_value("other-*")
+        await expect(form.get_by_role("textbox", name="Requests at once")).to_have_value("3")
+        await form.get_by_role("textbox", name="Models").fill("")
+        await form.get_by_role("button", name="Save").click()
+        await expect(row).to_contain_text("everything")
+        await expect(row).to_contain_text("in flight: 3")
+        status, listed = await gateway.send("GET", "/v1/models", key=ANN)
+        assert (status, [each["id"] for each in listed["data"]]) == (200, [MODEL])
+
+
+@async_test(SECONDS)
+async def test_what_an_edit_is_refused_for_is_said_at_its_field(tmp_path: Path, browser_url: str) -> None:
+    async with _open_keys(tmp_path, browser_url) as (gateway, page):
+        before = gateway.file.read_bytes()
+        await page.get_by_role("button", name=f"Edit {ANN}").click()
+        form = page.get_by_role("form", name=f"Edit {ANN}")
+        tools = form.get_by_role("textbox", name="Tools")
+        await tools.fill("read")
+        await form.get_by_role("button", name="Save").click()
+        await expect(tools).to_have_accessible_description(re.compile("'read' does not name a tool"))
+        await expect(tools).to_be_focused()
+        assert not await find_violations(page)
+        await tools.fill("")
+        await form.get_by_role("textbox", name="Amount").fill("5")
+        await form.get_by_role("button", name="Save").click()
+        budget = form.get_by_role("group", name="Budget")
+        await expect(budget.get_by_role("alert")).to_contain_text("a budget needs the price of every model")
+        await form.get_by_role("button", name="Cancel").click()
+        await page.get_by_role("button", name=f"Edit {OPS}").click()
+        own = page.get_by_role("form", name=f"Edit {OPS}").get_by_role("checkbox", name="Operator")
+        await own.uncheck()
+        await page.get_by_role("button", name="Save").click()
+        await expect(own).to_have_accessible_description(re.compile("This is the key of this request"))
+        await page.get_by_role("button", name="Cancel").click()
+        assert gateway.file.read_bytes() == before
+        await gateway.send("DELETE", f"/v1/keys/{ANN}", key=OPS)
+        await page.get_by_role("button", name=f"Edit {ANN}").click()
+        await form.get_by_role("checkbox", name="Operator").check()
+        await form.get_by_role("button", name="Save").click()
+        await expect(page.locator(".alert")).to_contain_text(f"'keys' has no '{ANN}'")
 
 
 @async_test(SECONDS)
@@ -122,6 +184,9 @@ async def test_axe_finds_nothing_in_the_keys_and_they_fit(tmp_path: Path, browse
         await page.set_viewport_size({"width": 360, "height": 740})
         assert not await scrolls_sideways(page)
         await page.get_by_role("button", name="Create a key").click()
+        assert not await scrolls_sideways(page)
+        await page.get_by_role("button", name=f"Edit {ANN}").click()
+        assert not await find_violations(page)
         assert not await scrolls_sideways(page)
         await page.get_by_role("button", name=f"Rotate {ANN}").click()
         assert not await find_violations(page)

@@ -1,14 +1,19 @@
-"""An operator makes, replaces and revokes keys over HTTP; they are in the gateway's file and in force at once."""
+"""An operator makes, changes, replaces and revokes keys over HTTP; the file has them, and they are in force at once."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import orjson
+import pytest
+import yaml
 from async_tests import async_test
 from gateway.config_entries import ALICE, ASK, BOB
-from gateway.running_gateway import run_gateway
+from gateway.running_gateway import MODEL, run_gateway
 
-from holodeck.testing import ScriptedModel, say
+from holodeck.gateway.auth.callers import hash_key
+from holodeck.testing import ScriptedModel, say, spend
 
 OPS = "hd-ops"
 
@@ -55,6 +60,117 @@ async def test_with_a_grace_period_both_keys_work_after_a_rotation(tmp_path: Pat
 
 
 @async_test
+async def test_a_narrowed_key_is_refused_the_model_that_it_lost_at_its_next_request(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), keys=[ALICE, BOB], admins=[OPS]) as gateway:
+        assert (await gateway.send("POST", "/v1/responses", ASK, key=ALICE))[0] == 200
+        hash_before = (await gateway.send("GET", "/v1/keys", key=OPS))[1]["data"][0]["hash"]
+        body: dict[str, Any] = {"name": ALICE, "allow": {"models": ["other-*"]}, "limits": {"in_flight": 3}}
+        status, updated = await gateway.send("POST", "/v1/keys/update", body, key=OPS)
+        assert (status, updated["allow"], updated["limits"]) == (200, {"models": ["other-*"]}, {"in_flight": 3})
+        assert updated["hash"] == hash_before
+        assert "key" not in updated
+        status, said = await gateway.send("POST", "/v1/responses", ASK, key=ALICE)
+        assert (status, said["error"]["code"]) == (404, "model_not_found")
+        assert (await gateway.send("POST", "/v1/responses", ASK, key=BOB))[0] == 200
+        status, updated = await gateway.send("POST", "/v1/keys/update", {"name": ALICE, "allow": None}, key=OPS)
+        assert (status, updated["allow"], updated["limits"]) == (200, None, {"in_flight": 3}), "what is absent stays"
+        assert (await gateway.send("POST", "/v1/responses", ASK, key=ALICE))[0] == 200
+
+
+@async_test
+async def test_operator_rights_are_given_and_taken_and_budgets_count_from_then_on(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda _: [say("Hi."), spend(1_000_000, 0)])
+    price = {"input": 1.0, "output": 1.0}
+    async with run_gateway(tmp_path, model, keys=[ALICE], admins=[OPS], price=price) as gateway:
+        for is_admin, status in ((True, 200), (False, 403)):
+            body: dict[str, Any] = {"name": ALICE, "admin": is_admin}
+            _, updated = await gateway.send("POST", "/v1/keys/update", body, key=OPS)
+            assert updated["admin"] is is_admin, updated
+            assert (await gateway.send("GET", "/metrics", key=ALICE))[0] == status
+        assert (await gateway.send("POST", "/v1/responses", ASK, key=ALICE))[0] == 200
+        budget = {"amount": 0.5, "period": "month"}
+        _, updated = await gateway.send("POST", "/v1/keys/update", {"name": ALICE, "budget": budget}, key=OPS)
+        assert updated["budget"] == budget
+        status, said = await gateway.send("POST", "/v1/responses", ASK, key=ALICE)
+        assert (status, said["error"]["code"]) == (429, "budget_exceeded")
+
+
+@async_test
+async def test_an_update_keeps_comments_order_and_variables_of_the_file(tmp_path: Path) -> None:
+    environ = {"ALICE_HASH": hash_key(ALICE)}
+    async with run_gateway(tmp_path, keys=[ALICE], admins=[OPS], environ=environ) as gateway:
+        rest = orjson.loads(gateway.file.read_bytes())
+        del rest["keys"]
+        head = "# The gateway of the team\n" + yaml.safe_dump(rest, sort_keys=False)
+        keys = f"""keys:
+  # of sales
+  - name: {ALICE}
+    allow:  # asked for by Alice
+      models: [{MODEL}, big]  # not the huge one
+      # reading only
+      tools: ["files.read_*"]
+    hash: "${{ALICE_HASH}}"  # in .env
+    limits: {{requests_per_minute: 60}}
+  - {{name: {OPS}, hash: "{hash_key(OPS)}", admin: true}}
+# End
+"""
+        gateway.file.write_text(head + keys)
+        body = {"name": ALICE, "allow": {"models": [MODEL], "tools": ["files.read_*"]}, "limits": None, "admin": True}
+        status, said = await gateway.send("POST", "/v1/keys/update", body, key=OPS)
+        assert status == 200, said
+        expected = keys.replace(f"[{MODEL}, big]", f'["{MODEL}"]')
+        expected = expected.replace("    limits: {requests_per_minute: 60}\n", "    admin: true\n")
+        assert gateway.file.read_text() == head + expected
+        assert (await gateway.send("GET", "/metrics", key=ALICE))[0] == 200
+
+
+@async_test
+async def test_a_wrong_update_changes_nothing_and_says_where_it_is_wrong(tmp_path: Path) -> None:
+    environ = {"SECRET": "do-not-show"}
+    async with run_gateway(tmp_path, keys=[ALICE], admins=[OPS], environ=environ) as gateway:
+        before = gateway.file.read_bytes()
+        changes: tuple[tuple[dict[str, Any], int, str, str | None], ...] = (
+            ({"name": ALICE}, 400, "missing_required_parameter", "admin"),
+            ({"allow": {}}, 400, "missing_required_parameter", "name"),
+            ({"name": "hd-nobody", "admin": True}, 404, "not_found", None),
+            ({"name": ALICE, "admin": "yes"}, 400, "invalid_value", "admin"),
+            ({"name": ALICE, "allow": {"modles": []}}, 400, "invalid_value", "allow.modles"),
+            ({"name": ALICE, "allow": {"tools": ["read"]}}, 400, "invalid_value", "allow.tools"),
+            ({"name": ALICE, "limits": {"in_flight": 0}}, 400, "invalid_value", "limits.in_flight"),
+            ({"name": ALICE, "hash": "sha256:0", "admin": True}, 400, "unknown_parameter", "hash"),
+            # The model has no price, so a gateway with this file would not start.
+            ({"name": ALICE, "budget": {"amount": 5, "period": "day"}}, 400, "invalid_value", "budget"),
+            # The list of keys would have its value.
+            ({"name": ALICE, "allow": {"models": ["${SECRET}"]}}, 400, "invalid_value", "allow"),
+            ({"name": OPS, "admin": False}, 409, "key_in_use", "admin"),
+            ({"name": OPS, "admin": None}, 409, "key_in_use", "admin"),
+            ({"name": OPS, "allow": {"models": [MODEL]}}, 409, "key_in_use", "allow"),
+        )
+        for body, status, code, param in changes:
+            got, said = await gateway.send("POST", "/v1/keys/update", body, key=OPS)
+            error = said["error"]
+            assert (got, error["code"], error["param"]) == (status, code, param), said
+        for name in ("budget", "allow"):
+            value = {"amount": 5, "period": "day"} if name == "budget" else {"models": ["${SECRET}"]}
+            got, said = await gateway.send("POST", "/v1/keys", {"name": "dan", name: value}, key=OPS)
+            assert (got, said["error"]["param"]) == (400, name), said
+        assert gateway.file.read_bytes() == before
+        assert (await gateway.send("POST", "/v1/keys/update", {"name": OPS, "limits": {}}, key=OPS))[0] == 200
+
+
+@async_test
+async def test_an_update_is_logged_with_the_names_of_what_changed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with run_gateway(tmp_path, keys=[ALICE], admins=[OPS]) as gateway:
+        body = {"name": ALICE, "allow": {"models": ["private-*"]}, "limits": None}
+        await gateway.send("POST", "/v1/keys/update", body, key=OPS)
+    (logged,) = [text for record in caplog.records if "key.updated" in (text := record.getMessage())]
+    assert f"name={ALICE} fields='allow, limits'" in logged
+    assert "private-" not in logged
+
+
+@async_test
 async def test_wrong_requests_change_nothing_and_say_why(tmp_path: Path) -> None:
     async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), keys=[ALICE, BOB], admins=[OPS]) as gateway:
         before = gateway.file.read_bytes()
@@ -79,6 +195,7 @@ async def test_only_operators_may_see_and_change_keys(tmp_path: Path) -> None:
             ("GET", "/v1/keys", None),
             ("POST", "/v1/keys", {"name": "mallory", "admin": True}),
             ("POST", "/v1/keys/rotate", {"name": OPS}),
+            ("POST", "/v1/keys/update", {"name": ALICE, "admin": True}),
             ("DELETE", f"/v1/keys/{OPS}", None),
             ("GET", "/v1/config", None),
         ):
@@ -93,6 +210,7 @@ async def test_an_operator_with_a_scope_makes_no_keys(tmp_path: Path) -> None:
         for method, path, body in (
             ("POST", "/v1/keys", {"name": "mine", "admin": True}),
             ("POST", "/v1/keys/rotate", {"name": OPS}),
+            ("POST", "/v1/keys/update", {"name": "hd-scoped", "allow": None}),
             ("GET", "/v1/config", None),
         ):
             status, said = await gateway.send(method, path, body, key="hd-scoped")

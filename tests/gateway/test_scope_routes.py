@@ -68,6 +68,7 @@ SCOPED = {
     "GET /v1/keys": NONE,
     "POST /v1/keys": NONE,
     "POST /v1/keys/rotate": NONE,
+    "POST /v1/keys/update": NONE,
     "DELETE /v1/keys/{name}": NONE,
     "GET /v1/config": NONE,
     # So are its runs. An operator whose key has a scope sees its own, too, and not those of others.

@@ -9,6 +9,8 @@ export class APIError extends Error {
     message: string,
     readonly status: number,
     readonly code: string,
+    /** The field of the request that was refused; empty if it is none. */
+    readonly param = "",
   ) {
     super(message);
   }
@@ -61,13 +63,15 @@ export async function fetchJSON<T>(path: string, options: RequestOptions = {}): 
 async function readError(answer: Response): Promise<APIError> {
   if (answer.status === 401) isKeyNeeded.value = true;
   try {
-    const said = (await answer.json()) as { error?: { message?: unknown; code?: unknown } };
+    const said = (await answer.json()) as { error?: { message?: unknown; code?: unknown; param?: unknown } };
     const message = said.error?.message;
     const code = said.error?.code;
+    const param = said.error?.param;
     return new APIError(
       typeof message === "string" ? message : `The gateway answered with status ${answer.status}.`,
       answer.status,
       typeof code === "string" ? code : "",
+      typeof param === "string" ? param : "",
     );
   } catch {
     return new APIError(`The gateway answered with status ${answer.status}.`, answer.status, "");

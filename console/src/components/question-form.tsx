@@ -2,6 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { SchemaFields } from "./schema-fields";
 import { buildFields, readForm, type Field, type Schema } from "./schema-form";
+import { isWebURL } from "./web-url";
 
 export interface Question {
   method?: string;
@@ -113,10 +114,8 @@ export function QuestionForm(props: QuestionFormProps) {
 
 /** A page that the server wants the person to visit. Its host is shown: the words around it are the server's. */
 function PageLink({ url }: { url: string }) {
-  const page = URL.canParse(url) ? new URL(url) : null;
-  if (!page || !["http:", "https:"].includes(page.protocol)) {
-    return <p class="hint">It wants you to open something that is no web page: {url}</p>;
-  }
+  if (!isWebURL(url)) return <p class="hint">It wants you to open something that is no web page: {url}</p>;
+  const page = new URL(url);
   return (
     <p class="argument">
       It wants you to open a page of <strong>{page.host}</strong>:{" "}

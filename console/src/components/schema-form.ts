@@ -62,6 +62,14 @@ function buildField(name: string, schema: Schema, isRequired: boolean): Field {
   return { name, kind, schema, isRequired, hint: describe(schema, kind), initial: textOf(schema.default, kind) };
 }
 
+/** A field for a text, as prompts and templates of resources have them. */
+export function buildTextField(
+  name: string,
+  { isRequired, hint = "", initial = "" }: { isRequired: boolean; hint?: string; initial?: string },
+): Field {
+  return { name, kind: "text", schema: {}, isRequired, hint, initial };
+}
+
 function kindOf(schema: Schema): FieldKind {
   if (Array.isArray(schema.enum) && schema.enum.length > 0) return "choice";
   const types = typesOf(schema).filter((type) => type !== "null");
@@ -121,6 +129,12 @@ export interface FilledForm {
   values: Record<string, unknown>;
   /** What is wrong, by the name of the field. */
   problems: Map<string, string>;
+}
+
+/** Focus the first field of a form that is wrong, once it is marked. */
+export function focusProblem(event: SubmitEvent): void {
+  const form = event.currentTarget as HTMLFormElement;
+  requestAnimationFrame(() => form.querySelector<HTMLElement>('[aria-invalid="true"]')?.focus());
 }
 
 /** The arguments of a filled form. A field that is left empty is left out. */

@@ -1,6 +1,7 @@
 /** Pictures, sounds and files that a tool returned. Nothing of them is loaded from elsewhere. */
 import { useState } from "preact/hooks";
 import { formatBytes } from "./format";
+import { decodeBase64, saveBytes } from "./save-file";
 import { dataURLOf, sizeOfBase64, type ToolPart } from "./tool-parts";
 
 interface ToolPartsViewProps {
@@ -34,12 +35,9 @@ function PartView({ part, source }: { part: ToolPart; source: string }) {
 function FileView({ part }: { part: ToolPart }) {
   const [failure, setFailure] = useState("");
   const save = () => {
-    try {
-      saveFile(part);
-      setFailure("");
-    } catch {
-      setFailure("Its data is damaged.");
-    }
+    const bytes = decodeBase64(part.data);
+    setFailure(bytes ? "" : "Its data is damaged.");
+    if (bytes) saveBytes(bytes, part.name);
   };
   return (
     <p class="tool-file">
@@ -58,15 +56,4 @@ function FileView({ part }: { part: ToolPart }) {
       )}
     </p>
   );
-}
-
-/** Offer a part as a download. Its own type is not used, so that no browser opens it as a page of the gateway. */
-function saveFile(part: ToolPart): void {
-  const bytes = Uint8Array.from(atob(part.data), (char) => char.charCodeAt(0));
-  const url = URL.createObjectURL(new Blob([bytes], { type: "application/octet-stream" }));
-  const link = document.createElement("a");
-  link.href = url;
-  link.download = part.name;
-  link.click();
-  URL.revokeObjectURL(url);
 }

@@ -2,6 +2,7 @@
  * What a tool returned that is no text: pictures, sounds and files, as the items of a trace have them. A picture or
  * sound is shown only if its type is one that browsers decode without running anything in it; SVG is none of them.
  */
+import { fileNameOf } from "./save-file";
 
 export interface ToolPart {
   kind: "picture" | "sound" | "file";
@@ -27,7 +28,6 @@ const SOUND_TYPES: ReadonlySet<string> = new Set([
 
 // The lines by which the `output` of an `mcp_call`, which is text, names other parts.
 const MARKER = /^\[(?:(?:image|audio): .*, \d+ bytes|resource: .*, \d+ bytes\))\]$/m;
-const MAX_NAME_CHARS = 100;
 
 /** Whether the output of a call names parts that only its trace has. */
 export function namesParts(output: string | null): boolean {
@@ -69,19 +69,12 @@ function readPart(part: unknown): ToolPart | null {
   const data = textOf(part, "data");
   if (!["image", "audio", "binary"].includes(kind) || !data) return null;
   const type = textOf(part, "mime_type").toLowerCase();
-  return { kind: kindOf(type), name: nameOf(textOf(part, "name") || textOf(part, "uri"), kind), type, data };
+  return { kind: kindOf(type), name: fileNameOf(textOf(part, "name") || textOf(part, "uri"), kind), type, data };
 }
 
 function kindOf(type: string): ToolPart["kind"] {
   if (PICTURE_TYPES.has(type)) return "picture";
   return SOUND_TYPES.has(type) ? "sound" : "file";
-}
-
-/** The last segment of a name or URI, without what a file system or a reader would take for something else. */
-function nameOf(given: string, kind: string): string {
-  const last = given.split(/[?#]/)[0]?.split(/[/\\]/).findLast(Boolean) ?? "";
-  const plain = last.replace(/[^\p{L}\p{N}._ -]/gu, "_").replace(/^\.+/, "");
-  return plain.slice(-MAX_NAME_CHARS) || kind;
 }
 
 function textOf(part: object, name: string): string {

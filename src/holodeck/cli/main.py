@@ -63,7 +63,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("holodeck.cli.commands.chat", "Talk with an agent."),
     "docs": ("holodeck.cli.commands.docs", "Read the documentation in the terminal."),
     "init": ("holodeck.cli.commands.init", "Create a new agent project that runs as it is."),
-    "keys": ("holodeck.cli.commands.keys", "Create, list, rotate and revoke keys for callers of a gateway."),
+    "keys": ("holodeck.cli.commands.keys", "Create, list, change, rotate and revoke keys for callers."),
     "mcp": ("holodeck.cli.commands.mcp.group", "Inspect MCP servers and call their tools; no model needed."),
     "model": ("holodeck.cli.commands.model", "Download and list the weights of local models."),
     "run": ("holodeck.cli.commands.run", "Ask an agent one question."),

@@ -70,13 +70,15 @@ def load_gateway_file(
     environ: Mapping[str, str] | None = None,
     home: Path | None = None,
     checks: Sequence[ToolCheck] = (),
+    text: str | None = None,
 ) -> LoadedGateway:
     """Read and validate a gateway file and its agent files. Raises `ConfigError` with every problem.
 
-    `home` is the folder of the user's shared settings, `checks` are further checks of each MCP server.
+    `home` is the folder of the user's shared settings, `checks` are further checks of each MCP server. `text`: taken in
+    place of what the file has, to check it before it is written.
     """
     environ = os.environ if environ is None else environ
-    source = _read_gateway_source(path, environ)
+    source = _read_gateway_source(path, environ, text)
     allowed = _allowed_commands(source)
     file = ToolListFile(source, "mcp_servers", checks, CommandRule(allowed=allowed))
     gateway = file.validate(GatewayFile)
@@ -221,9 +223,9 @@ def is_gateway(path: Path, shown_as: str) -> bool:
     return surplus > 0 or (surplus == 0 and path.name == DEFAULT_GATEWAY_FILE)
 
 
-def _read_gateway_source(path: str | os.PathLike[str], environ: Mapping[str, str]) -> Source:
+def _read_gateway_source(path: str | os.PathLike[str], environ: Mapping[str, str], text: str | None = None) -> Source:
     """Read a gateway file with the variables of the environment. Raises `ConfigError`."""
-    source = read_source(Path(path), str(path), environ, tools_key="mcp_servers", inert_keys=_INERT_KEYS)
+    source = read_source(Path(path), str(path), environ, tools_key="mcp_servers", inert_keys=_INERT_KEYS, text=text)
     return _apply_environment(source, environ)
 
 

@@ -15,7 +15,7 @@ from holodeck.config.env_loader import load_env_file
 from holodeck.config.files import record_path
 from holodeck.config.interpolation import Vocabulary, chain_lookups, resolve, substitute
 from holodeck.config.problems import problem_at
-from holodeck.config.yaml_reader import Document, KeyPath, read_document
+from holodeck.config.yaml_reader import Document, KeyPath, parse_document, read_document
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.record import record
 from holodeck.lib.redaction import is_secret_holder
@@ -52,13 +52,20 @@ class Source:
 
 
 def read_source(
-    path: Path, shown_as: str, environ: Mapping[str, str], *, tools_key: str, inert_keys: Collection[str] = ()
+    path: Path,
+    shown_as: str,
+    environ: Mapping[str, str],
+    *,
+    tools_key: str,
+    inert_keys: Collection[str] = (),
+    text: str | None = None,
 ) -> Source:
     """Read a file and resolve its references. Raises `ConfigError` when it is not a YAML mapping.
 
     `tools_key` is the key of its list of tools, whose entries may have an `envFile`. `inert_keys`: see `Source.reads`.
+    `text`: taken in place of what the file has, which is not read then.
     """
-    document = read_document(path, shown_as)
+    document = read_document(path, shown_as) if text is None else parse_document(text, shown_as)
     if document.value is None:
         raise ConfigError.of([Problem(message="the file is empty", file=shown_as)])
     if not isinstance(document.value, dict):

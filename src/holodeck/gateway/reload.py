@@ -21,6 +21,7 @@ from pathlib import Path
 
 from holodeck.config.actions import Actions, list_actions
 from holodeck.config.agent_loader import LoadedAgent
+from holodeck.config.edit.caller_keys import CallerKeyFile
 from holodeck.config.files import record_paths
 from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.backends import Backend, build_backends, reuse_unchanged
@@ -77,6 +78,10 @@ class ConfigurationReader:
         self.stamps = {path: self.stamps[path] for path in paths}
         return loaded
 
+    def open_key_file(self) -> CallerKeyFile:
+        """The keys in the gateway file. Changes of them are checked with what `read` has."""
+        return CallerKeyFile(self._file, environ=self.environ, home=self._home)
+
     def check_trust(self, loaded: LoadedGateway) -> None:
         """Raise `ConfigError` if the files do what the operator has not agreed to, at the start or by now."""
         actions = list_actions(loaded)
@@ -130,6 +135,10 @@ class ConfigurationReloader:
         """Read the files again soon, whether they have changed or not. For signal handlers; before `run`, ignored."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._requested.set)
+
+    def open_key_file(self) -> CallerKeyFile:
+        """The keys in the gateway file: see `ConfigurationReader`."""
+        return self._reader.open_key_file()
 
     async def run(self) -> None:
         """Reload on request, and when files have changed. Runs until it is cancelled."""

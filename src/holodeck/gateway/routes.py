@@ -148,6 +148,7 @@ def _build_settings_routes(keys: KeyEndpoints, configuration: ConfigurationEndpo
         ("GET", "/v1/keys", keys.list_keys),
         ("POST", "/v1/keys", keys.create),
         ("POST", "/v1/keys/rotate", keys.rotate),
+        ("POST", "/v1/keys/update", keys.update),
         ("DELETE", "/v1/keys/{name}", keys.delete),
         ("GET", "/v1/config", configuration.get),
     ]

@@ -30,7 +30,7 @@ from holodeck.gateway.auth.callers import RevokedCallers
 from holodeck.gateway.auth.factory import build_callers, build_providers
 from holodeck.gateway.auth.open_requests import OpenRequests
 from holodeck.gateway.backends import Backend, Backends
-from holodeck.gateway.configuration import Configuration, ConfigurationHolder, build_configuration
+from holodeck.gateway.configuration import Configuration, ConfigurationHolder, ReloadOutcome, build_configuration
 from holodeck.gateway.console.files import ConsoleFiles
 from holodeck.gateway.continuation.memory import SocketHistories
 from holodeck.gateway.continuation.resolve import ContinuationResolver
@@ -232,10 +232,8 @@ class Service:
         """Apply the files as they are now. False: they are refused, or this gateway does not read them again."""
         return self.reloader is not None and await self.reloader.reload()
 
-    def _find_reload_problem(self) -> str:
-        if self.reloader is None:
-            return "It does not read its files again: restart it."
-        return " ".join(problem.message for problem in self.reloader.latest.problems)
+    def _get_reload_outcome(self) -> ReloadOutcome | None:
+        return None if self.reloader is None else self.reloader.latest
 
     def _apply(self, new: Configuration) -> None:
         """Serve by another configuration from now on. What began before goes on, except for revoked callers."""
@@ -376,10 +374,13 @@ class Service:
             ),
             servers=ServerEndpoints(self.configurations, reload=self._reload),
             logins=LoginEndpoints(self.configurations, self._logins),
-            keys=KeyEndpoints(self.configurations, reload=self._reload, find_problem=self._find_reload_problem),
-            configuration=ConfigurationEndpoint(
-                self.configurations, get_outcome=lambda: None if self.reloader is None else self.reloader.latest
+            keys=KeyEndpoints(
+                self.configurations,
+                reload=self._reload,
+                get_outcome=self._get_reload_outcome,
+                open_file=lambda: None if self.reloader is None else self.reloader.open_key_file(),
             ),
+            configuration=ConfigurationEndpoint(self.configurations, get_outcome=self._get_reload_outcome),
             context=ContextEndpoints(
                 self._run_builder,
                 self._continuations,

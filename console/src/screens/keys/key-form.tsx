@@ -1,6 +1,17 @@
-/** A form for a new key. What is wrong with it, the gateway says. */
-import { useEffect, useRef, useState } from "preact/hooks";
-import { buildBody, SCOPE_AREAS, type KeyDraft } from "./key-types";
+/** A form for a new key, or for what an existing one may do. What is wrong with it, the gateway says. */
+import type { ComponentChildren, RefObject } from "preact";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
+import {
+  buildBody,
+  buildChanges,
+  EMPTY_DRAFT,
+  findPlace,
+  readDraft,
+  SCOPE_AREAS,
+  type CallerKey,
+  type KeyBody,
+  type KeyProblem,
+} from "./key-types";
 
 const LIMITS: readonly [string, string][] = [
   ["requests_per_minute", "Requests per minute"],
@@ -11,83 +22,98 @@ const LIMITS: readonly [string, string][] = [
 ];
 const EXAMPLES = { models: "small-*", agents: "helper", servers: "files", tools: "files.read_*" };
 const PERIODS = ["hour", "day", "week", "month"];
-const EMPTY: KeyDraft = { name: "", isOperator: false, scope: {}, limits: {}, amount: "", period: "month" };
 
 interface KeyFormProps {
-  onCreate: (body: Record<string, unknown>) => Promise<void>;
+  /** The key to be changed. Null: a new one is made. */
+  edited: CallerKey | null;
+  /** What the gateway has refused. */
+  problem: KeyProblem | null;
+  onSubmit: (body: KeyBody) => Promise<void>;
   onCancel: () => void;
 }
 
-export function KeyForm({ onCreate, onCancel }: KeyFormProps) {
-  const [draft, setDraft] = useState(EMPTY);
-  const name = useRef<HTMLInputElement>(null);
-  useEffect(() => name.current?.focus(), []);
+export function KeyForm({ edited, problem, onSubmit, onCancel }: KeyFormProps) {
+  const [draft, setDraft] = useState(() => (edited ? readDraft(edited) : EMPTY_DRAFT));
   const [isSending, setIsSending] = useState(false);
+  const form = useRef<HTMLFormElement>(null);
+  const first = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    const opener = document.activeElement;
+    first.current?.focus();
+    return () => {
+      if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
+    };
+  }, []);
+  useEffect(() => {
+    if (problem) form.current?.querySelector<HTMLElement>('[aria-invalid="true"]')?.focus();
+  }, [problem]);
   const submit = async (event: SubmitEvent) => {
     event.preventDefault();
     setIsSending(true);
-    await onCreate(buildBody(draft));
+    await onSubmit(edited ? buildChanges(edited, draft) : buildBody(draft));
     setIsSending(false);
   };
   return (
-    <form class="key-form" aria-label="Create a key" onSubmit={(event) => void submit(event)}>
-      <label class="key-name">
-        Name of the caller
-        <input
-          ref={name}
-          required
-          autocomplete="off"
+    <form
+      ref={form}
+      class="key-form"
+      aria-label={edited ? `Edit ${edited.name}` : "Create a key"}
+      onSubmit={(event) => void submit(event)}
+    >
+      {edited ? (
+        <h2>Edit {edited.name}</h2>
+      ) : (
+        <TextField
+          label="Name of the caller"
+          place="name"
+          problem={problem}
           value={draft.name}
-          onInput={(event) => setDraft({ ...draft, name: event.currentTarget.value })}
+          onInput={(name) => setDraft({ ...draft, name })}
+          inputRef={first}
+          isRequired
         />
-      </label>
-      <label class="check">
-        <input
-          type="checkbox"
-          checked={draft.isOperator}
-          onChange={(event) => setDraft({ ...draft, isOperator: event.currentTarget.checked })}
-        />
-        Operator: may see and change everything on these screens
-      </label>
-      <fieldset>
-        <legend>May use (empty: everything; globs; ! in front denies)</legend>
+      )}
+      <OperatorField
+        isChecked={draft.isOperator}
+        onChange={(isOperator) => setDraft({ ...draft, isOperator })}
+        problem={problem}
+        inputRef={edited ? first : null}
+      />
+      <Group legend="May use (empty: everything; globs; ! in front denies)" place="allow" problem={problem}>
         {SCOPE_AREAS.map((area) => (
-          <label key={area}>
-            {`${area.charAt(0).toUpperCase()}${area.slice(1)}`}
-            <input
-              placeholder={EXAMPLES[area]}
-              spellcheck={false}
-              value={draft.scope[area] ?? ""}
-              onInput={(event) => setDraft({ ...draft, scope: { ...draft.scope, [area]: event.currentTarget.value } })}
-            />
-          </label>
-        ))}
-      </fieldset>
-      <fieldset>
-        <legend>Limits (empty: those for all)</legend>
-        {LIMITS.map(([name, label]) => (
-          <label key={name}>
-            {label}
-            <input
-              inputMode="numeric"
-              value={draft.limits[name] ?? ""}
-              onInput={(event) =>
-                setDraft({ ...draft, limits: { ...draft.limits, [name]: event.currentTarget.value } })
-              }
-            />
-          </label>
-        ))}
-      </fieldset>
-      <fieldset>
-        <legend>Budget (empty: that for all)</legend>
-        <label>
-          Amount
-          <input
-            inputMode="decimal"
-            value={draft.amount}
-            onInput={(event) => setDraft({ ...draft, amount: event.currentTarget.value })}
+          <TextField
+            key={area}
+            label={`${area.charAt(0).toUpperCase()}${area.slice(1)}`}
+            place={`allow.${area}`}
+            problem={problem}
+            value={draft.scope[area] ?? ""}
+            onInput={(text) => setDraft({ ...draft, scope: { ...draft.scope, [area]: text } })}
+            placeholder={EXAMPLES[area]}
           />
-        </label>
+        ))}
+      </Group>
+      <Group legend="Limits (empty: those for all)" place="limits" problem={problem}>
+        {LIMITS.map(([name, label]) => (
+          <TextField
+            key={name}
+            label={label}
+            place={`limits.${name}`}
+            problem={problem}
+            value={draft.limits[name] ?? ""}
+            onInput={(text) => setDraft({ ...draft, limits: { ...draft.limits, [name]: text } })}
+            inputMode="numeric"
+          />
+        ))}
+      </Group>
+      <Group legend="Budget (empty: that for all)" place="budget" problem={problem}>
+        <TextField
+          label="Amount"
+          place="budget.amount"
+          problem={problem}
+          value={draft.amount}
+          onInput={(amount) => setDraft({ ...draft, amount })}
+          inputMode="decimal"
+        />
         <label>
           In each
           <select value={draft.period} onChange={(event) => setDraft({ ...draft, period: event.currentTarget.value })}>
@@ -96,10 +122,10 @@ export function KeyForm({ onCreate, onCancel }: KeyFormProps) {
             ))}
           </select>
         </label>
-      </fieldset>
+      </Group>
       <p class="actions">
         <button type="submit" class="primary" disabled={isSending}>
-          Create
+          {edited ? "Save" : "Create"}
         </button>
         <button type="button" onClick={onCancel}>
           Cancel
@@ -107,4 +133,107 @@ export function KeyForm({ onCreate, onCancel }: KeyFormProps) {
       </p>
     </form>
   );
+}
+
+interface PlaceProps {
+  /** Where problems of this part of the form belong: the path of its field in the body. */
+  place: string;
+  problem: KeyProblem | null;
+}
+
+interface TextFieldProps extends PlaceProps {
+  label: string;
+  value: string;
+  onInput: (text: string) => void;
+  inputMode?: "numeric" | "decimal";
+  placeholder?: string;
+  inputRef?: RefObject<HTMLInputElement | null>;
+  isRequired?: boolean;
+}
+
+function TextField({ label, place, problem, value, onInput, inputRef, isRequired, ...shown }: TextFieldProps) {
+  const id = useId();
+  const text = findText(place, problem);
+  return (
+    <div class="key-field">
+      <label for={id}>{label}</label>
+      <input
+        {...shown}
+        {...(inputRef ? { ref: inputRef } : {})}
+        {...describe(id, text)}
+        id={id}
+        required={isRequired ?? false}
+        autocomplete="off"
+        spellcheck={false}
+        value={value}
+        onInput={(event) => onInput(event.currentTarget.value)}
+      />
+      <ProblemText id={id} text={text} />
+    </div>
+  );
+}
+
+interface OperatorFieldProps {
+  isChecked: boolean;
+  onChange: (isChecked: boolean) => void;
+  problem: KeyProblem | null;
+  inputRef: RefObject<HTMLInputElement | null> | null;
+}
+
+function OperatorField({ isChecked, onChange, problem, inputRef }: OperatorFieldProps) {
+  const id = useId();
+  const text = findText("admin", problem);
+  return (
+    <>
+      <label class="check">
+        <input
+          {...(inputRef ? { ref: inputRef } : {})}
+          {...describe(id, text)}
+          type="checkbox"
+          checked={isChecked}
+          onChange={(event) => onChange(event.currentTarget.checked)}
+        />
+        Operator: may see and change everything on these screens
+      </label>
+      <ProblemText id={id} text={text} />
+    </>
+  );
+}
+
+interface GroupProps extends PlaceProps {
+  legend: string;
+  children: ComponentChildren;
+}
+
+function Group({ legend, place, problem, children }: GroupProps) {
+  const text = findText(place, problem);
+  return (
+    <fieldset>
+      <legend>{legend}</legend>
+      {children}
+      {text && (
+        <p class="problem" role="alert">
+          {text}
+        </p>
+      )}
+    </fieldset>
+  );
+}
+
+function ProblemText({ id, text }: { id: string; text: string }) {
+  if (!text) return null;
+  return (
+    <p id={`${id}-problem`} class="problem">
+      {text}
+    </p>
+  );
+}
+
+/** The words of a problem that belongs to a place; empty for that of another one. */
+function findText(place: string, problem: KeyProblem | null): string {
+  return problem && findPlace(problem.param) === place ? problem.message : "";
+}
+
+function describe(id: string, text: string) {
+  return text ? { "aria-invalid": true, "aria-describedby": `${id}-problem` } : {};
 }

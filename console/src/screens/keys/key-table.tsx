@@ -5,9 +5,10 @@ import { describeLimits, describeScope, type CallerKey } from "./key-types";
 interface KeyTableProps {
   keys: readonly CallerKey[];
   onAction: (action: KeyAction) => void;
+  onEdit: (key: CallerKey) => void;
 }
 
-export function KeyTable({ keys, onAction }: KeyTableProps) {
+export function KeyTable({ keys, onAction, onEdit }: KeyTableProps) {
   if (keys.length === 0) {
     return (
       <div class="empty">
@@ -48,6 +49,9 @@ export function KeyTable({ keys, onAction }: KeyTableProps) {
             </td>
             <td>
               <div class="row-actions">
+                <button type="button" aria-label={`Edit ${key.name}`} onClick={() => onEdit(key)}>
+                  Edit
+                </button>
                 <button
                   type="button"
                   aria-label={`Rotate ${key.name}`}

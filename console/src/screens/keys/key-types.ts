@@ -27,19 +27,115 @@ export interface KeyDraft {
   period: string;
 }
 
+export const EMPTY_DRAFT: KeyDraft = {
+  name: "",
+  isOperator: false,
+  scope: {},
+  limits: {},
+  amount: "",
+  period: "month",
+};
+
+/** What is sent to create or change a key. */
+export interface KeyBody {
+  name: string;
+  admin?: boolean;
+  allow?: CallerKey["allow"];
+  limits?: Record<string, number | string> | null;
+  budget?: { amount: number | string; period: string } | null;
+}
+
+/** A field that the gateway has refused, and why. */
+export interface KeyProblem {
+  param: string;
+  message: string;
+}
+
 /** The body that creates a key. Fields that are left empty are left out. */
-export function buildBody(draft: KeyDraft): Record<string, unknown> {
-  const body: Record<string, unknown> = { name: draft.name.trim() };
-  if (draft.isOperator) body["admin"] = true;
-  const scope = Object.entries(draft.scope).map(([area, text]) => [area, splitPatterns(text)] as const);
-  const allow = Object.fromEntries(scope.filter(([, patterns]) => patterns.length > 0));
-  if (Object.keys(allow).length > 0) body["allow"] = allow;
+export function buildBody(draft: KeyDraft): KeyBody {
+  const allow = buildScope(EMPTY_DRAFT, draft, {});
+  const limits = buildLimits(draft);
+  return {
+    name: draft.name.trim(),
+    ...(draft.isOperator ? { admin: true } : {}),
+    ...(allow ? { allow } : {}),
+    ...(limits ? { limits } : {}),
+    ...(draft.amount.trim() ? { budget: buildBudget(draft) } : {}),
+  };
+}
+
+/** A form filled with what a key has. */
+export function readDraft(key: CallerKey): KeyDraft {
+  const scope = SCOPE_AREAS.map((area) => [area, formatPatterns(area, key.allow?.[area])] as const);
+  const limits = Object.entries(key.limits ?? {}).map(([name, value]) => [name, String(value ?? "")] as const);
+  return {
+    name: key.name,
+    isOperator: key.admin,
+    scope: Object.fromEntries(scope),
+    limits: Object.fromEntries(limits),
+    amount: key.budget ? String(key.budget.amount) : "",
+    period: key.budget?.period ?? EMPTY_DRAFT.period,
+  };
+}
+
+/** The body that changes a key. A setting that was not touched is left out, and one that was emptied is null. */
+export function buildChanges(key: CallerKey, draft: KeyDraft): KeyBody {
+  const before = readDraft(key);
+  const isBudgetTouched = draft.amount.trim() !== before.amount || (draft.amount && draft.period !== before.period);
+  return {
+    name: key.name,
+    ...(draft.isOperator === before.isOperator ? {} : { admin: draft.isOperator }),
+    ...(isSame(before.scope, draft.scope) ? {} : { allow: buildScope(before, draft, key.allow ?? {}) }),
+    ...(isSame(before.limits, draft.limits) ? {} : { limits: buildLimits(draft) }),
+    ...(isBudgetTouched ? { budget: draft.amount.trim() ? buildBudget(draft) : null } : {}),
+  };
+}
+
+/** Whether a body has more than the name. */
+export function hasChanges(body: KeyBody): boolean {
+  return Object.keys(body).length > 1;
+}
+
+/** The part of the form that a refused field belongs to: `allow.models` for `allow.models[0]`. Empty: none. */
+export function findPlace(param: string): string {
+  const [, group = "", name = ""] = /^(\w+)(?:\.(\w+))?/.exec(param) ?? [];
+  if (group === "name" || group === "admin") return group;
+  if (group === "budget") return name === "amount" ? param : group;
+  if (group === "allow") return (SCOPE_AREAS as readonly string[]).includes(name) ? `${group}.${name}` : group;
+  return group === "limits" ? [group, name].filter(Boolean).join(".") : "";
+}
+
+/** Patterns as text. A list that allows nothing is a denial of everything, since an empty field allows everything. */
+function formatPatterns(area: ScopeArea, patterns: string[] | null | undefined): string {
+  if (!patterns) return "";
+  return patterns.length > 0 ? patterns.join(", ") : area === "tools" ? "!*.*" : "!*";
+}
+
+/** The scope of a draft. An area that was not touched stays as it was in `allow`. */
+function buildScope(before: KeyDraft, draft: KeyDraft, allow: NonNullable<CallerKey["allow"]>): CallerKey["allow"] {
+  const areas = SCOPE_AREAS.flatMap((area) => {
+    const text = draft.scope[area] ?? "";
+    const patterns = text === (before.scope[area] ?? "") ? allow[area] : splitPatterns(text);
+    return patterns && (patterns === allow[area] || patterns.length > 0) ? [[area, patterns] as const] : [];
+  });
+  return areas.length > 0 ? Object.fromEntries(areas) : null;
+}
+
+function buildLimits(draft: KeyDraft): Record<string, number | string> | null {
   const entered = Object.entries(draft.limits).flatMap(([name, text]) =>
     text?.trim() ? [[name, asNumber(text)] as const] : [],
   );
-  if (entered.length > 0) body["limits"] = Object.fromEntries(entered);
-  if (draft.amount.trim()) body["budget"] = { amount: asNumber(draft.amount), period: draft.period };
-  return body;
+  return entered.length > 0 ? Object.fromEntries(entered) : null;
+}
+
+function buildBudget(draft: KeyDraft): { amount: number | string; period: string } {
+  return { amount: asNumber(draft.amount), period: draft.period };
+}
+
+/** Whether two sets of texts are the same. A field that was never filled is empty. */
+function isSame(one: Partial<Record<string, string>>, other: Partial<Record<string, string>>): boolean {
+  const names = [...Object.keys(one), ...Object.keys(other)];
+  return names.every((name) => (one[name] ?? "").trim() === (other[name] ?? "").trim());
 }
 
 /** Patterns between commas, spaces or lines. */

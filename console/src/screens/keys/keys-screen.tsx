@@ -1,6 +1,6 @@
-/** The keys of callers, for operators: made, replaced and revoked in the gateway's file. */
+/** The keys of callers, for operators: made, changed, replaced and revoked in the gateway's file. */
 import { useState } from "preact/hooks";
-import { fetchJSON } from "../../api/client";
+import { APIError, fetchJSON } from "../../api/client";
 import type { List } from "../../api/types";
 import { CopyButton } from "../../components/copy-button";
 import { Failure } from "../../components/failure";
@@ -8,45 +8,73 @@ import { asError, useResource } from "../../components/resource";
 import { KeyDialogs, type KeyAction } from "./key-dialogs";
 import { KeyForm } from "./key-form";
 import { KeyTable } from "./key-table";
-import type { CallerKey, NewKey } from "./key-types";
+import { findPlace, hasChanges, type CallerKey, type KeyBody, type KeyProblem, type NewKey } from "./key-types";
+
+/** What the form is open for: a new key, or the key of this name. */
+type Editing = { kind: "new" } | { kind: "key"; key: CallerKey };
 
 export function KeysScreen() {
   const keys = useResource<List<CallerKey>>("v1/keys");
-  const [isCreating, setIsCreating] = useState(false);
+  const [editing, setEditing] = useState<Editing | null>(null);
   const [made, setMade] = useState<NewKey | null>(null);
   const [action, setAction] = useState<KeyAction | null>(null);
   const [failure, setFailure] = useState("");
+  const [problem, setProblem] = useState<KeyProblem | null>(null);
+  const [done, setDone] = useState("");
 
-  /** Send a change. True: it was done. The reply with a key in it is shown. */
-  const change = async (path: string, method: "POST" | "DELETE", body?: unknown): Promise<boolean> => {
+  const clear = () => {
     setFailure("");
+    setProblem(null);
+    setDone("");
     setMade(null);
+  };
+  const open = (opened: Editing | null) => {
+    clear();
+    setEditing(opened);
+  };
+
+  /** Send a change, which may be that of the form. True: it was done. The reply with a key in it is shown. */
+  const change = async (
+    path: string,
+    { method = "POST", body, form }: { method?: "POST" | "DELETE"; body?: unknown; form?: Editing | null },
+  ): Promise<boolean> => {
+    clear();
     try {
       const reply = await fetchJSON<NewKey | { key?: undefined }>(path, { method, ...(body ? { body } : {}) });
       if (reply.key) setMade(reply);
       return true;
     } catch (error) {
-      setFailure(asError(error).message);
+      const { message } = asError(error);
+      const param = error instanceof APIError ? error.param : "";
+      if (form && hasPlace(form, param)) setProblem({ param, message });
+      else setFailure(message);
       return false;
     } finally {
       await keys.read();
     }
   };
-  const create = async (body: Record<string, unknown>) => {
-    if (await change("v1/keys", "POST", body)) setIsCreating(false);
+  const save = async (body: KeyBody) => {
+    if (editing?.kind === "new") {
+      if (await change("v1/keys", { body, form: editing })) setEditing(null);
+    } else if (!hasChanges(body)) {
+      open(null);
+    } else if (await change("v1/keys/update", { body, form: editing })) {
+      setEditing(null);
+      setDone(`${body.name} is changed, from its next request on.`);
+    }
   };
   const confirm = async (confirmed: KeyAction, graceSeconds: number) => {
     setAction(null);
     const { name } = confirmed.key;
-    if (confirmed.kind === "revoke") await change(`v1/keys/${encodeURIComponent(name)}`, "DELETE");
-    else await change("v1/keys/rotate", "POST", { name, grace_seconds: graceSeconds });
+    if (confirmed.kind === "revoke") await change(`v1/keys/${encodeURIComponent(name)}`, { method: "DELETE" });
+    else await change("v1/keys/rotate", { body: { name, grace_seconds: graceSeconds } });
   };
   return (
     <div class="screen-padding keys-screen">
       <header class="server-head">
         <h1>Keys</h1>
-        {keys.value && !isCreating && (
-          <button type="button" class="primary" onClick={() => setIsCreating(true)}>
+        {keys.value && editing?.kind !== "new" && (
+          <button type="button" class="primary" onClick={() => open({ kind: "new" })}>
             Create a key
           </button>
         )}
@@ -55,10 +83,21 @@ export function KeysScreen() {
       {!keys.value && !keys.error && <p class="hint">Loading…</p>}
       <div aria-live="polite">
         {failure && <p class="alert">{failure}</p>}
+        {done && <p class="hint">{done}</p>}
         {made && <MadeKey made={made} onClose={() => setMade(null)} />}
       </div>
-      {isCreating && <KeyForm onCreate={create} onCancel={() => setIsCreating(false)} />}
-      {keys.value && <KeyTable keys={keys.value.data} onAction={setAction} />}
+      {editing && (
+        <KeyForm
+          key={editing.kind === "key" ? `key ${editing.key.name}` : "new"}
+          edited={editing.kind === "key" ? editing.key : null}
+          problem={problem}
+          onSubmit={save}
+          onCancel={() => open(null)}
+        />
+      )}
+      {keys.value && (
+        <KeyTable keys={keys.value.data} onAction={setAction} onEdit={(key) => open({ kind: "key", key })} />
+      )}
       <KeyDialogs
         action={action}
         onConfirm={(confirmed, grace) => void confirm(confirmed, grace)}
@@ -66,6 +105,12 @@ export function KeysScreen() {
       />
     </div>
   );
+}
+
+/** Whether a form has a field for what was refused. That of an existing key has no name to enter. */
+function hasPlace(form: Editing, param: string): boolean {
+  const place = findPlace(param);
+  return place !== "" && !(form.kind === "key" && place === "name");
 }
 
 function MadeKey({ made, onClose }: { made: NewKey; onClose: () => void }) {

@@ -12,6 +12,13 @@ const VERSION = "2026-07-28";
 const META = "io.modelcontextprotocol";
 const MAX_PAGES = 100;
 
+export interface ResourceContent {
+  uri?: string;
+  mimeType?: string;
+  text?: string;
+  blob?: string;
+}
+
 export interface ContentBlock {
   type: string;
   text?: string;
@@ -19,16 +26,29 @@ export interface ContentBlock {
   mimeType?: string;
   uri?: string;
   name?: string;
-  resource?: { uri?: string; mimeType?: string; text?: string; blob?: string };
+  resource?: ResourceContent;
 }
 
-export interface CallResult {
+/** A result that may ask a person something instead. */
+export interface Asking {
   resultType?: string;
+  inputRequests?: Record<string, Question>;
+  requestState?: string;
+}
+
+export interface CallResult extends Asking {
   content?: ContentBlock[];
   structuredContent?: unknown;
   isError?: boolean;
-  inputRequests?: Record<string, Question>;
-  requestState?: string;
+}
+
+export interface PromptResult extends Asking {
+  description?: string;
+  messages?: { role?: string; content?: ContentBlock | ContentBlock[] | null }[];
+}
+
+export interface ReadResult extends Asking {
+  contents?: ResourceContent[];
 }
 
 interface Message {
@@ -37,13 +57,27 @@ interface Message {
   error?: { message: string };
 }
 
+/** The answers to the questions of the result before. None: the request is a new one. */
+export interface Answered {
+  answers?: Answers;
+  before?: Asking;
+}
+
+// The lists of a server, and the method of each.
+const LISTS = {
+  tools: "tools/list",
+  prompts: "prompts/list",
+  resources: "resources/list",
+  resourceTemplates: "resources/templates/list",
+} as const;
+
 /** Everything that a list of a server has, over all its pages. */
-export async function listAll<T>(server: string, area: "tools" | "prompts" | "resources"): Promise<T[]> {
+export async function listAll<T>(server: string, area: keyof typeof LISTS): Promise<T[]> {
   const found: T[] = [];
   let cursor: string | undefined;
   for (let page = 0; page < MAX_PAGES; page += 1) {
     const params = cursor ? { cursor } : {};
-    const result = (await request(server, `${area}/list`, params)) as Record<string, unknown>;
+    const result = (await request(server, LISTS[area], params)) as Record<string, unknown>;
     found.push(...((result[area] ?? []) as T[]));
     cursor = result["nextCursor"] as string | undefined;
     if (!cursor) break;
@@ -51,22 +85,44 @@ export async function listAll<T>(server: string, area: "tools" | "prompts" | "re
   return found;
 }
 
+interface RequestOptions extends Answered {
+  signal?: AbortSignal;
+}
+
 export interface Call {
   tool: string;
   schema: Schema;
   arguments: Record<string, unknown>;
-  /** The answers to the questions of `before`. */
-  answers?: Answers;
-  before?: CallResult;
-  signal?: AbortSignal;
 }
 
-export async function callTool(server: string, call: Call): Promise<CallResult> {
-  const params: Record<string, unknown> = { name: call.tool, arguments: call.arguments };
-  if (call.answers) params["inputResponses"] = call.answers;
-  if (call.before?.requestState !== undefined) params["requestState"] = call.before.requestState;
+export async function callTool(server: string, call: Call, options: RequestOptions): Promise<CallResult> {
+  const params = { name: call.tool, arguments: call.arguments, ...writeAnswers(options) };
   const headers = { "mcp-name": encodeHeader(call.tool), ...buildArgumentHeaders(call.schema, call.arguments) };
-  return (await request(server, "tools/call", params, headers, call.signal)) as CallResult;
+  return (await request(server, "tools/call", params, headers, options.signal)) as CallResult;
+}
+
+export async function getPrompt(
+  server: string,
+  name: string,
+  values: Record<string, unknown>,
+  options: RequestOptions,
+): Promise<PromptResult> {
+  const params = { name, arguments: values, ...writeAnswers(options) };
+  const headers = { "mcp-name": encodeHeader(name) };
+  return (await request(server, "prompts/get", params, headers, options.signal)) as PromptResult;
+}
+
+export async function readResource(server: string, uri: string, options: RequestOptions): Promise<ReadResult> {
+  const params = { uri, ...writeAnswers(options) };
+  const headers = { "mcp-name": encodeHeader(uri) };
+  return (await request(server, "resources/read", params, headers, options.signal)) as ReadResult;
+}
+
+function writeAnswers({ answers, before }: Answered): Record<string, unknown> {
+  return {
+    ...(answers ? { inputResponses: answers } : {}),
+    ...(before?.requestState === undefined ? {} : { requestState: before.requestState }),
+  };
 }
 
 async function request(
@@ -106,5 +162,5 @@ async function readAnswer(answer: Response): Promise<Message> {
     // Others are notifications, such as progress.
     if (message.result !== undefined || message.error) return message;
   }
-  throw new Error("The connection ended before the tool had answered.");
+  throw new Error("The connection ended before the server had answered.");
 }

@@ -64,6 +64,14 @@ export interface Prompt {
   arguments?: { name: string; description?: string; required?: boolean }[];
 }
 
+export interface ResourceTemplate {
+  uriTemplate: string;
+  name?: string;
+  title?: string;
+  description?: string;
+  mimeType?: string;
+}
+
 export interface MCPResource {
   uri: string;
   name?: string;

@@ -3,6 +3,7 @@ import { useMemo, useState } from "preact/hooks";
 import { send } from "../../api/client";
 import { Failure } from "../../components/failure";
 import { formatCount } from "../../components/format";
+import { saveFile } from "../../components/save-file";
 import { asError, useResource } from "../../components/resource";
 import { buildHash, goTo } from "../../shell/route";
 import type { ScreenProps } from "../../shell/screen";
@@ -157,12 +158,7 @@ function Download({ path, name }: { path: string; name: string }) {
     setFailure("");
     try {
       const answer = await send(`${path}&format=csv`);
-      const url = URL.createObjectURL(await answer.blob());
-      const link = document.createElement("a");
-      link.href = url;
-      link.download = name;
-      link.click();
-      URL.revokeObjectURL(url);
+      saveFile(await answer.blob(), name);
     } catch (error) {
       setFailure(asError(error).message);
     }

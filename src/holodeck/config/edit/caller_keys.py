@@ -1,12 +1,16 @@
-"""The callers with keys in a gateway file: listed, added, given a new key, and removed.
+"""The callers with keys in a gateway file: listed, added, changed, given a new key, and removed.
 
 An edit changes the entry in the text of the file and leaves the rest as it is written. Entries are plain data with the
-keys of `CallerKey`; a file has hashes only, so the key itself is never seen here.
+keys of `CallerKey`; a file has hashes only, so the key itself is never seen here. What is added or changed is checked
+before it is written, by itself and with the whole file. An error that the file had before does not matter: it may be
+one of a variable that is not set here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,14 +18,23 @@ from typing import Any
 from holodeck.config.edit.file_edit import FileEdit
 from holodeck.config.edit.yaml_entries import append_yaml_item, change_yaml_item, remove_yaml_item
 from holodeck.config.files import file_error
+from holodeck.config.gateway_loader import load_gateway_file
 from holodeck.config.known_keys import closest_match
 from holodeck.config.validation import validate
 from holodeck.config.yaml_reader import Document, parse_document, read_document
-from holodeck.lib.errors import ConfigError
+from holodeck.lib.errors import ConfigError, Problem
 from holodeck.models.callers import CallerKey
 
 # Characters of a hash that are shown: enough to tell two apart.
 _SHOWN_HASH_CHARS = len("sha256:") + 8
+# Stands for the name and the hash of an entry, which may be variables in the file, while its settings are checked.
+_ANY_CALLER = {"name": "caller", "hash": f"sha256:{'0' * 64}"}
+
+# Begins a reference to a variable.
+_REFERENCE = "${"
+
+SETTINGS = ("admin", "allow", "limits", "budget")
+"""Fields of an entry that say what its caller may do."""
 
 
 class DuplicateKeyError(ConfigError):
@@ -35,15 +48,18 @@ class UnknownKeyError(ConfigError):
 class CallerKeyFile:
     """The `keys` of one gateway file. Methods block, and raise `ConfigError` for a file that they cannot change."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, environ: Mapping[str, str] | None = None, home: Path | None = None) -> None:
+        """`environ` and `home`: with which the file is checked, as of `load_gateway_file`."""
         self.path = path
+        self._environ = os.environ if environ is None else environ
+        self._home = home
 
     def list_entries(self) -> list[dict[str, Any]]:
         """The entries as written, without values of variables."""
         return _entries_of(read_document(self.path, str(self.path)))
 
     def add(self, entry: Mapping[str, Any]) -> None:
-        """Add an entry. Raises `DuplicateKeyError`."""
+        """Add an entry. Raises `DuplicateKeyError`, and `ConfigError` for one that a gateway would refuse."""
         check_entry(entry)
 
         def edit(text: str) -> str:
@@ -53,7 +69,24 @@ class CallerKeyFile:
                 raise DuplicateKeyError(problems=file_error(str(self.path), message, fix=fix).problems)
             return append_yaml_item(text, "keys", dict(entry), str(self.path))
 
-        FileEdit(path=self.path, edit=edit).apply()
+        FileEdit(path=self.path, edit=edit, check=self._check).apply()
+
+    def update(self, name: str, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
+        """Change the settings of a caller. Its key stays.
+
+        `change` takes the entry as it is written, and returns the `SETTINGS` that become others: None removes one.
+        Raises `UnknownKeyError`, and `ConfigError` for what a gateway would refuse.
+        """
+
+        def edit(text: str) -> str:
+            index, entry = self._require(text, name)
+            changes = {field: _drop_absent(value) for field, value in change(entry).items()}
+            # A setting with a variable is checked with the whole file only, where its value is known.
+            known = {field: value for field, value in changes.items() if not has_reference(value)}
+            check_entry(_drop_absent({**_ANY_CALLER, **known}))
+            return change_yaml_item(text, "keys", index, changes, str(self.path))
+
+        FileEdit(path=self.path, edit=edit, check=self._check).apply()
 
     def rotate(self, name: str, new_hash: str, grace: timedelta | None = None) -> dict[str, Any]:
         """Give a caller another key, and return the new entry. `grace`: how long the key before is accepted as well."""
@@ -81,6 +114,24 @@ class CallerKeyFile:
 
         FileEdit(path=self.path, edit=edit).apply()
 
+    def _check(self, text: str) -> None:
+        """Raise `ConfigError` for errors of the file with this text that it does not have as it is."""
+        found = self._find_errors(text)
+        if found:
+            known = {(problem.key, problem.message) for problem in self._find_errors(None)}
+            new = [problem for problem in found if (problem.key, problem.message) not in known]
+            # Their lines are those of a text that the user does not see.
+            new = [replace(problem, line=None, column=None) for problem in new]
+            if new:
+                raise ConfigError.of(new)
+
+    def _find_errors(self, text: str | None) -> list[Problem]:
+        try:
+            load_gateway_file(self.path, environ=self._environ, home=self._home, text=text)
+        except ConfigError as error:
+            return [problem for problem in error.problems if problem.severity == "error"]
+        return []
+
     def _parse(self, text: str) -> list[dict[str, Any]]:
         return _entries_of(parse_document(text, str(self.path)))
 
@@ -99,11 +150,27 @@ class CallerKeyFile:
         raise UnknownKeyError(problems=error.problems)
 
 
+def has_reference(value: object) -> bool:
+    """Whether a setting refers to a variable somewhere in it."""
+    if isinstance(value, Mapping):
+        return any(has_reference(each) for each in value.values())
+    if isinstance(value, list):
+        return any(has_reference(each) for each in value)
+    return isinstance(value, str) and _REFERENCE in value
+
+
 def check_entry(entry: Mapping[str, Any]) -> None:
     """Raise `ConfigError` for an entry that a gateway would refuse."""
     _, problems = validate(CallerKey, dict(entry), Document(file="the new key", value=entry))
     if problems:
         raise ConfigError.of(problems)
+
+
+def _drop_absent(value: Any) -> Any:
+    """A mapping without its fields that are null, which say the same as absent ones. Other values stay as they are."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: each for name, each in value.items() if each is not None}
 
 
 def describe_entry(entry: Mapping[str, Any]) -> dict[str, Any]:

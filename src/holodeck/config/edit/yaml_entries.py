@@ -60,23 +60,14 @@ def remove_yaml_item(text: str, key: str, index: int, shown_as: str) -> str:
     return _parse_edited(edited, meant, shown_as).text
 
 
-def change_yaml_item(text: str, key: str, index: int, changes: Mapping[str, str | None], shown_as: str) -> str:
+def change_yaml_item(text: str, key: str, index: int, changes: Mapping[str, Any], shown_as: str) -> str:
     """Return the text with fields of an item of the list at a top-level key set, or removed where they are None.
 
-    A field with another value keeps its place. A new one stands behind the field of `changes` that was set before it,
-    or behind the last field of the item. The item must be a mapping, and fields to be set must be scalars. Raises as
-    `append_yaml_item` does.
+    A field with another value keeps its place. One that is a mapping and becomes another one is changed field by field,
+    so that comments in it stay. A new field stands behind the field of `changes` that was set before it, or behind the
+    last field of the item. The item must be a mapping. Raises as `append_yaml_item` does.
     """
-    file = _YAMLFile(text, shown_as)
-    behind: str | None = None
-    for field, value in changes.items():
-        edited = file.change_field(key, index, field, value, behind)
-        meant = copy.deepcopy(file.value)
-        meant[key][index] = _change_mapping(meant[key][index], field, value, behind)
-        # Parsed again for each field, so that no two replaced ranges can overlap.
-        file = _parse_edited(edited, meant, shown_as)
-        behind = field if value is not None else behind
-    return file.text
+    return _change_fields(_YAMLFile(text, shown_as), (key, index), changes, shown_as).text
 
 
 def set_yaml_entry(text: str, list_path: KeyPath, name: str, value: Mapping[str, Any], shown_as: str) -> str:
@@ -182,47 +173,60 @@ class _YAMLFile:
             raise cannot_edit(self._shown_as)
         return apply_splices(self.text, [Splice(*self._lines_of(node, children, index), "")])
 
-    def change_field(self, key: str, index: int, field: str, value: str | None, behind: str | None) -> str:
-        """Set a field of an item, or remove it for None. A new one goes behind another field, or behind the last."""
-        item = self._require_mapping_item(key, index)
-        fields = [name.value for name, _ in item.value]
+    def change_field(self, path: KeyPath, field: str, value: Any, behind: str | None) -> str:
+        """Set a field of the mapping at a path, or remove it for None. A new one goes behind another, or the last."""
+        mapping = self._require_mapping(path)
+        fields = [name.value for name, _ in mapping.value]
         if field not in fields:
-            return self.text if value is None else self._add_field(item, field, value, behind)
+            return self.text if value is None else self._add_field(mapping, field, value, behind)
         if value is None:
-            return self._remove_field(item, fields.index(field))
-        name, node = item.value[fields.index(field)]
+            return self._remove_field(mapping, fields.index(field))
+        name, node = mapping.value[fields.index(field)]
         start = node.start_mark.index
-        if not isinstance(node, yaml.ScalarNode) or start < name.end_mark.index:
-            # A collection or an alias.
+        if start < name.end_mark.index:
+            # An alias.
             raise cannot_edit(self._shown_as, line=name.start_mark.line + 1)
+        written = _format_flow(value) if _is_flow(mapping) else _format_value(value)
+        end = self._content_end(node)
+        if isinstance(node, yaml.CollectionNode) and not _is_flow(node):
+            # In block style it stands below its name: the new value goes behind the colon, and these lines go.
+            colon = self.text.index(":", name.end_mark.index) + 1
+            lines = Splice(start_of_line(self.text, start), self._own_end(end, name.start_mark.column), "")
+            return apply_splices(self.text, [Splice(colon, colon, f" {written}"), lines])
         # Nothing behind the colon is an empty scalar there.
         space = " " if self.text[start - 1] == ":" else ""
-        written = _quote(value) if _is_flow(item) else _format_scalar(value)
-        return apply_splices(self.text, [Splice(start, self._content_end(node), space + written)])
+        return apply_splices(self.text, [Splice(start, end, space + written)])
 
-    def _require_mapping_item(self, key: str, index: int) -> yaml.MappingNode:
-        """The node of an item whose fields are its own: no alias, and nothing merged into it."""
-        pair = self._find_pair(key)
-        if pair is None or not isinstance(pair[1], yaml.SequenceNode):
-            raise cannot_edit(self._shown_as)
-        name, node = pair
-        item = node.value[index]
-        if (
-            not isinstance(item, yaml.MappingNode)
-            or not name.end_mark.index <= node.start_mark.index <= item.start_mark.index
-            or [each.value for each, _ in item.value] != list(self.value[key][index])
+    def _require_mapping(self, path: KeyPath) -> yaml.MappingNode:
+        """The node of a mapping whose fields are its own: no alias on the way to it, and nothing merged into it."""
+        node: yaml.Node | None = self._root
+        line = 1
+        for step in path:
+            if isinstance(node, yaml.MappingNode):
+                pair = next((each for each in node.value if each[0].value == step), None)
+                if pair is None:
+                    raise cannot_edit(self._shown_as)
+                line, before, node = pair[0].start_mark.line + 1, pair[0].end_mark.index, pair[1]
+            elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+                before, node = node.start_mark.index, node.value[step]
+            else:
+                raise cannot_edit(self._shown_as, line=line)
+            if node.start_mark.index < before:
+                raise cannot_edit(self._shown_as, line=line)
+        if not isinstance(node, yaml.MappingNode) or [each.value for each, _ in node.value] != list(
+            value_at(self.value, path)
         ):
-            raise cannot_edit(self._shown_as, line=name.start_mark.line + 1)
-        return item
+            raise cannot_edit(self._shown_as, line=line)
+        return node
 
-    def _add_field(self, item: yaml.MappingNode, field: str, value: str, behind: str | None) -> str:
+    def _add_field(self, item: yaml.MappingNode, field: str, value: Any, behind: str | None) -> str:
         fields = [name.value for name, _ in item.value]
         if not fields:
             raise cannot_edit(self._shown_as, line=item.start_mark.line + 1)
         name, node = item.value[fields.index(behind) if behind in fields else -1]
         end = self._content_end(node, at_least=name.end_mark.index)
         if _is_flow(item):
-            return apply_splices(self.text, [Splice(end, end, f", {_format_scalar(field)}: {_quote(value)}")])
+            return apply_splices(self.text, [Splice(end, end, f", {_format_scalar(field)}: {_format_flow(value)}")])
         column = name.start_mark.column
         line = format_yaml({field: value}, indent=" " * column, newline=self._newline)
         return self._insert_lines(self._own_end(end, column), line)
@@ -352,7 +356,29 @@ def _parse_edited(text: str, meant: Mapping[str, Any], shown_as: str) -> _YAMLFi
     return file
 
 
-def _change_mapping(mapping: Mapping[str, Any], field: str, value: str | None, behind: str | None) -> dict[str, Any]:
+def _change_fields(file: _YAMLFile, path: KeyPath, changes: Mapping[str, Any], shown_as: str) -> _YAMLFile:
+    """The file with fields of the mapping at a path set, or removed where they are None."""
+    behind: str | None = None
+    for field, value in changes.items():
+        old = value_at(file.value, (*path, field))
+        if isinstance(old, dict) and old and isinstance(value, Mapping) and value:
+            # Those that go are last, so that the mapping is never empty.
+            inner = {**value, **{name: None for name in old if name not in value}}
+            file = _change_fields(file, (*path, field), inner, shown_as)
+        elif old is None or not is_same_data(old, value):
+            edited = file.change_field(path, field, value, behind)
+            meant = copy.deepcopy(file.value)
+            mapping = value_at(meant, path)
+            changed = _change_mapping(mapping, field, value, behind)
+            mapping.clear()
+            mapping.update(changed)
+            # Parsed again for each field, so that no two replaced ranges can overlap.
+            file = _parse_edited(edited, meant, shown_as)
+        behind = field if value is not None else behind
+    return file
+
+
+def _change_mapping(mapping: Mapping[str, Any], field: str, value: Any, behind: str | None) -> dict[str, Any]:
     """The mapping with a field set or removed, in the order that `_YAMLFile.change_field` writes."""
     if value is None:
         return {name: each for name, each in mapping.items() if name != field}
@@ -381,10 +407,15 @@ def _format_value(value: Any) -> str:
     if isinstance(value, str):
         return _format_scalar(value)
     if isinstance(value, list):
-        return f"[{', '.join(_quote(each) if isinstance(each, str) else _format_value(each) for each in value)}]"
+        return f"[{', '.join(map(_format_flow, value))}]"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_quote(key)}: {_format_value(inner)}' for key, inner in value.items())}}}"
+        return f"{{{', '.join(f'{_format_scalar(key)}: {_format_flow(inner)}' for key, inner in value.items())}}}"
     return json.dumps(value)
+
+
+def _format_flow(value: Any) -> str:
+    """A value within a collection in flow style, where a text is always quoted."""
+    return _quote(value) if isinstance(value, str) else _format_value(value)
 
 
 def _format_scalar(text: str) -> str:

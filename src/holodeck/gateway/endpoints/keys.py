@@ -1,4 +1,4 @@
-"""`/v1/keys`: the keys of callers in the gateway's file, made, replaced and removed by its operator.
+"""`/v1/keys`: the keys of callers in the gateway's file, made, changed, replaced and removed by its operator.
 
 A change edits the file and has it read again before the reply, so that a new key works at once and a removed one does
 not. The key itself is in the reply to its creation, and nowhere else.
@@ -7,14 +7,22 @@ not. The key itself is in the reply to its creation, and nowhere else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from holodeck.config.edit.caller_keys import CallerKeyFile, DuplicateKeyError, UnknownKeyError, describe_entry
+from holodeck.config.edit.caller_keys import (
+    SETTINGS,
+    CallerKeyFile,
+    DuplicateKeyError,
+    UnknownKeyError,
+    describe_entry,
+    has_reference,
+)
 from holodeck.config.gateway_loader import is_gateway
 from holodeck.gateway.auth.callers import KEY_CALLER_PREFIX, hash_key, new_key
-from holodeck.gateway.configuration import ConfigurationHolder
+from holodeck.gateway.configuration import ConfigurationHolder, ReloadOutcome
 from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
@@ -22,6 +30,7 @@ from holodeck.gateway.wire.request.json_fields import JSONFields, refuse
 from holodeck.lib import log
 from holodeck.lib.errors import ConfigError, ExecutionError
 from holodeck.lib.limits import DAY
+from holodeck.models.callers import CallerKey
 
 # Seconds for which the key before may be accepted as well.
 MAX_GRACE_SECONDS = 90 * DAY
@@ -31,7 +40,11 @@ _NO_KEYS = (
     "'holodeck keys create ops --admin -f gateway.yaml'."
 )
 _NO_FILE = "This gateway has no file of its own for keys, because it serves one agent file. Write a gateway.yaml."
+_NOT_READ = "This gateway does not read its file again while it runs. Change it at its terminal, and restart it."
 _NOT_APPLIED = "The file was changed, and the gateway does not apply it: see GET /v1/config. {problem}"
+
+# In front of the key of a problem that was found in the whole file.
+_IN_FILE = re.compile(r"^keys\[\d+\]\.?")
 
 T = TypeVar("T")
 
@@ -44,30 +57,54 @@ class KeyEndpoints:
         configurations: ConfigurationHolder,
         *,
         reload: Callable[[], Awaitable[bool]],
-        find_problem: Callable[[], str],
+        get_outcome: Callable[[], ReloadOutcome | None],
+        open_file: Callable[[], CallerKeyFile | None],
     ) -> None:
-        """`reload` reads the files again, and returns False if they are refused; `find_problem` then says why."""
+        """`reload` reads the files again, and returns False if they are refused; `get_outcome` then says why.
+
+        `open_file` returns the keys of the gateway's file; None: the gateway does not read it again.
+        """
         self._configurations = configurations
         self._reload = reload
-        self._find_problem = find_problem
+        self._get_outcome = get_outcome
+        self._open_file = open_file
 
     async def list_keys(self, request: Request) -> Reply:
         gateway = self._configurations.current.gateway
-        entries = [key.model_dump(mode="json", by_alias=True, exclude_unset=True) for key in gateway.keys]
-        return json_reply({"object": "list", "data": [_key_resource_of(entry) for entry in entries]})
+        return json_reply({"object": "list", "data": [_key_resource_of(_entry_of(key)) for key in gateway.keys]})
 
     async def create(self, request: Request) -> Reply:
         fields = JSONFields(request.json())
         key = new_key()
         entry = {"name": fields.require_text("name", may_be_empty=False), "hash": hash_key(key)}
-        for field in ("admin", "allow", "limits", "budget"):
-            value = fields.pop(field)
+        for field in SETTINGS:
+            value = _pop_setting(fields, field)
             if value is not None and value is not False:
                 entry[field] = value
         fields.refuse_unread()
         await self._edit(lambda file: file.add(entry))
         log.warning("key.created", name=entry["name"], is_admin=bool(entry.get("admin")), caller=request.caller.id)
         return json_reply({**_key_resource_of(entry), "key": key})
+
+    async def update(self, request: Request) -> Reply:
+        fields = JSONFields(request.json())
+        name = fields.require_text("name", may_be_empty=False)
+        given = [field for field in SETTINGS if field in fields.value]
+        changes = {field: _pop_setting(fields, field) for field in given}
+        fields.refuse_unread()
+        if not changes:
+            refuse(f"Give one of these at least: {', '.join(SETTINGS)}.", SETTINGS[0], "missing_required_parameter")
+        if changes.get("admin") is False:
+            # What no entry needs to say.
+            changes["admin"] = None
+        _require_other_key(request, name, changes)
+        await self._edit(lambda file: file.update(name, lambda _: changes))
+        log.warning("key.updated", name=name, fields=given, caller=request.caller.id)
+        keys = self._configurations.current.gateway.keys
+        updated = next((key for key in keys if key.name == name), None)
+        if updated is None:
+            raise APIError(404, f"'keys' has no '{name}' any more.", kind="not_found", code="not_found")
+        return json_reply(_key_resource_of(_entry_of(updated)))
 
     async def rotate(self, request: Request) -> Reply:
         fields = JSONFields(request.json())
@@ -81,7 +118,7 @@ class KeyEndpoints:
 
     async def delete(self, request: Request) -> Reply:
         name = request.path_params["name"]
-        if request.caller.id == f"{KEY_CALLER_PREFIX}{name}":
+        if _is_own_key(request, name):
             message = "This is the key of this request: remove it with another operator's key, or at the terminal."
             raise APIError(409, message, kind="invalid_request", code="key_in_use")
         await self._edit(lambda file: file.remove(name))
@@ -95,20 +132,55 @@ class KeyEndpoints:
             raise APIError(409, _NO_FILE, kind="invalid_request", code="not_changeable")
         if not current.gateway.keys:
             raise APIError(409, _NO_KEYS, kind="invalid_request", code="not_changeable")
+        file = self._open_file()
+        if file is None:
+            raise APIError(409, _NOT_READ, kind="invalid_request", code="not_changeable")
         try:
-            result = await asyncio.to_thread(edit, CallerKeyFile(current.loaded.path))
+            result = await asyncio.to_thread(edit, file)
         except DuplicateKeyError as error:
             raise APIError(409, _text_of(error), kind="invalid_request", code="key_exists", param="name") from None
         except UnknownKeyError as error:
             raise APIError(404, _text_of(error), kind="not_found", code="not_found") from None
         except ConfigError as error:
-            refuse(_text_of(error), error.problems[0].key or "name")
+            refuse(_text_of(error), _IN_FILE.sub("", error.problems[0].key or "") or "name")
         except ExecutionError as error:
             raise APIError(409, str(error), kind="invalid_request", code="not_changeable") from None
         if not await self._reload():
-            message = _NOT_APPLIED.format(problem=self._find_problem())
+            outcome = self._get_outcome()
+            problems = outcome.problems if outcome is not None else ()
+            message = _NOT_APPLIED.format(problem=" ".join(problem.message for problem in problems))
             raise APIError(409, message, kind="invalid_request", code="not_applied")
         return result
+
+
+def _is_own_key(request: Request, name: str) -> bool:
+    return request.caller.id == f"{KEY_CALLER_PREFIX}{name}"
+
+
+def _require_other_key(request: Request, name: str, changes: Mapping[str, Any]) -> None:
+    """Refuse a change by which the operator would lose these routes."""
+    if not _is_own_key(request, name):
+        return
+    for param, is_lost, what in (
+        ("admin", "admin" in changes and changes["admin"] is None, "take its operator rights"),
+        ("allow", changes.get("allow") is not None, "give it a scope"),
+    ):
+        if is_lost:
+            message = f"This is the key of this request: {what} with another operator's key, or at the terminal."
+            raise APIError(409, message, kind="invalid_request", code="key_in_use", param=param)
+
+
+def _pop_setting(fields: JSONFields, field: str) -> Any:
+    """A setting of a key as it was sent. A variable in it is refused: the list of keys would have its value."""
+    value = fields.pop(field)
+    if has_reference(value):
+        refuse(f"Invalid '{field}': only the file itself can refer to variables, with '${{...}}'.", field)
+    return value
+
+
+def _entry_of(key: CallerKey) -> dict[str, Any]:
+    """A key in force as an entry of the file."""
+    return key.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 def _key_resource_of(entry: dict[str, Any]) -> dict[str, Any]:

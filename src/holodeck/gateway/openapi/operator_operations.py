@@ -171,6 +171,20 @@ OPERATOR_OPERATIONS: dict[tuple[str, str], Operation] = {
         example={**_KEY, "key": "hd-..."},
         errors=("fields", "file", "lookup"),
     ),
+    ("POST", "/v1/keys/update"): Operation(
+        id="updateKey",
+        tag="Keys",
+        summary="Change what a key may do",
+        description=(
+            "The key itself stays the same. A setting that is given replaces that of the key, null removes it, and one "
+            "that is left out stays. The key of the request itself cannot lose its operator rights, or get a scope."
+        ),
+        body="UpdateKey",
+        example_body={"name": "alice", "allow": {"models": ["small*"]}, "budget": None},
+        reply="Key",
+        example=_KEY,
+        errors=("fields", "file", "lookup"),
+    ),
     ("DELETE", "/v1/keys/{name}"): Operation(
         id="deleteKey",
         tag="Keys",
@@ -273,6 +287,14 @@ def _key_schemas() -> dict[str, Schema]:
         "DeletedKey": record_of({"name": string(), "object": constant("key.deleted"), "deleted": boolean()}),
         "CreateKey": body_of(
             {"name": string("Name of the caller."), "admin": boolean(), **settings}, required=("name",)
+        ),
+        "UpdateKey": body_of(
+            {
+                "name": string(),
+                "admin": nullable(boolean("Whether it is an operator's key.")),
+                **{name: nullable(schema) for name, schema in settings.items()},
+            },
+            required=("name",),
         ),
         "RotateKey": body_of(
             {"name": string(), "grace_seconds": integer("Seconds for the key before.", minimum=0)}, required=("name",)
