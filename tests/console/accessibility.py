@@ -26,11 +26,23 @@ async def find_violations(page: Page) -> list[str]:
 
 
 async def scrolls_sideways(page: Page) -> bool:
+    """Whether the page is wider than its window once it is drawn. A chart follows a new width some frames later."""
     script = """
-        [document.documentElement, document.querySelector('main')].some(e => e.scrollWidth > e.clientWidth + 1)
-        || [...document.querySelectorAll('main *')].some(e => {
-            const box = e.getBoundingClientRect();
-            return box.width > 0 && box.right > innerWidth + 1 && !e.closest('.table-scroll, .visually-hidden, thead')
+        new Promise(resolve => {
+            const isWide = () =>
+                [document.documentElement, document.querySelector('main')].some(e => e.scrollWidth > e.clientWidth + 1)
+                || [...document.querySelectorAll('main *')].some(e => {
+                    const box = e.getBoundingClientRect();
+                    return box.width > 0 && box.right > innerWidth + 1
+                        && !e.closest('.table-scroll, .visually-hidden, thead')
+                });
+            const end = performance.now() + 5000;
+            const look = () => {
+                const wide = isWide();
+                if (!wide || performance.now() > end) resolve(wide);
+                else requestAnimationFrame(look);
+            };
+            look();
         })
     """
     return bool(await page.evaluate(script))

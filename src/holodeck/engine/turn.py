@@ -93,13 +93,10 @@ async def stream_turn(
     items = tuple(ids.with_id(item) for item in answer.items)
     for item in items:
         append(ItemFinished(item=item, is_cut=item is items[-1] and answer.finish in CUT_SHORT))
+    usage = answer.usage + spent if before else answer.usage
     # Not `replace`, which takes longer than all else that is done here once per turn.
     return ModelAnswer(
-        items=(*before, *items),
-        finish=answer.finish,
-        usage=answer.usage + spent if before else answer.usage,
-        model=answer.model,
-        service_tier=answer.service_tier,
+        items=(*before, *items), finish=answer.finish, usage=usage, model=answer.model, service_tier=answer.service_tier
     )
 
 

@@ -48,7 +48,7 @@ def build_routes(
     console: ConsoleFiles,
 ) -> list[Route]:
     """Build every route, with the key that it needs and whether it counts against the limits of its caller."""
-    items = "/v1/conversations/{id}/items"
+    one, items = "/v1/responses/{id}", "/v1/conversations/{id}/items"
     document = DocumentEndpoint()
     document.routes = [
         Route(method="POST", path="/v1/responses", handler=responses.create, is_paid=True),
@@ -59,12 +59,10 @@ def build_routes(
         Route(method="POST", path="/v1/messages/count_tokens", handler=messages.count_tokens),
         Route(method="POST", path="/v1/embeddings", handler=pass_through.create_embeddings, is_paid=True),
         Route(method="POST", path="/v1/completions", handler=pass_through.create_completion, is_paid=True),
-        Route(method="GET", path="/v1/responses/{id}", handler=responses.get, is_counted=False),
-        Route(method="DELETE", path="/v1/responses/{id}", handler=responses.delete, is_counted=False),
-        Route(method="POST", path="/v1/responses/{id}/cancel", handler=responses.cancel, is_counted=False),
-        Route(
-            method="GET", path="/v1/responses/{id}/input_items", handler=responses.list_input_items, is_counted=False
-        ),
+        Route(method="GET", path=one, handler=responses.get, is_counted=False),
+        Route(method="DELETE", path=one, handler=responses.delete, is_counted=False),
+        Route(method="POST", path=f"{one}/cancel", handler=responses.cancel, is_counted=False),
+        Route(method="GET", path=f"{one}/input_items", handler=responses.list_input_items, is_counted=False),
         *_build_elicitation_routes(elicitations),
         Route(method="POST", path="/v1/conversations", handler=conversations.create, is_counted=False),
         Route(method="GET", path="/v1/conversations/{id}", handler=conversations.get, is_counted=False),

@@ -276,6 +276,7 @@ ERROR_CODES = (
         "The MCP server needs no login, or its definition has no `auth` for one.",
         "The message says which, and what to write into the definition.",
         "login",
+        status=409,
     ),
     # Questions of MCP servers.
     _refusal(
