@@ -135,6 +135,8 @@ async def test_texts_pictures_and_files_are_shown_as_what_they_are(tmp_path: Pat
                 await outcome.get_by_role("button", name=f"Download ({len(bytes_of_it)} B)").click()
             download = await started.value
             assert download.suggested_filename == "data.bin"
+            await download.save_as(tmp_path / "saved")
+            assert (tmp_path / "saved").read_bytes() == bytes_of_it
             assert await page.evaluate("window.attacked") is None
 
 
@@ -222,6 +224,7 @@ async def test_what_a_hostile_server_has_to_read_is_text(tmp_path: Path, browser
         await form.get_by_role("button", name="Get").click()
         await expect(outcome.get_by_role("group", name=re.compile("Message"))).to_have_count(8)
         await expect(outcome.get_by_role("group", name="Message 1").locator("pre")).to_have_text(HOSTILE)
+        await expect(outcome.get_by_role("group", name="Message 2").locator("pre")).to_contain_text('{"nested":')
         form, outcome = await _open(page, "bad://one", "Read")
         await form.get_by_role("button", name="Read").click()
         await expect(outcome.locator("pre")).to_have_text(HOSTILE)

@@ -30,7 +30,7 @@ from holodeck.gateway.auth.callers import RevokedCallers
 from holodeck.gateway.auth.factory import build_callers, build_providers
 from holodeck.gateway.auth.open_requests import OpenRequests
 from holodeck.gateway.backends import Backend, Backends
-from holodeck.gateway.configuration import Configuration, ConfigurationHolder, ReloadOutcome, build_configuration
+from holodeck.gateway.configuration import Configuration, ConfigurationHolder, build_configuration
 from holodeck.gateway.console.files import ConsoleFiles
 from holodeck.gateway.continuation.memory import SocketHistories
 from holodeck.gateway.continuation.resolve import ContinuationResolver
@@ -232,9 +232,6 @@ class Service:
         """Apply the files as they are now. False: they are refused, or this gateway does not read them again."""
         return self.reloader is not None and await self.reloader.reload()
 
-    def _get_reload_outcome(self) -> ReloadOutcome | None:
-        return None if self.reloader is None else self.reloader.latest
-
     def _apply(self, new: Configuration) -> None:
         """Serve by another configuration from now on. What began before goes on, except for revoked callers."""
         limits = new.gateway.limits
@@ -377,10 +374,12 @@ class Service:
             keys=KeyEndpoints(
                 self.configurations,
                 reload=self._reload,
-                get_outcome=self._get_reload_outcome,
+                get_outcome=lambda: None if self.reloader is None else self.reloader.latest,
                 open_file=lambda: None if self.reloader is None else self.reloader.open_key_file(),
             ),
-            configuration=ConfigurationEndpoint(self.configurations, get_outcome=self._get_reload_outcome),
+            configuration=ConfigurationEndpoint(
+                self.configurations, get_outcome=lambda: None if self.reloader is None else self.reloader.latest
+            ),
             context=ContextEndpoints(
                 self._run_builder,
                 self._continuations,
