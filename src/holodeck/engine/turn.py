@@ -38,13 +38,7 @@ LOGPROB_COST = 256
 
 
 async def stream_turn(
-    model: ModelProvider,
-    request: ModelRequest,
-    append: AppendEvent,
-    ids: ItemIds,
-    *,
-    limit: int,
-    memory: Reservation,
+    model: ModelProvider, request: ModelRequest, append: AppendEvent, ids: ItemIds, *, limit: int, memory: Reservation
 ) -> ModelAnswer:
     """Ask the model once. The deltas of an item have the same id as the finished item. Raises `ModelError`.
 
