@@ -105,7 +105,7 @@ async def greet(request: Request) -> Reply:
     return Reply(body=f"Hello, {request.path_params['name']}.".encode(), content_type="text/plain")
 """,
     )
-    routes, operations = "gateway/routes.py", "gateway/openapi/operations.py"
+    routes, operations = "gateway/routes.py", "gateway/openapi/operations/all_operations.py"
     imported = "from holodeck.gateway.endpoints.greeting import greet"
     package.add_line(routes, imported, below="from holodeck.gateway.app import READY_PATH")
     row = '        Route(method="GET", path="/v1/greetings/{name}", handler=greet),'

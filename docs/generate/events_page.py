@@ -13,7 +13,7 @@ from pathlib import Path
 from generate.markdown import NOTICE, code, fence, join_blocks, table
 from holodeck import load_agent
 from holodeck.cli.output.events_json import event_line
-from holodeck.gateway.openapi.event_schemas import EVENT_KINDS, EventKind
+from holodeck.gateway.openapi.schemas.event_schemas import EVENT_KINDS, EventKind
 from holodeck.gateway.wire.chat.request import read_chat_request
 from holodeck.gateway.wire.chat.response import ChatWriter, encode_chat_sse
 from holodeck.gateway.wire.request.body import read_request

@@ -12,9 +12,9 @@ from holodeck.gateway.http.error_codes import GROUP_TITLES
 from holodeck.gateway.http.replies import EVENTS
 from holodeck.gateway.http.request import Route
 from holodeck.gateway.openapi.document import build_document, error_groups_of
-from holodeck.gateway.openapi.operation import Operation
-from holodeck.gateway.openapi.operations import OPERATIONS, TAGS
-from holodeck.gateway.openapi.schema import NULL
+from holodeck.gateway.openapi.operations.all_operations import OPERATIONS, TAGS
+from holodeck.gateway.openapi.operations.operation import Operation
+from holodeck.gateway.openapi.schemas.schema import NULL
 from holodeck.gateway.routes import list_routes
 
 _INTRO = """\

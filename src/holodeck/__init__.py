@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from holodeck.agents.agent import Agent, load_agent
     from holodeck.agents.context import RunContext
     from holodeck.agents.elicitation import Elicitation
-    from holodeck.agents.function_tool import Tool, tool
     from holodeck.agents.hooks import (
         AnswerCall,
         AskPerson,
@@ -23,11 +22,12 @@ if TYPE_CHECKING:
         RefuseCall,
         RequestedCall,
     )
-    from holodeck.agents.mcp_server import MCPServer, ServerInfo
     from holodeck.agents.run_options import RunOptions
-    from holodeck.agents.server_options import LogMessage, RemoteOptions, ServerOptions, StdioOptions
-    from holodeck.agents.session import Session
-    from holodeck.agents.session_store import SessionInfo
+    from holodeck.agents.sessions.session import Session
+    from holodeck.agents.sessions.session_store import SessionInfo
+    from holodeck.agents.tools.function_tool import Tool, tool
+    from holodeck.agents.tools.mcp_server import MCPServer, ServerInfo
+    from holodeck.agents.tools.server_options import LogMessage, RemoteOptions, ServerOptions, StdioOptions
     from holodeck.lib.errors import (
         CassetteMismatchError,
         ConfigError,
@@ -206,7 +206,7 @@ _NAMES_OF_MODULES = {
     ),
     "holodeck.agents.context": ("RunContext",),
     "holodeck.agents.elicitation": ("Elicitation",),
-    "holodeck.agents.function_tool": (
+    "holodeck.agents.tools.function_tool": (
         "Tool",
         "tool",
     ),
@@ -219,19 +219,19 @@ _NAMES_OF_MODULES = {
         "RefuseCall",
         "RequestedCall",
     ),
-    "holodeck.agents.mcp_server": (
+    "holodeck.agents.tools.mcp_server": (
         "MCPServer",
         "ServerInfo",
     ),
     "holodeck.agents.run_options": ("RunOptions",),
-    "holodeck.agents.server_options": (
+    "holodeck.agents.tools.server_options": (
         "LogMessage",
         "RemoteOptions",
         "ServerOptions",
         "StdioOptions",
     ),
-    "holodeck.agents.session": ("Session",),
-    "holodeck.agents.session_store": ("SessionInfo",),
+    "holodeck.agents.sessions.session": ("Session",),
+    "holodeck.agents.sessions.session_store": ("SessionInfo",),
     "holodeck.lib.errors": (
         "CassetteMismatchError",
         "ConfigError",

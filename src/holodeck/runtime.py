@@ -62,7 +62,7 @@ def read_agent(
     """
     track = find_track()
     if track is not None and track.is_replay:
-        from holodeck.cassettes.missing_secrets import add_missing_secrets
+        from holodeck.cassettes.recording.missing_secrets import add_missing_secrets
 
         environ, has_model = add_missing_secrets(Path(path), os.environ if environ is None else environ, home), True
     return load_agent_file(path, environ=environ, home=home, checks=_TOOL_CHECKS, has_model=has_model)

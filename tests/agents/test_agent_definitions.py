@@ -143,7 +143,7 @@ async def test_an_agent_of_a_file_may_have_a_type_of_output_and_more_tools(folde
 
 def everything(shop: ModuleType, url: str) -> Agent[None, Offer]:
     return Agent(
-        LLM(provider="openai_compatible", name="m", endpoint=url, api_key="k3y", temperature=0.5),  # type: ignore[arg-type]
+        LLM(provider="openai_compatible", name="m", endpoint=url, api_key="k3y", temperature=0.5),
         name="shop",
         description="Sells pens.",
         instructions="Answer briefly.\nCosts ${NOTHING}.\n",
@@ -157,7 +157,7 @@ def everything(shop: ModuleType, url: str) -> Agent[None, Offer]:
                 name="b",
                 auth=OAuthClientCredentials(
                     client_id="me",
-                    client_secret="hush",  # type: ignore[arg-type]
+                    client_secret="hush",
                     token_url="https://b.example.com/token",
                 ),
                 approval={"always": ["delete_*"]},

@@ -21,8 +21,8 @@ from holodeck.gateway.http.messages_errors import is_messages_path
 from holodeck.gateway.http.replies import EVENTS, JSON
 from holodeck.gateway.http.request import Route
 from holodeck.gateway.openapi.document import build_document, errors_of_route
-from holodeck.gateway.openapi.event_schemas import EVENT_KINDS
-from holodeck.gateway.openapi.operations import OPERATIONS
+from holodeck.gateway.openapi.operations.all_operations import OPERATIONS
+from holodeck.gateway.openapi.schemas.event_schemas import EVENT_KINDS
 from holodeck.gateway.routes import list_routes
 from holodeck.gateway.wire.messages.errors import status_of
 

@@ -20,8 +20,8 @@ from gateway.source_error_codes import codes_in
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from holodeck.gateway.http.error_codes import ERROR_CODES, GROUP_TITLES
-from holodeck.gateway.openapi.operations import OPERATIONS, TAGS
-from holodeck.gateway.openapi.schema import ref
+from holodeck.gateway.openapi.operations.all_operations import OPERATIONS, TAGS
+from holodeck.gateway.openapi.schemas.schema import ref
 from holodeck.gateway.wire.chat.request import read_chat_request
 from holodeck.gateway.wire.request.body import read_request, read_socket_message
 from holodeck.gateway.wire.request.compact import read_compact_request

@@ -9,7 +9,7 @@ from providers.model_exchange import collect_events, model_request, run_with_tim
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret
-from holodeck.models.llm import LLM
+from holodeck.models.llm import LLM, ProviderName
 from holodeck.models.model_io import ModelAnswer
 from holodeck.providers.factory import build_model_provider
 from holodeck.testing.model.script import say, status
@@ -72,7 +72,7 @@ def test_another_endpoint_gets_no_key_of_the_environment(provider: str, dialect:
     ],
 )
 def test_the_key_of_the_environment_is_for_the_providers_own_hosts(
-    provider: str, endpoint: str | None, variable: str | None
+    provider: ProviderName, endpoint: str | None, variable: str | None
 ) -> None:
     llm = LLM(provider=provider, name="m", endpoint=endpoint)
     assert llm.environment_key == variable

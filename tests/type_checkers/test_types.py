@@ -10,12 +10,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import pytest
 from pydantic import BaseModel
 
 from holodeck import LLM, OAuthAuthorizationCode, OAuthClientCredentials
+from holodeck.models.llm import Provider, ProviderName
 
 ROOT = Path(__file__).parents[2]
 RIGHT, WRONG = (Path(__file__).with_name(name) for name in ("right_uses.py", "wrong_uses.py"))
@@ -73,6 +74,10 @@ def test_constructors_for_type_checkers_have_the_fields_of_their_models(model: t
     )
     # The class says what the `type` is.
     assert [each.arg for each in init.args.kwonlyargs] == [name for name in model.model_fields if name != "type"]
+
+
+def test_type_checkers_know_the_names_of_all_providers() -> None:
+    assert set(get_args(ProviderName)) == {str(each) for each in Provider}
 
 
 def _run_checker(command: list[str], *, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -26,19 +26,19 @@ import pydantic
 from typing_extensions import TypedDict, Unpack
 
 from holodeck.agent_runner import AgentRunner
-from holodeck.agents.background_loop import run_in_background
 from holodeck.agents.context import DepsT, RunContext
 from holodeck.agents.durable import RunQuestion, stream_durably
-from holodeck.agents.function_tool import Tool
+from holodeck.agents.event_loops.background_loop import run_in_background
+from holodeck.agents.event_loops.shared_instance import SharedInstance
 from holodeck.agents.hooked_run import HookedRun
 from holodeck.agents.hooks import Hooks, OnApproval, OnElicitation
-from holodeck.agents.mcp_server import MCPServer
 from holodeck.agents.models import BorrowedModel, parse_model
 from holodeck.agents.output import OutputType
 from holodeck.agents.run_options import RunOptions
-from holodeck.agents.session import Session, stream_in_session
-from holodeck.agents.session_store import Answerer
-from holodeck.agents.shared_instance import SharedInstance
+from holodeck.agents.sessions.session import Session, stream_in_session
+from holodeck.agents.sessions.session_store import Answerer
+from holodeck.agents.tools.function_tool import Tool
+from holodeck.agents.tools.mcp_server import MCPServer
 from holodeck.agents.validation_text import describe_problems
 from holodeck.cassettes.active import make_id
 from holodeck.config.agent_loader import LoadedAgent

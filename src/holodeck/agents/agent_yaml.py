@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
 
-from holodeck.agents.function_tool import Tool
-from holodeck.agents.mcp_server import MCPServer
+from holodeck.agents.tools.function_tool import Tool
+from holodeck.agents.tools.mcp_server import MCPServer
 from holodeck.config.agent_loader import LoadedAgent
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.redaction import url_secrets

@@ -16,7 +16,6 @@ from typing import Any
 
 from holodeck.agents.context import AnyContext
 from holodeck.agents.elicitation import Elicitation
-from holodeck.agents.function_tool import FunctionToolExecutor, Tool
 from holodeck.agents.hooks import (
     AnswerCall,
     AskPerson,
@@ -28,6 +27,7 @@ from holodeck.agents.hooks import (
     RequestedCall,
 )
 from holodeck.agents.models import BorrowedModel
+from holodeck.agents.tools.function_tool import FunctionToolExecutor, Tool
 from holodeck.engine.loop import RunProgress
 from holodeck.engine.transcript import RunTranscript
 from holodeck.lib import log

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from holodeck.agents.context import DepsT
 from holodeck.agents.hooks import Hooks, OnApproval, OnElicitation
-from holodeck.agents.session import Session
+from holodeck.agents.sessions.session import Session
 from holodeck.models.items import Item
 from holodeck.models.model_io import ToolChoice, ToolSpec
 from holodeck.models.run_limits import RunLimits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from holodeck.cassettes.redactor import Redactor
+from holodeck.cassettes.recording.redactor import Redactor
 from holodeck.cassettes.workspace import Workspace
 
 # Hexadecimal digits of an id, as many as a random one has.

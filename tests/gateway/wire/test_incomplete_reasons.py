@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from holodeck.gateway.openapi.reply_schemas import INCOMPLETE_REASONS
+from holodeck.gateway.openapi.schemas.reply_schemas import INCOMPLETE_REASONS
 from holodeck.gateway.wire.response.resource import ending_of
 from holodeck.models.events import Cause, RunResult
 

@@ -11,19 +11,19 @@ from holodeck import __version__
 from holodeck.gateway.http.error_codes import ERROR_CODES, ErrorCode, ErrorGroup, errors_of
 from holodeck.gateway.http.replies import EVENTS, JSON
 from holodeck.gateway.http.request import Route
-from holodeck.gateway.openapi.body_schemas import build_body_schemas
-from holodeck.gateway.openapi.elicitation_operations import build_elicitation_schemas
-from holodeck.gateway.openapi.event_schemas import build_event_schemas
-from holodeck.gateway.openapi.input_schemas import item_schemas, part_schemas, tool_schemas
-from holodeck.gateway.openapi.login_operations import build_login_schemas
-from holodeck.gateway.openapi.mcp_schemas import build_mcp_schemas
-from holodeck.gateway.openapi.messages_schemas import build_messages_schemas
-from holodeck.gateway.openapi.operation import Operation
-from holodeck.gateway.openapi.operations import OPERATIONS, TAGS
-from holodeck.gateway.openapi.operator_operations import build_operator_schemas
-from holodeck.gateway.openapi.reply_schemas import build_reply_schemas
-from holodeck.gateway.openapi.run_schemas import build_run_schemas
-from holodeck.gateway.openapi.schema import Schema, any_of, ref
+from holodeck.gateway.openapi.operations.all_operations import OPERATIONS, TAGS
+from holodeck.gateway.openapi.operations.elicitation_operations import build_elicitation_schemas
+from holodeck.gateway.openapi.operations.login_operations import build_login_schemas
+from holodeck.gateway.openapi.operations.operation import Operation
+from holodeck.gateway.openapi.operations.operator_operations import build_operator_schemas
+from holodeck.gateway.openapi.schemas.body_schemas import build_body_schemas
+from holodeck.gateway.openapi.schemas.event_schemas import build_event_schemas
+from holodeck.gateway.openapi.schemas.input_schemas import item_schemas, part_schemas, tool_schemas
+from holodeck.gateway.openapi.schemas.mcp_schemas import build_mcp_schemas
+from holodeck.gateway.openapi.schemas.messages_schemas import build_messages_schemas
+from holodeck.gateway.openapi.schemas.reply_schemas import build_reply_schemas
+from holodeck.gateway.openapi.schemas.run_schemas import build_run_schemas
+from holodeck.gateway.openapi.schemas.schema import Schema, any_of, ref
 from holodeck.gateway.wire.messages.errors import status_of
 
 _INFO = (

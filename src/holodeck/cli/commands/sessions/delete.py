@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holodeck.agents.session_store import find_store
+from holodeck.agents.sessions.session_store import find_store
 
 _DELETE_EPILOG = """\b
 Example:

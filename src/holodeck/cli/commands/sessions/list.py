@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from holodeck.agents.session_store import SessionInfo, find_store
+from holodeck.agents.sessions.session_store import SessionInfo, find_store
 from holodeck.cli.commands.runs.run_json import format_time
 from holodeck.cli.output.events_json import json_text
 from holodeck.cli.output.terminal import Terminal

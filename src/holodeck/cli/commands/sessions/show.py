@@ -6,7 +6,7 @@ from datetime import datetime
 
 import click
 
-from holodeck.agents.session_store import find_store
+from holodeck.agents.sessions.session_store import find_store
 from holodeck.cli.chat.history import format_transcript
 from holodeck.cli.output.events_json import json_text
 from holodeck.lib.errors import ExecutionError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holodeck.gateway.openapi.schema import (
+from holodeck.gateway.openapi.schemas.schema import (
     Schema,
     any_of,
     array,

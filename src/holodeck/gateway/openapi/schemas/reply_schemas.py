@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from holodeck.gateway.http.error_codes import ERROR_CODES
-from holodeck.gateway.openapi.action_schemas import ACTION_OUTPUT_TYPES, action_output_schemas
-from holodeck.gateway.openapi.body_schemas import METADATA
-from holodeck.gateway.openapi.hosted_schemas import HOSTED_OUTPUT_TYPES, hosted_output_schemas
-from holodeck.gateway.openapi.schema import (
+from holodeck.gateway.openapi.schemas.action_schemas import ACTION_OUTPUT_TYPES, action_output_schemas
+from holodeck.gateway.openapi.schemas.body_schemas import METADATA
+from holodeck.gateway.openapi.schemas.hosted_schemas import HOSTED_OUTPUT_TYPES, hosted_output_schemas
+from holodeck.gateway.openapi.schemas.schema import (
     Schema,
     any_of,
     array,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from holodeck.gateway.http.replies import EVENTS
-from holodeck.gateway.openapi import examples
-from holodeck.gateway.openapi.operation import Operation
+from holodeck.gateway.openapi.operations import examples
+from holodeck.gateway.openapi.operations.operation import Operation
 
 _TAG = "MCP"
 _OLD_CLIENTS = "For clients up to version 2025-11-25; later ones have no sessions."

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Self, cast
 from weakref import WeakValueDictionary
 
-from holodeck.agents.cross_loop_lock import CrossLoopLock
-from holodeck.agents.session_store import (
+from holodeck.agents.event_loops.cross_loop_lock import CrossLoopLock
+from holodeck.agents.sessions.session_store import (
     Answerer,
     SessionInfo,
     SessionStore,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holodeck.gateway.endpoints.conversations import MAX_NEW_ITEMS
-from holodeck.gateway.openapi.input_schemas import IMAGE_URL, JSON_SCHEMA, LONG_TEXT
-from holodeck.gateway.openapi.schema import (
+from holodeck.gateway.openapi.schemas.input_schemas import IMAGE_URL, JSON_SCHEMA, LONG_TEXT
+from holodeck.gateway.openapi.schemas.schema import (
     Schema,
     any_of,
     array,

@@ -16,7 +16,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 import pydantic
 
 from holodeck.agents.context import AnyContext
-from holodeck.agents.signature import read_signature, to_named_callable
+from holodeck.agents.tools.signature import read_signature, to_named_callable
 from holodeck.lib.errors import ConfigError
 from holodeck.lib.limits import MAX_TOOL_NAME_CHARS
 from holodeck.models.model_io import ToolSpec

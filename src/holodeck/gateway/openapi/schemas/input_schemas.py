@@ -5,20 +5,20 @@ Limits and choices are those of the readers in `wire/request`, so that both alwa
 
 from __future__ import annotations
 
-from holodeck.gateway.openapi.action_schemas import (
+from holodeck.gateway.openapi.schemas.action_schemas import (
     ACTION_INPUT_TYPES,
     ACTION_TOOL_TYPES,
     action_input_schemas,
     action_reference_schema,
     action_tool_schemas,
 )
-from holodeck.gateway.openapi.hosted_schemas import (
+from holodeck.gateway.openapi.schemas.hosted_schemas import (
     HOSTED_INPUT_TYPES,
     hosted_input_schemas,
     hosted_reference_schema,
     hosted_tool_schema,
 )
-from holodeck.gateway.openapi.schema import (
+from holodeck.gateway.openapi.schemas.schema import (
     Schema,
     any_of,
     array,

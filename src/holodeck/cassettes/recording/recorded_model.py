@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 
 from holodeck.cassettes.model_data import encode_events, encode_model_error, encode_request
-from holodeck.cassettes.recorder import RecordedTrack
+from holodeck.cassettes.recording.recorder import RecordedTrack
 from holodeck.lib.errors import ModelError
 from holodeck.models.model_io import ModelEvent, ModelRequest
 from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches

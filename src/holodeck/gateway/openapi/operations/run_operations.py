@@ -7,9 +7,9 @@ from typing import Any
 from holodeck.gateway.endpoints.usage import BUCKETS, GROUPS
 from holodeck.gateway.http.error_codes import ErrorGroup
 from holodeck.gateway.http.query import LIST_LIMIT, MAX_LIST_LIMIT
-from holodeck.gateway.openapi.operation import Operation
-from holodeck.gateway.openapi.run_schemas import RUN_STATUSES
-from holodeck.gateway.openapi.schema import choice, integer, number, string
+from holodeck.gateway.openapi.operations.operation import Operation
+from holodeck.gateway.openapi.schemas.run_schemas import RUN_STATUSES
+from holodeck.gateway.openapi.schemas.schema import choice, integer, number, string
 from holodeck.gateway.usage.meter import MINUTES_DAYS
 from holodeck.storage.runs import SEARCHED_RUNS
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holodeck.gateway.endpoints.usage import GROUPS
-from holodeck.gateway.openapi.schema import (
+from holodeck.gateway.openapi.schemas.schema import (
     Schema,
     array,
     boolean,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from holodeck.cassettes.cassette import Entry, TrackData
 from holodeck.cassettes.model_data import drop_wrong_pieces
-from holodeck.cassettes.redactor import Redactor
+from holodeck.cassettes.recording.redactor import Redactor
 from holodeck.cassettes.track_base import TrackBase
 from holodeck.cassettes.workspace import Workspace
 
@@ -30,12 +30,12 @@ class RecordedTrack(TrackBase):
         self._entries: list[Entry] = []
 
     def open_model(self, model: ModelProvider) -> ModelProvider:
-        from holodeck.cassettes.recorded_model import RecordedModel
+        from holodeck.cassettes.recording.recorded_model import RecordedModel
 
         return RecordedModel(model, self)
 
     def build_transport(self, setup: TransportSetup, on_message: OnMessage) -> Transport:
-        from holodeck.cassettes.recorded_transport import RecordedTransport
+        from holodeck.cassettes.recording.recorded_transport import RecordedTransport
 
         self._redactor.add_server(setup.tool, setup.errors)
         return RecordedTransport(setup, on_message, self)

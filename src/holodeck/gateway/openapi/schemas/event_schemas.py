@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from holodeck.gateway.openapi.schema import Schema, array, constant, integer, nullable, record_of, ref, string, variants
+from holodeck.gateway.openapi.schemas.schema import (
+    Schema,
+    array,
+    constant,
+    integer,
+    nullable,
+    record_of,
+    ref,
+    string,
+    variants,
+)
 from holodeck.lib.record import record
 
 _PLACE = {"item_id": string(), "output_index": integer("The place of the item in the output.")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holodeck.cassettes.recorder import RecordedTrack
+from holodeck.cassettes.recording.recorder import RecordedTrack
 from holodeck.cassettes.server_data import (
     UNORDERED_METHODS,
     copy_plain,

@@ -21,8 +21,9 @@ from typing import Any, Self
 
 from typing_extensions import Unpack
 
-from holodeck.agents.background_loop import run_in_background
-from holodeck.agents.server_options import (
+from holodeck.agents.event_loops.background_loop import run_in_background
+from holodeck.agents.event_loops.shared_instance import SharedInstance
+from holodeck.agents.tools.server_options import (
     RemoteOptions,
     ServerCallbacks,
     ServerOptions,
@@ -30,7 +31,6 @@ from holodeck.agents.server_options import (
     build_server,
     to_auth,
 )
-from holodeck.agents.shared_instance import SharedInstance
 from holodeck.config.server_names import name_for, name_for_command
 from holodeck.config.tool_list import LoadedTool
 from holodeck.lib.errors import ConfigError, MCPConfigError, MCPError, MCPToolError

@@ -6,7 +6,7 @@ and gateway have agreed on.
 
 from __future__ import annotations
 
-from holodeck.gateway.openapi.schema import (
+from holodeck.gateway.openapi.schemas.schema import (
     Schema,
     any_of,
     array,

@@ -6,8 +6,8 @@ from typing import Any
 
 from holodeck.gateway.endpoints.elicitations import ACTIONS
 from holodeck.gateway.http.error_codes import ErrorGroup
-from holodeck.gateway.openapi.operation import Operation
-from holodeck.gateway.openapi.schema import (
+from holodeck.gateway.openapi.operations.operation import Operation
+from holodeck.gateway.openapi.schemas.schema import (
     Schema,
     array,
     body_of,

@@ -8,7 +8,7 @@ from typing import Any
 
 from holodeck.gateway.http.error_codes import ErrorGroup
 from holodeck.gateway.http.replies import JSON
-from holodeck.gateway.openapi.schema import Schema
+from holodeck.gateway.openapi.schemas.schema import Schema
 from holodeck.lib.record import record
 
 

@@ -13,7 +13,7 @@ from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId
 from holodeck.tools.mcp.transports.base import Delivery, OnMessage, TransportSetup
 
 if TYPE_CHECKING:
-    from holodeck.cassettes.player import ReplayedTrack
+    from holodeck.cassettes.replay.player import ReplayedTrack
 
 _ASKED = "cassette-"
 """The prefix of the ids of recorded requests of a server; the number of the entry follows."""

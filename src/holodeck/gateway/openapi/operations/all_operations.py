@@ -8,13 +8,13 @@ from __future__ import annotations
 from holodeck.gateway.endpoints.responses import MAX_SEQUENCE_NUMBER
 from holodeck.gateway.http.error_codes import ErrorGroup
 from holodeck.gateway.http.query import LIST_LIMIT, MAX_LIST_LIMIT
-from holodeck.gateway.openapi import examples, operator_operations
-from holodeck.gateway.openapi.elicitation_operations import ELICITATION_OPERATIONS
-from holodeck.gateway.openapi.login_operations import LOGIN_OPERATIONS
-from holodeck.gateway.openapi.mcp_operations import MCP_OPERATIONS
-from holodeck.gateway.openapi.operation import Operation
-from holodeck.gateway.openapi.run_operations import RUN_OPERATIONS
-from holodeck.gateway.openapi.schema import boolean, choice, integer, string
+from holodeck.gateway.openapi.operations import examples, operator_operations
+from holodeck.gateway.openapi.operations.elicitation_operations import ELICITATION_OPERATIONS
+from holodeck.gateway.openapi.operations.login_operations import LOGIN_OPERATIONS
+from holodeck.gateway.openapi.operations.mcp_operations import MCP_OPERATIONS
+from holodeck.gateway.openapi.operations.operation import Operation
+from holodeck.gateway.openapi.operations.run_operations import RUN_OPERATIONS
+from holodeck.gateway.openapi.schemas.schema import boolean, choice, integer, string
 
 _INPUT_ERRORS: tuple[ErrorGroup, ...] = ("fields", "input", "continuation", "servers", "model", "lookup", "storage")
 _MESSAGES_ERRORS: tuple[ErrorGroup, ...] = ("fields", "continuation", "model", "run")

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holodeck.cassettes.cassette import ANSWERS, Entry, TrackData
-from holodeck.cassettes.mismatch import format_diff, is_same
-from holodeck.cassettes.redactor import Redactor
+from holodeck.cassettes.recording.redactor import Redactor
+from holodeck.cassettes.replay.mismatch import format_diff, is_same
 from holodeck.cassettes.server_data import (
     COURTESY_METHODS,
     HANDSHAKE_METHODS,
@@ -33,7 +33,7 @@ from holodeck.cassettes.workspace import Workspace
 from holodeck.lib.errors import CassetteMismatchError
 
 if TYPE_CHECKING:
-    from holodeck.cassettes.replayed_transport import ReplayedTransport
+    from holodeck.cassettes.replay.replayed_transport import ReplayedTransport
     from holodeck.providers.base import ModelProvider
     from holodeck.tools.mcp.transports.base import OnMessage, Transport, TransportSetup
 
@@ -94,12 +94,12 @@ class ReplayedTrack(TrackBase):
         self._stall: asyncio.TimerHandle | None = None
 
     def open_model(self, model: ModelProvider) -> ModelProvider:
-        from holodeck.cassettes.replayed_model import ReplayedModel
+        from holodeck.cassettes.replay.replayed_model import ReplayedModel
 
         return ReplayedModel(model, self)
 
     def build_transport(self, setup: TransportSetup, on_message: OnMessage) -> Transport:
-        from holodeck.cassettes.replayed_transport import ReplayedTransport
+        from holodeck.cassettes.replay.replayed_transport import ReplayedTransport
 
         self._redactor.add_server(setup.tool, setup.errors)
         return ReplayedTransport(setup, on_message, self)

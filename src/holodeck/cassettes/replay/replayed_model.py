@@ -9,7 +9,7 @@ from holodeck.models.model_io import ModelRequest
 from holodeck.providers.base import Batches, ModelProvider, ModelWrapper
 
 if TYPE_CHECKING:
-    from holodeck.cassettes.player import ReplayedTrack
+    from holodeck.cassettes.replay.player import ReplayedTrack
 
 
 class ReplayedModel(ModelWrapper):

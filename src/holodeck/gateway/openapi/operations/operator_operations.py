@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holodeck.gateway.openapi.operation import Operation
-from holodeck.gateway.openapi.schema import (
+from holodeck.gateway.openapi.operations.operation import Operation
+from holodeck.gateway.openapi.schemas.schema import (
     Schema,
     array,
     body_of,

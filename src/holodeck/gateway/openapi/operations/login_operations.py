@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from holodeck.gateway.endpoints.logins import CALLBACK_PATH
-from holodeck.gateway.openapi.operation import Operation
-from holodeck.gateway.openapi.schema import (
+from holodeck.gateway.openapi.operations.operation import Operation
+from holodeck.gateway.openapi.schemas.schema import (
     Schema,
     body_of,
     choice,
