@@ -108,6 +108,17 @@ async def test_a_login_is_cancelled_and_started_again(tmp_path: Path, browser_ur
 
 
 @async_test(SECONDS)
+async def test_a_page_that_is_loaded_again_goes_on_with_the_login(tmp_path: Path, browser_url: str) -> None:
+    async with open_server(tmp_path, browser_url) as (_, _, page):
+        await page.get_by_role("button", name="Log in").click()
+        link = page.get_by_role("link", name="Open the login page")
+        started = await link.get_attribute("href") or ""
+        await page.reload()
+        await expect(link).to_have_attribute("href", started)
+        await expect(page.get_by_text("Waiting for the login…")).to_be_visible()
+
+
+@async_test(SECONDS)
 async def test_a_login_page_that_cannot_be_found_is_the_words_of_the_gateway(tmp_path: Path, browser_url: str) -> None:
     async with open_server(tmp_path, browser_url) as (site, _, page):
         site.authority.metadata_paths = ()

@@ -41,6 +41,16 @@ export function LoginView({ server, isOffered, onLoggedIn }: LoginViewProps) {
     },
     [path],
   );
+  useEffect(() => {
+    if (!isOffered) return undefined;
+    let isShown = true;
+    // One that was started before the page was loaded. There may be none, which is no failure.
+    fetchJSON<Login>(path).then(
+      (found) => isShown && found.status === "waiting" && setLogin((started) => started ?? found),
+      () => undefined,
+    );
+    return () => void (isShown = false);
+  }, [path, isOffered]);
   const read = useCallback(() => request("GET"), [request]);
   usePolling(read, isWaiting, POLL_MS);
 
