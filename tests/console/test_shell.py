@@ -68,6 +68,27 @@ async def test_a_key_is_asked_for_once_and_stays_in_its_tab(tmp_path: Path, brow
         await expect(page.get_by_role("dialog")).to_be_visible()
 
 
+@async_test(SECONDS)
+async def test_two_callers_see_nothing_of_each_other(tmp_path: Path, browser_url: str) -> None:
+    async with (
+        run_gateway(tmp_path, ScriptedModel(say("For Ann."), say("For Bob.")), keys=["hd-ann", "hd-bob"]) as gateway,
+        open_page(browser_url, gateway.url) as ann,
+        open_page(browser_url, gateway.url) as bob,
+    ):
+        for page, key, name in ((ann, "hd-ann", "Ann"), (bob, "hd-bob", "Bob")):
+            await _enter_key(page, key)
+            await PlaygroundPage(page).ask(f"I am {name}.")
+            await page.wait_for_url("**/conv_*")
+        address = ann.url
+        await bob.get_by_role("link", name="Runs", exact=True).click()
+        await expect(bob.get_by_text("I am Bob.")).to_be_visible()
+        await expect(bob.get_by_text("I am Ann.")).to_have_count(0)
+        # The address of a conversation is no key to it.
+        await bob.goto(address)
+        await expect(bob.get_by_role("alert")).to_be_visible()
+        await expect(bob.get_by_text("For Ann.")).to_have_count(0)
+
+
 async def _enter_key(page: Page, key: str) -> None:
     await page.get_by_role("textbox", name="Key").fill(key)
     await page.get_by_role("button", name="Use this key").click()
