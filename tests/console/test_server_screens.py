@@ -57,6 +57,7 @@ async def test_a_server_is_found_in_the_list_and_one_of_its_tools_is_called(tmp_
         await expect(outcome).to_contain_text(re.compile(r"Took \d"))
         await page.get_by_role("button", name="Put to sleep").click()
         await expect(page.get_by_role("heading", name="sums")).to_contain_text("asleep")
+        await expect(facts).to_contain_text(re.compile(r"Calls1Call, p50\d"))
 
 
 @async_test(SECONDS)

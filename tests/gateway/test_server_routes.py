@@ -43,6 +43,18 @@ async def test_a_server_that_sleeps_is_started_again_by_its_next_use(tmp_path: P
 
 
 @async_test
+async def test_a_server_has_the_durations_of_its_calls(tmp_path: Path) -> None:
+    script = ScriptedModel([call("add", a=1, b=2), call("add", a=3, b=4)], say("3 and 7"))
+    async with FaultyMCPServer() as mcp, run_gateway(tmp_path, script, mcp={"calc": mcp}) as gateway:
+        before = await get_server(gateway)
+        assert (before["calls"], before["call_seconds_p50"], before["call_seconds_p95"]) == (0, None, None)
+        assert (await gateway.send("POST", "/v1/responses", ASK))[0] == 200
+        after = await get_server(gateway)
+        assert after["calls"] == 2
+        assert 0 < after["call_seconds_p50"] <= after["call_seconds_p95"]
+
+
+@async_test
 async def test_a_withheld_tool_is_offered_once_the_operator_accepts_what_was_seen(tmp_path: Path) -> None:
     write_lock(tmp_path, LockFile(files={"gateway.yaml": {"calc": ServerLock()}}))
     async with (

@@ -369,7 +369,7 @@ class Service:
                 background=self.background,
                 audit=self.audit,
             ),
-            servers=ServerEndpoints(self.configurations, reload=self._reload),
+            servers=ServerEndpoints(self.configurations, self._metrics, reload=self._reload),
             logins=LoginEndpoints(self.configurations, self._logins),
             keys=KeyEndpoints(
                 self.configurations,

@@ -80,18 +80,18 @@ def bucket_of(seconds: float) -> int:
     return bisect_left(BOUNDS, seconds)
 
 
-def find_percentile(counts: Sequence[int], share: float) -> float | None:
+def find_percentile(counts: Sequence[int], share: float, bounds: Sequence[float] = BOUNDS) -> float | None:
     """The duration that so large a share of them does not exceed, between the bounds of its bucket. None: no counts.
 
-    Durations beyond the last bound count as that bound.
+    Durations beyond the last bound count as that bound. `bounds`: the upper bounds of the buckets.
     """
     totals = list(accumulate(counts))
     wanted = share * totals[-1]
     if not wanted:
         return None
     index = bisect_left(totals, wanted)
-    low = BOUNDS[index - 1] if index else 0.0
-    high = BOUNDS[min(index, len(BOUNDS) - 1)]
+    low = bounds[index - 1] if index else 0.0
+    high = bounds[min(index, len(bounds) - 1)]
     before = totals[index - 1] if index else 0
     return round(low + (high - low) * (wanted - before) / counts[index], 6)
 

@@ -17,6 +17,10 @@ export interface Server {
   tools: number | null;
   restarts: number;
   start_seconds: number | null;
+  /** Since the gateway was started, as the two below. */
+  calls: number;
+  call_seconds_p50: number | null;
+  call_seconds_p95: number | null;
   last_error: string | null;
   stderr: string | null;
   next_try_at: number | null;

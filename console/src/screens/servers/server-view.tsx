@@ -112,6 +112,9 @@ function Facts({ server }: { server: Server }) {
     ["Version", server.version ?? "–"],
     ["Tools", formatCount(server.tools)],
     ["Took to start", formatSeconds(server.start_seconds)],
+    ["Calls", formatCount(server.calls)],
+    ["Call, p50", formatSeconds(server.call_seconds_p50)],
+    ["Call, p95", formatSeconds(server.call_seconds_p95)],
     ["Restarts", formatCount(server.restarts)],
   ];
   return (

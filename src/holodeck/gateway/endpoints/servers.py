@@ -16,10 +16,12 @@ from holodeck.gateway.http.errors import APIError, unknown_server_text
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.mcp.server_logins import has_login
+from holodeck.gateway.metrics.counters import BUCKETS, Metrics
 from holodeck.gateway.wire.request.json_fields import JSONFields
 from holodeck.lib import log
 from holodeck.lib.errors import MCPError
 from holodeck.lib.system.file_replacement import lock_folder
+from holodeck.storage.usage import find_percentile
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.lock.drift import ServerLock, ToolDrift
 from holodeck.tools.mcp.lock.lock_file import LockFile, read_lock, write_lock
@@ -29,14 +31,17 @@ from holodeck.tools.mcp.server_tools import ServerTools
 class ServerEndpoints:
     """Routes of MCP servers. A server out of the caller's scope is as one that does not exist."""
 
-    def __init__(self, configurations: ConfigurationHolder, *, reload: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(
+        self, configurations: ConfigurationHolder, metrics: Metrics, *, reload: Callable[[], Awaitable[bool]]
+    ) -> None:
         """`reload` reads the files of the gateway again, and returns False if they are refused."""
         self._configurations = configurations
+        self._metrics = metrics
         self._reload = reload
 
     async def list_servers(self, request: Request) -> Reply:
         offers = _allowed_server_tools(self._configurations.current, request.caller.scope)
-        return json_reply({"object": "list", "data": [_server_resource_of(offer) for offer in offers]})
+        return json_reply({"object": "list", "data": [self._build_resource(offer) for offer in offers]})
 
     async def list_tools(self, request: Request) -> Reply:
         server, scope = self._require_servers(request)[0].server, request.caller.scope
@@ -53,14 +58,14 @@ class ServerEndpoints:
             # The error is in the resource of the server.
             with suppress(MCPError):
                 await offer.refresh()
-        return json_reply(_server_resource_of(offers[0]))
+        return json_reply(self._build_resource(offers[0]))
 
     async def sleep(self, request: Request) -> Reply:
         """End the connection to every server of the name; the next use establishes it again."""
         offers = self._require_servers(request)
         for offer in offers:
             await offer.sleep()
-        return json_reply(_server_resource_of(offers[0]))
+        return json_reply(self._build_resource(offers[0]))
 
     async def accept_tools(self, request: Request) -> Reply:
         """Write withheld tools into `holodeck.lock` as the operator has seen them, by their digests."""
@@ -78,7 +83,17 @@ class ServerEndpoints:
         await asyncio.to_thread(_write_accepted, self._require_definition(offer), accepted)
         log.warning("mcp.accepted", server=offer.server.name, tools=sorted(digests), caller=request.caller.id)
         await self._reload()
-        return json_reply(_server_resource_of(self._require_servers(request)[0]))
+        return json_reply(self._build_resource(self._require_servers(request)[0]))
+
+    def _build_resource(self, offer: ServerTools) -> dict[str, Any]:
+        """The resource of a server, with the durations of its calls since this gateway was started."""
+        durations = self._metrics.count_durations(offer.server.name)
+        return {
+            **_server_resource_of(offer),
+            "calls": sum(durations),
+            "call_seconds_p50": find_percentile(durations, 0.5, BUCKETS),
+            "call_seconds_p95": find_percentile(durations, 0.95, BUCKETS),
+        }
 
     def _require_definition(self, offer: ServerTools) -> LoadedTool:
         loaded = self._configurations.current.loaded

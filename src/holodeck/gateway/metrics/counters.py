@@ -169,6 +169,11 @@ class Metrics:
         self.tool_calls.add((server, tool, "error" if is_error else "ok"))
         self.tool_seconds.observe((server, tool), seconds)
 
+    def count_durations(self, server: str) -> list[int]:
+        """How many calls of a server took how long, by the buckets of `BUCKETS` and one for the rest."""
+        found = [series.counts for labels, series in self.tool_seconds.series.items() if labels[0] == server]
+        return [sum(counts) for counts in zip(*found, strict=True)] if found else [0] * (len(BUCKETS) + 1)
+
     def count_turn(self, model: str, seconds: float, first_token_seconds: float | None) -> None:
         """Count the times of a model turn. `first_token_seconds`: None for an answer without any content."""
         self.turn_seconds.observe((model,), seconds)

@@ -42,6 +42,9 @@ SERVER: dict[str, Any] = {
     "next_try_at": None,
     "warnings": [],
     "withheld": [],
+    "calls": 0,
+    "call_seconds_p50": None,
+    "call_seconds_p95": None,
 }
 _SERVER_TOOLS = {
     "object": "list",
@@ -243,6 +246,9 @@ def _server_schemas() -> dict[str, Schema]:
         "next_try_at": nullable(_TIME),
         "warnings": array(string()),
         "withheld": array(withheld, "Tools that differ from `holodeck.lock` and are not offered."),
+        "calls": integer("Calls of its tools since this gateway was started."),
+        "call_seconds_p50": nullable(number("Half of these calls took no longer.")),
+        "call_seconds_p95": nullable(number("95 of 100 of these calls took no longer.")),
     }
     tool = {
         "name": string(),
