@@ -101,6 +101,7 @@ _ARGUMENTS = {
     "/v1/responses/{id}": "/v1/responses/$RESPONSE",
     "/v1/conversations/{id}": "/v1/conversations/$CONVERSATION",
     "{item_id}": "$ITEM",
+    "{elicitation_id}": "elic_1",
     "/v1/models/{id}": "/v1/models/demo",
     "{name}": "memory",
     "{server}": "memory",
@@ -139,8 +140,24 @@ credentials by 'env'.","type":"invalid_request","code":"no_login","param":null}}
 _NO_LOGIN_STARTED = """\
 {"error":{"message":"No login of the MCP server 'memory' was started since the gateway was.","type":"not_found",\
 "code":"not_found","param":null}}"""
+_NO_QUESTIONS = """\
+{
+    "object": "list",
+    "data": []
+}"""
+_NO_QUESTION = """\
+{
+    "error": {
+        "message": "Elicitation with id 'elic_1' not found. It was answered, or its call waits no longer.",
+        "type": "not_found",
+        "code": "not_found",
+        "param": null
+    }
+}"""
 # Replies of the gateway of the page that are not the examples of the document.
 _REPLIES = {
+    "listElicitations": _NO_QUESTIONS,
+    "answerElicitation": _NO_QUESTION,
     "acceptTools": _NOT_WITHHELD,
     "startLogin": _NO_LOGIN,
     "getLogin": _NO_LOGIN_STARTED,
