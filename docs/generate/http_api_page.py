@@ -140,23 +140,12 @@ credentials by 'env'.","type":"invalid_request","code":"no_login","param":null}}
 _NO_LOGIN_STARTED = """\
 {"error":{"message":"No login of the MCP server 'memory' was started since the gateway was.","type":"not_found",\
 "code":"not_found","param":null}}"""
-_NO_QUESTIONS = """\
-{
-    "object": "list",
-    "data": []
-}"""
 _NO_QUESTION = """\
-{
-    "error": {
-        "message": "Elicitation with id 'elic_1' not found. It was answered, or its call waits no longer.",
-        "type": "not_found",
-        "code": "not_found",
-        "param": null
-    }
-}"""
+{"error":{"message":"Elicitation with id 'elic_1' not found. It was answered, or its call waits no longer.",\
+"type":"not_found","code":"not_found","param":null}}"""
 # Replies of the gateway of the page that are not the examples of the document.
 _REPLIES = {
-    "listElicitations": _NO_QUESTIONS,
+    "listElicitations": '{"object":"list","data":[]}',
     "answerElicitation": _NO_QUESTION,
     "acceptTools": _NOT_WITHHELD,
     "startLogin": _NO_LOGIN,
@@ -259,6 +248,9 @@ def _command(method: str, path: str, operation: Operation) -> str:
 
 
 def _is_long(operation: Operation) -> bool:
+    """Whether the reply is shown on several lines. Those of `_REPLIES` are not."""
+    if operation.id in _REPLIES:
+        return False
     return operation.id in _SHOWN_LINES or len(json.dumps(operation.example)) > _MAX_LINE
 
 
@@ -274,6 +266,7 @@ def _reply(operation: Operation) -> str:
     text = re.sub(r'"([a-z]+)_[0-9a-f]{32}"', r'"\1_..."', text)
     text = re.sub(r'("(?:created|created_at|completed_at)": ?)\d+', r"\1...", text)
     text = re.sub(r'("(?:start_seconds|restarts)": ?)[\d.]+', r"\1...", text)
+    text = re.sub(r'("(?:calls|call_seconds_p50|call_seconds_p95)": ?)(?:[\d.]+|null)', r"\1...", text)
     text = re.sub(r'"hd2\.[^"]*"', '"hd2..."', text)
     shown = _SHOWN_LINES.get(operation.id)
     return text if shown is None else "\n".join([*text.splitlines()[:shown], "..."])
