@@ -83,7 +83,7 @@ class CallerKeyFile:
             changes = {field: _drop_absent(value) for field, value in change(entry).items()}
             # A setting with a variable is checked with the whole file only, where its value is known.
             known = {field: value for field, value in changes.items() if not has_reference(value)}
-            check_entry(_drop_absent({**_ANY_CALLER, **known}))
+            check_entry(_drop_absent({**_ANY_CALLER, **known}), shown_as=f"the key '{name}'")
             return change_yaml_item(text, "keys", index, changes, str(self.path))
 
         FileEdit(path=self.path, edit=edit, check=self._check).apply()
@@ -159,9 +159,9 @@ def has_reference(value: object) -> bool:
     return isinstance(value, str) and _REFERENCE in value
 
 
-def check_entry(entry: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` for an entry that a gateway would refuse."""
-    _, problems = validate(CallerKey, dict(entry), Document(file="the new key", value=entry))
+def check_entry(entry: Mapping[str, Any], *, shown_as: str = "the new key") -> None:
+    """Raise `ConfigError` for an entry that a gateway would refuse. `shown_as`: in place of a file, in messages."""
+    _, problems = validate(CallerKey, dict(entry), Document(file=shown_as, value=entry))
     if problems:
         raise ConfigError.of(problems)
 
