@@ -10,6 +10,7 @@ import sys
 
 NAMES = (
     "gateway",
+    "revisions",
     "turns",
     "startup",
     "footprint",

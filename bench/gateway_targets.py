@@ -93,7 +93,9 @@ def run_targets(folder: Path, *, has_litellm: bool, has_smg: bool) -> Iterator[d
 
 
 @contextmanager
-def run_holodeck(folder: Path, model: str, mcp: str | None = None) -> Iterator[Target]:
+def run_holodeck(
+    folder: Path, model: str, mcp: str | None = None, *, environ: Mapping[str, str] | None = None
+) -> Iterator[Target]:
     """`holodeck serve`, as an operator runs it: a key, SQLite, MCP servers, and limits that fit the load."""
 
     def model_entry(name: str) -> dict[str, Any]:
@@ -111,9 +113,8 @@ def run_holodeck(folder: Path, model: str, mcp: str | None = None) -> Iterator[T
     }
     file = folder / "gateway.yaml"
     file.write_text(json.dumps(config))
-    with _start_server(
-        module_command("holodeck", "serve", str(file)), port, "/healthz", folder / "holodeck.log"
-    ) as pid:
+    command = module_command("holodeck", "serve", str(file))
+    with _start_server(command, port, "/healthz", folder / "holodeck.log", environ=environ) as pid:
         yield Target(name="holodeck", pid=pid, url=f"http://127.0.0.1:{port}")
 
 

@@ -33,7 +33,6 @@ KEY = "hd-bench"
 AT_ONCE = 16
 _DETAILS = orjson.dumps(
     {
-        "completed_at": 1.0,
         "seconds": 2.5,
         "background": False,
         "turns": 2,

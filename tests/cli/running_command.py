@@ -28,7 +28,7 @@ class RunningCommand:
 
     async def wait_run_id(self) -> str:
         """The id that it tells at the start."""
-        return (await self.wait_stderr(r"run_[0-9a-f]{32}"))[0]
+        return (await self.wait_stderr(r"run_[0-9a-f]{40}"))[0]
 
     async def wait_stderr(self, pattern: str) -> re.Match[str]:
         """Wait until it has said so on stderr."""

@@ -17,14 +17,12 @@ from holodeck.gateway.auth.callers import RevokedCallers
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.runs.live_run import LiveRun, RunState
-from holodeck.gateway.runs.run_log import build_run_observer
-from holodeck.gateway.runs.usage_observer import build_usage_observer
+from holodeck.gateway.runs.run_observer import RunObserver
 from holodeck.gateway.usage.meter import UsageMeter
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.limits import STORE_RETRY_PAUSE
 from holodeck.lib.tasks import TaskSet
-from holodeck.models.events import RunFinished, ToolFinished
 
 # Seconds for cancelled runs to be stored and their ends to be sent. Longer would delay the exit for a reader that reads
 # nothing.
@@ -39,8 +37,7 @@ class ActiveRuns:
 
         `meter` counts their usage. None: it is not counted.
         """
-        self._meter = meter
-        self._metrics = metrics
+        self._observer = RunObserver(metrics, meter)
         self._caller_limits = caller_limits
         self._live: dict[str, LiveRun[Any]] = {}
         self._background = TaskSet()
@@ -92,23 +89,11 @@ class ActiveRuns:
     def register(self, live: LiveRun[Any], *, has_request_log: bool = True) -> None:
         """Register a run for the time from its start to its end, which it reports itself.
 
-        `has_request_log`: the outcome is added to the log line of the current request, instead of a line of its own.
+        `has_request_log`: see `LiveRun`.
         """
         log.add_fields(response=live.id)
         live.on_start, live.on_end = self._add, self._remove
-        observers = [
-            build_run_observer(
-                live.id, live.caller_id, live.model, live.toolbox, self._metrics, has_request_log=has_request_log
-            )
-        ]
-        if self._meter is not None:
-            observers.append(build_usage_observer(live, self._meter))
-
-        def on_event(event: ToolFinished | RunFinished) -> None:
-            for observe in observers:
-                observe(event)
-
-        live.on_event = on_event
+        live.on_event, live.has_request_log = self._observer.observe, has_request_log
 
     def _add(self, live: LiveRun[Any]) -> None:
         self._live[live.id] = live

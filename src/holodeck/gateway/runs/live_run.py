@@ -139,10 +139,12 @@ class LiveRun(Generic[W]):
         """Set when a durable run starts."""
         self.finished = asyncio.Event()
         self.on_start: Callable[[LiveRun[W]], None] = _ignore
-        self.on_event: Callable[[ToolFinished | RunFinished], None] = _ignore
+        self.on_event: Callable[[LiveRun[W], ToolFinished | RunFinished], None] = _ignore
         """Called when a tool call of the run has finished, and the run itself."""
         self.on_end: Callable[[LiveRun[W]], None] = _ignore
         """Called once if the run was started: when it has finished, or another process has it."""
+        self.has_request_log = True
+        """The outcome is added to the log line of the current request, instead of a line of its own."""
         self.log_context = log.current_fields()
         """The log fields of its request, which may have ended before the run starts."""
         self._request = request
@@ -292,7 +294,7 @@ class LiveRun(Generic[W]):
 
     def _feed_event(self, event: Event) -> None:
         if isinstance(event, _OBSERVED_EVENTS):
-            self.on_event(event)
+            self.on_event(self, event)
         self.writer.feed(event)
 
     def _feed_last_event(self, events: EventLog) -> RunResult:
@@ -320,7 +322,7 @@ class LiveRun(Generic[W]):
                     return
                 for event in batch:
                     if isinstance(event, _OBSERVED_EVENTS):
-                        self.on_event(event)
+                        self.on_event(self, event)
                 payloads = self.writer.feed(*batch)
                 if self._stream_writer is not None and not isinstance(batch[-1], RunFinished):
                     self._stream_writer.append(payloads)
@@ -444,7 +446,7 @@ class LiveRun(Generic[W]):
             return
         for event in unread_events:
             if isinstance(event, _OBSERVED_EVENTS):
-                self.on_event(event)
+                self.on_event(self, event)
             self.wire_events += self.writer.feed(event)
             if isinstance(event, RunFinished):
                 self.result = event.result
@@ -482,8 +484,8 @@ class _CallbackEventLog(_TracedEventLog):
     def append(self, event: Event) -> int:
         if not isinstance(event, RunFinished):
             self._on_event(event)
-        return super().append(event)
+        return _TracedEventLog.append(self, event)
 
 
-def _ignore(_: object) -> None:
+def _ignore(*_: object) -> None:
     """Default for the callbacks of a `LiveRun`."""

@@ -51,6 +51,8 @@ class OfferedTools:
         self._specs: Specs | None = None
         self._number: int | None = None
         self._lists: list[bytes] = []
+        self._size = 0
+        """Bytes of the lists, and of those that were too many."""
 
     def find_number(self) -> int | None:
         """The number of the list that is offered now, which is added if it is new. None: there are too many."""
@@ -66,6 +68,7 @@ class OfferedTools:
     def restore(self, stored: Iterable[Sequence[str]]) -> None:
         """Begin with the lists that an earlier process has stored."""
         self._lists = [orjson.dumps(each) for each in stored]
+        self._size = sum(map(len, self._lists))
 
     def _encode(self, specs: Specs) -> bytes:
         if not self._allowed:
@@ -75,7 +78,8 @@ class OfferedTools:
     def _add(self, encoded: bytes) -> int | None:
         if encoded in self._lists:
             return self._lists.index(encoded)
-        if sum(map(len, self._lists)) + len(encoded) > MAX_LISTS_BYTES:
+        self._size += len(encoded)
+        if self._size > MAX_LISTS_BYTES:
             return None
         self._lists.append(encoded)
         return len(self._lists) - 1

@@ -27,7 +27,7 @@ from holodeck.gateway.mcp.elicitations import Elicitations, RunElicitations
 from holodeck.gateway.mcp.request_servers import MappedTool, RequestServers
 from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.runs.offered_tools import OfferedTools, ToolNames
-from holodeck.gateway.runs.run_trace import RecordedSettings, RunTrace
+from holodeck.gateway.runs.run_trace import RunTrace, TraceSettings
 from holodeck.gateway.sealing import Seal
 from holodeck.gateway.usage.budgets import Budgets
 from holodeck.gateway.usage.meter import UsageMeter
@@ -110,16 +110,16 @@ class RunBuilder:
     def build_trace(self, prepared: PreparedRun, caller: Caller, stored: StoredResponse | None = None) -> RunTrace:
         """What records a run, and counts the times and the cost of its turns. `stored`: that of an earlier process."""
         backend, sent = prepared.backend, prepared.request.model
-        recorded: RecordedSettings = {
-            "price": backend.llm.price,
-            "on_turn": partial(self._count_turn, backend.name, caller.id),
-            "offered": OfferedTools(prepared.toolbox, sent.tool_choice.allowed, self._tool_names),
+        settings = TraceSettings(
+            price=backend.llm.price,
+            on_turn=partial(self._count_turn, backend.name, caller.id),
+            offered=OfferedTools(prepared.toolbox, sent.tool_choice.allowed, self._tool_names),
             # The instructions of a request are sent in place of the operator's.
-            "instructions_digest": backend.instructions_digest if sent.instructions == backend.instructions else None,
-        }
+            instructions_digest=backend.instructions_digest if sent.instructions == backend.instructions else None,
+        )
         if stored is None or stored.trace is None:
-            return RunTrace(created_at=None if stored is None else stored.created_at, **recorded)
-        return RunTrace.restore(stored.trace, **recorded)
+            return RunTrace(settings, created_at=None if stored is None else stored.created_at)
+        return RunTrace.restore(stored.trace, settings)
 
     def _count_turn(
         self, model: str, caller_id: str, seconds: float, first_token_seconds: float | None, cost: float | None

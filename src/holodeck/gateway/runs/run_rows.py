@@ -17,6 +17,8 @@ from holodeck.gateway.runs.live_run import LiveResponse
 from holodeck.models.items import Item, Message, Usage
 from holodeck.storage.runs import StoredRun
 
+# Digits of seconds: microseconds.
+_DIGITS = 6
 # Characters of the question and of the answer in a list.
 PREVIEW_CHARS = 200
 
@@ -27,8 +29,8 @@ def build_run_row(live: LiveResponse, resource: Mapping[str, Any]) -> StoredRun:
     usage = trace.usage if result is None else result.usage
     servers, tools = trace.list_tools()
     details = {
-        "completed_at": round(trace.created_at + trace.seconds, 6) if trace.is_finished else None,
-        "seconds": round(trace.seconds, 6),
+        # None while it goes on: the time so far is that of the reader.
+        "seconds": trace.seconds if trace.is_finished else None,
         "background": request.background,
         "turns": trace.turns if result is None else result.turns,
         "tool_calls": trace.tool_calls,
@@ -56,16 +58,15 @@ def build_run_row(live: LiveResponse, resource: Mapping[str, Any]) -> StoredRun:
 
 def end_run(run: StoredRun, status: str, error: Mapping[str, Any] | None) -> StoredRun:
     """The row of a run that has ended without a process that runs it."""
-    now = time.time()
-    ended = {"completed_at": round(now, 6), "seconds": round(now - run.created_at, 6), "error": error}
+    ended = {"seconds": time.time() - run.created_at, "error": error}
     return replace(run, status=status, details=orjson.dumps(orjson.loads(run.details) | ended))
 
 
 def build_run_resource(run: StoredRun) -> dict[str, Any]:
     """The run as the API shows it. One that goes on has the seconds so far."""
     details: dict[str, Any] = orjson.loads(run.details)
-    if details["completed_at"] is None:
-        details["seconds"] = round(max(0.0, time.time() - run.created_at), 6)
+    seconds = details["seconds"]
+    so_far = max(0.0, time.time() - run.created_at) if seconds is None else seconds
     return {
         "id": run.id,
         "object": "run",
@@ -73,7 +74,9 @@ def build_run_resource(run: StoredRun) -> dict[str, Any]:
         "model": run.model,
         "status": run.status,
         "created_at": run.created_at,
-        **{name: details[name] for name in ("completed_at", "seconds", "background", "turns", "tool_calls")},
+        "completed_at": None if seconds is None else round(run.created_at + seconds, _DIGITS),
+        "seconds": round(so_far, _DIGITS),
+        **{name: details[name] for name in ("background", "turns", "tool_calls")},
         "tools": list(run.tools),
         "servers": list(run.servers),
         **{name: details[name] for name in ("usage", "cost", "first_token_seconds", "error", "incomplete_reason")},

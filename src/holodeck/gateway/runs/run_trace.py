@@ -19,19 +19,21 @@ A step is a list of its kind, its time, and what follows:
     ended       items so far, tokens, cost, whether it is an error, reason, open calls: id, name, whether they are held
 
 Steps refer to items by their number among those of the run, and the operator's instructions are there as a digest, so
-that the only texts are names. Times are seconds from the creation of the run, on the clock of this process.
+that the only texts are names. Times are whole microseconds from the creation of the run, on the clock of this process:
+to round seconds would cost more than all the rest.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import orjson
 
 from holodeck.gateway.runs.offered_tools import OfferedTools
 from holodeck.lib.errors import ModelError, StorageError
+from holodeck.lib.record import record
 from holodeck.models.events import (
     CallAdded,
     Event,
@@ -54,45 +56,47 @@ Step = list[Any]
 TurnListener = Callable[[float, float | None, float | None], None]
 """Called with the seconds of a turn, those until its first token (None: the answer has no content), and its cost."""
 
-# Digits of seconds: microseconds.
-DIGITS = 6
+# In a second: the unit of the times of steps.
+MICROSECONDS = 1_000_000
 # Decimal places of a cost: prices are for a million tokens.
 COST_DIGITS = 10
 # In place of a digest: the turns of the run had different instructions, since it went on with another configuration.
 SEVERAL_INSTRUCTIONS = "several"
 
 
-class RecordedSettings(TypedDict, total=False):
+@record
+class TraceSettings:
     """What a trace is given of its run."""
 
-    price: Price | None
+    price: Price | None = None
     """Of the model. None: the cost is unknown."""
-    on_turn: TurnListener | None
+    on_turn: TurnListener | None = None
     """Called after each turn for which this process asked the model."""
-    offered: OfferedTools | None
+    offered: OfferedTools | None = None
     """The tools of the run. None: they are not recorded."""
-    instructions_digest: str | None
+    instructions_digest: str | None = None
     """Of the operator's instructions, if the model is sent them."""
+
+
+_NO_SETTINGS = TraceSettings()
 
 
 class RunTrace:
     """Records one run. `record` is called with every event of the run, in order, and costs next to nothing."""
 
-    def __init__(self, *, created_at: float | None = None, **settings: Unpack[RecordedSettings]) -> None:
+    def __init__(self, settings: TraceSettings = _NO_SETTINGS, *, created_at: float | None = None) -> None:
         """`created_at`: of a run that another process has begun, in seconds since 1970."""
-        now = time.time()
-        # As it is shown, so that a list can be filtered by it.
-        self.created_at = round(now, DIGITS) if created_at is None else created_at
-        self._zero = time.monotonic() - (now - self.created_at)
-        self._price = settings.get("price")
-        self._on_turn = settings.get("on_turn")
-        self._offered = settings.get("offered")
-        self._instructions_digest = settings.get("instructions_digest")
-        self._turn_start = 0.0
-        self._token_time: float | None = None
+        now = time.time_ns() // 1000
+        created = now if created_at is None else round(created_at * MICROSECONDS)
+        self.created_at = created / MICROSECONDS
+        self._zero = time.monotonic_ns() // 1000 - (now - created)
+        self._settings = settings
+        self._instructions_digest = settings.instructions_digest
+        self._turn_start = 0
+        self._token_time: int | None = None
         """Of the first token of the turn."""
         self._steps: list[Step] = []
-        self._ended_after: float | None = None
+        self._end_time: int | None = None
         self.awaits_token = False
         """True from the start of a turn to the first piece of its answer."""
         self._calls: dict[str, tuple[str, str]] = {}
@@ -114,15 +118,16 @@ class RunTrace:
     @property
     def seconds(self) -> float:
         """Seconds since the run was created, or until it ended."""
-        return self._now() if self._ended_after is None else self._ended_after
+        return (self._now() if self._end_time is None else self._end_time) / MICROSECONDS
 
     @property
     def is_finished(self) -> bool:
-        return self._ended_after is not None
+        return self._end_time is not None
 
     def cost_of(self, usage: Usage) -> float | None:
         """The cost of tokens of the run's model. None: the model has no price."""
-        return None if self._price is None else round(self._price.cost_of(usage), COST_DIGITS)
+        price = self._settings.price
+        return None if price is None else round(price.cost_of(usage), COST_DIGITS)
 
     def list_tools(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The names of the servers and of the tools that were called, each once."""
@@ -174,21 +179,21 @@ class RunTrace:
         }
         if self._instructions_digest is not None:
             state["instructions_digest"] = self._instructions_digest
-        if self._offered is not None:
-            state["tool_lists"] = self._offered.to_json()
+        if self._settings.offered is not None:
+            state["tool_lists"] = self._settings.offered.to_json()
         return state
 
     @staticmethod
-    def restore(stored: bytes, **settings: Unpack[RecordedSettings]) -> RunTrace:
+    def restore(stored: bytes, settings: TraceSettings = _NO_SETTINGS) -> RunTrace:
         """Continue the trace that an earlier process has stored. Raises `StorageError` where it is not one."""
         try:
             state = orjson.loads(stored)
-            trace = RunTrace(created_at=float(state["created_at"]), **settings)
+            trace = RunTrace(settings, created_at=float(state["created_at"]))
             steps: list[Step] = state["steps"]
-            trace.first_token_seconds = next((float(step[1]) for step in steps if step[0] == "token"), None)
-            trace._steps = [*steps, ["resumed", trace._now(), float(state["recorded"])]]
-            if trace._offered is not None:
-                trace._offered.restore(state.get("tool_lists", ()))
+            trace.first_token_seconds = next((step[1] / MICROSECONDS for step in steps if step[0] == "token"), None)
+            trace._steps = [*steps, ["resumed", trace._now(), int(state["recorded"])]]
+            if settings.offered is not None:
+                settings.offered.restore(state.get("tool_lists", ()))
         except (ValueError, TypeError, LookupError) as error:
             raise StorageError(f"A stored trace is damaged: {error}") from error
         was_asked = any(step[0] == "answer" for step in steps)
@@ -196,8 +201,8 @@ class RunTrace:
             trace._instructions_digest = SEVERAL_INSTRUCTIONS
         return trace
 
-    def _now(self) -> float:
-        return round(time.monotonic() - self._zero, DIGITS)
+    def _now(self) -> int:
+        return time.monotonic_ns() // 1000 - self._zero
 
     def _record_start(self, event: RunStarted) -> None:
         self._steps.append(["started", self._now()])
@@ -207,8 +212,9 @@ class RunTrace:
         self.awaits_token = not event.is_replayed
         self._turn_start = now = self._now()
         self._token_time = None
-        offered = self._offered.find_number() if self._offered is not None and not event.is_replayed else None
-        self._steps.append(["turn", now, event.turn, len(self.items), event.is_replayed, offered])
+        offered = self._settings.offered
+        tool_list = None if offered is None or event.is_replayed else offered.find_number()
+        self._steps.append(["turn", now, event.turn, len(self.items), event.is_replayed, tool_list])
 
     def _record_delta(self, event: TextAdded | ReasoningAdded | CallAdded) -> None:
         if not self.awaits_token:
@@ -216,7 +222,7 @@ class RunTrace:
         self.awaits_token = False
         self._token_time = now = self._now()
         if self.first_token_seconds is None:
-            self.first_token_seconds = now
+            self.first_token_seconds = now / MICROSECONDS
         self._steps.append(["token", now])
 
     def _record_item(self, event: ItemFinished) -> None:
@@ -235,8 +241,10 @@ class RunTrace:
         self.awaits_token = False
         self.usage += event.usage
         cost = self.cost_of(event.usage)
-        if self._on_turn is not None and not event.is_replayed:
-            self._on_turn(now - self._turn_start, None if token is None else token - self._turn_start, cost)
+        on_turn, start = self._settings.on_turn, self._turn_start
+        if on_turn is not None and not event.is_replayed:
+            first_token = None if token is None else (token - start) / MICROSECONDS
+            on_turn((now - start) / MICROSECONDS, first_token, cost)
         self._steps.append(["answer", now, len(self.items), _tokens_of(event.usage), cost])
 
     def _record_call(self, event: ToolStarted) -> None:
@@ -255,7 +263,7 @@ class RunTrace:
 
     def _record_end(self, event: RunFinished) -> None:
         result = event.result
-        self._ended_after = now = self._now()
+        self._end_time = now = self._now()
         usage = result.usage
         reason = result.error.public_message if result.error is not None else result.reason or None
         is_error = result.status in ("failed", "cancelled")

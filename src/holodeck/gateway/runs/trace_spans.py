@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from holodeck.gateway.runs.run_trace import DIGITS, Step
+from holodeck.gateway.runs.run_trace import MICROSECONDS, Step
 
 SpanKind = Literal["run", "turn", "model", "tool", "approval", "wait", "retry", "recovery", "compaction"]
 SpanStatus = Literal["ok", "error", "running", "refused"]
 
+# Digits of seconds: microseconds.
+_DIGITS = 6
 _TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
 
 
@@ -47,15 +49,15 @@ class Span:
 
     def end(self, now: float, status: SpanStatus = "ok", error: str | None = None) -> None:
         if self.seconds is None:
-            self.seconds = round(now - self.start, DIGITS)
+            self.seconds = round(now - self.start, _DIGITS)
             self.status, self.error = status, error
 
 
 def build_spans(steps: Iterable[Step]) -> list[dict[str, Any]]:
     """The spans as JSON, in the order in which they began. The first one is that of the run."""
     builder = _SpanBuilder()
-    for kind, now, *rest in steps:
-        _BUILDERS[kind](builder, now, *rest)
+    for kind, time, *rest in steps:
+        _BUILDERS[kind](builder, time / MICROSECONDS, *rest)
     return [asdict(span) for span in builder.spans]
 
 
@@ -91,7 +93,7 @@ class _SpanBuilder:
 
     def add_token(self, now: float) -> None:
         if self._model is not None:
-            self._model.first_token_seconds = round(now - self._model.start, DIGITS)
+            self._model.first_token_seconds = round(now - self._model.start, _DIGITS)
         if self._run.first_token_seconds is None:
             self._run.first_token_seconds = now
 
@@ -140,12 +142,12 @@ class _SpanBuilder:
             span.server, span.tool = server, tool
         span.end(now, status)
 
-    def resume(self, now: float, recorded: float) -> None:
-        """Drop what the process before has not finished: it begins anew."""
+    def resume(self, now: float, recorded: int) -> None:
+        """Drop what the process before has not finished: it begins anew. `recorded`: in microseconds."""
         self.spans = [span for span in self.spans if span.seconds is not None or span is self._run]
         self._turn = self._model = None
         self._calls = {}
-        self._add("recovery", "recovery", recorded).end(now)
+        self._add("recovery", "recovery", recorded / MICROSECONDS).end(now)
 
     def end_run(
         self,

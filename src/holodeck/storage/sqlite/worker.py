@@ -4,9 +4,11 @@ A `Worker` owns one thread, and the thread owns one connection, which it opens b
 end. Jobs are functions of the connection. They run in the order in which `Worker.run` was called; callers await the
 results on their own event loops.
 
-The jobs of a writer that are queued at the same time share a transaction, each in a savepoint, so that one that fails
-is rolled back alone. Their results are delivered after the commit. Where the commit itself fails,
-or SQLite rolls back everything, all jobs of the batch fail with the same `StorageError`.
+The jobs of a writer that are queued at the same time share a transaction. If one of them fails, the transaction is
+rolled back and all of them run again, each in a savepoint, so that only the failed one is undone: savepoints for every
+job would cost a third of a small write. So a job may run twice, and does nothing but read and write the database. The
+results are delivered after the commit. Where the commit itself fails, or SQLite rolls back everything, all jobs of the
+batch fail with the same `StorageError`.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ class Worker:
 
         Raises `StorageError` for errors of SQLite and of the system, and any other exception of the job as it is.
         A caller that is cancelled does not stop its job.
-        `is_one_statement`: the job is atomic by itself, so that it needs neither a transaction nor a savepoint.
+        `is_one_statement`: the job is atomic by itself, so that it needs no transaction when it is alone.
         """
         if self._thread is None:
             self._thread = threading.Thread(target=self._run_thread, name=self._name, daemon=True)
@@ -135,28 +137,31 @@ class Worker:
     def _run_batch(self, db: sqlite3.Connection, batch: list[Job]) -> list[Any]:
         if not self._is_writer:
             return [self._run_job(db, job) for job, *_ in batch]
-        is_alone = len(batch) == 1
-        if is_alone and batch[0][1]:
+        if len(batch) == 1 and batch[0][1]:
             return [self._run_job(db, batch[0][0])]
-        outcomes = []
         db.execute("BEGIN IMMEDIATE")
         try:
-            if is_alone:
-                # The transaction takes the place of a savepoint.
-                outcome = self._run_job(db, batch[0][0])
-                db.execute("ROLLBACK" if isinstance(outcome, Exception) else "COMMIT")
-                return [outcome]
-            for job, is_one_statement, *_ in batch:
-                outcome = self._run_job(db, job) if is_one_statement else self._run_in_savepoint(db, job)
-                if isinstance(outcome, StorageError) and not db.in_transaction:
-                    # SQLite has rolled back the whole transaction, for example because the disk is full.
-                    raise outcome  # noqa: TRY301 - one place rolls back
-                outcomes.append(outcome)
+            outcomes = self._run_to_first_failure(db, batch)
+            if len(outcomes) < len(batch):
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                db.execute("BEGIN IMMEDIATE")
+                outcomes = self._run_in_savepoints(db, batch)
             db.execute("COMMIT")
         except Exception:
             with contextlib.suppress(sqlite3.Error):
                 db.execute("ROLLBACK")
             raise
+        return outcomes
+
+    def _run_to_first_failure(self, db: sqlite3.Connection, batch: list[Job]) -> list[Any]:
+        """The outcomes of the jobs before the first one that fails, which may have written a part."""
+        outcomes = []
+        for job, *_ in batch:
+            outcome = self._run_job(db, job)
+            if isinstance(outcome, Exception):
+                break
+            outcomes.append(outcome)
         return outcomes
 
     def _run_job(self, db: sqlite3.Connection, job: Callable[[sqlite3.Connection], Any]) -> Any:
@@ -173,12 +178,19 @@ class Worker:
             # A bug in a job is raised in its caller; the thread continues with the other jobs.
             return error
 
-    def _run_in_savepoint(self, db: sqlite3.Connection, job: Callable[[sqlite3.Connection], Any]) -> Any:
-        db.execute("SAVEPOINT job")
-        outcome = self._run_job(db, job)
-        if db.in_transaction:
-            db.execute("ROLLBACK TO job" if isinstance(outcome, Exception) else "RELEASE job")
-        return outcome
+    def _run_in_savepoints(self, db: sqlite3.Connection, batch: list[Job]) -> list[Any]:
+        """Run each job of a batch by itself in the open transaction, so that the failure of one undoes that one."""
+        outcomes = []
+        for job, *_ in batch:
+            db.execute("SAVEPOINT job")
+            outcome = self._run_job(db, job)
+            if isinstance(outcome, StorageError) and not db.in_transaction:
+                # SQLite has rolled back the whole transaction, for example because the disk is full.
+                raise outcome
+            if db.in_transaction:
+                db.execute("ROLLBACK TO job" if isinstance(outcome, Exception) else "RELEASE job")
+            outcomes.append(outcome)
+        return outcomes
 
     def _to_storage_error(self, error: Exception) -> StorageError:
         if is_damage(error):
