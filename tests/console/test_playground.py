@@ -154,6 +154,31 @@ async def test_an_edited_question_is_a_branch_and_both_branches_stay(tmp_path: P
 
 
 @async_test(SECONDS)
+async def test_a_conversation_goes_on_after_the_responses_of_another_branch_are_deleted(
+    tmp_path: Path, browser_url: str
+) -> None:
+    model = ScriptedModel(say("Hi Ann."), say("Hi Ben."), say("Ben, of course."))
+    async with run_gateway(tmp_path, model) as gateway, open_page(browser_url, gateway.url) as page:
+        playground = PlaygroundPage(page)
+        first = await playground.ask("I am Ann")
+        await first.get_by_role("button", name="Edit").click()
+        await page.get_by_role("textbox", name="Edit the message").fill("I am Ben")
+        await page.get_by_role("button", name="Send as a branch").click()
+        await expect(await playground.wait_done(1)).to_contain_text("Hi Ben.")
+        _, runs = await gateway.send("GET", "/v1/runs")
+        [ann] = [run["id"] for run in runs["data"] if run["question"] == "I am Ann"]
+        await gateway.send("DELETE", f"/v1/responses/{ann}")
+        await page.reload()
+        await expect(playground.exchanges.last).to_contain_text("Hi Ben.")
+        await expect(await playground.ask("Who am I?")).to_contain_text("Ben, of course.")
+        [ben] = [run["id"] for run in runs["data"] if run["question"] == "I am Ben"]
+        await gateway.send("DELETE", f"/v1/responses/{ben}")
+        await page.reload()
+        await expect(playground.exchanges.last).to_contain_text("Ben, of course.")
+        await expect(playground.exchanges).to_have_count(1)
+
+
+@async_test(SECONDS)
 async def test_a_picture_and_a_file_reach_the_model(tmp_path: Path, browser_url: str) -> None:
     (tmp_path / "dot.png").write_bytes(base64.b64decode(PNG))
     (tmp_path / "notes.txt").write_text("The launch is on Friday.")

@@ -57,6 +57,33 @@ async def test_runs_are_listed_newest_first_and_filtered(tmp_path: Path, browser
 
 
 @async_test(SECONDS)
+async def test_a_late_reply_to_earlier_filters_is_not_shown(tmp_path: Path, browser_url: str) -> None:
+    is_asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def answer_late(route: Route) -> None:
+        is_asked.set()
+        await go_on.wait()
+        await route.continue_()
+
+    model = ScriptedModel(say("Hi Ann."), say("Hi Ben."))
+    async with run_gateway(tmp_path, model) as gateway:
+        for text in ("I am Ann", "I am Ben"):
+            await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": text})
+        async with open_page(browser_url, f"{gateway.url}/#/runs") as page:
+            await page.route("**/v1/runs?text=ann*", answer_late)
+            await page.get_by_role("searchbox", name="Text").fill("ann")
+            await page.keyboard.press("Enter")
+            await is_asked.wait()
+            await page.get_by_role("searchbox", name="Text").fill("ben")
+            await page.keyboard.press("Enter")
+            await expect(_rows(page).get_by_role("link")).to_have_text(["I am Ben"])
+            async with page.expect_response("**/v1/runs?text=ann*") as late:
+                go_on.set()
+            await (await late.value).finished()
+            await expect(_rows(page).get_by_role("link")).to_have_text(["I am Ben"])
+
+
+@async_test(SECONDS)
 async def test_a_background_run_is_followed_while_it_runs(tmp_path: Path, browser_url: str) -> None:
     go_on = asyncio.Event()
     model = ScriptedModel([say("Half"), wait(go_on), say(" done.")])

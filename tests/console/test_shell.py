@@ -131,3 +131,24 @@ async def test_a_screen_that_does_not_exist_leads_back(tmp_path: Path, browser_u
     async with run_gateway(tmp_path) as gateway, open_page(browser_url, f"{gateway.url}/#/nowhere") as page:
         await page.get_by_role("link", name="playground", exact=True).click()
         await expect(page.get_by_role("textbox", name="Message")).to_be_visible()
+
+
+@async_test(SECONDS)
+async def test_a_text_is_copied_where_a_page_has_no_clipboard_of_the_newer_kind(
+    tmp_path: Path, browser_url: str
+) -> None:
+    """As over plain http from another machine, where browsers leave `navigator.clipboard` out."""
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as gateway, open_page(browser_url) as page:
+        await page.add_init_script("delete Navigator.prototype.clipboard")
+        await page.goto(gateway.url)
+        exchange = await PlaygroundPage(page).ask("Hello")
+        await exchange.get_by_role("link", name="Run").click()
+        run_id = await page.locator(".run-head code").inner_text()
+        copy = page.get_by_role("button", name="Copy id")
+        await copy.click()
+        await expect(page.get_by_role("button", name="Copied")).to_be_focused()
+        await page.goto(f"{gateway.url}/#/playground")
+        message = PlaygroundPage(page).message
+        await message.focus()
+        await page.keyboard.press("Control+V")
+        await expect(message).to_have_value(run_id)

@@ -7,12 +7,7 @@ const SHOWN_MS = 1_500;
 export function CopyButton({ text, label = "Copy" }: { text: string | (() => string); label?: string }) {
   const [said, setSaid] = useState("");
   const copy = async () => {
-    const value = typeof text === "string" ? text : text();
-    // There is no clipboard on a page that is neither local nor https.
-    const isCopied = await navigator.clipboard.writeText(value).then(
-      () => true,
-      () => false,
-    );
+    const isCopied = await copyText(typeof text === "string" ? text : text());
     setSaid(isCopied ? "Copied" : "Not copied");
     setTimeout(() => setSaid(""), SHOWN_MS);
   };
@@ -21,4 +16,26 @@ export function CopyButton({ text, label = "Copy" }: { text: string | (() => str
       <span aria-live="polite">{said || label}</span>
     </button>
   );
+}
+
+/** Copy a text, and return whether it was. A page that is neither local nor https has no clipboard of the newer kind. */
+async function copyText(text: string): Promise<boolean> {
+  if ("clipboard" in navigator) {
+    return navigator.clipboard.writeText(text).then(
+      () => true,
+      () => false,
+    );
+  }
+  const focused = document.activeElement;
+  const area = document.createElement("textarea");
+  area.value = text;
+  area.className = "visually-hidden";
+  // Inside an open dialog, if there is one: nothing outside of it can be selected.
+  (document.querySelector("dialog[open]") ?? document.body).append(area);
+  area.select();
+  // eslint-disable-next-line @typescript-eslint/no-deprecated -- there is no other way on such a page
+  const isCopied = document.execCommand("copy");
+  area.remove();
+  if (focused instanceof HTMLElement) focused.focus();
+  return isCopied;
 }

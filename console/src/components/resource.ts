@@ -9,23 +9,27 @@ export interface Resource<T> {
   read: () => Promise<void>;
 }
 
-/** Read a path of the gateway. A change of the path reads again, and drops what was read of the other. */
-export function useResource<T>(path: string): Resource<T> {
-  const [state, setState] = useState<{ path: string; value: T | null; error: Error | null }>({
-    path,
+/**
+ * Read a path of the gateway. A change of the path reads again, and drops what was read of the other; unless both are
+ * of the same `subject`, as a report whose path has the time.
+ */
+export function useResource<T>(path: string, subject = path): Resource<T> {
+  const [state, setState] = useState<{ subject: string; value: T | null; error: Error | null }>({
+    subject,
     value: null,
     error: null,
   });
   const read = useCallback(async () => {
     try {
       const value = await fetchJSON<T>(path);
-      setState({ path, value, error: null });
+      setState({ subject, value, error: null });
     } catch (error) {
-      setState((before) => ({ path, value: before.path === path ? before.value : null, error: asError(error) }));
+      const failed = asError(error);
+      setState((before) => ({ subject, value: before.subject === subject ? before.value : null, error: failed }));
     }
-  }, [path]);
+  }, [path, subject]);
   useEffect(() => void read(), [read]);
-  const isCurrent = state.path === path;
+  const isCurrent = state.subject === subject;
   return { value: isCurrent ? state.value : null, error: isCurrent ? state.error : null, read };
 }
 

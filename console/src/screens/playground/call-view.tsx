@@ -1,5 +1,6 @@
 /** A tool call as it happens: server, tool, arguments, result, time. */
-import { formatSeconds, indentJSON } from "../../components/format";
+import { formatSeconds } from "../../components/format";
+import { JSONText, LongText } from "../../components/long-text";
 import type { FunctionCallItem, FunctionCallOutputItem, MCPCallItem, Part } from "../../api/types";
 import { readPictureURL, type ToolPart } from "../../components/tool-parts";
 import { ToolPartsView } from "../../components/tool-parts-view";
@@ -37,17 +38,17 @@ export function CallView({ call, output, parts, times }: CallViewProps) {
           {times?.end != null && <span class="call-time">{formatSeconds((times.end - times.start) / 1000)}</span>}
         </summary>
         <p class="call-heading">Arguments</p>
-        <pre>{indentJSON(call.arguments)}</pre>
+        <JSONText text={call.arguments} />
         {error && (
           <>
             <p class="call-heading">Error</p>
-            <pre class="error-text">{error}</pre>
+            <LongText class="error-text" text={error} />
           </>
         )}
         {isMCP && call.output !== null && (
           <>
             <p class="call-heading">Result</p>
-            <pre>{indentJSON(call.output)}</pre>
+            <JSONText text={call.output} />
           </>
         )}
         {output && (
@@ -67,7 +68,7 @@ export function CallView({ call, output, parts, times }: CallViewProps) {
 }
 
 function OutputView({ output }: { output: string | Part[] }) {
-  if (typeof output === "string") return <pre>{indentJSON(output)}</pre>;
+  if (typeof output === "string") return <JSONText text={output} />;
   // Pictures that the page holds are below the call, where they are seen without opening it.
   const others = output.filter((part) => picturesOf([part]).length === 0);
   return (
@@ -92,7 +93,7 @@ export function PartView({ part }: { part: Part }) {
     return <p class="hint">[picture: {url.startsWith("data:") ? "of a type that is not shown" : url}]</p>;
   }
   if (part.type === "input_file") return <p class="file-name">{part.filename ?? "file"}</p>;
-  return <pre>{part.type === "refusal" ? part.refusal : part.text}</pre>;
+  return <LongText text={part.type === "refusal" ? part.refusal : part.text} />;
 }
 
 /** The words of an `error` field, which is a text or an object of several forms. */

@@ -3,7 +3,7 @@
  * again is another child of the same response. `path` is the branch that is shown.
  */
 import { computed, signal, type Signal } from "@preact/signals";
-import { fetchJSON } from "../../api/client";
+import { APIError, fetchJSON } from "../../api/client";
 import {
   readItem,
   type InputItem,
@@ -65,6 +65,7 @@ export class Conversation {
       const added = await this.loadBranch(branch);
       this.head.value ??= added;
     }
+    if (!this.head.value) throw new Error("The responses of this conversation are not stored any more.");
   }
 
   /** Send input after a response, or as a beginning. */
@@ -175,16 +176,14 @@ export class Conversation {
     });
   }
 
-  /** Read a response and those before it, as far as they are not there yet. */
+  /** Read a response and those before it, as far as they are not there yet and still stored. */
   private async loadBranch(responseId: string): Promise<Exchange | null> {
     const found: Exchange[] = [];
     let id: string | null = responseId;
     while (id && !this.find(id)) {
-      const path: string = `v1/responses/${encodeURIComponent(id)}`;
-      const [resource, input]: [ResponseResource, List<Item>] = await Promise.all([
-        fetchJSON<ResponseResource>(path),
-        fetchJSON<List<Item>>(`${path}/input_items?order=asc&limit=100`),
-      ]);
+      const read: [ResponseResource, List<Item>] | null = await readResponse(id);
+      if (!read) break;
+      const [resource, input] = read;
       const exchange = this.add({
         previous: resource.previous_response_id,
         model: resource.model,
@@ -201,6 +200,20 @@ export class Conversation {
       id = resource.previous_response_id;
     }
     return found[0] ?? this.find(responseId);
+  }
+}
+
+/** A response and its input. Null: it is not stored any more. */
+async function readResponse(id: string): Promise<[ResponseResource, List<Item>] | null> {
+  const path = `v1/responses/${encodeURIComponent(id)}`;
+  try {
+    return await Promise.all([
+      fetchJSON<ResponseResource>(path),
+      fetchJSON<List<Item>>(`${path}/input_items?order=asc&limit=100`),
+    ]);
+  } catch (error) {
+    if (error instanceof APIError && error.status === 404) return null;
+    throw error;
   }
 }
 

@@ -1,6 +1,6 @@
 /** The list of runs: filters in the route, newest first, those that go on read again while the page is visible. */
 import { useSignal } from "@preact/signals";
-import { useCallback, useEffect, useMemo, useState } from "preact/hooks";
+import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { fetchJSON } from "../../api/client";
 import { isFinished, type List } from "../../api/types";
 import { formatCount, formatSeconds, formatTime } from "../../components/format";
@@ -23,6 +23,9 @@ export function RunList({ query }: { query: URLSearchParams }) {
   const failure = useSignal("");
   const chosen = useSignal<readonly string[]>([]);
   const search = query.toString();
+  // A reply to filters that were changed meanwhile is dropped.
+  const latest = useRef(search);
+  latest.current = search;
 
   const read = useCallback(
     async (after: string | null) => {
@@ -31,11 +34,13 @@ export function RunList({ query }: { query: URLSearchParams }) {
       if (after) asked.set("after", after);
       try {
         const page = await fetchJSON<List<Run>>(`v1/runs?${asked}`);
+        if (latest.current !== search) return;
         runs.value = after ? [...runs.value, ...page.data] : mergePages(page.data, runs.value);
         // Reading the first page again does not change what comes after the last one.
         if (after || !isRead.value) next.value = page.has_more ? (page.last_id ?? null) : null;
         failure.value = "";
       } catch (error) {
+        if (latest.current !== search) return;
         failure.value = error instanceof Error ? error.message : String(error);
       }
       isRead.value = true;

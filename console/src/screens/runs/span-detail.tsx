@@ -1,6 +1,7 @@
 /** One step of a run: what went in and what came out. */
 import { useState } from "preact/hooks";
 import { formatCount, formatSeconds, indentJSON } from "../../components/format";
+import { JSONText, LongText } from "../../components/long-text";
 import { readToolParts } from "../../components/tool-parts";
 import { ToolPartsView } from "../../components/tool-parts-view";
 import { OfferedTools } from "./offered-tools";
@@ -23,13 +24,15 @@ export function SpanDetail({ span, trace }: { span: Span; trace: Trace }) {
       {span.arguments !== null && span.arguments !== undefined && (
         <>
           <h3>Arguments</h3>
-          <pre>{typeof span.arguments === "string" ? span.arguments : JSON.stringify(span.arguments, null, 2)}</pre>
+          <LongText
+            text={typeof span.arguments === "string" ? span.arguments : JSON.stringify(span.arguments, null, 2)}
+          />
         </>
       )}
       {span.output !== null && (
         <>
           <h3>{span.is_error ? "Error" : "Result"}</h3>
-          {span.output !== "" && <pre>{indentJSON(span.output)}</pre>}
+          {span.output !== "" && <JSONText text={span.output} />}
           <ToolPartsView
             parts={(said ?? []).flatMap((item) => readToolParts(item.content))}
             tool={span.tool ?? span.name}
@@ -91,7 +94,7 @@ function Items({ items }: { items: readonly TraceItem[] }) {
           <li key={index}>
             <span class="trace-role">{item.role ?? item.type.replaceAll("_", " ")}</span>
             {item.name && <code> {item.name}</code>}
-            <pre>{textOfItem(item)}</pre>
+            <LongText text={textOfItem(item)} />
           </li>
         ))}
       </ol>

@@ -2,13 +2,11 @@
  * What servers send: text, pictures, resources, files. All of it is untrusted: text is text whatever it looks like, and
  * nothing is loaded from elsewhere. Only pictures in which nothing runs are drawn; other bytes can be saved.
  */
-import { formatBytes, formatCount } from "../../components/format";
+import { formatBytes } from "../../components/format";
+import { LongText, MAX_SHOWN_CHARACTERS } from "../../components/long-text";
 import { decodeBase64, fileNameOf, saveBytes } from "../../components/save-file";
 import { PICTURE_TYPES } from "../../components/tool-parts";
 import type { ContentBlock, ResourceContent } from "./mcp-client";
-
-// Characters of one text that are shown: a browser draws these at once.
-const MAX_SHOWN_CHARACTERS = 200_000;
 
 /** A part of a result or of a message. `source` is what it is of, such as `tool`. */
 export function ContentView({ block, source }: { block: ContentBlock; source: string }) {
@@ -94,17 +92,6 @@ function Facts({ type, size }: { type: string; size: number }) {
 
 function Picture({ type, data, source }: { type: string; data: string; source: string }) {
   return <img class="tool-picture" src={`data:${type};base64,${data}`} alt={`Picture of the ${source} (${type})`} />;
-}
-
-/** A text as it is. One that is too long is cut, with the number of characters that are missing. */
-export function LongText({ text }: { text: string }) {
-  const missing = text.length - MAX_SHOWN_CHARACTERS;
-  return (
-    <>
-      <pre tabIndex={0}>{missing > 0 ? text.slice(0, MAX_SHOWN_CHARACTERS) : text}</pre>
-      {missing > 0 && <p class="note">{formatCount(missing)} more characters are not shown.</p>}
-    </>
-  );
 }
 
 function SaveButton({ bytes, uri }: { bytes: Uint8Array<ArrayBuffer>; uri: string }) {

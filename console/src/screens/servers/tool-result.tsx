@@ -1,6 +1,7 @@
 /** The result of a call: its parts, and its structured content. */
 import { CopyButton } from "../../components/copy-button";
-import { ContentView, LongText } from "./content-view";
+import { LongText } from "../../components/long-text";
+import { ContentView } from "./content-view";
 import type { CallResult } from "./mcp-client";
 
 export function ToolResult({ result }: { result: CallResult }) {

@@ -33,7 +33,7 @@ export function UsageScreen({ query }: ScreenProps) {
   const range = findRange(query.get("range"));
   const group = findGroup(query.get("by"));
   const path = buildPath(range, group, Date.now() / 1000);
-  const report = useResource<UsageReport>(path);
+  const report = useResource<UsageReport>(path, `${range.id} ${group ?? ""}`);
   usePolling(report.read, true, POLL_MS);
   const choose = (changed: { range?: string; by?: string }) =>
     goTo(buildHash(["usage"], { range: range.id, by: group ?? "", ...changed }), { replace: true });
