@@ -6,7 +6,7 @@ that are not stored yet are listed among the stored ones; those of other gateway
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -18,6 +18,7 @@ from holodeck.gateway.http.query import build_page, item_not_listed_error, limit
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.runs.active_runs import ActiveRuns
+from holodeck.gateway.runs.live_run import LiveResponse
 from holodeck.gateway.runs.run_rows import build_run_resource, build_run_row
 from holodeck.gateway.runs.trace_resource import build_trace_resource
 from holodeck.models.items_json import encode_item
@@ -37,10 +38,10 @@ class RunEndpoints:
         """A page of runs, newest first."""
         query = await self._read_query(request.query, find_owner(request.caller, request.query))
         # Before the stored ones are read: a run that ends meanwhile is then found twice, and not missed.
-        live = {run.id: run for run in self._list_live(query.owner)}
+        live = {run.id: run for run in self._runs.list_stored() if query.owner in (None, run.caller_id)}
         page = await self._store.runs.list_runs(query)
         stored = [_newer(run, live.pop(run.id, None)) for run in page.runs]
-        more = [run for run in live.values() if _matches(run, query, page.goes_on_after)]
+        more = _find_live(live.values(), query, page.goes_on_after)
         listed = sorted((*stored, *more), key=lambda run: run.position, reverse=True)
         shown, goes_on_after = listed[: query.limit], page.goes_on_after
         if len(listed) > query.limit:
@@ -92,18 +93,11 @@ class RunEndpoints:
         owner = None if caller.can_read_all_callers else caller.id
         live = self._runs.find_stored(run_id)
         if live is not None and owner in (None, live.caller_id):
-            return build_run_row(live, live.writer.build_resource())
+            return _row_of(live)
         run = await self._store.runs.get_run(run_id, owner)
         if run is None:
             raise not_found_error("Run", run_id)
         return run
-
-    def _list_live(self, owner: str | None) -> list[StoredRun]:
-        return [
-            build_run_row(live, live.writer.build_resource())
-            for live in self._runs.list_stored()
-            if owner in (None, live.caller_id)
-        ]
 
     async def _read_query(self, query: Mapping[str, str], owner: str | None) -> RunQuery:
         return RunQuery(
@@ -120,7 +114,7 @@ class RunEndpoints:
             return None
         live = self._runs.find_stored(after)
         if live is not None and owner in (None, live.caller_id):
-            return (live.trace.created_at, live.id)
+            return _position_of(live)
         run = await self._store.runs.get_run(after, owner)
         if run is None:
             raise item_not_listed_error(after)
@@ -141,16 +135,42 @@ def find_owner(caller: Caller, query: Mapping[str, str]) -> str | None:
     return caller.id
 
 
-def _newer(stored: StoredRun, live: StoredRun | None) -> StoredRun:
+def _position_of(live: LiveResponse) -> Position:
+    return (live.trace.created_at, live.id)
+
+
+def _row_of(live: LiveResponse) -> StoredRun:
+    return build_run_row(live, live.writer.build_resource())
+
+
+def _newer(stored: StoredRun, live: LiveResponse | None) -> StoredRun:
     """The row that has more: that of a run that goes on, unless it has been stored as finished meanwhile."""
-    return live if live is not None and stored.status in UNFINISHED_STATUSES else stored
+    return _row_of(live) if live is not None and stored.status in UNFINISHED_STATUSES else stored
 
 
-def _matches(run: StoredRun, query: RunQuery, end: Position | None) -> bool:
-    """Whether a run that is not stored belongs to a page, which ends at `end`."""
+def _find_live(runs: Iterable[LiveResponse], query: RunQuery, end: Position | None) -> list[StoredRun]:
+    """The newest runs that are not stored and belong to a page, which ends at `end`.
+
+    Thousands may be running, of which no more rows are built than a page needs.
+    """
+    found: list[StoredRun] = []
+    for live in sorted(runs, key=_position_of, reverse=True):
+        position = _position_of(live)
+        if end is not None and position <= end:
+            break
+        if query.after is None or position < query.after:
+            row = _row_of(live)
+            if _matches(row, query):
+                found.append(row)
+            # One more says that there is another page.
+            if len(found) > query.limit:
+                break
+    return found
+
+
+def _matches(run: StoredRun, query: RunQuery) -> bool:
+    """Whether a run that is not stored has what a query asks for."""
     checks: list[bool] = [
-        query.after is None or run.position < query.after,
-        end is None or run.position > end,
         query.status in (None, run.status),
         query.model in (None, run.model),
         query.tool is None or query.tool in run.tools,
