@@ -21,6 +21,7 @@ NAMES = (
     "mcp_endpoint",
     "durability",
     "runs",
+    "console",
 )
 
 

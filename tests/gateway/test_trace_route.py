@@ -10,11 +10,14 @@ from typing import Any
 import orjson
 import pytest
 from async_tests import async_test
+from gateway.config_entries import server as server_entry
+from gateway.described_server import DescribedServer
 from gateway.gateway_process import run_gateway_process, write_gateway_file
 from gateway.running_gateway import ANY_KEY, MODEL, RunningGateway, run_gateway
 from gateway.test_durable_runs import SECONDS, mcp_server_entry, read_stream_until, wait_ended, wait_model_requests
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, call_raw, say, spend, wait
+from holodeck.testing.mcp.tools import tool_entry
 from holodeck.testing.model.script import status
 
 PRICE = {"input": 1.0, "output": 2.0}
@@ -219,6 +222,19 @@ async def test_the_tools_that_a_request_allows_are_those_that_were_offered(tmp_p
         assert code == 200, response
         trace = await read_trace(gateway, response["id"])
     assert tools_by_turn(trace) == [["add", "echo"]] == [offered_in(gateway.model_requests[0])]
+
+
+@async_test(60)
+async def test_the_names_of_very_many_tools_are_left_out(tmp_path: Path) -> None:
+    many = [tool_entry(f"tool_{'x' * 40}_{n}", "One of many.") for n in range(1_000)]
+    async with (
+        DescribedServer(*many).serve() as server,
+        run_gateway(tmp_path, ScriptedModel(say("Hi.")), mcp_servers=[server_entry("many", server.url)]) as gateway,
+    ):
+        _, response = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"})
+        trace = await read_trace(gateway, response["id"])
+    assert len(offered_in(gateway.model_requests[0])) == 1_000
+    assert tools_by_turn(trace) == [None]
 
 
 @async_test(60)

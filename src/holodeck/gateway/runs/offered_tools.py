@@ -1,12 +1,13 @@
 """The names of the tools that the model was offered in each turn of a run, as the trace of the run stores them.
 
-Each different list is stored once, as JSON, and turns refer to it by its number. The names of a tuple of tools are
-encoded once, as long as the runs that follow offer the same tuple.
+A list is stored once for all turns in a row that had it, as JSON, and turns refer to it by its number. The names of a
+tuple of tools are encoded once, as long as the runs that follow offer the same tuple.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import accumulate
 
 import orjson
 
@@ -41,45 +42,36 @@ class ToolNames:
 
 
 class OfferedTools:
-    """The lists of one run."""
+    """The lists of one run. Their names are encoded when the trace is."""
 
     def __init__(self, toolbox: Toolbox, allowed: Collection[str] | None, names: ToolNames) -> None:
         """`allowed`: the names that the tool choice of the request leaves. None: all."""
         self._toolbox = toolbox
         self._allowed = allowed
         self._names = names
-        self._specs: Specs | None = None
-        self._number: int | None = None
-        self._lists: list[bytes] = []
-        self._size = 0
-        """Bytes of the lists, and of those that were too many."""
+        self._stored: list[bytes] = []
+        """The lists of an earlier process, encoded."""
+        self._lists: list[Specs] = []
 
-    def find_number(self) -> int | None:
-        """The number of the list that is offered now, which is added if it is new. None: there are too many."""
-        specs = self._toolbox.offered
-        if specs is not self._specs:
-            self._specs, self._number = specs, self._add(self._encode(specs))
-        return self._number
+    def find_number(self) -> int:
+        """The number of the list that is offered now, which is added if it differs from the one before."""
+        specs, lists = self._toolbox.offered, self._lists
+        if not lists or lists[-1] is not specs:
+            lists.append(specs)
+        return len(self._stored) + len(lists) - 1
 
-    def to_json(self) -> list[orjson.Fragment]:
-        """The lists by their numbers."""
-        return [orjson.Fragment(each) for each in self._lists]
+    def to_json(self) -> list[orjson.Fragment | None]:
+        """The lists by their numbers. None in place of those that make them longer than `MAX_LISTS_BYTES`."""
+        encoded = [*self._stored, *map(self._encode, self._lists)]
+        sizes = accumulate(map(len, encoded))
+        listed = zip(encoded, sizes, strict=True)
+        return [orjson.Fragment(each) if size <= MAX_LISTS_BYTES else None for each, size in listed]
 
-    def restore(self, stored: Iterable[Sequence[str]]) -> None:
+    def restore(self, stored: Iterable[Sequence[str] | None]) -> None:
         """Begin with the lists that an earlier process has stored."""
-        self._lists = [orjson.dumps(each) for each in stored]
-        self._size = sum(map(len, self._lists))
+        self._stored = [orjson.dumps(each) for each in stored]
 
     def _encode(self, specs: Specs) -> bytes:
         if not self._allowed:
             return self._names.encode(specs)
         return orjson.dumps([spec.name for spec in specs if spec.name in self._allowed])
-
-    def _add(self, encoded: bytes) -> int | None:
-        if encoded in self._lists:
-            return self._lists.index(encoded)
-        self._size += len(encoded)
-        if self._size > MAX_LISTS_BYTES:
-            return None
-        self._lists.append(encoded)
-        return len(self._lists) - 1

@@ -108,7 +108,10 @@ def find_answer(items: Sequence[Item]) -> str:
 
 
 def _find_last_text(items: Sequence[Item], role: str) -> str:
-    return next((item.text for item in reversed(items) if isinstance(item, Message) and item.role == role), "")
+    for item in reversed(items):
+        if isinstance(item, Message) and item.role == role:
+            return item.text
+    return ""
 
 
 def _preview(text: str) -> str:

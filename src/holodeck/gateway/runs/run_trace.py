@@ -205,7 +205,9 @@ class RunTrace:
         return time.monotonic_ns() // 1000 - self._zero
 
     def _record_start(self, event: RunStarted) -> None:
-        self._steps.append(["started", self._now()])
+        # It ends the time in a queue; others start with their first turn.
+        if self._steps:
+            self._steps.append(["started", self._now()])
 
     def _record_turn(self, event: TurnStarted) -> None:
         self.turns = event.turn
