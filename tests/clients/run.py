@@ -32,6 +32,7 @@ PROGRAMS = HERE / "programs"
 CACHE = HERE.parents[1] / ".cache" / "clients"
 UV = Path(sys.executable).with_name("uv")
 MAX_SECONDS = 300.0  # for all questions of one client; Codex starts a process for each
+MAX_INSTALL_SECONDS = 600.0  # for the packages of one client; npm can search for fitting versions for ever
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,7 @@ def read_clients() -> list[Client]:
 
 
 def install(client: Client) -> None:
-    """Make the environment of a client, unless it is there. Raises `CalledProcessError` when that fails."""
+    """Make the environment of a client, unless it is there. Raises `SubprocessError` when that fails."""
     with interprocess_lock(f"client-{client.folder.name}"):
         mark = client.folder / ".ready"
         if not mark.exists():
@@ -156,7 +157,9 @@ def _find_node() -> str:
 
 
 def _run(*command: Path | str, cwd: Path | None = None) -> None:
-    subprocess.run([str(part) for part in command], check=True, cwd=cwd, stderr=subprocess.PIPE)
+    subprocess.run(
+        [str(part) for part in command], check=True, cwd=cwd, stderr=subprocess.PIPE, timeout=MAX_INSTALL_SECONDS
+    )
 
 
 def main(words: list[str]) -> int:
@@ -168,8 +171,9 @@ def main(words: list[str]) -> int:
         print(f"==> {client.name}", flush=True)
         try:
             install(client)
-        except subprocess.CalledProcessError as error:
-            rows.append((client.name, f"not installed: {error.stderr.decode().strip().splitlines()[-1]}"))
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            said = (error.stderr or b"").decode().strip().splitlines()
+            rows.append((client.name, f"not installed: {said[-1] if said else error}"))
             is_good = False
             continue
         wrong = asyncio.run(_try_client(client))
