@@ -263,7 +263,7 @@ def _reply(operation: Operation) -> str:
     text = json.dumps(operation.example, separators=(",", ":"))
     if _is_long(operation):
         text = json.dumps(operation.example, indent=4)
-    text = re.sub(r'"([a-z]+)_[0-9a-f]{40}"', r'"\1_..."', text)
+    text = re.sub(r'"([a-z]+)_[0-9a-f]{32,}"', r'"\1_..."', text)
     text = re.sub(r'("(?:created|created_at|completed_at)": ?)\d+', r"\1...", text)
     text = re.sub(r'("(?:start_seconds|restarts)": ?)[\d.]+', r"\1...", text)
     text = re.sub(r'("(?:calls|call_seconds_p50|call_seconds_p95)": ?)(?:[\d.]+|null)', r"\1...", text)

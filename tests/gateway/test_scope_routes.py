@@ -57,6 +57,7 @@ SCOPED = {
     "GET /v1/responses/{id}/elicitations": NONE,
     "POST /v1/responses/{id}/elicitations/{elicitation_id}": NONE,
     "POST /v1/conversations": NONE,
+    "GET /v1/conversations": NONE,
     "GET /v1/conversations/{id}": NONE,
     "POST /v1/conversations/{id}": NONE,
     "DELETE /v1/conversations/{id}": NONE,

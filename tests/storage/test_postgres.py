@@ -238,6 +238,7 @@ async def test_ids_and_texts_of_any_kind_are_found_or_missing_but_never_an_error
         for odd in ("a\0b", "', DROP TABLE responses; --", "ü" * 300):
             assert await store.get(odd, "alice") is None
             assert await store.list_items("c", "alice", after=odd) is None
+            assert await store.list_conversations("alice", after=odd, limit=5, order="asc") is None
             assert not await store.delete(odd, "alice")
         await store.save(replace(RECORD, resource=bytes(range(256))))
         found = await store.get("r", "alice")

@@ -17,7 +17,7 @@ import pytest
 from async_tests import async_test
 
 from holodeck.lib.errors import StorageError
-from holodeck.storage.base import Conversation, ConversationItem, ResponseStore, StoredResponse
+from holodeck.storage.base import Conversation, ConversationItem, Order, ResponseStore, StoredResponse
 from holodeck.storage.factory import open_store
 from holodeck.storage.items_by_id import MAX_SEARCHED_BYTES
 from holodeck.storage.migrations import MIGRATIONS
@@ -104,6 +104,8 @@ async def test_another_owner_sees_nothing_and_changes_nothing(tmp_path: Path, ur
         assert await store.read_context("resp_1", "bob") is None
         assert not await store.delete("resp_1", "bob")
         assert await store.get_conversation("conv_1", "bob") is None
+        assert await store.list_conversations("bob", after=None, limit=5, order="asc") == []
+        assert await store.list_conversations("bob", after="conv_1", limit=5, order="asc") is None
         assert await store.list_items("conv_1", "bob") is None
         assert await store.get_item("conv_1", "bob", "msg_1") is None
         assert await store.find_item("msg_1", "bob") is None
@@ -162,6 +164,24 @@ async def test_conversation_items_keep_their_order_and_are_paged(tmp_path: Path,
             "the first one stays"
         )
         assert await store.get_item("c", "alice", "new") == again[1]
+
+
+@async_test(30)
+async def test_conversations_of_one_moment_are_listed_once_each_in_both_orders(tmp_path: Path, url: str) -> None:
+    moments = {"c1": 1.0, "c5": 2.0, "c3": 2.0, "c4": 2.0, "c2": 2.0000001}
+    made = {name: Conversation(id=name, owner="alice", created_at=at) for name, at in moments.items()}
+    async with use_store(tmp_path, url) as store:
+        for conversation in made.values():
+            await store.create_conversation(conversation, [])
+        oldest_first = [made[name] for name in ("c1", "c3", "c4", "c5", "c2")]
+        orders: dict[Order, list[Conversation]] = {"asc": oldest_first, "desc": oldest_first[::-1]}
+        for order, expected in orders.items():
+            assert await store.list_conversations("alice", after=None, limit=2, order=order) == expected[:2]
+            assert await store.list_conversations("alice", after=None, limit=9, order=order) == expected
+            for number, last in enumerate(expected, start=1):
+                page = await store.list_conversations("alice", after=last.id, limit=9, order=order)
+                assert page == expected[number:]
+            assert await store.list_conversations("alice", after="gone", limit=9, order=order) is None
 
 
 @async_test(30)

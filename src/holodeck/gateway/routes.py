@@ -65,6 +65,7 @@ def build_routes(
         Route(method="GET", path=f"{one}/input_items", handler=responses.list_input_items, is_counted=False),
         *_build_elicitation_routes(elicitations),
         Route(method="POST", path="/v1/conversations", handler=conversations.create, is_counted=False),
+        Route(method="GET", path="/v1/conversations", handler=conversations.list_conversations, is_counted=False),
         Route(method="GET", path="/v1/conversations/{id}", handler=conversations.get, is_counted=False),
         Route(method="POST", path="/v1/conversations/{id}", handler=conversations.update, is_counted=False),
         Route(method="DELETE", path="/v1/conversations/{id}", handler=conversations.delete, is_counted=False),

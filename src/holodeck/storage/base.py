@@ -236,6 +236,15 @@ class ResponseStore(Protocol):
 
     async def get_conversation(self, conversation_id: str, caller_id: str) -> Conversation | None: ...
 
+    async def list_conversations(
+        self, caller_id: str, *, after: str | None, limit: int, order: Order
+    ) -> list[Conversation] | None:
+        """Up to `limit` conversations of a caller by creation, behind the conversation `after`.
+
+        None when `after` is no conversation of this caller. A page is read from an index, beginning behind `after`.
+        """
+        ...
+
     async def update_conversation(self, conversation_id: str, caller_id: str, metadata: bytes) -> bool: ...
 
     async def delete_conversation(self, conversation_id: str, caller_id: str) -> bool: ...

@@ -130,6 +130,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             keeper BIGINT NOT NULL)""",
         "CREATE INDEX elicitations_by_response ON elicitations (response_id)",
     ),
+    # A page of the conversations of a caller, in the order of their creation.
+    ("CREATE INDEX conversations_by_owner ON conversations (owner, created_at, id)",),
 )
 
 

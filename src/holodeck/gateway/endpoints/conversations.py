@@ -48,6 +48,16 @@ class Conversations:
         await self._store.create_conversation(conversation, [_item_row_of(item) for item in items])
         return json_reply(_conversation_resource_of(conversation))
 
+    async def list_conversations(self, request: Request) -> Reply:
+        """A page of the caller's conversations, by creation."""
+        query = request.query
+        order, limit, after = order_of(query), limit_of(query), query.get("after")
+        listed = await self._store.list_conversations(request.caller.id, after=after, limit=limit + 1, order=order)
+        if listed is None:
+            raise item_not_listed_error(after or "")
+        shown = [_conversation_resource_of(conversation) for conversation in listed[:limit]]
+        return json_reply(build_page(shown, has_more=len(listed) > limit))
+
     async def get(self, request: Request) -> Reply:
         return json_reply(_conversation_resource_of(await self._require_conversation(request)))
 

@@ -284,6 +284,22 @@ class PostgresStore:
         )
         return Conversation(**row) if row is not None else None
 
+    async def list_conversations(
+        self, caller_id: str, *, after: str | None, limit: int, order: Order
+    ) -> list[Conversation] | None:
+        sql = conversations.page_query(order, is_after=after is not None)
+
+        async def read(db: Connection) -> list[Conversation] | None:
+            position: tuple[object, ...] = ()
+            if after is not None:
+                found = await db.fetchrow(conversations.GET_LIST_POSITION, _without_nul(after), caller_id)
+                if found is None:
+                    return None
+                position = tuple(found)
+            return [Conversation(**row) for row in await db.fetch(sql, caller_id, limit, *position)]
+
+        return await self._pool.run(read, is_repeatable=True)
+
     async def update_conversation(self, conversation_id: str, caller_id: str, metadata: bytes) -> bool:
         sql = "UPDATE conversations SET metadata = $3 WHERE id = $1 AND owner = $2"
         return await self._execute(sql, _without_nul(conversation_id), caller_id, metadata, is_repeatable=True) > 0

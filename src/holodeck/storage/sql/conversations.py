@@ -12,6 +12,8 @@ from typing import Any
 from holodeck.lib.limits import MAX_CONTEXT_DEPTH
 from holodeck.storage.base import ConversationContents, ConversationItem, Order
 
+GET_LIST_POSITION = "SELECT created_at, id FROM conversations WHERE id = $1 AND owner = $2"
+"""The position of a conversation among those of its caller: see `page_query`."""
 GET_LEASE = "SELECT waiting, taken_by FROM conversations WHERE id = $1 AND owner = $2"
 GET_LAST_POSITION = "SELECT COALESCE(MAX(position), 0) FROM conversation_items WHERE conversation_id = $1"
 LEASE_CONVERSATION = "UPDATE conversations SET taken_by = $2, keeper = $3 WHERE id = $1"
@@ -59,6 +61,18 @@ def items_query(order: Order, *, is_after: bool) -> str:
     return f"""
 SELECT id, data FROM conversation_items WHERE conversation_id = $1 AND position IN ({positions})
 ORDER BY position {direction}"""  # noqa: S608 - names of our own
+
+
+def page_query(order: Order, *, is_after: bool) -> str:
+    """Query for up to $2 conversations of caller $1 in this order, by creation and then by id.
+
+    `is_after`: only conversations behind the position ($3, $4), the row of `GET_LIST_POSITION`.
+    """
+    direction, compare = ("ASC", ">") if order == "asc" else ("DESC", "<")
+    where = f" AND (created_at, id) {compare} ($3, $4)" if is_after else ""
+    return f"""
+SELECT id, owner, created_at, metadata FROM conversations WHERE owner = $1{where}
+ORDER BY created_at {direction}, id {direction} LIMIT $2"""  # noqa: S608 - names of our own
 
 
 def conversation_query(is_alive: str) -> str:

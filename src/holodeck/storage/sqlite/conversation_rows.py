@@ -29,8 +29,10 @@ INSERT INTO conversation_items (conversation_id, position, id, data) VALUES (?, 
 ON CONFLICT (conversation_id, id) DO NOTHING"""
 _SELECT_ITEM = "SELECT id, data FROM conversation_items WHERE conversation_id = ? AND id = ?"
 _DELETE_ITEM = "DELETE FROM conversation_items WHERE conversation_id = ? AND id = ?"
+# A CROSS JOIN of SQLite is read from left to right: otherwise it goes through all conversations of the caller, which
+# an index has in this order, and looks for the item in each of them.
 _FIND_ITEM = """
-SELECT i.id, i.data FROM conversation_items i JOIN conversations c ON c.id = i.conversation_id
+SELECT i.id, i.data FROM conversation_items i CROSS JOIN conversations c ON c.id = i.conversation_id
 WHERE i.id = ? AND c.owner = ? ORDER BY c.created_at DESC LIMIT 1"""
 
 
@@ -42,9 +44,20 @@ def create_conversation(db: sqlite3.Connection, conversation: Conversation, item
 
 def read_conversation(db: sqlite3.Connection, conversation_id: str, caller_id: str) -> Conversation | None:
     row = db.execute(_SELECT_CONVERSATION, (conversation_id, caller_id)).fetchone()
-    if row is None:
-        return None
-    return Conversation(id=row[0], owner=row[1], created_at=row[2], metadata=check_json(row[3], row[0]))
+    return _conversation_of(row) if row is not None else None
+
+
+def list_conversations(
+    db: sqlite3.Connection, caller_id: str, *, after: str | None, limit: int, order: Order
+) -> list[Conversation] | None:
+    position: tuple[object, ...] = ()
+    if after is not None:
+        found = db.execute(for_sqlite(conversations.GET_LIST_POSITION), (after, caller_id)).fetchone()
+        if found is None:
+            return None
+        position = found
+    sql = for_sqlite(conversations.page_query(order, is_after=after is not None))
+    return [_conversation_of(row) for row in db.execute(sql, (caller_id, limit, *position))]
 
 
 def update_conversation(db: sqlite3.Connection, conversation_id: str, caller_id: str, metadata: bytes) -> bool:
@@ -189,6 +202,10 @@ def find_paused_responses(db: sqlite3.Connection, caller_id: str, call_id: str) 
 
 def _has_conversation(db: sqlite3.Connection, conversation_id: str, caller_id: str) -> bool:
     return db.execute(_FIND_CONVERSATION, (conversation_id, caller_id)).fetchone() is not None
+
+
+def _conversation_of(row: tuple[str, str, float, object]) -> Conversation:
+    return Conversation(id=row[0], owner=row[1], created_at=row[2], metadata=check_json(row[3], row[0]))
 
 
 def _append_items(db: sqlite3.Connection, conversation_id: str, items: Sequence[ConversationItem]) -> None:

@@ -184,6 +184,13 @@ class SQLiteStore:
     async def get_conversation(self, conversation_id: str, caller_id: str) -> Conversation | None:
         return await self._read_or_check(lambda db: conversation_rows.read_conversation(db, conversation_id, caller_id))
 
+    async def list_conversations(
+        self, caller_id: str, *, after: str | None, limit: int, order: Order
+    ) -> list[Conversation] | None:
+        return await self._read_or_check(
+            lambda db: conversation_rows.list_conversations(db, caller_id, after=after, limit=limit, order=order)
+        )
+
     async def update_conversation(self, conversation_id: str, caller_id: str, metadata: bytes) -> bool:
         return await self._confirm_found(
             self._writer.run(lambda db: conversation_rows.update_conversation(db, conversation_id, caller_id, metadata))

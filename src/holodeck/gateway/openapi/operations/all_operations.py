@@ -238,6 +238,23 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         example=examples.CONVERSATION,
         errors=("fields", "input", "storage"),
     ),
+    ("GET", "/v1/conversations"): Operation(
+        id="listConversations",
+        tag="Conversations",
+        summary="List conversations",
+        description=(
+            "A page of the caller's conversations without their items, by creation. An operator's key also lists only "
+            "its own. OpenAI's API has no such route."
+        ),
+        query={
+            "order": _PAGE["order"],
+            "after": string("`last_id` of the page before."),
+            "limit": integer(f"Conversations of a page. Left out: {LIST_LIMIT}.", minimum=1, maximum=MAX_LIST_LIMIT),
+        },
+        reply="ConversationList",
+        example=examples.CONVERSATIONS,
+        errors=("query", "storage"),
+    ),
     ("GET", "/v1/conversations/{id}"): Operation(
         id="getConversation",
         tag="Conversations",

@@ -179,6 +179,7 @@ def _build_page(*items: dict[str, Any]) -> dict[str, Any]:
 
 INPUT_ITEMS = _build_page(_FIRST_ITEM)
 ADDED_ITEMS = _build_page(SECOND_ITEM)
+CONVERSATIONS = _build_page(CONVERSATION)
 CONVERSATION_ITEMS = _build_page(SECOND_ITEM, _FIRST_ITEM)
 
 MODEL: dict[str, Any] = {

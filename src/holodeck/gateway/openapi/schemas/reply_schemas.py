@@ -313,6 +313,7 @@ def _list_schemas() -> dict[str, Schema]:
     page = {"first_id": _NULLABLE_TEXT, "last_id": _NULLABLE_TEXT, "has_more": boolean("There are further pages.")}
     return {
         "StoredItem": any_of(ref("InputItem"), ref("OutputItem"), about="An item of an input or of an output."),
+        "ConversationList": record_of({"object": constant("list"), "data": array(ref("Conversation")), **page}),
         "ItemList": record_of({"object": constant("list"), "data": array(ref("StoredItem")), **page}),
         "ModelList": record_of({"object": constant("list"), "data": array(ref("Model"))}),
     }
