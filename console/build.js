@@ -22,10 +22,13 @@ if (process.argv[2] === "tests") {
   const tests = readdirSync(join(here, "tests")).filter(
     (name) => name.endsWith(".test.ts") || name.endsWith(".test.tsx"),
   );
+  const outdir = join(here, "../.cache/console-tests");
+  // One that was deleted would still run.
+  rmSync(outdir, { recursive: true, force: true });
   await esbuild.build({
     ...shared,
     entryPoints: tests.map((name) => join(here, "tests", name)),
-    outdir: join(here, "../.cache/console-tests"),
+    outdir,
     outExtension: { ".js": ".mjs" },
     platform: "node",
   });

@@ -237,6 +237,31 @@ async def test_the_raw_events_of_a_response_are_listed_beside_it(tmp_path: Path,
 
 
 @async_test(SECONDS)
+async def test_another_browser_has_the_conversations_of_the_key_and_goes_on_with_one(
+    tmp_path: Path, browser_url: str
+) -> None:
+    model = ScriptedModel(say("Hi Ann."), say("Hi Ben."), say("Ben, of course."))
+    async with run_gateway(tmp_path, model) as gateway:
+        # Of a program, which the playground could not show.
+        await gateway.send("POST", "/v1/conversations", {"metadata": {"topic": "sums"}})
+        async with open_page(browser_url, gateway.url) as page:
+            first = await PlaygroundPage(page).ask("I am Ann")
+            await first.get_by_role("button", name="Edit").click()
+            await page.get_by_role("textbox", name="Edit the message").fill("I am Ben")
+            await page.get_by_role("button", name="Send as a branch").click()
+            await expect(await PlaygroundPage(page).wait_done(1)).to_contain_text("Hi Ben.")
+            assert "I am" not in str(await page.context.storage_state())
+        async with open_page(browser_url, gateway.url) as page:
+            playground = PlaygroundPage(page)
+            listed = page.get_by_role("navigation", name="Conversations").get_by_role("listitem")
+            await expect(listed).to_contain_text(["I am Ann"])
+            await listed.get_by_role("link").click()
+            await expect(playground.exchanges.last).to_contain_text("Hi Ben.")
+            await expect(page.get_by_role("button", name="Previous branch")).to_be_enabled()
+            await expect(await playground.ask("Who am I?")).to_contain_text("Ben, of course.")
+
+
+@async_test(SECONDS)
 async def test_a_conversation_is_found_again_and_can_be_deleted(tmp_path: Path, browser_url: str) -> None:
     model = ScriptedModel(say("Hi."), say("Bye."))
     async with run_gateway(tmp_path, model) as gateway, open_page(browser_url, gateway.url) as page:

@@ -89,6 +89,25 @@ async def test_two_callers_see_nothing_of_each_other(tmp_path: Path, browser_url
         await expect(bob.get_by_text("For Ann.")).to_have_count(0)
 
 
+@async_test(SECONDS)
+async def test_the_next_key_in_a_tab_shows_nothing_of_the_one_before(tmp_path: Path, browser_url: str) -> None:
+    model = ScriptedModel(say("For Ann."), say("For Bob."))
+    async with (
+        run_gateway(tmp_path, model, keys=["hd-ann", "hd-bob"]) as gateway,
+        open_page(browser_url, gateway.url) as page,
+    ):
+        await _enter_key(page, "hd-ann")
+        await PlaygroundPage(page).ask("I am Ann.")
+        await expect(page.get_by_role("link", name="I am Ann.")).to_be_visible()
+        await page.get_by_role("button", name="Forget key").click()
+        await expect(page.get_by_text("Ann.")).to_have_count(0)
+        await _enter_key(page, "hd-bob")
+        await PlaygroundPage(page).ask("I am Bob.")
+        listed = page.get_by_role("navigation", name="Conversations").get_by_role("listitem")
+        await expect(listed).to_contain_text(["I am Bob."])
+        await expect(page.get_by_text("Ann.")).to_have_count(0)
+
+
 async def _enter_key(page: Page, key: str) -> None:
     await page.get_by_role("textbox", name="Key").fill(key)
     await page.get_by_role("button", name="Use this key").click()

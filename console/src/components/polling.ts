@@ -1,7 +1,7 @@
 /** Reads something again and again, only while the page is visible and there is a reason to. */
 import { useEffect } from "preact/hooks";
 
-/** Call `read` now and every `milliseconds` while `isLive`. A hidden page waits until it is visible again. */
+/** Call `read` every `milliseconds` while `isLive`. A hidden page waits until it is visible again. */
 export function usePolling(read: () => Promise<void>, isLive: boolean, milliseconds: number): void {
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;

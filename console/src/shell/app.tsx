@@ -5,7 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { key, removeKey } from "../api/key";
 import { SCREENS } from "../screens/registry";
 import { KeyDialog } from "./key-dialog";
-import { route } from "./route";
+import { buildHash, goTo, route } from "./route";
 import type { ScreenProps } from "./screen";
 import { THEMES, theme, type Theme } from "./theme";
 
@@ -46,7 +46,15 @@ export function App() {
         <div class="top-tools">
           <ThemeChoice />
           {key.value && (
-            <button type="button" class="quiet" onClick={removeKey}>
+            <button
+              type="button"
+              class="quiet"
+              onClick={() => {
+                removeKey();
+                // What the route names may be of this key only.
+                goTo(buildHash([name]));
+              }}
+            >
               Forget key
             </button>
           )}

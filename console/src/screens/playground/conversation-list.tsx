@@ -1,9 +1,13 @@
-/** The conversations of this browser; on a narrow page they are folded. */
-import { useEffect, useState } from "preact/hooks";
+/** The conversations of the key of this tab; on a narrow page they are folded. */
+import { useCallback, useEffect, useState } from "preact/hooks";
+import { usePolling } from "../../components/polling";
+import { asError } from "../../components/resource";
 import { buildHash } from "../../shell/route";
-import { conversations, deleteStored } from "./stored-conversations";
+import { conversations, deleteStored, readConversations } from "./stored-conversations";
 
 const wide = window.matchMedia("(min-width: 60.01rem)");
+// Between two reads: another tab may have made one.
+const POLL_MS = 30_000;
 
 export function ConversationList({ current }: { current: string }) {
   const [isWide, setIsWide] = useState(wide.matches);
@@ -12,29 +16,42 @@ export function ConversationList({ current }: { current: string }) {
     wide.addEventListener("change", onChange);
     return () => wide.removeEventListener("change", onChange);
   }, []);
+  const [failure, setFailure] = useState("");
+  const read = useCallback(
+    () =>
+      readConversations().then(
+        () => setFailure(""),
+        (error: unknown) => setFailure(asError(error).message),
+      ),
+    [],
+  );
+  useEffect(() => void read(), [read]);
+  usePolling(read, true, POLL_MS);
   return (
     <nav class="conversations" aria-label="Conversations">
       {isWide ? (
-        <List current={current} />
+        <List current={current} failure={failure} />
       ) : (
         <details>
           <summary>Conversations</summary>
-          <List current={current} />
+          <List current={current} failure={failure} />
         </details>
       )}
     </nav>
   );
 }
 
-function List({ current }: { current: string }) {
+function List({ current, failure }: { current: string; failure: string }) {
+  const listed = conversations.value;
   return (
     <>
       <a class="new-conversation" href="#/playground">
         New conversation
       </a>
-      {conversations.value.length === 0 && <p class="hint">Conversations of this browser will be listed here.</p>}
+      {failure && <p class="hint">The list could not be read: {failure}</p>}
+      {listed?.length === 0 && <p class="hint">Your conversations will be listed here.</p>}
       <ul>
-        {conversations.value.map((each) => (
+        {listed?.map((each) => (
           <li key={each.id}>
             <a
               href={buildHash(["playground", each.id])}

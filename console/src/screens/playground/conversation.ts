@@ -15,7 +15,8 @@ import {
 import { isFinished, type Model } from "../../api/types";
 import { applyEvent, EMPTY_STATE, readState, textOfParts, type ResponseState } from "./response-state";
 import { createResponse, followResponse, type StreamHandlers } from "./response-stream";
-import { readStored, storeNew, storeResponse, titleOf, type StoredConversation } from "./stored-conversations";
+import { titleOf, type StoredConversation } from "./conversation-metadata";
+import { readStored, storeNew, storeResponse } from "./stored-conversations";
 
 export interface Exchange {
   key: string;

@@ -2,7 +2,7 @@
 import type { InputItem, MCPCallItem } from "../../api/types";
 import { textOfInput, type Exchange } from "./conversation";
 import { textOf } from "./response-state";
-import { titleOf } from "./stored-conversations";
+import { titleOf } from "./conversation-metadata";
 
 export interface ExportContext {
   /** The address of the gateway, which ends with a slash. */

@@ -1,42 +1,48 @@
-/**
- * Conversations of the playground. Each is a conversation of the gateway whose metadata has its title and its latest
- * response; earlier ones are found from there by `previous_response_id`. The gateway has no list of conversations, so
- * this browser remembers the ids of its own, with the ends of their branches.
- */
+/** Conversations of the playground, at the gateway. Nothing of them is stored in the browser: several people may use it. */
 import { signal } from "@preact/signals";
 import { fetchJSON } from "../../api/client";
+import { key } from "../../api/key";
+import type { List } from "../../api/types";
+import {
+  buildMetadata,
+  readResource,
+  type ConversationResource,
+  type StoredConversation,
+} from "./conversation-metadata";
 
-export interface StoredConversation {
-  id: string;
-  title: string;
-  model: string;
-  /** The last response of each branch. */
-  branches: string[];
-}
+const MAX_LISTED = 100;
+// Programs with the same key may have made any number of others, which are not listed here.
+const MAX_PAGES = 5;
 
-interface ConversationResource {
-  id: string;
-  metadata: Record<string, string>;
-}
+/** Those of the key of this tab, the latest first. Null: they were not read yet. */
+export const conversations = signal<readonly StoredConversation[] | null>(null);
 
-const STORAGE_NAME = "holodeck.conversations";
-const MAX_REMEMBERED = 100;
-const MAX_TITLE = 80;
+// What one key may see is nothing for another.
+key.subscribe(() => (conversations.value = null));
 
-export const conversations = signal<readonly StoredConversation[]>(readStorage());
-
-/** A title for a conversation: the beginning of what was first asked. */
-export function titleOf(text: string): string {
-  const line = text.trim().replace(/\s+/g, " ");
-  return line.length > MAX_TITLE ? `${line.slice(0, MAX_TITLE - 1)}…` : line || "Untitled";
+/** Read the list from the gateway. */
+export async function readConversations(): Promise<void> {
+  const reader = key.value;
+  const before = conversations.value;
+  const found: StoredConversation[] = [];
+  let after = "";
+  for (let page = 0; page < MAX_PAGES && found.length < MAX_LISTED; page += 1) {
+    const listed = await fetchJSON<List<ConversationResource>>(`v1/conversations?limit=100${after}`);
+    found.push(...listed.data.flatMap((each) => readResource(each) ?? []));
+    if (!listed.has_more) break;
+    after = `&after=${encodeURIComponent(listed.last_id ?? "")}`;
+  }
+  if (key.value !== reader) return;
+  if (conversations.value === before) conversations.value = sortLatest(found);
+  // What was changed here meanwhile may not be among them.
+  else await readConversations();
 }
 
 export async function storeNew(title: string, model: string, responseId: string): Promise<StoredConversation> {
-  const metadata = { title, model, response: responseId };
-  const created = await fetchJSON<ConversationResource>("v1/conversations", { method: "POST", body: { metadata } });
-  const stored = { id: created.id, title, model, branches: [responseId] };
-  remember(stored);
-  return stored;
+  const stored = { id: "", title, model, branches: [responseId], updated: now() };
+  const body = { metadata: buildMetadata(stored) };
+  const { id } = await fetchJSON<ConversationResource>("v1/conversations", { method: "POST", body });
+  return show({ ...stored, id });
 }
 
 /** Store that a conversation goes on with a response, in the place of the branch that ended with `previous`. */
@@ -47,49 +53,34 @@ export async function storeResponse(
   previous: string | null,
 ): Promise<StoredConversation> {
   const branches = [...stored.branches.filter((each) => each !== previous && each !== responseId), responseId];
-  const next = { ...stored, model, branches };
-  remember(next);
-  const metadata = { title: next.title, model, response: responseId };
-  await fetchJSON(`v1/conversations/${next.id}`, { method: "POST", body: { metadata } });
+  const next = show({ ...stored, model, branches, updated: now() });
+  await fetchJSON(`v1/conversations/${next.id}`, { method: "POST", body: { metadata: buildMetadata(next) } });
   return next;
 }
 
-/** A conversation by its id: of this browser, or of another one with the same key. */
 export async function readStored(id: string): Promise<StoredConversation> {
-  const remembered = conversations.value.find((each) => each.id === id);
-  const { metadata } = await fetchJSON<ConversationResource>(`v1/conversations/${encodeURIComponent(id)}`);
-  const latest = metadata["response"] ?? "";
-  const branches = [...(remembered?.branches ?? []).filter((each) => each !== latest), latest].filter(Boolean);
-  const stored = { id, title: metadata["title"] ?? "Untitled", model: metadata["model"] ?? "", branches };
-  if (latest) remember(stored);
+  const resource = await fetchJSON<ConversationResource>(`v1/conversations/${encodeURIComponent(id)}`);
+  const stored = readResource(resource);
+  if (!stored) throw new Error("This conversation was not made in the playground. Its items are in the API.");
   return stored;
 }
 
 export async function deleteStored(id: string): Promise<void> {
-  forget(id);
+  conversations.value = (conversations.value ?? []).filter((each) => each.id !== id);
   await fetchJSON(`v1/conversations/${encodeURIComponent(id)}`, { method: "DELETE" });
 }
 
-/** Drop a conversation from the list of this browser. */
-export function forget(id: string): void {
-  writeStorage(conversations.value.filter((each) => each.id !== id));
+/** Put a conversation in its place in the list. */
+function show(stored: StoredConversation): StoredConversation {
+  const others = (conversations.value ?? []).filter((each) => each.id !== stored.id);
+  conversations.value = sortLatest([stored, ...others]);
+  return stored;
 }
 
-function remember(stored: StoredConversation): void {
-  const others = conversations.value.filter((each) => each.id !== stored.id);
-  writeStorage([stored, ...others].slice(0, MAX_REMEMBERED));
+function sortLatest(list: readonly StoredConversation[]): StoredConversation[] {
+  return [...list].sort((one, other) => other.updated - one.updated).slice(0, MAX_LISTED);
 }
 
-function writeStorage(list: readonly StoredConversation[]): void {
-  conversations.value = list;
-  localStorage.setItem(STORAGE_NAME, JSON.stringify(list));
-}
-
-function readStorage(): StoredConversation[] {
-  try {
-    const read: unknown = JSON.parse(localStorage.getItem(STORAGE_NAME) ?? "[]");
-    return Array.isArray(read) ? (read as StoredConversation[]) : [];
-  } catch {
-    return [];
-  }
+function now(): number {
+  return Math.floor(Date.now() / 1000);
 }
