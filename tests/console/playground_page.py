@@ -28,7 +28,7 @@ class PlaygroundPage:
         """Wait until there are that many exchanges and the last one has ended; the last one."""
         await expect(self.exchanges).to_have_count(count)
         last = self.exchanges.nth(count - 1)
-        await expect(last.get_by_role("button", name="Retry")).to_be_visible()
+        await expect(last.get_by_role("button", name="Code and events")).to_be_visible()
         return last
 
     async def open_call(self, exchange: Locator, name: str) -> Locator:

@@ -13,11 +13,12 @@ import yaml
 from async_tests import async_test
 from console.browser import open_page
 from console.playground_page import PlaygroundPage
+from gateway.config_entries import server as server_entry
 from gateway.running_gateway import run_gateway
 from playwright.async_api import expect
 
 from holodeck.lib.errors import ModelError
-from holodeck.testing import FaultyMCPServer, ScriptedModel, call, fail, say, think, wait
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, fail, say, spend, think, wait
 from holodeck.testing.mcp.tools import PNG
 
 SECONDS = 90
@@ -26,7 +27,8 @@ SECONDS = 90
 @async_test(SECONDS)
 async def test_an_answer_is_streamed_as_markdown(tmp_path: Path, browser_url: str) -> None:
     go_on = asyncio.Event()
-    model = ScriptedModel([say("# Plan\n\nFirst **this**"), wait(go_on), say(", then\n\n- that\n- `code`\n")])
+    answered = [say("# Plan\n\nFirst **this**"), wait(go_on), say(", then\n\n- that\n- `code`\n"), spend(1_200, 34)]
+    model = ScriptedModel(answered)
     async with run_gateway(tmp_path, model) as gateway, open_page(browser_url, gateway.url) as page:
         playground = PlaygroundPage(page)
         await playground.send("How?")
@@ -36,7 +38,7 @@ async def test_an_answer_is_streamed_as_markdown(tmp_path: Path, browser_url: st
         answer = await playground.wait_done(1)
         await expect(answer.get_by_role("heading", name="Plan")).to_be_visible()
         await expect(answer.get_by_role("listitem")).to_have_text(["that", "code"])
-        await expect(answer).to_contain_text("tokens in")
+        await expect(answer).to_contain_text("1,200 tokens in, 34 out")
 
 
 @async_test(SECONDS)
@@ -234,6 +236,91 @@ async def test_the_raw_events_of_a_response_are_listed_beside_it(tmp_path: Path,
         rows = events.get_by_role("option")
         assert int(await rows.first.get_attribute("aria-setsize") or 0) > 5_000
         assert await rows.count() < 100
+
+
+@async_test(SECONDS)
+async def test_a_message_after_one_that_failed_goes_on_with_the_conversation(tmp_path: Path, browser_url: str) -> None:
+    model = ScriptedModel(say("Hi Ann."), say("Ann, of course."))
+    async with run_gateway(tmp_path, model) as gateway, open_page(browser_url, gateway.url) as page:
+        playground = PlaygroundPage(page)
+        await playground.ask("I am Ann")
+        await page.route("**/v1/responses", lambda route: route.abort(), times=1)
+        await playground.ask("Are you there?")
+        await expect(playground.exchanges.last.get_by_role("alert")).to_have_text("The gateway does not answer.")
+        await playground.send("Who am I?")
+        await expect(playground.exchanges.last).to_contain_text("Ann, of course.")
+        await expect(playground.exchanges).to_have_count(2)
+        texts = [message["content"] for message in gateway.model_requests[-1]["messages"]]
+        assert texts == ["I am Ann", "Hi Ann.", "Who am I?"]
+
+
+@async_test(SECONDS)
+async def test_retry_and_edit_send_the_instructions_of_their_exchange(tmp_path: Path, browser_url: str) -> None:
+    model = ScriptedModel(say("One."), say("Two."), say("Three."))
+    async with run_gateway(tmp_path, model) as gateway, open_page(browser_url, gateway.url) as page:
+        playground = PlaygroundPage(page)
+        await page.get_by_text("Instructions", exact=True).click()
+        await page.get_by_role("textbox", name="Instructions for the model").fill("Count.")
+        await playground.ask("Go")
+        await page.wait_for_url("**/conv_*")
+        await page.reload()
+        await expect(playground.exchanges.last).to_contain_text("One.")
+        await page.get_by_role("button", name="Retry").click()
+        await expect(playground.exchanges.last).to_contain_text("Two.")
+        await page.get_by_role("button", name="Edit").click()
+        edited = page.get_by_role("textbox", name="Edit the message")
+        await expect(edited).to_be_focused()
+        await edited.fill("  ")
+        await expect(page.get_by_role("button", name="Send as a branch")).to_be_disabled()
+        await edited.fill("Go on")
+        await page.get_by_role("button", name="Send as a branch").click()
+        await expect(playground.exchanges.last).to_contain_text("Three.")
+        first = [request["messages"][0] for request in gateway.model_requests]
+        assert first == [{"role": first[0]["role"], "content": "Count."}] * 3
+
+
+@async_test(SECONDS)
+async def test_an_approval_and_its_answer_are_no_broken_test_cases(tmp_path: Path, browser_url: str) -> None:
+    model = ScriptedModel([call("add", a=1, b=2)], say("It is 3."))
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, model, mcp_servers=[server_entry("sums", server.url, approval="always")]) as gateway,
+        open_page(browser_url, gateway.url) as page,
+    ):
+        playground = PlaygroundPage(page)
+        waiting = await playground.ask("1 + 2?")
+        await page.get_by_role("button", name="Approve").click()
+        answered = await playground.wait_done(2)
+        await expect(answered).to_contain_text("It is 3.")
+        await expect(page.get_by_role("log")).to_be_focused()
+        await expect(answered.get_by_role("button", name="Retry")).to_have_count(0)
+        code = page.get_by_role("tabpanel").locator("pre")
+        opener = waiting.get_by_role("button", name="Code and events")
+        await opener.click()
+        await page.get_by_role("tab", name="YAML test case").click()
+        (case,) = yaml.safe_load(await code.inner_text())["test_cases"]
+        assert case == {"name": "1 + 2?", "input": "1 + 2?", "expected_tools": []}
+        await page.get_by_role("button", name="Close").click()
+        await expect(opener).to_be_focused()
+        await answered.get_by_role("button", name="Code and events").click()
+        for tab in ("curl", "Python", "YAML test case"):
+            await page.get_by_role("tab", name=tab).click()
+            await expect(code).to_contain_text("This answers an approval, which can be done once.")
+
+
+@async_test(SECONDS)
+async def test_a_run_that_cannot_be_stopped_says_so(tmp_path: Path, browser_url: str) -> None:
+    go_on = asyncio.Event()
+    model = ScriptedModel([say("Half"), wait(go_on), say(" done.")])
+    async with run_gateway(tmp_path, model) as gateway, open_page(browser_url, gateway.url) as page:
+        playground = PlaygroundPage(page)
+        await playground.send("Go")
+        await expect(playground.exchanges.last).to_contain_text("Half")
+        await page.route("**/cancel", lambda route: route.abort(), times=1)
+        await page.get_by_role("button", name="Stop").click()
+        await expect(page.get_by_role("alert")).to_have_text("It could not be stopped: The gateway does not answer.")
+        await page.get_by_role("button", name="Stop").click()
+        await expect(await playground.wait_done(1)).to_contain_text("Stopped.")
 
 
 @async_test(SECONDS)

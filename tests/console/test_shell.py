@@ -108,6 +108,37 @@ async def test_the_next_key_in_a_tab_shows_nothing_of_the_one_before(tmp_path: P
         await expect(page.get_by_text("Ann.")).to_have_count(0)
 
 
+@async_test(SECONDS)
+async def test_a_key_is_asked_for_until_one_is_accepted(tmp_path: Path, browser_url: str) -> None:
+    async with (
+        run_gateway(tmp_path, ScriptedModel(say("Hi.")), keys=["hd-ann"]) as gateway,
+        open_page(browser_url, gateway.url) as page,
+    ):
+        dialog = page.get_by_role("dialog")
+        for _ in range(3):
+            await expect(dialog).to_be_visible()
+            await page.keyboard.press("Escape")
+        for _ in range(2):
+            await _enter_key(page, "wrong")
+            await expect(page.get_by_text("does not accept the key")).to_be_visible()
+            await expect(page.get_by_role("textbox", name="Key")).to_have_value("")
+        await _enter_key(page, "hd-ann")
+        await expect(await PlaygroundPage(page).ask("Hello")).to_contain_text("Hi.")
+        await page.get_by_role("button", name="Forget key").click()
+        await expect(page.get_by_role("textbox", name="Key")).to_have_value("")
+
+
+@async_test(SECONDS)
+async def test_a_key_without_models_is_told_so(tmp_path: Path, browser_url: str) -> None:
+    scopes = {"hd-ann": {"models": [], "agents": []}}
+    async with (
+        run_gateway(tmp_path, keys=["hd-ann"], scopes=scopes) as gateway,
+        open_page(browser_url, gateway.url) as page,
+    ):
+        await _enter_key(page, "hd-ann")
+        await expect(page.get_by_text("Your key may use no model and no agent.")).to_be_visible()
+
+
 async def _enter_key(page: Page, key: str) -> None:
     await page.get_by_role("textbox", name="Key").fill(key)
     await page.get_by_role("button", name="Use this key").click()

@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { key, removeKey } from "../api/key";
+import { key, keyChanges, removeKey } from "../api/key";
 import { SCREENS } from "../screens/registry";
 import { KeyDialog } from "./key-dialog";
 import { buildHash, goTo, route } from "./route";
@@ -95,7 +95,7 @@ function LoadedScreen({ load, ...props }: LoadedScreenProps) {
   if (failure.value) return <p role="alert">{failure.value}</p>;
   const Component = loaded.value;
   // A new key is a new reader: nothing of the last one stays on the screen.
-  return Component ? <Component key={key.value} {...props} /> : <p class="hint">Loading…</p>;
+  return Component ? <Component key={keyChanges.value} {...props} /> : <p class="hint">Loading…</p>;
 }
 
 function ThemeChoice() {

@@ -8,9 +8,15 @@ export function KeyDialog() {
   const isShown = isKeyNeeded.value;
 
   useEffect(() => {
+    // No key stays in the field for whoever is there next.
+    if (input.current) input.current.value = "";
     if (isShown && !dialog.current?.open) dialog.current?.showModal();
     if (!isShown) dialog.current?.close();
   }, [isShown]);
+  // A browser closes a dialog at the second Escape, whatever the page says to the first.
+  const stayOpen = () => {
+    if (isKeyNeeded.peek()) dialog.current?.showModal();
+  };
 
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
@@ -19,7 +25,13 @@ export function KeyDialog() {
   };
 
   return (
-    <dialog ref={dialog} class="key-dialog" aria-labelledby="key-title" onCancel={(event) => event.preventDefault()}>
+    <dialog
+      ref={dialog}
+      class="key-dialog"
+      aria-labelledby="key-title"
+      onCancel={(event) => event.preventDefault()}
+      onClose={stayOpen}
+    >
       <form onSubmit={submit}>
         <h2 id="key-title">A key, please</h2>
         <p>

@@ -1,5 +1,5 @@
 /** The conversations of the key of this tab; on a narrow page they are folded. */
-import { useCallback, useEffect, useState } from "preact/hooks";
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { usePolling } from "../../components/polling";
 import { asError } from "../../components/resource";
 import { buildHash } from "../../shell/route";
@@ -43,9 +43,10 @@ export function ConversationList({ current }: { current: string }) {
 
 function List({ current, failure }: { current: string; failure: string }) {
   const listed = conversations.value;
+  const start = useRef<HTMLAnchorElement>(null);
   return (
     <>
-      <a class="new-conversation" href="#/playground">
+      <a ref={start} class="new-conversation" href="#/playground">
         New conversation
       </a>
       {failure && <p class="hint">The list could not be read: {failure}</p>}
@@ -65,6 +66,8 @@ function List({ current, failure }: { current: string; failure: string }) {
               aria-label={`Delete ${each.title}`}
               onClick={() => {
                 if (each.id === current) location.hash = "#/playground";
+                // The button goes with its conversation.
+                start.current?.focus();
                 void deleteStored(each.id).catch(() => undefined);
               }}
             >

@@ -49,6 +49,11 @@ export class Conversation {
     const head = this.head.value;
     return head !== null && !head.failure.value && !isFinished(head.state.value.status);
   });
+  /** The response that a new message goes on from. An exchange that got none, because its request failed, is passed by. */
+  get lastResponse(): string | null {
+    const head = this.head.value;
+    return head ? head.state.value.id || head.previous : null;
+  }
   private readonly closing = new AbortController();
   private storing: Promise<void> = Promise.resolve();
   private lastKey = 0;
@@ -155,8 +160,8 @@ export class Conversation {
       exchange.failure.value = error instanceof Error ? error.message : String(error);
     }
     clearTimeout(timer);
-    // The gateway has whole seconds only.
-    if (exchange.isLive && state.seconds !== null) {
+    // The gateway has whole seconds only, and none for what was stopped.
+    if (exchange.isLive && isFinished(state.status)) {
       state = { ...state, seconds: (performance.now() - startedAt) / 1000 };
     }
     draw();
@@ -229,6 +234,11 @@ export function buildBody(model: Model, exchange: Exchange): Record<string, unkn
       ? { tools: model.mcp_servers.map((name) => ({ type: "mcp", server_label: name, require_approval: "never" })) }
       : {}),
   };
+}
+
+/** Whether a person asked something. An answer to an approval is used once, and cannot be sent again. */
+export function hasQuestion(exchange: Exchange): boolean {
+  return exchange.input.some((item) => item.type === "message");
 }
 
 export function textOfInput(input: readonly InputItem[]): string {

@@ -1,6 +1,6 @@
 /** One exchange: what was sent, and the response with its calls as they happen. */
 import { Fragment } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import {
   isFinished,
   type ApprovalRequestItem,
@@ -15,7 +15,7 @@ import { stemOf } from "../../components/tool-parts";
 import { buildHash } from "../../shell/route";
 import { Approvals } from "./approval-view";
 import { CallView, PartView } from "./call-view";
-import { textOfInput, type Conversation, type Exchange } from "./conversation";
+import { hasQuestion, textOfInput, type Conversation, type Exchange } from "./conversation";
 import { ElicitationList } from "./elicitation-view";
 import { useElicitations, type OpenElicitations } from "./elicitations";
 import { textOf, textOfParts, type ResponseState } from "./response-state";
@@ -105,9 +105,11 @@ export function ExchangeView(props: ExchangeViewProps) {
                 </button>
               </span>
             )}
-            <button type="button" class="quiet" onClick={() => props.onRetry(exchange)}>
-              Retry
-            </button>
+            {hasQuestion(exchange) && (
+              <button type="button" class="quiet" onClick={() => props.onRetry(exchange)}>
+                Retry
+              </button>
+            )}
             <button type="button" class="quiet" onClick={() => props.onInspect(exchange)}>
               Code and events
             </button>
@@ -131,6 +133,11 @@ interface QuestionProps {
 
 function Question({ exchange, onEdit, isEditable }: QuestionProps) {
   const [draft, setDraft] = useState<string | null>(null);
+  const area = useRef<HTMLTextAreaElement>(null);
+  const isEditing = draft !== null;
+  useEffect(() => {
+    if (isEditing) area.current?.focus();
+  }, [isEditing]);
   const messages = exchange.input.filter((item) => item.type === "message");
   if (messages.length === 0) return null;
   const text = textOfInput(exchange.input);
@@ -144,10 +151,10 @@ function Question({ exchange, onEdit, isEditable }: QuestionProps) {
       <form class="question editing" onSubmit={save}>
         <label>
           <span class="visually-hidden">Edit the message</span>
-          <textarea value={draft} rows={3} onInput={(event) => setDraft(event.currentTarget.value)} />
+          <textarea ref={area} value={draft} rows={3} onInput={(event) => setDraft(event.currentTarget.value)} />
         </label>
         <p>
-          <button type="submit" class="primary">
+          <button type="submit" class="primary" disabled={!draft.trim()}>
             Send as a branch
           </button>{" "}
           <button type="button" onClick={() => setDraft(null)}>
@@ -272,7 +279,9 @@ function Ending({ state, failure }: { state: ResponseState; failure: string }) {
       </p>
     );
   }
-  if (state.status === "cancelled") return <p class="hint">Stopped.</p>;
+  if (state.status === "cancelled") {
+    return <p class="hint">Stopped. The model is not sent what it had said so far.</p>;
+  }
   if (state.status === "incomplete")
     return <p class="hint">Incomplete: {state.incompleteReason ?? "no reason given"}.</p>;
   return null;
@@ -297,8 +306,9 @@ function describeProgress(state: ResponseState, isConnected: boolean): string {
 function describeUsage(state: ResponseState): string {
   const parts: string[] = [];
   if (state.seconds) parts.push(formatSeconds(state.seconds));
-  if (state.usage) {
-    const { input_tokens: input, output_tokens: output } = state.usage;
+  const { input_tokens: input = 0, output_tokens: output = 0 } = state.usage ?? {};
+  // An answer that was broken off has not been counted.
+  if (input + output > 0) {
     parts.push(`${formatCount(input)} tokens in, ${formatCount(output)} out`);
   }
   return parts.join(" · ");

@@ -42,6 +42,7 @@ export function buildPython(body: Body, { base, hasKey }: ExportContext): string
 export function buildTestCase(exchange: Exchange): string {
   const question = textOfInput(exchange.input);
   const state = exchange.state.value;
+  const answer = textOf(state);
   const calls = state.items.filter((item): item is MCPCallItem => item.type === "mcp_call");
   const tools = calls.flatMap((call) => [
     `      - name: ${JSON.stringify(`${call.server_label}.${call.name}`)}`,
@@ -52,7 +53,8 @@ export function buildTestCase(exchange: Exchange): string {
     `  - name: ${JSON.stringify(titleOf(question))}`,
     `    input: ${JSON.stringify(question)}`,
     ...(tools.length > 0 ? ["    expected_tools:", ...tools] : ["    expected_tools: []"]),
-    `    ground_truth: ${JSON.stringify(textOf(state))}`,
+    // A turn that waits for an approval has no answer yet.
+    ...(answer ? [`    ground_truth: ${JSON.stringify(answer)}`] : []),
     "",
   ].join("\n");
 }

@@ -5,12 +5,15 @@ import { key } from "../../api/key";
 import type { Model, ResponseEvent } from "../../api/types";
 import { CopyButton } from "../../components/copy-button";
 import { VirtualList } from "../../components/virtual-list";
-import { buildBody, type Exchange } from "./conversation";
+import { buildBody, hasQuestion, type Exchange } from "./conversation";
 import { buildCurl, buildPython, buildTestCase, simplifyBody } from "./exports";
 
 const TABS = ["Events", "curl", "Python", "YAML test case"] as const;
 type Tab = (typeof TABS)[number];
 const ROW_HEIGHT = 28;
+const ANSWERED_ONCE = `# This answers an approval, which can be done once.
+# The exchange before has the question, as a command and as a test case.
+`;
 
 interface InspectorProps {
   exchange: Exchange;
@@ -21,7 +24,13 @@ interface InspectorProps {
 export function Inspector({ exchange, model, onClose }: InspectorProps) {
   const [tab, setTab] = useState<Tab>("Events");
   const title = useRef<HTMLHeadingElement>(null);
-  useEffect(() => title.current?.focus(), []);
+  useEffect(() => {
+    const opener = document.activeElement;
+    title.current?.focus();
+    return () => {
+      if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
+    };
+  }, []);
   return (
     <aside class="inspector" aria-label="Code and events">
       <header class="inspector-head">
@@ -123,6 +132,7 @@ function EventRow({ event }: { event: ResponseEvent }) {
 }
 
 function buildText(tab: Exclude<Tab, "Events">, exchange: Exchange, model: Model): string {
+  if (!hasQuestion(exchange)) return ANSWERED_ONCE;
   const context = { base: urlOf("."), hasKey: key.value !== "" };
   const body = simplifyBody(buildBody(model, exchange), exchange.input);
   if (tab === "curl") return buildCurl(body, context);

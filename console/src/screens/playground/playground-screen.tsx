@@ -2,8 +2,10 @@
 import { useSignal, type Signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { fetchJSON } from "../../api/client";
+import { key } from "../../api/key";
 import type { ApprovalResponseItem, InputItem, List, MessageItem, Model } from "../../api/types";
+import { usePolling } from "../../components/polling";
+import { asError, useResource } from "../../components/resource";
 import { buildHash, goTo } from "../../shell/route";
 import type { ScreenProps } from "../../shell/screen";
 import { Composer } from "./composer";
@@ -13,30 +15,33 @@ import { ExchangeView } from "./exchange-view";
 import { Inspector } from "./inspector";
 
 const MODEL_STORAGE_NAME = "holodeck.model";
+// Between two reads of the models: those of a changed file are offered, and others are not.
+const MODELS_POLL_MS = 30_000;
 
 export function PlaygroundScreen({ segments }: ScreenProps) {
-  const models = useSignal<readonly Model[]>([]);
-  const failure = useSignal("");
-  useEffect(() => {
-    fetchJSON<List<Model>>("v1/models").then(
-      (list) => (models.value = list.data),
-      (error: unknown) => (failure.value = error instanceof Error ? error.message : String(error)),
-    );
-  }, [models, failure]);
-
-  if (failure.value) {
+  const { value: models, error, read } = useResource<List<Model>>("v1/models");
+  usePolling(read, models !== null, MODELS_POLL_MS);
+  if (!models && error) {
     return (
       <div class="empty">
         <h1>Playground</h1>
-        <p role="alert">{failure.value}</p>
-        <button type="button" onClick={() => location.reload()}>
+        <p role="alert">{error.message}</p>
+        <button type="button" onClick={() => void read()}>
           Load again
         </button>
       </div>
     );
   }
-  if (models.value.length === 0) return <p class="hint screen-padding">Loading…</p>;
-  return <Chat models={models.value} conversationId={segments[0] ?? ""} />;
+  if (!models) return <p class="hint screen-padding">Loading…</p>;
+  if (models.data.length === 0) {
+    return (
+      <div class="empty">
+        <h1>Playground</h1>
+        <p>{key.value ? "Your key may use no model and no agent." : "The gateway has no model and no agent."}</p>
+      </div>
+    );
+  }
+  return <Chat models={models.data} conversationId={segments[0] ?? ""} />;
 }
 
 /** The conversation of the route. A new one gets its id, and the page its route, with the first answer. */
@@ -70,6 +75,7 @@ function Chat({ models, conversationId }: { models: readonly Model[]; conversati
   const { conversation, failure } = useConversation(conversationId);
   const inspected = useSignal<Exchange | null>(null);
   const instructions = useSignal("");
+  const stopFailure = useSignal("");
   const modelName = useSignal(localStorage.getItem(MODEL_STORAGE_NAME) ?? "");
   const model = models.find((each) => each.id === modelName.value) ?? models[0];
 
@@ -80,19 +86,29 @@ function Chat({ models, conversationId }: { models: readonly Model[]; conversati
   }, [conversation, storedModel, inspected, modelName]);
 
   if (!model) return null;
-  const lastId = () => conversation.head.peek()?.state.peek().id ?? null;
-  const ask = (input: readonly InputItem[], previous: string | null, by = model) => {
-    conversation.ask(by, input, previous || null, instructions.value.trim());
+  const ask = (input: readonly InputItem[], previous: string | null, by = model, said = instructions.value.trim()) => {
+    stopFailure.value = "";
+    conversation.ask(by, input, previous, said);
   };
   const modelOf = (exchange: Exchange) => models.find((each) => each.id === exchange.model) ?? model;
   const edit = (exchange: Exchange, text: string) => {
     const kept = exchange.input.flatMap((item) => (item.type === "message" ? item.content : []));
     const others = kept.filter((part) => !("text" in part));
     const content: MessageItem["content"] = [{ type: "input_text", text }, ...others];
-    ask([{ type: "message", role: "user", content }], exchange.previous);
+    ask([{ type: "message", role: "user", content }], exchange.previous, model, exchange.instructions);
+  };
+  const retry = (exchange: Exchange) => {
+    ask(exchange.input, exchange.previous, modelOf(exchange), exchange.instructions);
   };
   const decide = (exchange: Exchange, answers: ApprovalResponseItem[]) => {
-    ask(answers, exchange.state.value.id, modelOf(exchange));
+    ask(answers, exchange.state.value.id, modelOf(exchange), exchange.instructions);
+  };
+  const stop = () => {
+    const head = conversation.head.value;
+    if (!head) return;
+    conversation.cancel(head).catch((error: unknown) => {
+      stopFailure.value = `It could not be stopped: ${asError(error).message}`;
+    });
   };
 
   const chooseModel = (name: string) => {
@@ -125,21 +141,23 @@ function Chat({ models, conversationId }: { models: readonly Model[]; conversati
               conversation={conversation}
               isLast={index === path.length - 1}
               answers={answersAfter(path[index + 1])}
-              onRetry={(each) => ask(each.input, each.previous, modelOf(each))}
+              onRetry={retry}
               onEdit={edit}
               onDecide={decide}
               onInspect={(each) => (inspected.value = each)}
             />
           ))}
         </Log>
+        {stopFailure.value && (
+          <p class="alert" role="alert">
+            {stopFailure.value}
+          </p>
+        )}
         <Composer
           isRunning={conversation.isRunning.value}
           canSend={!failure}
-          onSend={(message) => ask([message], lastId())}
-          onStop={() => {
-            const head = conversation.head.value;
-            if (head) void conversation.cancel(head).catch(() => undefined);
-          }}
+          onSend={(message) => ask([message], conversation.lastResponse)}
+          onStop={stop}
         />
       </section>
       {inspected.value && (
@@ -200,6 +218,8 @@ function Log({ path, children }: { path: readonly Exchange[]; children: Componen
   const last = path.at(-1);
   useEffect(() => {
     isAtEnd.current = true;
+    // The button that led to a new exchange is gone.
+    if (last && document.activeElement === document.body) box.current?.focus();
   }, [last]);
   useEffect(() => {
     const element = box.current;

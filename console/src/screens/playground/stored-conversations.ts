@@ -52,7 +52,9 @@ export async function storeResponse(
   responseId: string,
   previous: string | null,
 ): Promise<StoredConversation> {
-  const branches = [...stored.branches.filter((each) => each !== previous && each !== responseId), responseId];
+  // Another tab may have gone on with it meanwhile.
+  const { branches: known } = await readStored(stored.id);
+  const branches = [...known.filter((each) => each !== previous && each !== responseId), responseId];
   const next = show({ ...stored, model, branches, updated: now() });
   await fetchJSON(`v1/conversations/${next.id}`, { method: "POST", body: { metadata: buildMetadata(next) } });
   return next;
