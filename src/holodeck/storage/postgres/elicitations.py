@@ -6,7 +6,7 @@ import time
 
 from holodeck.storage.elicitations import StoredElicitation
 from holodeck.storage.postgres.liveness import IS_ALIVE
-from holodeck.storage.postgres.pool import PostgresPool
+from holodeck.storage.postgres.pool import PostgresPool, without_nul
 from holodeck.storage.sql import elicitations as elicitation_sql
 
 _LIST_ALIVE = f"{elicitation_sql.LIST_ELICITATIONS} AND {IS_ALIVE}{elicitation_sql.OLDEST_FIRST}"
@@ -24,12 +24,12 @@ class PostgresElicitations:
         await self._pool.run(lambda db: db.execute(elicitation_sql.ADD_ELICITATION, *values), is_repeatable=True)
 
     async def list_elicitations(self, response_id: str, caller_id: str) -> list[StoredElicitation]:
-        values = (_without_nul(response_id), caller_id, time.time())
+        values = (without_nul(response_id), caller_id, time.time())
         rows = await self._pool.run(lambda db: db.fetch(_LIST_ALIVE, *values), is_repeatable=True)
         return [elicitation_sql.elicitation_of(tuple(row)) for row in rows]
 
     async def answer_elicitation(self, elicitation_id: str, response_id: str, caller_id: str, answer: bytes) -> bool:
-        values = (_without_nul(response_id), caller_id, time.time(), _without_nul(elicitation_id), answer)
+        values = (without_nul(response_id), caller_id, time.time(), without_nul(elicitation_id), answer)
         # Not repeatable: the second attempt would take the answer of the first for that of another client.
         status = await self._pool.run(lambda db: db.execute(_ANSWER_ALIVE, *values), is_repeatable=False)
         return str(status) == "UPDATE 1"
@@ -44,8 +44,3 @@ class PostgresElicitations:
         await self._pool.run(
             lambda db: db.execute(elicitation_sql.DELETE_ELICITATION, elicitation_id), is_repeatable=True
         )
-
-
-def _without_nul(text: str) -> str:
-    """An id from a request as PostgreSQL accepts it. Its texts cannot contain NUL, so no stored id does."""
-    return text.replace("\0", "\ufffd")

@@ -230,3 +230,8 @@ async def _migrate(connection: Connection) -> None:
         if migrations:
             await connection.execute("DELETE FROM holodeck_schema")
             await connection.execute("INSERT INTO holodeck_schema (version) VALUES ($1)", version + len(migrations))
+
+
+def without_nul(text: str) -> str:
+    """An id from a request as PostgreSQL accepts it. Its texts cannot contain NUL, so no stored id does."""
+    return text.replace("\0", "\ufffd")

@@ -1,5 +1,8 @@
 """Store of responses and conversations in PostgreSQL, shared by several gateways.
 
+`PostgresStore` takes connections from the pool, and has the statements about responses; those about conversations are
+in `conversation_rows`.
+
 The server may be restarted at any time without the loss of an acknowledged write: `PostgresPool` repeats a job whose
 connection was lost, where the job is idempotent. Deletions and insertions that are not idempotent are not repeated;
 they raise `StorageError`.
@@ -28,9 +31,10 @@ from holodeck.storage.base import (
     PendingCall,
     StoredResponse,
 )
+from holodeck.storage.postgres import conversation_rows
 from holodeck.storage.postgres.elicitations import PostgresElicitations
 from holodeck.storage.postgres.liveness import IS_ALIVE
-from holodeck.storage.postgres.pool import Connection, PostgresPool
+from holodeck.storage.postgres.pool import Connection, PostgresPool, without_nul
 from holodeck.storage.postgres.run_index import PostgresRunIndex, store_run
 from holodeck.storage.postgres.usage import PostgresUsage
 from holodeck.storage.sql import conversations, in_progress, pending_calls, retention
@@ -62,14 +66,7 @@ _LOCK_QUOTA = f"SELECT pg_advisory_xact_lock({QUOTA_LOCKS}, hashtext($1))"
 _SELECT_RESPONSE = f"SELECT {_COLUMNS} FROM responses WHERE id = $1 AND owner = $2"  # noqa: S608 - no values
 _IS_ORPHAN = f"{IS_UNFINISHED} AND NOT {IS_ALIVE}"
 _SELECT_TEXTS = "SELECT id, resource, input_items FROM responses WHERE id = ANY($1)"
-_FIND_ITEM = """
-SELECT i.id, i.data FROM conversation_items i JOIN conversations c ON c.id = i.conversation_id
-WHERE i.id = $1 AND c.owner = $2 ORDER BY c.created_at DESC LIMIT 1"""
-_INSERT_ITEM = """
-INSERT INTO conversation_items (conversation_id, position, id, data) VALUES ($1, $2, $3, $4)
-ON CONFLICT (conversation_id, id) DO NOTHING"""
 _READ_CONVERSATION = conversations.conversation_query(IS_ALIVE)
-_FIND_CONVERSATION = "SELECT 1 FROM conversations WHERE id = $1 AND owner = $2"
 
 
 class PostgresStore:
@@ -167,12 +164,12 @@ class PostgresStore:
 
     async def get(self, response_id: str, caller_id: str) -> StoredResponse | None:
         row = await self._pool.run(
-            lambda db: db.fetchrow(_SELECT_RESPONSE, _without_nul(response_id), caller_id), is_repeatable=True
+            lambda db: db.fetchrow(_SELECT_RESPONSE, without_nul(response_id), caller_id), is_repeatable=True
         )
         return StoredResponse(**row) if row is not None else None
 
     async def delete(self, response_id: str, caller_id: str) -> bool:
-        key = _without_nul(response_id)
+        key = without_nul(response_id)
 
         async def remove(db: Connection) -> bool:
             async with db.transaction():
@@ -189,7 +186,7 @@ class PostgresStore:
     async def read_context(
         self, response_id: str, caller_id: str, *, max_bytes: int = DEFAULT_CONTEXT_BYTES
     ) -> list[bytes] | None:
-        values = (_without_nul(response_id), caller_id, max_bytes)
+        values = (without_nul(response_id), caller_id, max_bytes)
         rows = await self._pool.run(lambda db: db.fetch(conversations.READ_CONTEXT, *values), is_repeatable=True)
         return [row[0] for row in rows] or None
 
@@ -226,7 +223,7 @@ class PostgresStore:
 
     async def assign_gateway(self, response_id: str, gateway_id: int | None = None) -> None:
         await self._execute(
-            in_progress.ASSIGN_GATEWAY, _without_nul(response_id), gateway_id or self.gateway_id, is_repeatable=True
+            in_progress.ASSIGN_GATEWAY, without_nul(response_id), gateway_id or self.gateway_id, is_repeatable=True
         )
 
     async def append_events(
@@ -244,20 +241,19 @@ class PostgresStore:
         async def append(db: Connection) -> bool:
             async with db.transaction():
                 return await _append_events(
-                    db, self.gateway_id, _without_nul(response_id), first_number, events, changes
+                    db, self.gateway_id, without_nul(response_id), first_number, events, changes
                 )
 
         return await self._pool.run(append, is_repeatable=True)
 
     async def read_events(self, response_id: str, caller_id: str, starting_after: int = -1) -> list[bytes] | None:
-        values = (_without_nul(response_id), caller_id, starting_after + 1)
+        values = (without_nul(response_id), caller_id, starting_after + 1)
         rows = await self._pool.run(lambda db: db.fetch(in_progress.READ_CHUNKS, *values), is_repeatable=True)
         return in_progress.events_after(starting_after, rows) if rows else None
 
     async def request_cancel(self, response_id: str, caller_id: str) -> bool:
         return (
-            await self._execute(in_progress.REQUEST_CANCEL, _without_nul(response_id), caller_id, is_repeatable=True)
-            > 0
+            await self._execute(in_progress.REQUEST_CANCEL, without_nul(response_id), caller_id, is_repeatable=True) > 0
         )
 
     async def read_cancel_requests(self) -> list[str]:
@@ -267,46 +263,30 @@ class PostgresStore:
         return [row[0] for row in rows]
 
     async def create_conversation(self, conversation: Conversation, items: Sequence[ConversationItem]) -> None:
-        values = (conversation.id, conversation.owner, conversation.created_at, conversation.metadata)
-        sql = "INSERT INTO conversations (id, owner, created_at, metadata) VALUES ($1, $2, $3, $4)"
-
-        async def create(db: Connection) -> None:
-            async with db.transaction():
-                await db.execute(sql, *values)
-                await _append_items(db, conversation.id, items)
-
-        await self._pool.run(create, is_repeatable=False)
+        await self._pool.run(
+            lambda db: conversation_rows.create_conversation(db, conversation, items), is_repeatable=False
+        )
 
     async def get_conversation(self, conversation_id: str, caller_id: str) -> Conversation | None:
-        sql = "SELECT id, owner, created_at, metadata FROM conversations WHERE id = $1 AND owner = $2"
-        row = await self._pool.run(
-            lambda db: db.fetchrow(sql, _without_nul(conversation_id), caller_id), is_repeatable=True
+        return await self._pool.run(
+            lambda db: conversation_rows.read_conversation(db, conversation_id, caller_id), is_repeatable=True
         )
-        return Conversation(**row) if row is not None else None
 
     async def list_conversations(
         self, caller_id: str, *, after: str | None, limit: int, order: Order
     ) -> list[Conversation] | None:
-        sql = conversations.page_query(order, is_after=after is not None)
-
-        async def read(db: Connection) -> list[Conversation] | None:
-            position: tuple[object, ...] = ()
-            if after is not None:
-                found = await db.fetchrow(conversations.GET_LIST_POSITION, _without_nul(after), caller_id)
-                if found is None:
-                    return None
-                position = tuple(found)
-            return [Conversation(**row) for row in await db.fetch(sql, caller_id, limit, *position)]
-
-        return await self._pool.run(read, is_repeatable=True)
+        return await self._pool.run(
+            lambda db: conversation_rows.list_conversations(db, caller_id, after=after, limit=limit, order=order),
+            is_repeatable=True,
+        )
 
     async def update_conversation(self, conversation_id: str, caller_id: str, metadata: bytes) -> bool:
-        sql = "UPDATE conversations SET metadata = $3 WHERE id = $1 AND owner = $2"
-        return await self._execute(sql, _without_nul(conversation_id), caller_id, metadata, is_repeatable=True) > 0
+        values = (without_nul(conversation_id), caller_id, metadata)
+        return await self._execute(conversation_rows.UPDATE_CONVERSATION, *values, is_repeatable=True) > 0
 
     async def delete_conversation(self, conversation_id: str, caller_id: str) -> bool:
-        sql = "DELETE FROM conversations WHERE id = $1 AND owner = $2"
-        return await self._execute(sql, _without_nul(conversation_id), caller_id) > 0
+        values = (without_nul(conversation_id), caller_id)
+        return await self._execute(conversation_rows.DELETE_CONVERSATION, *values) > 0
 
     async def add_items(
         self,
@@ -317,49 +297,34 @@ class PostgresStore:
         response_id: str | None = None,
         pending_calls: bytes | None = None,
     ) -> bool:
-        async def add(db: Connection) -> bool:
-            async with db.transaction():
-                # The row is locked, so that two gateways do not use the same positions.
-                lease = await db.fetchrow(
-                    f"{conversations.GET_LEASE} FOR UPDATE", _without_nul(conversation_id), caller_id
-                )
-                if lease is None:
-                    return False
-                await _append_items(db, conversation_id, items)
-                if conversations.may_store_pending_calls(tuple(lease), response_id, pending_calls):
-                    await db.execute(conversations.STORE_PENDING_CALLS, conversation_id, pending_calls)
-                return True
-
-        return await self._pool.run(add, is_repeatable=False)
+        return await self._pool.run(
+            lambda db: conversation_rows.add_items(
+                db, conversation_id, caller_id, items, response_id=response_id, pending_calls=pending_calls
+            ),
+            is_repeatable=False,
+        )
 
     async def read_conversation(
         self, conversation_id: str, caller_id: str, *, limit: int, max_bytes: int = DEFAULT_CONTEXT_BYTES
     ) -> ConversationContents | None:
-        values = (_without_nul(conversation_id), caller_id, limit, max_bytes)
+        values = (without_nul(conversation_id), caller_id, limit, max_bytes)
         rows = await self._pool.run(lambda db: db.fetch(_READ_CONVERSATION, *values), is_repeatable=True)
         return conversations.conversation_of(map(tuple, rows), self.gateway_id)
 
     async def lease_conversation(
         self, conversation_id: str, caller_id: str, expected: ConversationContents, response_id: str
     ) -> bool:
-        async def acquire(db: Connection) -> bool:
-            async with db.transaction():
-                # The row is locked first, so that the second statement sees what another gateway has just added.
-                lease = await db.fetchrow(
-                    f"{conversations.GET_LEASE} FOR UPDATE", _without_nul(conversation_id), caller_id
-                )
-                end = await db.fetchval(conversations.GET_LAST_POSITION, _without_nul(conversation_id))
-                if not conversations.may_lease(tuple(lease) if lease is not None else None, end, expected, response_id):
-                    return False
-                await db.execute(conversations.LEASE_CONVERSATION, conversation_id, response_id, self.gateway_id)
-                return True
-
-        return await self._pool.run(acquire, is_repeatable=True)
+        return await self._pool.run(
+            lambda db: conversation_rows.lease_conversation(
+                db, conversation_id, caller_id, expected, response_id, self.gateway_id
+            ),
+            is_repeatable=True,
+        )
 
     async def release_conversation(self, conversation_id: str, caller_id: str, response_id: str) -> None:
         await self._execute(
             conversations.RELEASE_CONVERSATION,
-            _without_nul(conversation_id),
+            without_nul(conversation_id),
             caller_id,
             response_id,
             is_repeatable=True,
@@ -368,49 +333,30 @@ class PostgresStore:
     async def add_pending_calls(
         self, caller_id: str, response_id: str, digests: Mapping[str, bytes], *, client_call_ids: Collection[str] = ()
     ) -> None:
-        now = time.time()
-        calls = [(caller_id, _without_nul(call_id), now, digest) for call_id, digest in sorted(digests.items())]
-        paused = [(caller_id, _without_nul(call_id), response_id, now) for call_id in client_call_ids]
-
-        async def insert(db: Connection) -> None:
-            async with db.transaction():
-                await db.executemany(pending_calls.ADD_PENDING_CALL, calls)
-                await db.executemany(pending_calls.ADD_PAUSED_TURN, paused)
-
-        await self._pool.run(insert, is_repeatable=True)
+        await self._pool.run(
+            lambda db: conversation_rows.add_pending_calls(db, caller_id, response_id, digests, client_call_ids),
+            is_repeatable=True,
+        )
 
     async def read_pending_calls(self, caller_id: str, ids: Collection[str]) -> dict[str, PendingCall]:
         return await self._pool.run(
-            lambda db: _read_pending_calls(db, pending_calls.FIND_PENDING_CALL, caller_id, ids), is_repeatable=True
+            lambda db: conversation_rows.read_pending_calls(db, caller_id, ids), is_repeatable=True
         )
 
     async def claim_calls(self, caller_id: str, ids: Collection[str], response_id: str) -> dict[str, str]:
-        now = time.time()
-
-        async def claim(db: Connection) -> dict[str, str]:
-            async with db.transaction():
-                # Sorted, so that two claims of the same calls cannot deadlock.
-                rows = [(caller_id, _without_nul(call_id)) for call_id in sorted(ids)]
-                await db.executemany(pending_calls.ADD_PENDING_CALL, [(*row, now, None) for row in rows])
-                found = await _read_pending_calls(
-                    db, f"{pending_calls.FIND_PENDING_CALL} FOR UPDATE", caller_id, sorted(ids)
-                )
-                others = pending_calls.claims_of_others(found.items(), response_id)
-                if not others:
-                    await db.executemany(pending_calls.CLAIM_CALL, [(*row, response_id) for row in rows])
-                return others
-
-        return await self._pool.run(claim, is_repeatable=True)
+        return await self._pool.run(
+            lambda db: conversation_rows.claim_calls(db, caller_id, ids, response_id), is_repeatable=True
+        )
 
     async def release_calls(self, caller_id: str, response_id: str, ids: Collection[str] | None = None) -> None:
         if ids is None:
             await self._execute(pending_calls.RELEASE_ALL_CALLS, caller_id, response_id, is_repeatable=True)
             return
-        rows = [(caller_id, _without_nul(call_id), response_id) for call_id in sorted(ids)]
+        rows = [(caller_id, without_nul(call_id), response_id) for call_id in sorted(ids)]
         await self._pool.run(lambda db: db.executemany(pending_calls.RELEASE_CALL, rows), is_repeatable=True)
 
     async def find_paused_responses(self, caller_id: str, call_id: str) -> list[str]:
-        values = (caller_id, _without_nul(call_id))
+        values = (caller_id, without_nul(call_id))
         rows = await self._pool.run(
             lambda db: db.fetch(pending_calls.FIND_PAUSED_RESPONSES, *values), is_repeatable=True
         )
@@ -426,38 +372,24 @@ class PostgresStore:
         order: Order = "asc",
         max_bytes: int = DEFAULT_CONTEXT_BYTES,
     ) -> list[ConversationItem] | None:
-        sql = conversations.items_query(order, is_after=after is not None)
-        values = (
-            _without_nul(conversation_id),
-            limit,
-            max_bytes,
-            *((_without_nul(after),) if after is not None else ()),
+        return await self._pool.run(
+            lambda db: conversation_rows.list_items(
+                db, conversation_id, caller_id, after=after, limit=limit, order=order, max_bytes=max_bytes
+            ),
+            is_repeatable=True,
         )
-
-        async def read(db: Connection) -> list[ConversationItem] | None:
-            if await db.fetchval(_FIND_CONVERSATION, _without_nul(conversation_id), caller_id) is None:
-                return None
-            return [ConversationItem(**row) for row in await db.fetch(sql, *values)]
-
-        return await self._pool.run(read, is_repeatable=True)
 
     async def get_item(self, conversation_id: str, caller_id: str, item_id: str) -> ConversationItem | None:
-        sql = f"""
-SELECT id, data FROM conversation_items
-WHERE conversation_id = $1 AND id = $3 AND EXISTS ({_FIND_CONVERSATION})"""  # noqa: S608
-        values = (_without_nul(conversation_id), caller_id, _without_nul(item_id))
-        row = await self._pool.run(lambda db: db.fetchrow(sql, *values), is_repeatable=True)
-        return ConversationItem(**row) if row is not None else None
+        return await self._pool.run(
+            lambda db: conversation_rows.read_item(db, conversation_id, caller_id, item_id), is_repeatable=True
+        )
 
     async def find_item(self, item_id: str, caller_id: str) -> ConversationItem | None:
-        row = await self._pool.run(
-            lambda db: db.fetchrow(_FIND_ITEM, _without_nul(item_id), caller_id), is_repeatable=True
-        )
-        return ConversationItem(**row) if row is not None else None
+        return await self._pool.run(lambda db: conversation_rows.find_item(db, item_id, caller_id), is_repeatable=True)
 
     async def delete_item(self, conversation_id: str, caller_id: str, item_id: str) -> bool:
-        sql = f"DELETE FROM conversation_items WHERE conversation_id = $1 AND id = $3 AND EXISTS ({_FIND_CONVERSATION})"  # noqa: S608
-        return await self._execute(sql, _without_nul(conversation_id), caller_id, _without_nul(item_id)) > 0
+        values = (without_nul(conversation_id), caller_id, without_nul(item_id))
+        return await self._execute(conversation_rows.DELETE_ITEM, *values) > 0
 
     async def delete_older_than(self, before: float) -> int:
         total = 0
@@ -524,25 +456,3 @@ async def _append_events(
     if status is not None:
         await db.execute(run_sql.SET_STATUS, response_id, status)
     return True
-
-
-async def _read_pending_calls(db: Connection, sql: str, caller_id: str, ids: Collection[str]) -> dict[str, PendingCall]:
-    found = {}
-    for call_id in ids:
-        row = await db.fetchrow(sql, caller_id, _without_nul(call_id))
-        if row is not None:
-            found[call_id] = pending_calls.pending_call_of(tuple(row))
-    return found
-
-
-async def _append_items(db: Connection, conversation_id: str, items: Sequence[ConversationItem]) -> None:
-    last = await db.fetchval(conversations.GET_LAST_POSITION, conversation_id)
-    rows = [
-        (conversation_id, last + offset, _without_nul(item.id), item.data) for offset, item in enumerate(items, start=1)
-    ]
-    await db.executemany(_INSERT_ITEM, rows)
-
-
-def _without_nul(text: str) -> str:
-    """An id from a request as PostgreSQL accepts it. Its texts cannot contain NUL, so no stored id does."""
-    return text.replace("\0", "\ufffd")
