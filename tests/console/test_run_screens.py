@@ -50,6 +50,12 @@ async def test_runs_are_listed_newest_first_and_filtered(tmp_path: Path, browser
             await page.keyboard.press("Enter")
             await expect(_rows(page).get_by_role("link")).to_have_text(["I am Ann"])
             assert page.url.endswith("#/runs?text=ann")
+            await page.get_by_role("link", name="I am Ann").click()
+            await page.get_by_role("link", name="All runs").click()
+            await expect(_rows(page).get_by_role("link")).to_have_text(["I am Ann"])
+            # Without Enter: a pause is enough.
+            await page.get_by_role("searchbox", name="Text").fill("fail")
+            await expect(_rows(page).get_by_role("link")).to_have_text(["I fail"])
             await page.get_by_role("searchbox", name="Model").fill("none")
             await page.keyboard.press("Enter")
             await page.get_by_role("link", name="Remove the filters").click()

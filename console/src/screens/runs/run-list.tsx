@@ -1,5 +1,5 @@
 /** The list of runs: filters in the route, newest first, those that go on read again while the page is visible. */
-import { useSignal } from "@preact/signals";
+import { signal, useSignal } from "@preact/signals";
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { fetchJSON } from "../../api/client";
 import { isFinished, type List } from "../../api/types";
@@ -13,8 +13,13 @@ const PAGE_SIZE = 50;
 // Between two reads of the first page, while a run of it goes on; and otherwise, to find new ones.
 const LIVE_POLL_MS = 2_000;
 const IDLE_POLL_MS = 10_000;
+// After the last letter of a filter.
+const PAUSE_MS = 400;
 const FILTERS = ["status", "model", "tool", "server", "caller", "text"] as const;
 type Filter = (typeof FILTERS)[number];
+
+/** The route of the list as it was last shown, with its filters. */
+export const listRoute = signal("#/runs");
 
 export function RunList({ query }: { query: URLSearchParams }) {
   const runs = useSignal<readonly Run[]>([]);
@@ -23,6 +28,9 @@ export function RunList({ query }: { query: URLSearchParams }) {
   const failure = useSignal("");
   const chosen = useSignal<readonly string[]>([]);
   const search = query.toString();
+  useEffect(() => {
+    listRoute.value = `#/runs${search && `?${search}`}`;
+  }, [search]);
   // A reply to filters that were changed meanwhile is dropped.
   const latest = useRef(search);
   latest.current = search;
@@ -147,10 +155,18 @@ interface FilterFieldProps {
   onChange: (value: string) => void;
 }
 
-/** A field whose text is its own until it is entered: the list is drawn again while a person types. */
+/** A field whose text is its own until the person pauses: the list is drawn again while they type. */
 function FilterField({ name, value, onChange }: FilterFieldProps) {
   const [draft, setDraft] = useState(value);
+  const latest = useRef(onChange);
+  latest.current = onChange;
   useEffect(() => setDraft(value), [value]);
+  useEffect(() => {
+    const entered = draft.trim();
+    if (entered === value) return undefined;
+    const timer = setTimeout(() => latest.current(entered), PAUSE_MS);
+    return () => clearTimeout(timer);
+  }, [draft, value]);
   return (
     <label>
       {`${name.charAt(0).toUpperCase()}${name.slice(1)}`}

@@ -8,6 +8,7 @@ import { formatCount, formatSeconds, formatTime } from "../../components/format"
 import { buildHash } from "../../shell/route";
 import { usePolling } from "../../components/polling";
 import type { Run, Trace } from "./run-types";
+import { listRoute } from "./run-list";
 import { SpanDetail } from "./span-detail";
 import { StatusBadge } from "./status-badge";
 import { Waterfall } from "./waterfall";
@@ -28,7 +29,7 @@ export function RunScreen({ ids }: { ids: readonly string[] }) {
   return (
     <div class="screen-padding run-screen">
       <p>
-        <a href="#/runs">All runs</a>
+        <a href={listRoute.value}>All runs</a>
       </p>
       <div class={ids.length > 1 ? "runs-side-by-side" : ""}>
         {ids.map((id) => (
