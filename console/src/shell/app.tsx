@@ -5,7 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { key, keyChanges, removeKey } from "../api/key";
 import { SCREENS } from "../screens/registry";
 import { KeyDialog } from "./key-dialog";
-import { buildHash, goTo, route } from "./route";
+import { route } from "./route";
 import type { ScreenProps } from "./screen";
 import { THEMES, theme, type Theme } from "./theme";
 
@@ -46,15 +46,7 @@ export function App() {
         <div class="top-tools">
           <ThemeChoice />
           {key.value && (
-            <button
-              type="button"
-              class="quiet"
-              onClick={() => {
-                removeKey();
-                // What the route names may be of this key only.
-                goTo(buildHash([name]));
-              }}
-            >
+            <button type="button" class="quiet" onClick={removeKey}>
               Forget key
             </button>
           )}

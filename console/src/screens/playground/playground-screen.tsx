@@ -2,6 +2,7 @@
 import { useSignal, type Signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
+import { APIError } from "../../api/client";
 import { key } from "../../api/key";
 import type { ApprovalResponseItem, InputItem, List, MessageItem, Model } from "../../api/types";
 import { usePolling } from "../../components/polling";
@@ -45,9 +46,10 @@ export function PlaygroundScreen({ segments }: ScreenProps) {
 }
 
 /** The conversation of the route. A new one gets its id, and the page its route, with the first answer. */
-function useConversation(id: string): { conversation: Conversation; failure: string } {
+function useConversation(id: string): { conversation: Conversation; failure: string; isMissing: boolean } {
   const shown = useRef<Conversation | null>(null);
   const failure = useSignal("");
+  const isMissing = useSignal(false);
   const conversation = useMemo(() => {
     if (shown.current && id && shown.current.stored.peek()?.id === id) return shown.current;
     shown.current?.close();
@@ -56,11 +58,16 @@ function useConversation(id: string): { conversation: Conversation; failure: str
 
   useEffect(() => {
     failure.value = "";
+    isMissing.value = false;
     if (!id || conversation.stored.peek()?.id === id) return;
     conversation.load(id).catch((error: unknown) => {
-      failure.value = error instanceof Error ? error.message : String(error);
+      // It was deleted, or is of another key than that of this tab.
+      isMissing.value = error instanceof APIError && error.status === 404;
+      failure.value = isMissing.value
+        ? "Your key has no such conversation. A message begins a new one."
+        : asError(error).message;
     });
-  }, [conversation, id, failure]);
+  }, [conversation, id, failure, isMissing]);
 
   const storedId = conversation.stored.value?.id;
   useEffect(() => {
@@ -68,11 +75,11 @@ function useConversation(id: string): { conversation: Conversation; failure: str
   }, [storedId, id]);
 
   useEffect(() => () => shown.current?.close(), []);
-  return { conversation, failure: failure.value };
+  return { conversation, failure: failure.value, isMissing: isMissing.value };
 }
 
 function Chat({ models, conversationId }: { models: readonly Model[]; conversationId: string }) {
-  const { conversation, failure } = useConversation(conversationId);
+  const { conversation, failure, isMissing } = useConversation(conversationId);
   const inspected = useSignal<Exchange | null>(null);
   const instructions = useSignal("");
   const stopFailure = useSignal("");
@@ -155,7 +162,7 @@ function Chat({ models, conversationId }: { models: readonly Model[]; conversati
         )}
         <Composer
           isRunning={conversation.isRunning.value}
-          canSend={!failure}
+          canSend={!failure || isMissing}
           onSend={(message) => ask([message], conversation.lastResponse)}
           onStop={stop}
         />
