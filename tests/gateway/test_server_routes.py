@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ from async_tests import async_test
 from gateway.config_entries import ASK
 from gateway.running_gateway import RunningGateway, run_gateway
 
-from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, read_pids, say
 from holodeck.tools.mcp.lock.drift import ServerLock
 from holodeck.tools.mcp.lock.lock_file import LockFile, read_lock, write_lock
 
@@ -40,6 +43,60 @@ async def test_a_server_that_sleeps_is_started_again_by_its_next_use(tmp_path: P
         again = await get_server(gateway)
         assert (again["state"], again["restarts"]) == ("connected", 1)
         assert len(pids.read_text().split()) == 2
+
+
+class BreakableServer:
+    """A stdio server that tells its standard error that it serves, and exits with code 7 at its start once broken."""
+
+    def __init__(self, folder: Path) -> None:
+        self._pids = folder / "pids"
+        self._is_broken = folder / "broken"
+        script = folder / "breakable-server"
+        start = shlex.join(FaultyMCPServer.command("normal", pid_file=self._pids))
+        broken = f"if [ -e {shlex.quote(str(self._is_broken))} ]; then echo 'FATAL: disk full' >&2; exit 7; fi"
+        script.write_text(f"#!/bin/sh\n{broken}\necho 'Serving.' >&2\nexec {start}\n")
+        script.chmod(0o755)
+        entry = {"name": "calc", "command": str(script)}
+        self.settings: dict[str, Any] = {
+            "mcp_servers": [entry],
+            "allow_stdio": True,
+            "allowed_commands": [str(script)],
+        }
+
+    def kill(self) -> None:
+        os.kill(read_pids(self._pids)[-1], signal.SIGKILL)
+
+    def break_starts(self) -> None:
+        self._is_broken.touch()
+
+
+async def wait_state(gateway: RunningGateway, state: str) -> dict[str, Any]:
+    while (server := await get_server(gateway))["state"] != state:
+        pass
+    return server
+
+
+@async_test
+async def test_a_server_whose_process_died_says_how_it_ended(tmp_path: Path) -> None:
+    program = BreakableServer(tmp_path)
+    async with run_gateway(tmp_path, **program.settings) as gateway:
+        _, connected = await gateway.send("POST", "/v1/mcp/servers/calc/refresh")
+        assert (connected["state"], connected["last_error"], connected["stderr"]) == ("connected", None, "Serving.")
+        program.kill()
+        lost = await wait_state(gateway, "error")
+        assert lost["last_error"] == ("Server 'calc' (run): it was ended by signal 9. Its last words:\nServing.")
+        _, again = await gateway.send("POST", "/v1/mcp/servers/calc/refresh")
+        assert (again["state"], again["last_error"]) == ("connected", None)
+
+
+@async_test
+async def test_a_server_that_lost_its_remote_connection_says_why(tmp_path: Path) -> None:
+    async with FaultyMCPServer(transport="websocket") as mcp:
+        entry = {"name": "calc", "transport": "websocket", "url": mcp.url}
+        async with run_gateway(tmp_path, mcp_servers=[entry]) as gateway:
+            assert (await gateway.send("POST", "/v1/mcp/servers/calc/refresh"))[1]["state"] == "connected"
+            await mcp.go_down()
+            assert "the WebSocket was closed" in (await wait_state(gateway, "error"))["last_error"]
 
 
 @async_test

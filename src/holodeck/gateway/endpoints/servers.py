@@ -124,6 +124,8 @@ def _allowed_server_tools(configuration: Configuration, scope: CallerScope) -> l
 
 def _server_resource_of(offer: ServerTools) -> dict[str, Any]:
     server = offer.server
+    # A connection that was lost since the tools were listed is no failure of the offer before the next use.
+    failure = offer.failure if offer.failure is not None else server.last_error
     return {
         "name": server.name,
         "object": "mcp_server",
@@ -138,7 +140,7 @@ def _server_resource_of(offer: ServerTools) -> dict[str, Any]:
         "tools": None if offer.latest_tools is None else len(offer.latest_tools),
         "restarts": server.restarts,
         "start_seconds": server.start_seconds,
-        "last_error": str(offer.failure) if offer.failure is not None else None,
+        "last_error": str(failure) if failure is not None else None,
         "stderr": server.stderr_tail or _stderr_of(offer.failure),
         "next_try_at": int(offer.next_try) if offer.next_try is not None else None,
         "warnings": list(server.unmatched_patterns),

@@ -122,6 +122,11 @@ class MCPClient:
         return self._supervisor.start_seconds
 
     @property
+    def last_error(self) -> MCPError | None:
+        """Why the latest start failed or the connection was lost; None unless `state` is ERROR."""
+        return self._supervisor.last_error
+
+    @property
     def stderr_tail(self) -> str:
         """The end of what the process of the server wrote to its standard error, with secrets masked."""
         return self._supervisor.stderr_tail

@@ -155,6 +155,21 @@ class Supervisor:
         return ConnectionState.ERROR if self._last_error is not None else ConnectionState.CREATED
 
     @property
+    def last_error(self) -> MCPError | None:
+        """Why the state is ERROR: the error of the latest start, the loss of the connection, or that of its closing.
+
+        None in any other state.
+        """
+        if self.state is not ConnectionState.ERROR:
+            return None
+        if self._is_closed:
+            return self._close_error
+        if self._last_error is not None or self._connection is None:
+            return self._last_error
+        loss = self._connection.session.transport.failure
+        return loss.result() if loss.done() else self._connection.close_error
+
+    @property
     def stderr_tail(self) -> str:
         """The end of what the process of the live connection wrote to its standard error."""
         return "" if self._connection is None else self._connection.session.transport.stderr_tail()
