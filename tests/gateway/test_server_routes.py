@@ -100,6 +100,19 @@ async def test_a_server_that_lost_its_remote_connection_says_why(tmp_path: Path)
 
 
 @async_test
+async def test_the_stderr_of_a_server_is_that_of_its_latest_process(tmp_path: Path) -> None:
+    program = BreakableServer(tmp_path)
+    async with run_gateway(tmp_path, **program.settings) as gateway:
+        await gateway.send("POST", "/v1/mcp/servers/calc/refresh")
+        program.break_starts()
+        program.kill()
+        await wait_state(gateway, "error")
+        _, broken = await gateway.send("POST", "/v1/mcp/servers/calc/refresh")
+        assert (broken["state"], broken["stderr"]) == ("error", "FATAL: disk full")
+        assert "exit code 7" in broken["last_error"]
+
+
+@async_test
 async def test_a_server_has_the_durations_of_its_calls(tmp_path: Path) -> None:
     script = ScriptedModel([call("add", a=1, b=2), call("add", a=3, b=4)], say("3 and 7"))
     async with FaultyMCPServer() as mcp, run_gateway(tmp_path, script, mcp={"calc": mcp}) as gateway:

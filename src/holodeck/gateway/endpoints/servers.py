@@ -141,7 +141,7 @@ def _server_resource_of(offer: ServerTools) -> dict[str, Any]:
         "restarts": server.restarts,
         "start_seconds": server.start_seconds,
         "last_error": str(failure) if failure is not None else None,
-        "stderr": server.stderr_tail or _stderr_of(offer.failure),
+        "stderr": server.stderr_tail or None,
         "next_try_at": int(offer.next_try) if offer.next_try is not None else None,
         "warnings": list(server.unmatched_patterns),
         "withheld": [_drift_resource_of(drift) for drift in server.withheld_tools],
@@ -171,11 +171,6 @@ def _tool_resource_of(tool: MCPToolInfo) -> dict[str, Any]:
 def _version_of(info: Mapping[str, Any]) -> str | None:
     """Name and version that a server declares, in one text; None if it declares neither."""
     return " ".join(info[key] for key in ("name", "version") if isinstance(info.get(key), str)) or None
-
-
-def _stderr_of(failure: MCPError | None) -> str | None:
-    stderr = None if failure is None else failure.details.get("stderr")
-    return stderr if isinstance(stderr, str) else None
 
 
 def _write_accepted(loaded: LoadedTool, accepted: Sequence[ToolDrift]) -> None:

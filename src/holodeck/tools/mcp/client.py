@@ -128,7 +128,7 @@ class MCPClient:
 
     @property
     def stderr_tail(self) -> str:
-        """The end of what the process of the server wrote to its standard error, with secrets masked."""
+        """The end of what the latest process of the server wrote to its standard error, with secrets masked."""
         return self._supervisor.stderr_tail
 
     @property

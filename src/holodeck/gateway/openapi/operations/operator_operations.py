@@ -242,7 +242,7 @@ def _server_schemas() -> dict[str, Schema]:
         "restarts": integer("How many times the connection was established again."),
         "start_seconds": nullable(number("Seconds that the connection took to be established.")),
         "last_error": _NULLABLE_TEXT,
-        "stderr": nullable(string("The end of what the process of the server wrote to its standard error.")),
+        "stderr": nullable(string("The end of what the latest process of the server wrote to its standard error.")),
         "next_try_at": nullable(_TIME),
         "warnings": array(string()),
         "withheld": array(withheld, "Tools that differ from `holodeck.lock` and are not offered."),

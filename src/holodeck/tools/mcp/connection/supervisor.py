@@ -116,6 +116,8 @@ class Supervisor:
         self._on_notification = on_notification
         self._on_failure = on_failure
         self._connection: Connection | None = None
+        self._latest_opened: Connection | None = None
+        """The connection that was started last, whether or not it was established."""
         self._tasks = TaskSet()
         self._connecting: asyncio.Task[Connection | MCPError] | None = None
         self._closing: set[Connection] = set()
@@ -171,8 +173,8 @@ class Supervisor:
 
     @property
     def stderr_tail(self) -> str:
-        """The end of what the process of the live connection wrote to its standard error."""
-        return "" if self._connection is None else self._connection.session.transport.stderr_tail()
+        """The end of what the latest process wrote to its standard error, also of one whose start failed."""
+        return "" if self._latest_opened is None else self._latest_opened.session.transport.stderr_tail()
 
     @property
     def is_closed(self) -> bool:
@@ -192,7 +194,7 @@ class Supervisor:
     def forget_connection(self) -> None:
         """Allow connections again after `close`, in the state of a server that is not used yet."""
         self.allow_connections()
-        self._connection = self._last_error = None
+        self._connection = self._latest_opened = self._last_error = None
 
     async def get_connection(self) -> Connection:
         """Return a usable connection, starting one if needed. Concurrent callers share one start. Raises MCPError."""
@@ -325,6 +327,7 @@ class Supervisor:
             on_end=self._record_end,
             on_closed=self._record_close,
         )
+        self._latest_opened = connection
         self._closing.add(connection)
         try:
             error = await connection.wait_started()
