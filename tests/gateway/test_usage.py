@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 from async_tests import async_test
+from gateway.config_entries import wait_asked
 from gateway.gateway_process import run_gateway_process, write_gateway_file
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from gateway.test_durable_runs import SECONDS
-from gateway.test_run_list import ALICE, BOB, PRICE, ROOT, SCOPED_ROOT, storage
+from gateway.test_run_list import ALICE, BOB, PRICE, ROOT, SCOPED_ROOT, ask, list_runs, storage
 
 from holodeck.storage.usage import BOUNDS, bucket_of, find_percentile
-from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, spend
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, spend, wait
 from holodeck.testing.model.script import status
 
 __all__ = ["storage"]
@@ -61,6 +62,26 @@ async def test_all_apis_are_counted_with_tokens_cost_and_durations(tmp_path: Pat
                 assert 0 < row["first_token_seconds_p50"] <= row["first_token_seconds_p95"]
         later = int(time.time()) + 100_000
         assert await read_usage(gateway, f"?start_time={later}&end_time={later + 7_200}") == []
+
+
+@async_test(60)
+async def test_the_duration_of_a_run_is_that_of_the_list_of_runs(tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+    model = ScriptedModel([wait(go_on), say("first")], say("second"))
+    storage: dict[str, Any] = {"storage": {"url": "sqlite:///kept.db"}, "background": {"durable": True, "at_once": 1}}
+    async with run_gateway(tmp_path, model, keys=[ALICE, BOB], **storage) as gateway:
+        await ask(gateway, "first", background=True)
+        await wait_asked(gateway, 1)
+        await ask(gateway, "second", key=BOB, background=True)
+        # Far longer than the model will take for the second run, which waits in the queue for it.
+        while (await list_runs(gateway, key=BOB))["data"][0]["seconds"] < 1:
+            pass
+        go_on.set()
+        while (run := (await list_runs(gateway, key=BOB))["data"][0])["status"] != "completed":
+            pass
+        [row] = await read_usage(gateway, "?bucket=day", key=BOB)
+    assert bucket_of(row["seconds_p50"]) == bucket_of(run["seconds"])
+    assert row["seconds_p50"] >= row["first_token_seconds_p50"]
 
 
 @async_test(60)

@@ -58,9 +58,16 @@ class RunObserver:
         result, model = event.result, live.model
         self._metrics.count_run(model, result, live.caller_id)
         if self._meter is not None:
-            cost = live.trace.cost_of(result.usage)
-            first_token = live.trace.first_token_seconds
-            self._meter.count_run(live.caller_id, model, result, cost=cost, first_token=first_token)
+            trace = live.trace
+            self._meter.count_run(
+                live.caller_id,
+                model,
+                result,
+                # As `/v1/runs` has it. `result.seconds` leaves out the queue and what comes before the first turn.
+                seconds=trace.seconds,
+                cost=trace.cost_of(result.usage),
+                first_token=trace.first_token_seconds,
+            )
         if result.error is not None:
             _log_failure(live.id, model, result.error)
         counts: dict[str, object] = {

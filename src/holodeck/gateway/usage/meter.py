@@ -68,9 +68,19 @@ class UsageMeter:
         """Held while a batch is stored. A reader that adds what is stored to what is not holds it as well."""
 
     def count_run(
-        self, caller_id: str, model: str, result: RunResult, *, cost: float | None, first_token: float | None = None
+        self,
+        caller_id: str,
+        model: str,
+        result: RunResult,
+        *,
+        seconds: float,
+        cost: float | None,
+        first_token: float | None = None,
     ) -> None:
-        """Count a run, however it ended. `cost`: None if the model has no price."""
+        """Count a run, however it ended. `cost`: None if the model has no price.
+
+        `seconds` and `first_token` are counted from the creation of the run.
+        """
         counts, usage = self._find_row(caller_id, model, result.status), result.usage
         sums = counts.sums
         sums[_REQUESTS] += 1
@@ -82,14 +92,14 @@ class UsageMeter:
         sums[_TOOL_CALLS] += result.tool_calls
         sums[_PRICED] += cost is not None
         counts.cost += cost or 0.0
-        counts.seconds[bucket_of(result.seconds)] += 1
+        counts.seconds[bucket_of(seconds)] += 1
         if first_token is not None:
             counts.first_token[bucket_of(first_token)] += 1
 
     def count_request(self, caller_id: str, model: str, result: RunResult, price: Price | None) -> None:
         """Count a request to a model that is no run, and what it costs."""
         cost = None if price is None else price.cost_of(result.usage)
-        self.count_run(caller_id, model, result, cost=cost)
+        self.count_run(caller_id, model, result, seconds=result.seconds, cost=cost)
         self.spend(caller_id, cost or 0.0)
 
     def count_call(
