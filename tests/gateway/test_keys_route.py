@@ -238,3 +238,30 @@ async def test_the_configuration_names_the_problems_of_a_file_that_was_changed(t
         assert after["settings"] == before["settings"], "what runs is what was read before"
         status, said = await gateway.send("POST", "/v1/keys", {"name": "erin"}, key=OPS)
         assert (status, said["error"]["code"]) == (409, "not_applied")
+
+
+@async_test
+async def test_the_configuration_has_what_is_in_force_for_keys_that_need_a_restart(tmp_path: Path) -> None:
+    start: dict[str, Any] = {"listen": {"port": 0, "trusted_proxies": ["10.0.0.1"]}, "log": {"format": "text"}}
+    async with run_gateway(tmp_path, keys=[ALICE], admins=[OPS], **start) as gateway:
+
+        async def read_settings(*restart_keys: str) -> dict[str, Any]:
+            _, config = await gateway.send("GET", "/v1/config", key=OPS)
+            assert config["restart_keys"] == list(restart_keys)
+            settings: dict[str, Any] = config["settings"]
+            return settings
+
+        before = await read_settings()
+        proxies = ["10.0.0.1", "10.0.0.2"]
+        storage = {"url": "sqlite:///other.db"}
+        changed = {"port": 8099, "host": "127.0.0.2", "trusted_proxies": proxies}
+        assert await gateway.reload(listen=changed, storage=storage, log={"format": "json"})
+        after = await read_settings("listen.host", "listen.port", "storage.url", "log")
+        assert after == {**before, "listen": {"port": 0, "trusted_proxies": proxies}}
+        assert await gateway.reload(mcp_connect="start")
+        assert await read_settings("listen.host", "listen.port", "storage.url", "log") == {
+            **after,
+            "mcp_connect": "start",
+        }
+        assert await gateway.reload(**start, storage={})
+        assert (await read_settings())["listen"] == start["listen"]

@@ -1,12 +1,13 @@
 """The differences between two configurations of a gateway: what the log names, and what only a restart can change.
 
 `keep_restart_keys` puts the values of now into a new file for keys that are used once, at the start, such as the
-address and the storage. `describe_changes` names what is different, and never a value.
+address and the storage, and `keep_written` does so in the file as it is written. `describe_changes` names what is
+different, and never a value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from holodeck.config.gateway_loader import LoadedGateway
@@ -51,6 +52,23 @@ def keep_restart_keys(current: GatewayFile, new: GatewayFile) -> GatewayFile:
     return new.model_copy(update=updates)
 
 
+def keep_written(current: Mapping[str, Any], new: Mapping[str, Any], restart_keys: Iterable[str]) -> dict[str, Any]:
+    """The new file as it is written, with what is written now for keys of `find_restart_keys`."""
+    kept = dict(new)
+    for name in restart_keys:
+        section, _, key = name.partition(".")
+        if key:
+            inside = _mapping_at(kept, section)
+            _keep_entry(_mapping_at(current, section), inside, key)
+            kept[section] = inside
+            # A section of which nothing is in force is one that is not written yet.
+            if not inside and section not in current:
+                del kept[section]
+        else:
+            _keep_entry(current, kept, section)
+    return kept
+
+
 def describe_changes(old: Configuration, new: Configuration) -> dict[str, list[str]]:
     """The names of what is different, for the log: keys, models, servers, and settings by their paths."""
     compared: dict[str, tuple[Mapping[str, object], Mapping[str, object]]] = {
@@ -87,6 +105,19 @@ def _restart_keys() -> Iterator[tuple[str, str]]:
 def _value_of(gateway: GatewayFile, section: str, key: str) -> object:
     value = getattr(gateway, section)
     return getattr(value, key) if key else value
+
+
+def _mapping_at(written: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """A copy of a section; empty if it is not written, or has no entries (`listen:`)."""
+    value = written.get(section)
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _keep_entry(source: Mapping[str, Any], target: dict[str, Any], key: str) -> None:
+    if key in source:
+        target[key] = source[key]
+    else:
+        target.pop(key, None)
 
 
 def _keys_of(configuration: Configuration) -> dict[str, object]:

@@ -31,6 +31,7 @@ from holodeck.gateway.configuration_changes import (
     find_changed_code,
     find_restart_keys,
     keep_restart_keys,
+    keep_written,
 )
 from holodeck.gateway.file_watch import FileStamps, FileWatch, take_stamps
 from holodeck.lib import log
@@ -188,7 +189,11 @@ class ConfigurationReloader:
             message = f"without keys the gateway listens on loopback only, and it listens on {gateway.listen.host} now"
             raise ConfigError.of([Problem(message=message, file=str(loaded.path), fix="Restart it.")])
         stale = find_changed_code(current.loaded, loaded)
-        loaded = replace(loaded, agents=_keep_agents(current.loaded, loaded, stale))
+        loaded = replace(
+            loaded,
+            agents=_keep_agents(current.loaded, loaded, stale),
+            written=keep_written(current.loaded.written, loaded.written, restart_keys),
+        )
         built = build_backends(
             replace(loaded, gateway=gateway), environ=self._reader.environ, changes=current.served.changes
         )

@@ -323,7 +323,7 @@ def _configuration_schema() -> Schema:
         {
             "object": constant("configuration"),
             "file": string(),
-            "settings": mapping("The file as it is written."),
+            "settings": mapping("The file as it is written. Keys of `restart_keys` are as they were at the start."),
             "agents": array(record_of({"name": string(), "file": string()})),
             "warnings": array(problem),
             "watches_files": boolean("Whether changed files are read again by themselves."),
