@@ -89,14 +89,29 @@ async def test_callers_see_their_own_runs_and_operators_all(tmp_path: Path, stor
         assert await find_questions(gateway, "", key=BOB) == [f"from {BOB}"]
         assert len(await find_questions(gateway, "", key=ROOT)) == 3
         assert await find_questions(gateway, f"?caller=key:{BOB}", key=ROOT) == [f"from {BOB}"]
+        assert await find_questions(gateway, f"?caller={BOB}", key=ROOT) == [f"from {BOB}"]
+        assert await find_questions(gateway, f"?caller={ALICE}", key=ALICE) == [f"from {ALICE}"]
         assert await find_questions(gateway, "", key=SCOPED_ROOT) == [f"from {SCOPED_ROOT}"]
-        code, refused = await gateway.send("GET", f"/v1/runs?caller=key:{BOB}", key=ALICE)
-        assert (code, refused["error"]["code"]) == (403, "forbidden")
+        for named in (f"key:{BOB}", BOB, "local", f"jwt:{ALICE}"):
+            code, refused = await gateway.send("GET", f"/v1/runs?caller={named}", key=ALICE)
+            assert (code, refused["error"]["code"]) == (403, "forbidden")
         bobs = (await list_runs(gateway, key=BOB))["data"][0]["id"]
         assert (await gateway.send("GET", f"/v1/runs/{bobs}/trace", key=ROOT))[0] == 200
         assert (await gateway.send("GET", f"/v1/runs/{bobs}/trace", key=ALICE))[0] == 404
         assert (await gateway.send("GET", f"/v1/runs/{bobs}", key=SCOPED_ROOT))[0] == 404
         assert (await gateway.send("GET", f"/v1/runs?after={bobs}", key=ALICE))[0] == 400
+
+
+@async_test(60)
+async def test_local_is_the_caller_of_a_gateway_without_keys_and_no_key_of_that_name(tmp_path: Path) -> None:
+    storage: dict[str, Any] = {"storage": {"url": "sqlite:///kept.db"}}
+    async with run_gateway(tmp_path, ScriptedModel(lambda _: say("ok")), **storage) as gateway:
+        await ask(gateway, "without keys")
+        assert await find_questions(gateway, "?caller=local") == ["without keys"]
+    async with run_gateway(tmp_path, ScriptedModel(lambda _: say("ok")), admins=["local"], **storage) as gateway:
+        await ask(gateway, "with a key", key="local")
+        assert await find_questions(gateway, "?caller=local", key="local") == ["without keys"]
+        assert await find_questions(gateway, "?caller=key:local", key="local") == ["with a key"]
 
 
 @async_test(60)

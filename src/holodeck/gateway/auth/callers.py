@@ -227,6 +227,13 @@ def hash_key(key: str) -> str:
     return "sha256:" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def parse_caller_id(text: str) -> str:
+    """The id of a caller that a person names: `text` if it has the form of an id, else that of the key of this name."""
+    # A key named `local` has to be named by its id: the caller of a gateway without keys has no other name.
+    is_id = text == LOCAL_CALLER_ID or text.startswith((KEY_CALLER_PREFIX, JWT_CALLER_PREFIX))
+    return text if is_id else f"{KEY_CALLER_PREFIX}{text}"
+
+
 def is_storable(name: str) -> bool:
     """Whether every database can store a name: one with half a surrogate pair or a NUL cannot be stored."""
     return "\0" not in name and not any("\ud800" <= char <= "\udfff" for char in name)

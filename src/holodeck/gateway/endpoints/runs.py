@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from holodeck.gateway.auth.callers import Caller
+from holodeck.gateway.auth.callers import Caller, parse_caller_id
 from holodeck.gateway.configuration import ConfigurationHolder
 from holodeck.gateway.http.errors import APIError, not_found_error
 from holodeck.gateway.http.query import build_page, item_not_listed_error, limit_of, time_of
@@ -124,9 +124,9 @@ class RunEndpoints:
 def find_owner(caller: Caller, query: Mapping[str, str]) -> str | None:
     """The caller whose runs or usage a request is about; None: all callers. Raises `APIError` 403.
 
-    An operator's key may name one as `caller`.
+    An operator's key may name one as `caller`, by its id or by the name of its key.
     """
-    named = query.get("caller")
+    named = parse_caller_id(query["caller"]) if "caller" in query else None
     if caller.can_read_all_callers:
         return named
     if named is not None and named != caller.id:
