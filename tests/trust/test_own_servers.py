@@ -129,6 +129,7 @@ def test_a_gateway_file_allows_commands_for_its_servers_and_agents(folder: Path)
     refused = run(folder, "validate", "gateway.yaml")
     assert "Invalid command 'python'" in refused.stderr
     assert "Invalid command './my-server'" in refused.stderr
+    assert "write 'allowed_commands: [./my-server]' in gateway.yaml" in refused.stderr
     (folder / "gateway.yaml").write_text(json.dumps(gateway | {"allowed_commands": ["python", "./my-server"]}))
     assert run(folder, "validate", "gateway.yaml").returncode == 0
     asked = run(folder, "mcp", "list", "-f", "gateway.yaml")

@@ -80,7 +80,7 @@ def load_gateway_file(
     environ = os.environ if environ is None else environ
     source = _read_gateway_source(path, environ, text)
     allowed = _allowed_commands(source)
-    file = ToolListFile(source, "mcp_servers", checks, CommandRule(allowed=allowed))
+    file = ToolListFile(source, "mcp_servers", checks, _command_rule(source))
     gateway = file.validate(GatewayFile)
     servers = file.load_tools()
     file.problems += [*_process_problems(source, servers), *_environment_key_problems(source, environ)]
@@ -120,7 +120,7 @@ def load_gateway_servers(
     environ = os.environ if environ is None else environ
     source = _read_gateway_source(path, environ)
     allowed = _allowed_commands(source)
-    file = ToolListFile(source, "mcp_servers", checks, CommandRule(allowed=allowed))
+    file = ToolListFile(source, "mcp_servers", checks, _command_rule(source))
     own = load_listed_servers(file, GatewayFile, ("mcp_servers", "agents"))
     groups = [("", own)]
     for _, entry in _agent_entries(source):
@@ -241,6 +241,11 @@ def _apply_environment(source: Source, environ: Mapping[str, str]) -> Source:
     secrets = SecretResolver(source.document, source.folder)
     resolved = secrets.resolve(data)
     return replace(source, data=resolved, problems=(*source.problems, *problems, *secrets.problems))
+
+
+def _command_rule(source: Source) -> CommandRule:
+    """The rule for the gateway's own servers. The user's settings allow programs to agent files only."""
+    return CommandRule(allowed=_allowed_commands(source), allowed_in=source.document.file)
 
 
 def _allowed_commands(source: Source) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ was replaced: numbers and booleans may come from such text, and messages quote i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 import pydantic
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
@@ -25,7 +25,7 @@ class Substituted(str):
     __slots__ = ("written",)
     written: str
 
-    def __new__(cls, value: str, written: str) -> Substituted:
+    def __new__(cls, value: str, written: str) -> Self:
         self = super().__new__(cls, value)
         self.written = written
         return self

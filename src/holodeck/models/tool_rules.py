@@ -24,6 +24,13 @@ class AllowedCommand(Substituted):
     """A command that may be started although it is not one of `COMMANDS`. Loaders make it; a file has plain text."""
 
 
+class RefusedCommand(Substituted):
+    """A command that may not be started, with the file in which an operator can allow it."""
+
+    __slots__ = ("allowed_in",)
+    allowed_in: str
+
+
 @record
 class CommandRule:
     """Which programs may start a server, besides npx, uvx and docker."""
@@ -32,14 +39,19 @@ class CommandRule:
     """Names and paths, exactly as a file must write them."""
     allows_all: bool = False
     """True for what a person has typed, or trusts as a whole."""
+    allowed_in: str = USER_SETTINGS
+    """The file whose `allowed_commands` are heard, as messages name it."""
 
     def apply(self, tool: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the tool with its command marked, if it is allowed."""
+        """Return the tool with its command marked as allowed or refused, unless it is one of `COMMANDS`."""
         command = tool.get("command")
-        is_program = isinstance(command, str) and bool(command.strip()) and command not in COMMANDS
-        if not is_program or not (self.allows_all or command in self.allowed):
+        if not isinstance(command, str) or not command.strip() or command in COMMANDS:
             return dict(tool)
-        return {**tool, "command": AllowedCommand(str(command), written=as_written(command))}
+        if self.allows_all or command in self.allowed:
+            return {**tool, "command": AllowedCommand(str(command), written=as_written(command))}
+        refused = RefusedCommand(str(command), written=as_written(command))
+        refused.allowed_in = self.allowed_in
+        return {**tool, "command": refused}
 
 
 def find_violations(data: Mapping[str, Any]) -> list[Violation]:
@@ -178,7 +190,8 @@ def _command_fix(command: object) -> str:
         return f"Commands are case-sensitive: write '{command.lower()}'."
     if command.split("/")[-1] in COMMANDS:
         return f"Write '{command.split('/')[-1]}' without a path; it is looked up on PATH."
-    allow = f"To start it all the same, write 'allowed_commands: [{as_written(command)}]' in {USER_SETTINGS}."
+    file = command.allowed_in if isinstance(command, RefusedCommand) else USER_SETTINGS
+    allow = f"To start it all the same, write 'allowed_commands: [{as_written(command)}]' in {file}."
     known = {
         "python": "Run a Python server from its package with 'uvx <package>'.",
         "python3": "Run a Python server from its package with 'uvx <package>'.",
