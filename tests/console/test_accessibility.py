@@ -13,7 +13,7 @@ from console.accessibility import find_violations, scrolls_sideways
 from console.browser import open_page
 from console.playground_page import PlaygroundPage
 from gateway.running_gateway import run_gateway
-from playwright.async_api import Page, expect
+from playwright.async_api import Locator, Page, expect
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, think
 
@@ -22,6 +22,15 @@ PHONE = {"width": 360, "height": 740}
 # A page of 1280 by 800 at 200 %.
 ENLARGED = {"width": 640, "height": 400}
 ANSWER = "## Result\n\nIt is **3**:\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n> quoted\n\n```\n" + "long " * 60 + "\n```\n"
+
+HASH = "0123456789abcdef" * 8
+# Its header has words that are wider than what is below them; its rows are higher than half a screen.
+TABLE = (
+    f"See {HASH} or https://example.com/{HASH}\n\n"
+    "| Name | Description | Transport | Era | Restarts |\n|---|---|---|---|---|\n"
+    + f"| a | {'many words ' * 20} `{HASH}` | http | 1 | 0 |\n" * 8
+    + "| a | b | c | d | e |\n" * 20
+)
 
 
 @asynccontextmanager
@@ -79,6 +88,42 @@ async def test_the_playground_fits(tmp_path: Path, browser_url: str, size: dict[
         await page.get_by_role("button", name="Code and events").first.click()
         await expect(page.get_by_role("listbox", name="Events")).to_be_visible()
         assert not await scrolls_sideways(page)
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+@async_test(SECONDS)
+async def test_words_of_tables_and_buttons_stay_whole_and_long_text_does_not_widen_the_page(
+    tmp_path: Path, browser_url: str, width: int
+) -> None:
+    model = ScriptedModel(say(TABLE), call("echo", text="x"))
+    async with FaultyMCPServer() as server:
+        entry = {"name": "sums", "type": "mcp", "description": "Sums", "transport": "http", "url": server.url}
+        config: dict[str, Any] = {"mcp_servers": [{**entry, "approval": {"always": ["echo"]}}]}
+        async with (
+            run_gateway(tmp_path, model, **config) as gateway,
+            open_page(browser_url, gateway.url, viewport={"width": width, "height": 740}) as page,
+        ):
+            playground = PlaygroundPage(page)
+            exchange = await playground.ask("A table")
+            await playground.ask("Echo")
+            table = exchange.get_by_role("region", name="Table")
+            for cell in await table.get_by_role("columnheader").all():
+                assert await _count_lines(cell) == 1
+            assert await table.evaluate("box => box.scrollHeight <= box.clientHeight")
+            for name in ("Approve", "Deny"):
+                assert await _count_lines(page.get_by_role("button", name=name)) == 1
+            assert not await scrolls_sideways(page)
+
+
+async def _count_lines(element: Locator) -> int:
+    """How many lines the text of an element takes."""
+    return int(
+        await element.evaluate("""element => {
+            const range = document.createRange();
+            range.selectNodeContents(element);
+            return new Set([...range.getClientRects()].map(box => box.top)).size;
+        }""")
+    )
 
 
 @async_test(SECONDS)
