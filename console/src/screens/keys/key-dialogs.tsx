@@ -22,10 +22,13 @@ interface KeyDialogsProps {
 
 export function KeyDialogs({ action, onConfirm, onCancel }: KeyDialogsProps) {
   const dialog = useRef<HTMLDialogElement>(null);
+  const cancel = useRef<HTMLButtonElement>(null);
   const [grace, setGrace] = useState(86_400);
   useEffect(() => {
     if (action) dialog.current?.showModal();
     else dialog.current?.close();
+    // A revoked key does not come back: Enter alone, pressed once too often, must not do it.
+    if (action?.kind === "revoke") cancel.current?.focus();
   }, [action]);
   const name = action?.key.name ?? "";
   const isRevoke = action?.kind === "revoke";
@@ -50,7 +53,7 @@ export function KeyDialogs({ action, onConfirm, onCancel }: KeyDialogsProps) {
         <button type="button" class="primary" onClick={() => action && onConfirm(action, grace)}>
           {isRevoke ? "Revoke" : "Rotate"}
         </button>
-        <button type="button" onClick={onCancel}>
+        <button ref={cancel} type="button" onClick={onCancel}>
           Cancel
         </button>
       </p>

@@ -1,5 +1,5 @@
 /** The keys of callers, for operators: made, changed, replaced and revoked in the gateway's file. */
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { APIError, fetchJSON } from "../../api/client";
 import type { List } from "../../api/types";
 import { CopyButton } from "../../components/copy-button";
@@ -21,6 +21,7 @@ export function KeysScreen() {
   const [failure, setFailure] = useState("");
   const [problem, setProblem] = useState<KeyProblem | null>(null);
   const [done, setDone] = useState("");
+  const create = useRef<HTMLButtonElement>(null);
 
   const clear = () => {
     setFailure("");
@@ -69,12 +70,16 @@ export function KeysScreen() {
     if (confirmed.kind === "revoke") await change(`v1/keys/${encodeURIComponent(name)}`, { method: "DELETE" });
     else await change("v1/keys/rotate", { body: { name, grace_seconds: graceSeconds } });
   };
+  const closeMade = () => {
+    setMade(null);
+    create.current?.focus();
+  };
   return (
     <div class="screen-padding keys-screen">
       <header class="server-head">
         <h1>Keys</h1>
         {keys.value && editing?.kind !== "new" && (
-          <button type="button" class="primary" onClick={() => open({ kind: "new" })}>
+          <button ref={create} type="button" class="primary" onClick={() => open({ kind: "new" })}>
             Create a key
           </button>
         )}
@@ -84,7 +89,7 @@ export function KeysScreen() {
       <div aria-live="polite">
         {failure && <p class="alert">{failure}</p>}
         {done && <p class="hint">{done}</p>}
-        {made && <MadeKey made={made} onClose={() => setMade(null)} />}
+        {made && <MadeKey key={made.key} made={made} onClose={closeMade} />}
       </div>
       {editing && (
         <KeyForm
@@ -113,9 +118,12 @@ function hasPlace(form: Editing, param: string): boolean {
   return place !== "" && !(form.kind === "key" && place === "name");
 }
 
+/** A key that was made just now. It takes the focus, since the form or the dialog that had it is gone. */
 function MadeKey({ made, onClose }: { made: NewKey; onClose: () => void }) {
+  const box = useRef<HTMLElement>(null);
+  useEffect(() => box.current?.focus(), []);
   return (
-    <section class="made-key" aria-label="New key">
+    <section ref={box} class="made-key" aria-label="New key" tabIndex={-1}>
       <p>
         The key of <strong>{made.name}</strong>. It is shown now and never again: the gateway has only its hash.
       </p>
