@@ -112,6 +112,119 @@ test("optional values, and references, are what they stand for", () => {
   ]);
 });
 
+test("values are chosen by their titles, however a schema writes them", () => {
+  const titled = [
+    { const: "r", title: "Red" },
+    { const: "b", title: "Blue" },
+  ];
+  const schema: Schema = {
+    $defs: { colour: { type: "string", oneOf: titled } },
+    properties: {
+      named: { type: "string", title: "Colour", enum: ["r", "b"], enumNames: ["Red", "Blue"] },
+      one: { type: "string", oneOf: titled, default: "b" },
+      any: { anyOf: [...titled, { type: "null" }] },
+      referred: { $ref: "#/$defs/colour", default: "none of them" },
+      fixed: { const: "v1" },
+      single: { anyOf: [{ const: 1, title: "First" }, { type: "null" }], title: "Place" },
+      alike: {
+        oneOf: [
+          { const: 1, title: "Same" },
+          { const: 2, title: "Same" },
+        ],
+      },
+      halfNamed: { enum: ["x", "y"], enumNames: ["X", 5] },
+      mixed: { oneOf: [{ const: "r" }, { type: "number" }] },
+    },
+  };
+  const fields = buildFields(schema);
+  assert.deepEqual(
+    fields.map(({ name, title, kind, choices }) => [name, title, kind, choices.map(({ label }) => label)]),
+    [
+      ["named", "Colour", "choice", ["Red", "Blue"]],
+      ["one", "", "choice", ["Red", "Blue"]],
+      ["any", "", "choice", ["Red", "Blue"]],
+      ["referred", "", "choice", ["Red", "Blue"]],
+      ["fixed", "", "choice", ["v1"]],
+      ["single", "Place", "choice", ["First"]],
+      ["alike", "", "choice", ["Same (1)", "Same (2)"]],
+      ["halfNamed", "", "choice", ["X", "y"]],
+      ["mixed", "", "json", []],
+    ],
+  );
+  assert.deepEqual(fill(schema, { named: '"r"', single: "1", alike: "2" }).values, {
+    named: "r",
+    one: "b",
+    single: 1,
+    alike: 2,
+  });
+  const inner: Schema = { properties: { one: { oneOf: titled }, any: { anyOf: [...titled, { type: "null" }] } } };
+  assert.equal(findProblem(inner, { one: "x" }, ""), 'one: this must be one of "r", "b".');
+  assert.equal(findProblem(inner, { any: null }, ""), "");
+  assert.equal(findProblem({ const: 1 }, 2, ""), "this must be one of 1.");
+});
+
+test("a list of known values is ticked, and any other list is JSON", () => {
+  const schema: Schema = {
+    required: ["needed"],
+    $defs: { colour: { enum: ["r", "b"] } },
+    properties: {
+      tags: { type: "array", items: { enum: ["a", "b"] }, minItems: 1, maxItems: 2, default: ["a"] },
+      titled: { type: "array", items: { anyOf: [{ const: 1, title: "One" }] } },
+      referred: { type: "array", items: { $ref: "#/$defs/colour" } },
+      optional: { anyOf: [{ type: "array", items: { enum: ["a"] } }, { type: "null" }], default: null },
+      needed: { type: "array", items: { enum: ["a"] } },
+      other: { type: "array", items: { enum: ["a"] }, default: ["z"] },
+      free: { type: "array", items: { type: "string" } },
+    },
+  };
+  assert.deepEqual(
+    buildFields(schema).map(({ kind, choices, initial }) => [kind, choices.map(({ label }) => label), initial]),
+    [
+      ["choices", ["a", "b"], '["a"]'],
+      ["choices", ["One"], ""],
+      ["choices", ["r", "b"], ""],
+      ["choices", ["a"], ""],
+      ["choices", ["a"], ""],
+      ["json", [], '["z"]'],
+      ["json", [], ""],
+    ],
+  );
+  assert.equal(buildFields(schema)[0]?.hint, "at least 1 of them · at most 2 of them");
+  assert.equal(fill(schema, { other: "[]" }).problems.get("needed"), "This is needed.");
+  assert.deepEqual(fill(schema, { other: "[]", titled: "[1]", needed: "[]" }).values, {
+    tags: ["a"],
+    titled: [1],
+    needed: [],
+    other: [],
+  });
+  assert.equal(fill(schema, { tags: "[]" }).problems.get("tags"), "at least 1 of them.");
+  assert.equal(fill(schema, { tags: '["a","b","a"]' }).problems.get("tags"), "at most 2 of them.");
+});
+
+test("a text has the input of its format, unless its default has another form", () => {
+  const schema: Schema = {
+    properties: {
+      mail: { type: "string", format: "email", minLength: 3, maxLength: 20 },
+      page: { type: "string", format: "uri", default: "https://example.com" },
+      day: { type: "string", format: "date", default: "2026-01-31" },
+      moment: { type: "string", format: "date-time", default: "2026-01-31T12:00:00+02:00" },
+      soon: { type: "string", format: "date", default: "tomorrow" },
+      fraction: { type: "string", format: "date-time", default: "2026-01-31T12:00:00.123Z" },
+      lines: { type: "string", format: "email", default: "a\nb" },
+      number: { type: "string", format: "date", default: 5 },
+      other: { type: "string", format: "constructor" },
+    },
+  };
+  const fields = buildFields(schema);
+  assert.deepEqual(
+    fields.map(({ inputType }) => inputType),
+    ["email", "url", "date", "datetime-local", "area", "area", "area", "area", "area"],
+  );
+  assert.equal(fields[0]?.hint, "at least 3 characters · at most 20 characters");
+  const { values } = readForm(fields.slice(0, 4), new Map());
+  assert.deepEqual(values, { page: "https://example.com", day: "2026-01-31", moment: "2026-01-31T10:00:00Z" });
+});
+
 test("no arguments need no field, and alternatives are one field", () => {
   assert.deepEqual(buildFields({}), []);
   assert.deepEqual(buildFields({ type: "object", properties: {} }), []);
@@ -121,7 +234,7 @@ test("no arguments need no field, and alternatives are one field", () => {
 
 test("hostile schemas do no harm", () => {
   const schema = JSON.parse(
-    '{"properties": {"__proto__": {"type": "string"}, "x": null, "y": "text", "z": {"type": 7, "enum": "no"}}, "required": 5}',
+    '{"properties": {"__proto__": {"type": "string"}, "x": null, "y": "text", "z": {"type": 7, "enum": "no", "anyOf": "no", "oneOf": {"const": 1}, "title": 5}, "list": {"type": "array", "items": "no"}, "ticks": {"type": "array", "items": {"enum": ["a"], "enumNames": "no", "anyOf": [null, 1]}}}, "required": 5}',
   ) as Schema;
   const { values } = fill(schema, { ["x"]: "1" });
   assert.equal(JSON.stringify(values), '{"x":1}');

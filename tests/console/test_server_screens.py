@@ -104,6 +104,53 @@ async def test_the_form_is_that_of_the_schema_and_says_what_is_wrong(tmp_path: P
 
 
 @async_test(SECONDS)
+async def test_titles_choices_and_formats_of_a_schema_are_those_of_the_form(tmp_path: Path, browser_url: str) -> None:
+    titled = [{"const": "r", "title": "Deep red"}, {"const": "b", "title": "Sky blue"}]
+    schema = {
+        "type": "object",
+        "properties": {
+            "colour": {"type": "string", "title": "Colour of the wall", "oneOf": titled},
+            "size": {"type": "string", "enum": ["s", "l"], "enumNames": ["Small", "Large"]},
+            "rooms": {"type": "array", "title": "Rooms", "items": {"anyOf": titled}, "minItems": 1},
+            "mail": {"type": "string", "format": "email", "maxLength": 30},
+            "day": {"type": "string", "format": "date"},
+            "moment": {"type": "string", "format": "date-time"},
+        },
+        "required": ["rooms"],
+    }
+    async with DescribedServer({"name": "paint", "inputSchema": schema}).serve() as server:
+        entry = server_entry("paints", server.url)
+        async with (
+            run_gateway(tmp_path, mcp_servers=[entry]) as gateway,
+            open_page(browser_url, f"{gateway.url}/#/servers/paints", timezone_id="Europe/Berlin") as page,
+        ):
+            form = await _open_tool(page, "paint")
+            rooms = form.get_by_role("group", name="Rooms rooms")
+            await form.get_by_role("button", name="Call").click()
+            await expect(rooms).to_have_accessible_description("at least 1 of them This is needed.")
+            await expect(rooms.get_by_role("checkbox", name="Deep red")).to_be_focused()
+            assert not await find_violations(page)
+            await rooms.get_by_role("checkbox", name="Sky blue").check()
+            await rooms.get_by_role("checkbox", name="Deep red").check()
+            await rooms.get_by_role("checkbox", name="Sky blue").uncheck()
+            await form.get_by_label("Colour of the wall colour").select_option("Sky blue")
+            await form.get_by_label("size").select_option("Large")
+            mail = form.get_by_label("mail")
+            await expect(mail).to_have_attribute("type", "email")
+            await expect(mail).to_have_accessible_description("at most 30 characters")
+            await mail.fill("ada@example.com")
+            await form.get_by_label("day").fill("2026-01-31")
+            await form.get_by_label("moment").fill("2026-01-31T12:00:00")
+            await form.get_by_role("button", name="Call").click()
+            await expect(page.locator(".tool-outcome")).to_contain_text("Took")
+            chosen = {"colour": "b", "size": "l", "rooms": ["r"]}
+            written = {"mail": "ada@example.com", "day": "2026-01-31", "moment": "2026-01-31T11:00:00Z"}
+            assert server.call_arguments == [{**chosen, **written}]
+            await page.set_viewport_size(PHONE)
+            assert not await scrolls_sideways(page)
+
+
+@async_test(SECONDS)
 async def test_pictures_failures_and_refusals_are_shown_as_what_they_are(tmp_path: Path, browser_url: str) -> None:
     async with (
         FaultyMCPServer(era="modern") as server,
@@ -248,7 +295,9 @@ async def test_what_a_hostile_server_says_is_text(tmp_path: Path, browser_url: s
         "type": "object",
         "title": HOSTILE,
         "properties": {
-            HOSTILE: {"type": "string", "description": HOSTILE, "default": HOSTILE},
+            HOSTILE: {"type": "string", "title": HOSTILE, "description": HOSTILE, "default": HOSTILE},
+            "ticks": {"type": "array", "items": {"oneOf": [{"const": HOSTILE, "title": HOSTILE}]}},
+            "choice": {"enum": ["x"], "enumNames": [HOSTILE]},
             "__proto__": {"enum": [HOSTILE, "constructor"]},
             "self": {"$ref": "#/$defs/self"},
         },

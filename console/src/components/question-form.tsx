@@ -142,5 +142,6 @@ function focusFirst(form: HTMLFormElement | null, selector: string): void {
 /** Whether the person is in the middle of a text. */
 function isTyping(): boolean {
   const active = document.activeElement;
-  return (active instanceof HTMLTextAreaElement || active instanceof HTMLInputElement) && active.value !== "";
+  if (active instanceof HTMLInputElement) return active.type !== "checkbox" && active.value !== "";
+  return active instanceof HTMLTextAreaElement && active.value !== "";
 }

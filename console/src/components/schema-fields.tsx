@@ -1,6 +1,6 @@
 /** The fields of a form from JSON Schema. All words in it come from a server, and are text. */
 import { useId } from "preact/hooks";
-import { listChoices, type Field } from "./schema-form";
+import type { Field } from "./schema-form";
 
 interface SchemaFieldsProps {
   fields: readonly Field[];
@@ -34,13 +34,9 @@ interface SchemaFieldProps {
 
 function SchemaField({ field, text, problem, onChange }: SchemaFieldProps) {
   const id = useId();
-  return (
-    <div class="schema-field">
-      <label for={id}>
-        <code>{field.name || "Arguments"}</code>
-        {field.isRequired && <span class="hint"> needed</span>}
-      </label>
-      <Control field={field} text={text} id={id} isWrong={problem !== ""} onChange={onChange} />
+  const isWrong = problem !== "";
+  const notes = (
+    <>
       {field.hint && (
         <p id={`${id}-hint`} class="hint">
           {field.hint}
@@ -51,7 +47,75 @@ function SchemaField({ field, text, problem, onChange }: SchemaFieldProps) {
           {problem}
         </p>
       )}
+    </>
+  );
+  if (field.kind === "choices") {
+    return (
+      <fieldset class="schema-field" {...describeBy(field, id, isWrong)}>
+        <legend>
+          <FieldName field={field} />
+        </legend>
+        <Checkboxes field={field} text={text} isWrong={isWrong} onChange={onChange} />
+        {notes}
+      </fieldset>
+    );
+  }
+  return (
+    <div class="schema-field">
+      <label for={id}>
+        <FieldName field={field} />
+      </label>
+      <Control field={field} text={text} id={id} isWrong={isWrong} onChange={onChange} />
+      {notes}
     </div>
+  );
+}
+
+/** The title, if there is one, and always the name that is sent: a title may say anything. */
+function FieldName({ field }: { field: Field }) {
+  return (
+    <>
+      {field.title && field.title !== field.name && `${field.title} `}
+      <code>{field.name || "Arguments"}</code>
+      {field.isRequired && <span class="hint"> needed</span>}
+    </>
+  );
+}
+
+function describeBy(field: Field, id: string, isWrong: boolean): { "aria-describedby"?: string } {
+  const described = [field.hint ? `${id}-hint` : "", isWrong ? `${id}-problem` : ""].filter(Boolean).join(" ");
+  return described ? { "aria-describedby": described } : {};
+}
+
+interface CheckboxesProps {
+  field: Field;
+  text: string;
+  isWrong: boolean;
+  onChange: (text: string) => void;
+}
+
+function Checkboxes({ field, text, isWrong, onChange }: CheckboxesProps) {
+  const ticked = new Set((text === "" ? [] : (JSON.parse(text) as unknown[])).map((each) => JSON.stringify(each)));
+  const tick = (value: string, isTicked: boolean) => {
+    const values = field.choices.map((each) => each.value);
+    const left = values.filter((each) => (each === value ? isTicked : ticked.has(each)));
+    // None at all is no value, as in other fields; where one is needed, it is an empty list.
+    onChange(left.length === 0 && !field.isRequired ? "" : `[${left.join(",")}]`);
+  };
+  return (
+    <>
+      {field.choices.map(({ value, label }) => (
+        <label key={value} class="check">
+          <input
+            type="checkbox"
+            aria-invalid={isWrong}
+            checked={ticked.has(value)}
+            onChange={(event) => tick(value, event.currentTarget.checked)}
+          />
+          {label}
+        </label>
+      ))}
+    </>
   );
 }
 
@@ -64,20 +128,17 @@ interface ControlProps {
 }
 
 function Control({ field, text, id, isWrong, onChange }: ControlProps) {
-  const described = [field.hint ? `${id}-hint` : "", isWrong ? `${id}-problem` : ""].filter(Boolean).join(" ");
   const shared = {
     id,
     "aria-invalid": isWrong,
     "aria-required": field.isRequired,
-    ...(described ? { "aria-describedby": described } : {}),
+    ...describeBy(field, id, isWrong),
   };
   if (field.kind === "choice" || field.kind === "boolean") {
-    const choices =
-      field.kind === "choice" ? listChoices(field.schema) : ["true", "false"].map((value) => ({ value, label: value }));
     return (
       <select {...shared} value={text} onChange={(event) => onChange(event.currentTarget.value)}>
         <option value="">not set</option>
-        {choices.map(({ value, label }) => (
+        {field.choices.map(({ value, label }) => (
           <option key={value} value={value}>
             {label}
           </option>
@@ -96,6 +157,16 @@ function Control({ field, text, id, isWrong, onChange }: ControlProps) {
       />
     );
   }
+  const typed = {
+    ...shared,
+    value: text,
+    onInput: (event: { currentTarget: HTMLInputElement }) => onChange(event.currentTarget.value),
+  };
+  if (field.inputType === "email") return <input {...typed} type="email" />;
+  if (field.inputType === "url") return <input {...typed} type="url" />;
+  if (field.inputType === "date") return <input {...typed} type="date" />;
+  // Without a step, a browser leaves the seconds out.
+  if (field.inputType === "datetime-local") return <input {...typed} type="datetime-local" step={1} />;
   return (
     <textarea
       {...shared}

@@ -9,6 +9,7 @@ export interface Schema {
   required?: string[];
   items?: Schema;
   enum?: unknown[];
+  enumNames?: unknown[];
   const?: unknown;
   anyOf?: Schema[];
   oneOf?: Schema[];
@@ -24,19 +25,35 @@ export interface Schema {
   maximum?: number;
   minLength?: number;
   maxLength?: number;
+  minItems?: number;
+  maxItems?: number;
   "x-mcp-header"?: unknown;
 }
 
-export type FieldKind = "text" | "number" | "boolean" | "choice" | "json";
+/** `choice` is one of some values, `choices` a list of any of them. */
+export type FieldKind = "text" | "number" | "boolean" | "choice" | "choices" | "json";
+
+/** The input for a text. An `area` holds any text; the others what their format allows. */
+export type InputType = "area" | "email" | "url" | "date" | "datetime-local";
+
+export interface Choice {
+  /** JSON. */
+  value: string;
+  label: string;
+}
 
 export interface Field {
   /** The argument; empty for the field that holds all arguments. */
   name: string;
+  /** What the schema calls the argument, or empty. */
+  title: string;
   kind: FieldKind;
+  inputType: InputType;
+  choices: Choice[];
   schema: Schema;
   isRequired: boolean;
   hint: string;
-  /** What the field has at first. */
+  /** What the field has at first: a text, or JSON. */
   initial: string;
 }
 
@@ -54,12 +71,23 @@ export function buildFields(root: Schema): Field[] {
     return isOpen ? [buildField("", schema, true)] : [];
   }
   const required = new Set(Array.isArray(schema.required) ? schema.required : []);
-  return properties.map(([name, inner]) => buildField(name, resolve(inner, root), required.has(name)));
+  return properties.map(([name, inner]) => {
+    const found = resolve(inner, root);
+    const items = isObject(found.items) ? { items: resolve(found.items, root) } : {};
+    return buildField(name, { ...found, ...items }, required.has(name));
+  });
 }
 
 function buildField(name: string, schema: Schema, isRequired: boolean): Field {
   const kind = name ? kindOf(schema) : "json";
-  return { name, kind, schema, isRequired, hint: describe(schema, kind), initial: textOf(schema.default, kind) };
+  const inputType = kind === "text" ? inputTypeOf(schema) : "area";
+  const choices = choicesOf(schema, kind);
+  const title = name && typeof schema.title === "string" ? schema.title.trim() : "";
+  const hint = describe(schema, kind, inputType);
+  const initial = inputType === "datetime-local" ? toLocalTime(schema.default) : textOf(schema.default, kind);
+  // A default that cannot be chosen is none.
+  const isHeld = kind !== "choice" || choices.some(({ value }) => value === initial);
+  return { name, title, kind, inputType, choices, schema, isRequired, hint, initial: isHeld ? initial : "" };
 }
 
 /** A field for a text, as prompts and templates of resources have them. */
@@ -67,33 +95,71 @@ export function buildTextField(
   name: string,
   { isRequired, hint = "", initial = "" }: { isRequired: boolean; hint?: string; initial?: string },
 ): Field {
-  return { name, kind: "text", schema: {}, isRequired, hint, initial };
+  return { name, title: "", kind: "text", inputType: "area", choices: [], schema: {}, isRequired, hint, initial };
 }
 
 function kindOf(schema: Schema): FieldKind {
-  if (Array.isArray(schema.enum) && schema.enum.length > 0) return "choice";
+  if (listChoices(schema).length > 0) return "choice";
   const types = typesOf(schema).filter((type) => type !== "null");
   const [type] = types;
   if (types.length !== 1) return "json";
+  if (type === "array") return canTick(schema) ? "choices" : "json";
   if (type === "string") return "text";
   if (type === "number" || type === "integer") return "number";
   return type === "boolean" ? "boolean" : "json";
+}
+
+/** Whether a list is some of known values, its default too. */
+function canTick({ items, default: initial }: Schema): boolean {
+  const values = new Set(items ? listChoices(items).map(({ value }) => value) : []);
+  const isHeld = (each: unknown) => values.has(JSON.stringify(each));
+  return values.size > 0 && (textOf(initial, "choices") === "" || (Array.isArray(initial) && initial.every(isHeld)));
+}
+
+const INPUT_TYPES: ReadonlyMap<unknown, InputType> = new Map([
+  ["email", "email"],
+  ["uri", "url"],
+  ["date", "date"],
+  ["date-time", "datetime-local"],
+]);
+
+/** The input for the format of a text. Browsers empty an input whose text has another form, so the default decides. */
+function inputTypeOf({ format, default: initial }: Schema): InputType {
+  const type = INPUT_TYPES.get(format) ?? "area";
+  if (type === "area" || textOf(initial, "text") === "") return type;
+  if (typeof initial !== "string") return "area";
+  if (type === "date") return /^\d{4}-\d\d-\d\d$/.test(initial) ? type : "area";
+  if (type === "datetime-local") return Date.parse(toLocalTime(initial)) === Date.parse(initial) ? type : "area";
+  return /\s/.test(initial) ? "area" : type;
+}
+
+/** A moment as an input of the browser has it: in the time zone of the person, and without one. */
+function toLocalTime(value: unknown): string {
+  const at = new Date(typeof value === "string" ? value : NaN);
+  if (Number.isNaN(at.getTime())) return "";
+  const shifted = new Date(at.getTime() - at.getTimezoneOffset() * 60_000);
+  return shifted.toISOString().slice(0, "2026-01-31T12:00:00".length);
 }
 
 /** A schema without references, and without the alternative `null`, which an empty field stands for. */
 function resolve(schema: unknown, root: Schema): Schema {
   let found = isObject(schema) ? (schema as Schema) : {};
   for (let step = 0; step < MAX_REFERENCES; step += 1) {
-    const alternatives = (found.anyOf ?? found.oneOf ?? []).filter((each) => isObject(each) && each.type !== "null");
-    const [only] = alternatives;
+    const [only, ...others] = alternativesOf(found).filter((each) => isObject(each) && each.type !== "null");
     let next: Schema | undefined;
     if (typeof found.$ref === "string") next = findReference(found.$ref, root);
-    else if (Array.isArray(found.anyOf ?? found.oneOf) && alternatives.length === 1 && only) next = only;
+    // A value with a title is a choice; its title is not that of the field.
+    else if (only && others.length === 0 && !Object.hasOwn(only, "const")) next = only;
     if (!next) break;
     const own = Object.entries(found).filter(([keyword]) => !["$ref", "anyOf", "oneOf"].includes(keyword));
     found = { ...next, ...Object.fromEntries(own) };
   }
   return found;
+}
+
+function alternativesOf({ anyOf, oneOf }: Schema): Schema[] {
+  if (Array.isArray(anyOf)) return anyOf;
+  return Array.isArray(oneOf) ? oneOf : [];
 }
 
 function findReference(reference: string, root: Schema): Schema | undefined {
@@ -103,13 +169,22 @@ function findReference(reference: string, root: Schema): Schema | undefined {
   return isObject(found) ? found : undefined;
 }
 
-function describe(schema: Schema, kind: FieldKind): string {
+function describe(schema: Schema, kind: FieldKind, inputType: InputType): string {
   const parts: string[] = [];
   if (typeof schema.description === "string") parts.push(schema.description);
   if (kind === "json") parts.push(`JSON${typesOf(schema).length > 0 ? ` (${typesOf(schema).join(" or ")})` : ""}`);
-  if (typeof schema.minimum === "number") parts.push(`at least ${schema.minimum}`);
-  if (typeof schema.maximum === "number") parts.push(`at most ${schema.maximum}`);
+  if (inputType === "datetime-local") parts.push("in your time zone");
+  if (kind === "number" || kind === "json") parts.push(...describeRange(schema.minimum, schema.maximum));
+  if (kind === "text") parts.push(...describeRange(schema.minLength, schema.maxLength, " characters"));
+  if (kind === "choices") parts.push(...describeRange(schema.minItems, schema.maxItems, " of them"));
   return parts.join(" · ");
+}
+
+function describeRange(least: unknown, most: unknown, unit = ""): string[] {
+  const parts: string[] = [];
+  if (typeof least === "number" && (unit === "" || least > 0)) parts.push(`at least ${least}${unit}`);
+  if (typeof most === "number") parts.push(`at most ${most}${unit}`);
+  return parts;
 }
 
 function textOf(value: unknown, kind: FieldKind): string {
@@ -117,12 +192,39 @@ function textOf(value: unknown, kind: FieldKind): string {
   return kind === "text" && typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/** What the choices of an `enum` are called; their values are the JSON of each. */
-export function listChoices(schema: Schema): { value: string; label: string }[] {
-  return (schema.enum ?? []).map((each) => ({
-    value: JSON.stringify(each),
-    label: typeof each === "string" ? each : JSON.stringify(each),
-  }));
+function choicesOf(schema: Schema, kind: FieldKind): Choice[] {
+  if (kind === "boolean") return ["true", "false"].map((value) => ({ value, label: value }));
+  if (kind === "choices") return listChoices(schema.items ?? {});
+  return kind === "choice" ? listChoices(schema) : [];
+}
+
+/** The values that a schema names one by one, as `enum`, as `const` or as alternatives of `const`. Else there are none. */
+export function listChoices(schema: Schema): Choice[] {
+  const named = listNamedValues(schema);
+  const titles = named.map(([value, title]) => (typeof title === "string" && title.trim()) || nameValue(value));
+  return named.map(([value], index) => {
+    const title = titles[index] ?? "";
+    const isAmbiguous = titles.indexOf(title) !== titles.lastIndexOf(title);
+    const label = isAmbiguous && title !== nameValue(value) ? `${title} (${nameValue(value)})` : title;
+    return { value: JSON.stringify(value), label };
+  });
+}
+
+/** Each value with what may be its title. */
+function listNamedValues(schema: Schema): [unknown, unknown][] {
+  const { enum: values, enumNames } = schema;
+  if (Array.isArray(values)) {
+    const names = Array.isArray(enumNames) ? enumNames : [];
+    return values.map((value, index) => [value, names[index]]);
+  }
+  if (Object.hasOwn(schema, "const")) return [[schema.const, undefined]];
+  const alternatives = alternativesOf(schema).filter((each) => !isObject(each) || each.type !== "null");
+  const isNamed = alternatives.every((each) => isObject(each) && Object.hasOwn(each, "const"));
+  return isNamed ? alternatives.map((each) => [each.const, each.title]) : [];
+}
+
+function nameValue(value: unknown): string {
+  return typeof value === "string" ? value : JSON.stringify(value);
 }
 
 export interface FilledForm {
@@ -170,6 +272,8 @@ function readField(field: Field, text: string): unknown {
       throw new Error(`This is no JSON: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
     }
   }
+  // A moment needs a time zone, which an input of the browser leaves out.
+  if (field.inputType === "datetime-local") value = new Date(text).toISOString().replace(".000Z", "Z");
   const problem = findProblem(field.schema, value, "");
   if (problem) throw new Error(problem);
   return value;
@@ -183,8 +287,9 @@ export function findProblem(schema: Schema, value: unknown, path: string, depth 
   if (types.length > 0 && !types.some((type) => isOfType(value, type))) {
     return `${at}this must be ${types.map((type) => TYPE_WORDS[type] ?? type).join(" or ")}.`;
   }
-  if (Array.isArray(schema.enum) && !schema.enum.some((each) => JSON.stringify(each) === JSON.stringify(value))) {
-    return `${at}this must be one of ${schema.enum.map((each) => JSON.stringify(each)).join(", ")}.`;
+  const choices = value === null && allowsNull(schema) ? [] : listChoices(schema);
+  if (choices.length > 0 && !choices.some((each) => each.value === JSON.stringify(value))) {
+    return `${at}this must be one of ${choices.map((each) => each.value).join(", ")}.`;
   }
   if (typeof value === "number") {
     if (typeof schema.minimum === "number" && value < schema.minimum) return `${at}at least ${schema.minimum}.`;
@@ -199,9 +304,16 @@ export function findProblem(schema: Schema, value: unknown, path: string, depth 
   return findInnerProblem(schema, value, path, depth);
 }
 
+function allowsNull(schema: Schema): boolean {
+  return alternativesOf(schema).some((each) => isObject(each) && each.type === "null");
+}
+
 function findInnerProblem(schema: Schema, value: unknown, path: string, depth: number): string {
   if (Array.isArray(value)) {
-    const { items } = schema;
+    const { items, minItems, maxItems } = schema;
+    const at = path ? `${path}: ` : "";
+    if (typeof minItems === "number" && value.length < minItems) return `${at}at least ${minItems} of them.`;
+    if (typeof maxItems === "number" && value.length > maxItems) return `${at}at most ${maxItems} of them.`;
     if (!items) return "";
     const problems = value.map((each, index) => findProblem(items, each, `${path}[${index}]`, depth + 1));
     return problems.find(Boolean) ?? "";
