@@ -173,6 +173,29 @@ async def test_a_key_is_rotated_with_grace_and_revoked_after_a_question(tmp_path
 
 
 @async_test(SECONDS)
+async def test_hashes_and_buttons_stay_on_one_line_beside_long_texts(tmp_path: Path, browser_url: str) -> None:
+    async with _open_keys(tmp_path, browser_url) as (gateway, page):
+        limits = {"requests_per_minute": 60, "tokens_per_minute": 1_000_000, "in_flight": 10}
+        allow = {"models": ["small-*", "!small-x", "large-*"], "agents": ["support-*", "research-*"]}
+        body = {"name": "carol", "allow": allow, "limits": limits}
+        status, reply = await gateway.send("POST", "/v1/keys", body, key=OPS)
+        assert status == 200, reply
+        await gateway.send("POST", "/v1/keys/rotate", {"name": "carol", "grace_seconds": 3_600}, key=OPS)
+        await page.reload()
+        row = page.get_by_role("row").filter(has_text="carol")
+        await expect(row).to_contain_text("the key before is accepted until")
+        assert await row.locator("code").evaluate("hash => hash.getClientRects().length") == 1
+        tops = [
+            await button.evaluate("b => b.getBoundingClientRect().top")
+            for button in await row.get_by_role("button").all()
+        ]
+        assert len(set(tops)) == 1
+        for width in (1024, 769, 360):
+            await page.set_viewport_size({"width": width, "height": 740})
+            assert not await scrolls_sideways(page)
+
+
+@async_test(SECONDS)
 async def test_a_gateway_without_keys_says_how_to_make_the_first(tmp_path: Path, browser_url: str) -> None:
     async with run_gateway(tmp_path) as gateway, open_page(browser_url, f"{gateway.url}/#/keys") as page:
         await expect(page.get_by_role("heading", name="This gateway has no keys")).to_be_visible()

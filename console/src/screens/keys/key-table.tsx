@@ -21,7 +21,7 @@ export function KeyTable({ keys, onAction, onEdit }: KeyTableProps) {
     );
   }
   return (
-    <table class="plain-table stacked">
+    <table class="plain-table stacked key-table">
       <thead>
         <tr>
           <th>Caller</th>
@@ -39,12 +39,14 @@ export function KeyTable({ keys, onAction, onEdit }: KeyTableProps) {
             <td>
               {key.name} {key.admin && <span class="badge warn">operator</span>}
               {key.old_hash_expires && (
-                <span class="hint line">the key before is accepted until {formatExpiry(key.old_hash_expires)}</span>
+                <span class="hint line expiry">
+                  the key before is accepted until {formatExpiry(key.old_hash_expires)}
+                </span>
               )}
             </td>
             <td data-label="may use">{describeScope(key.allow)}</td>
             <td data-label="limits">{describeLimits(key)}</td>
-            <td>
+            <td class="hash">
               <code>{key.hash}</code>
             </td>
             <td>
