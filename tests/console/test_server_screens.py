@@ -263,6 +263,29 @@ async def test_a_server_that_does_not_start_says_why_and_when_it_is_tried_again(
 
 
 @async_test(SECONDS)
+async def test_an_error_of_several_lines_is_one_line_in_the_list_and_all_of_them_at_the_server(
+    tmp_path: Path, browser_url: str
+) -> None:
+    program = tmp_path / "broken.py"
+    program.write_text("raise SystemExit('Cannot find module\\n    at first\\n    at second')")
+    entry = {"name": "calc", "command": sys.executable, "args": [str(program)], "allow_unsafe_args": True}
+    settings: dict[str, Any] = {"allow_stdio": True, "allowed_commands": [sys.executable]}
+    async with (
+        run_gateway(tmp_path, mcp_servers=[entry], **settings) as gateway,
+        open_page(browser_url) as page,
+    ):
+        await gateway.send("POST", "/v1/mcp/servers/calc/refresh")
+        await page.goto(f"{gateway.url}/#/servers")
+        problem = page.get_by_role("row").filter(has_text="calc").locator(".problem")
+        await expect(problem).to_contain_text("ended with exit code 1")
+        await expect(problem).not_to_contain_text("at first")
+        await page.get_by_role("link", name="calc").click()
+        alert = page.get_by_role("group", name="Last error")
+        await expect(alert).to_contain_text("at first")
+        assert "Cannot find module\n    at first\n    at second" in await alert.inner_text()
+
+
+@async_test(SECONDS)
 async def test_a_server_that_wants_a_login_names_the_command(tmp_path: Path, browser_url: str) -> None:
     async with FaultyMCPServer("http-401") as server:
         entry = server_entry("tickets", server.url, auth={"type": "oauth_authorization_code"})

@@ -38,3 +38,9 @@ export function indentJSON(text: string): string {
     return text;
   }
 }
+
+/** The first line of a text that may have several, which a list has no room for. */
+export function cutLines(text: string): string {
+  const [first = "", ...others] = text.trim().split(/\s*\n/);
+  return others.length > 0 ? `${first} …` : first;
+}

@@ -1,5 +1,5 @@
 /** The table of servers. */
-import { formatCount, formatSeconds } from "../../components/format";
+import { cutLines, formatCount, formatSeconds } from "../../components/format";
 import { buildHash } from "../../shell/route";
 import type { Server } from "./server-types";
 import { StateBadge } from "./server-state";
@@ -35,7 +35,7 @@ export function ServerList({ servers }: { servers: readonly Server[] }) {
             <td class="wide">
               <a href={buildHash(["servers", server.name])}>{server.name}</a>
               {server.description && <span class="hint line">{server.description}</span>}
-              {server.last_error && <span class="problem line">{server.last_error}</span>}
+              {server.last_error && <span class="problem line">{cutLines(server.last_error)}</span>}
               {server.withheld.length > 0 && (
                 <span class="line">
                   <span class="badge warn">{server.withheld.length} withheld</span>

@@ -80,7 +80,7 @@ export function ServerView({ name, servers, readServers }: ServerViewProps) {
       )}
       <Facts server={server} />
       {failure && (
-        <p class="alert" role="alert">
+        <p class="alert lines" role="alert">
           {failure}
         </p>
       )}
@@ -136,7 +136,7 @@ function Problems({ server }: { server: Server }) {
     <>
       {lastError && (
         <div class="alert" role="group" aria-label="Last error">
-          <p>{lastError}</p>
+          <p class="lines">{lastError}</p>
           {server.next_try_at !== null && <Countdown until={server.next_try_at} />}
           {isLoginNeeded(server) && server.can_log_in && (
             <p>
