@@ -168,7 +168,7 @@ async def test_pictures_failures_and_refusals_are_shown_as_what_they_are(tmp_pat
         await page.get_by_role("textbox", name="message").fill("Out of paint.")
         await page.get_by_role("button", name="Call").click()
         outcome = page.locator(".tool-outcome")
-        await expect(outcome).to_contain_text("The tool says that it has failed.")
+        await expect(outcome).to_contain_text("The call failed.")
         await expect(outcome.locator("pre")).to_have_text("Out of paint.")
         await page.get_by_role("searchbox", name="Search").fill("JSON-RPC error")
         await page.locator("summary").filter(has_text="protocol_error").click()

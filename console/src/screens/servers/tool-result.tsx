@@ -8,7 +8,8 @@ export function ToolResult({ result }: { result: CallResult }) {
   const blocks = result.content ?? [];
   return (
     <div class="tool-result">
-      {result.isError && <p class="alert">The tool says that it has failed.</p>}
+      {/* The tool may not have run: the gateway answers alike for arguments that it refuses and for a server that died. */}
+      {result.isError && <p class="alert">The call failed.</p>}
       {blocks.length === 0 && result.structuredContent === undefined && <p class="hint">The result is empty.</p>}
       {blocks.map((block, index) => (
         <ContentView key={index} block={block} source="tool" />
