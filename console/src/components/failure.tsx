@@ -5,12 +5,9 @@ export function Failure({ error }: { error: Error }) {
   if (error instanceof APIError && error.status === 403) {
     return (
       <div class="empty">
-        <h2>This needs an operator's key</h2>
+        <h2>Your key may not see this</h2>
         <p>{error.message}</p>
-        <p>
-          Forget the key of this tab and enter that of an operator, or ask one. Operators have <code>admin: true</code>{" "}
-          in the gateway's file.
-        </p>
+        <p>Forget the key of this tab to enter another one.</p>
       </div>
     );
   }
