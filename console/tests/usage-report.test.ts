@@ -4,6 +4,7 @@ import { formatBucket, formatCost, formatTick, formatValue } from "../src/screen
 import {
   buildCharts,
   buildPath,
+  findIsolated,
   findRange,
   listTotals,
   type Range,
@@ -76,4 +77,10 @@ test("values are short", () => {
   );
   assert.equal(formatValue(null, "seconds"), "–");
   assert.equal(formatBucket(1_767_225_600, "day"), "Jan 1");
+});
+
+test("a value without another beside it is found, at the ends too", () => {
+  assert.deepEqual(findIsolated([1, null, 0, null, 2, 3, null, 4]), [0, 2, 7]);
+  assert.deepEqual(findIsolated([5]), [0]);
+  assert.deepEqual(findIsolated([null, null]), []);
 });

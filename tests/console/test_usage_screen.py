@@ -77,6 +77,31 @@ async def _is_drawn(page: Page) -> bool:
 
 
 @async_test(SECONDS)
+async def test_the_duration_of_the_only_request_of_an_hour_is_a_dot(tmp_path: Path, browser_url: str) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as gateway, open_page(browser_url) as page:
+        await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Hi"})
+        await page.goto(f"{gateway.url}/#/usage?range=1h")
+        durations = page.get_by_role("figure").filter(has=page.get_by_role("heading", name="Duration"))
+        await expect(durations.locator("canvas")).to_be_visible()
+        # A dot of 7 pixels; its edge is mixed with what is behind it.
+        assert await durations.evaluate(COUNT_PIXELS) > 12
+
+
+# The pixels of a chart that have the colour of its last line, once it is drawn.
+COUNT_PIXELS = """async figure => {
+    await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+    const colour = getComputedStyle([...figure.querySelectorAll('.swatch')].at(-1)).color.match(/\\d+/g).map(Number);
+    const canvas = figure.querySelector('canvas');
+    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    let count = 0;
+    for (let at = 0; at < data.length; at += 4) {
+        if (colour.every((part, index) => data[at + index] === part) && data[at + 3] === 255) count += 1;
+    }
+    return count;
+}"""
+
+
+@async_test(SECONDS)
 async def test_usage_is_shown_by_group_and_for_other_ranges(tmp_path: Path, browser_url: str) -> None:
     asked: list[str] = []
     async with (

@@ -1,7 +1,7 @@
 /** Draws a chart with uPlot. Lines differ in colour and in dashes. */
 import uPlot from "uplot";
 import { formatTick } from "./usage-format";
-import { BUCKET_SECONDS, type Bucket, type Chart } from "./usage-report";
+import { BUCKET_SECONDS, findIsolated, type Bucket, type Chart } from "./usage-report";
 
 const HEIGHT = 170;
 const DASHES: readonly number[][] = [[], [7, 4], [2, 3], [10, 3, 2, 3], [5, 2], [1, 2]];
@@ -64,15 +64,18 @@ function buildOptions(parent: HTMLElement, chart: Chart, bucket: Bucket, latest:
     ],
     series: [
       {},
-      ...chart.series.map(({ label }, index): uPlot.Series => {
+      ...chart.series.map(({ label, values }, index): uPlot.Series => {
         const dash = DASHES[index] ?? [];
         const isStepped = chart.unit !== "seconds" && stepped;
+        const stroke = readColour(parent, `series-${index}`);
+        // Where buckets are too many for a dot each, those remain that no line leads to.
+        const filter = (_: uPlot, __: number, showsAll: boolean) => (showsAll ? null : findIsolated(values));
         return {
           label,
-          stroke: readColour(parent, `series-${index}`),
+          stroke,
           width: 2,
           ...(dash.length > 0 ? { dash } : {}),
-          ...(isStepped ? { paths: stepped, points: { show: false } } : { points: { size: 6 } }),
+          ...(isStepped ? { paths: stepped, points: { show: false } } : { points: { size: 7, fill: stroke, filter } }),
         };
       }),
     ],
