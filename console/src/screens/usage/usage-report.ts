@@ -182,13 +182,13 @@ function listTimes(report: UsageReport, range: Range): number[] {
   return Array.from({ length: count }, (_, index) => report.start_time + index * length);
 }
 
-/** The values of a column by time. A bucket without a row counts nothing, and has no duration. */
 /** The places of values that have none beside them: no line leads to them, so each needs a dot of its own. */
 export function findIsolated(values: readonly (number | null)[]): number[] {
   const isMissing = (index: number) => (values[index] ?? null) === null;
   return [...values.keys()].filter((index) => !isMissing(index) && isMissing(index - 1) && isMissing(index + 1));
 }
 
+/** The values of a column by time. A bucket without a row counts nothing, and has no duration. */
 function readColumn(rows: readonly UsageRow[], times: readonly number[], column: Column, unit: Unit) {
   const byTime = new Map(rows.map((row) => [row.start_time, row]));
   return times.map((time) => {
