@@ -7,6 +7,7 @@ from agent_folder import AgentFolder
 
 from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.lib.errors import ConfigError, Problem
+from holodeck.lib.redaction import LOG_SECRETS
 from holodeck.models.auth import BearerAuth
 from holodeck.models.tool import MCPTool, TransportType
 from holodeck.runtime import read_gateway
@@ -135,6 +136,13 @@ def test_a_function_among_the_servers_is_refused(folder: AgentFolder) -> None:
 
 
 @pytest.mark.proves("D-30")
+def test_the_user_of_a_database_is_no_secret(folder: AgentFolder) -> None:
+    """Otherwise the user `holodeck` would be masked in every command that a message names."""
+    environ = ENV | {"DATABASE_URL": "postgresql://some-body@db/holodeck"}
+    load(folder, MODEL + "storage: {url: '${DATABASE_URL}'}\n", environ)
+    assert LOG_SECRETS.mask("Run it as some-body.") == "Run it as some-body."
+
+
 def test_the_address_of_a_database_is_a_secret_when_it_has_a_password(folder: AgentFolder) -> None:
     (problem,) = errors(folder, MODEL + "storage: {url: 'postgresql://me:literal@db/holodeck'}\n")
     assert problem.key == "storage.url"

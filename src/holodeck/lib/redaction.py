@@ -72,7 +72,8 @@ def url_secrets(url: str) -> list[str]:
         found = [parts.password or "", parts.fragment, parts.query]
     except ValueError:
         return [url]
-    if parts.username is not None and parts.password is None:
+    # A name alone may be a token, as in `https://TOKEN@host`; that of a database is a name, and a common word.
+    if parts.username is not None and parts.password is None and not parts.scheme.startswith("postgres"):
         found.append(parts.username)
     found += [value for name, value in parse_qsl(parts.query) if is_secret_name(name) or _GENERATED.fullmatch(value)]
     found += [segment for segment in parts.path.split("/") if _GENERATED.fullmatch(segment)]
