@@ -9,6 +9,8 @@ import type { ItemTimes } from "./response-state";
 
 interface CallViewProps {
   call: MCPCallItem | FunctionCallItem;
+  /** The model or agent, which the gateway names as the server of its own functions and of tools that do not exist. */
+  model: string;
   /** The output of a call whose output is an item of its own. */
   output: FunctionCallOutputItem | undefined;
   /** What the result has that is no text. */
@@ -16,8 +18,9 @@ interface CallViewProps {
   times: ItemTimes | undefined;
 }
 
-export function CallView({ call, output, parts, times }: CallViewProps) {
+export function CallView({ call, model, output, parts, times }: CallViewProps) {
   const isMCP = call.type === "mcp_call";
+  const server = isMCP && call.server_label !== model ? call.server_label : null;
   const error = isMCP ? textOfError(call.error) : "";
   const isRunning = isMCP ? call.status === "in_progress" || call.status === "calling" : false;
   const held = output ? picturesOf(output.output) : [];
@@ -30,7 +33,7 @@ export function CallView({ call, output, parts, times }: CallViewProps) {
             {error ? "×" : isRunning ? "…" : "✓"}
           </span>
           <span class="call-name">
-            {isMCP && <span class="call-server">{call.server_label}</span>}
+            {server && <span class="call-server">{server}</span>}
             <code>{call.name}</code>
           </span>
           <span class="visually-hidden">{outcome}</span>
@@ -58,11 +61,7 @@ export function CallView({ call, output, parts, times }: CallViewProps) {
           </>
         )}
       </details>
-      <ToolPartsView
-        parts={held.length > 0 ? held : parts}
-        tool={call.name}
-        server={isMCP ? call.server_label : null}
-      />
+      <ToolPartsView parts={held.length > 0 ? held : parts} tool={call.name} server={server} />
     </>
   );
 }

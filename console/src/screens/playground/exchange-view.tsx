@@ -240,6 +240,7 @@ function ItemView({ item, state, outputs, index }: ItemViewProps) {
       return (
         <CallView
           call={item}
+          model={state.model}
           output={output?.type === "function_call_output" ? output : undefined}
           parts={outputs.get(stemOf(item.id)) ?? []}
           times={state.times.get(index)}
