@@ -130,7 +130,7 @@ async def test_a_key_is_asked_for_until_one_is_accepted(tmp_path: Path, browser_
 
 @async_test(SECONDS)
 async def test_a_key_without_models_is_told_so(tmp_path: Path, browser_url: str) -> None:
-    scopes = {"hd-ann": {"models": [], "agents": []}}
+    scopes: dict[str, dict[str, list[str]]] = {"hd-ann": {"models": [], "agents": []}}
     async with (
         run_gateway(tmp_path, keys=["hd-ann"], scopes=scopes) as gateway,
         open_page(browser_url, gateway.url) as page,
