@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from async_tests import async_test
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
-from gateway.test_run_list import ALICE, BOB, storage
+from gateway.test_run_list import ALICE, BOB
 from storage.postgres_server import PostgresServer
 
 from holodeck.gateway.auth.callers import hash_key
@@ -18,8 +18,6 @@ from holodeck.gateway.usage.budgets import find_period
 from holodeck.lib.errors import ConfigError
 from holodeck.models.callers import Budget
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, spend
-
-__all__ = ["storage"]
 
 PRICE = {"input": 1.0, "output": 1.0}
 MILLION = 1_000_000

@@ -8,18 +8,8 @@ from typing import Any
 import pytest
 from async_tests import async_test
 from gateway.running_gateway import RunningGateway, run_gateway
-from storage.postgres_server import PostgresServer
 
 ALICE, BOB, ROOT = "hd-alice", "hd-bob", "hd-root"
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def storage(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Options of `run_gateway`, for each kind of storage."""
-    if request.param == "sqlite":
-        return {"storage": {"url": "sqlite:///kept.db"}}
-    server: PostgresServer = request.getfixturevalue("postgres")
-    return {"storage": {"url": "${DATABASE_URL}"}, "environ": {"DATABASE_URL": server.new_database()}}
 
 
 async def create(gateway: RunningGateway, *, key: str = ALICE, **body: Any) -> str:

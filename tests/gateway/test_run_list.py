@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from async_tests import async_test
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
-from storage.postgres_server import PostgresServer
 
 from holodeck.storage import runs as run_index
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, spend, wait
@@ -17,15 +16,6 @@ from holodeck.testing.model.script import status
 
 ALICE, BOB, ROOT, SCOPED_ROOT = "hd-alice", "hd-bob", "hd-root", "hd-scoped-root"
 PRICE = {"input": 2.0, "cached_input": 0.5, "output": 10.0}
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def storage(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Options of `run_gateway`, for each kind of storage."""
-    if request.param == "sqlite":
-        return {"storage": {"url": "sqlite:///kept.db"}}
-    server: PostgresServer = request.getfixturevalue("postgres")
-    return {"storage": {"url": "${DATABASE_URL}"}, "environ": {"DATABASE_URL": server.new_database()}}
 
 
 async def ask(gateway: RunningGateway, question: str, *, key: str = ALICE, **more: Any) -> Any:

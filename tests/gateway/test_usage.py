@@ -18,13 +18,11 @@ from gateway.config_entries import wait_asked
 from gateway.gateway_process import run_gateway_process, write_gateway_file
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from gateway.test_durable_runs import SECONDS
-from gateway.test_run_list import ALICE, BOB, PRICE, ROOT, SCOPED_ROOT, ask, list_runs, storage
+from gateway.test_run_list import ALICE, BOB, PRICE, ROOT, SCOPED_ROOT, ask, list_runs
 
 from holodeck.storage.usage import BOUNDS, bucket_of, find_percentile
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, spend, wait
 from holodeck.testing.model.script import status
-
-__all__ = ["storage"]
 
 
 async def read_usage(gateway: RunningGateway, query: str = "", *, key: str = ALICE) -> list[dict[str, Any]]:

@@ -9,7 +9,6 @@ has both until it is stored, or closed without a start: the caller of `build` ow
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -248,16 +247,20 @@ class ResponseBuilder:
             claim=claim,
             in_flight=self._in_flight,
         )
+        trace = self._run_builder.build_trace(prepared, caller, stored)
+        # The response and its run were created at one time, not at two of which the seconds may differ.
+        created_at = trace.created_at if stored is None else stored.created_at
+        sent = None if stored is None else SentEvents(sent_events)
         return LiveRun(
             prepared.request,
             self._run_builder.build_model(request, prepared, self._seal_keys.for_caller(caller.id)),
             prepared.toolbox,
-            self._build_writer(request, caller, continuation, prepared, client_kind, stored, sent_events),
+            self._build_writer(request, caller, continuation, prepared, client_kind, created_at, sent),
             caller_id=caller.id,
             finisher=finisher,
             wire_events=sent_events,
             uses=prepared.configuration.uses,
-            trace=self._run_builder.build_trace(prepared, caller, stored),
+            trace=trace,
         )
 
     def _build_writer(
@@ -267,13 +270,13 @@ class ResponseBuilder:
         continuation: Continuation,
         prepared: PreparedRun,
         client_kind: ClientKind,
-        stored: StoredResponse | None,
-        sent_events: Sequence[bytes],
+        created_at: float,
+        sent_events: SentEvents | None,
     ) -> ResponseWriter:
         return ResponseWriter(
             request,
             response_id=prepared.request.run_id,
-            created_at=time.time() if stored is None else stored.created_at,
+            created_at=created_at,
             model=prepared.backend.name,
             mode=prepared.configuration.gateway.mcp_output,
             servers=prepared.servers,
@@ -284,7 +287,7 @@ class ResponseBuilder:
             seal=self._seal_keys.for_caller(caller.id),
             is_silent=not (request.stream or request.background),
             is_durable=self._is_durable and request.background and not request.has_secrets,
-            sent_events=SentEvents(sent_events) if stored is not None else None,
+            sent_events=sent_events,
         )
 
 
