@@ -6,9 +6,9 @@ results on their own event loops.
 
 The jobs of a writer that are queued at the same time share a transaction. If one of them fails, the transaction is
 rolled back and all of them run again, each in a savepoint, so that only the failed one is undone: savepoints for every
-job would cost a third of a small write. So a job may run twice, and does nothing but read and write the database. The
-results are delivered after the commit. Where the commit itself fails, or SQLite rolls back everything, all jobs of the
-batch fail with the same `StorageError`.
+job would cost about a tenth of a small write. So a job may run twice, and does nothing but read and write the
+database. The results are delivered after the commit. Where the commit itself fails, or SQLite rolls back everything,
+all jobs of the batch fail with the same `StorageError`.
 """
 
 from __future__ import annotations
