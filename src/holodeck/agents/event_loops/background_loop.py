@@ -1,13 +1,15 @@
 """An event loop in a thread of its own, for code without one that calls coroutines and waits for their results.
 
 One loop serves the whole process. It starts with its first use and ends with the interpreter: what runs in it then is
-cancelled, and has `STOP_TIMEOUT` seconds to end.
+cancelled, and has `STOP_TIMEOUT` seconds to end. A forked child has no thread of its parent, so it starts a loop of its
+own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import os
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -19,6 +21,20 @@ STOP_TIMEOUT = 10.0
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
+_loops_of_parents: list[asyncio.AbstractEventLoop] = []
+"""Loops from before a fork. Closing one, or its garbage collection, would take the readers of the parent away: both
+processes have the same epoll object."""
+
+
+def _leave_loop_to_parent() -> None:
+    """Forget the loop and the lock of the parent in a forked child: its thread is not there, and may hold the lock."""
+    global _loop, _lock
+    if _loop is not None:
+        _loops_of_parents.append(_loop)
+    _loop, _lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_leave_loop_to_parent)
 
 
 def run_in_background(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import AsyncIterator
@@ -12,9 +13,16 @@ _Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
 class CrossLoopLock:
-    """Used as `async with lock.hold()`. A task that waits can be cancelled, and blocks no thread."""
+    """Used as `async with lock.hold()`. A task that waits can be cancelled, and blocks no thread.
+
+    A forked child has the lock as a new one: what held it, or waited for it, is in the parent.
+    """
 
     def __init__(self) -> None:
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._process = os.getpid()
         self._guard = threading.Lock()
         self._is_held = False
         self._waiters: deque[_Waiter] = deque()
@@ -30,6 +38,8 @@ class CrossLoopLock:
     async def _acquire(self) -> None:
         loop = asyncio.get_running_loop()
         granted = loop.create_future()
+        if self._process != os.getpid():
+            self._start_anew()
         with self._guard:
             if not self._is_held:
                 self._is_held = True
