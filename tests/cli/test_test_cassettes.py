@@ -49,6 +49,19 @@ async def test_cases_are_recorded_and_replayed_without_a_model_and_without_a_pro
 
 
 @async_test(90)
+async def test_a_judged_case_is_replayed_with_its_verdict(project: AgentProject) -> None:
+    verdict = say('{"reason": "It greets.", "passed": true}')
+    async with serve_scripted(say("Hello.")) as model, serve_scripted(verdict) as judge:
+        entry = f'{{provider: openai_compatible, name: the-judge, endpoint: "{judge.url}"}}'
+        cases = f"test_cases:\n  - {{name: greets, input: one, judge: {{rubric: It greets., model: {entry}}}}}\n"
+        project.write(model, more=cases)
+        assert (await project.run_holodeck("test", "--record")).returncode == 0
+    done = await project.run_holodeck("test", "--replay")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the judge the-judge passed the answer: It greets." in done.stdout
+
+
+@async_test(90)
 async def test_a_case_that_was_edited_does_not_fail_the_others(project: AgentProject) -> None:
     await record(project)
     file = project.path / "agent.yaml"

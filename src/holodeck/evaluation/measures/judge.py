@@ -1,17 +1,17 @@
 """A model that judges an answer by a rubric.
 
 The rubric is in the instructions. What is judged is evidence: JSON, in which no text can end its own quotes, between
-two marks that are new in every request. A judge that fails, or answers anything but a verdict, has not passed the
-answer.
+two marks that are new in every request (on a cassette, the same ones in its replays). A judge that fails, or answers
+anything but a verdict, has not passed the answer.
 """
 
 from __future__ import annotations
 
 import json
-import secrets
 from contextlib import aclosing
 from typing import Any
 
+from holodeck.cassettes.active import make_id
 from holodeck.evaluation.check import CheckResult
 from holodeck.evaluation.verdict import RecordedCall
 from holodeck.lib.errors import ModelError
@@ -97,7 +97,7 @@ async def check_by_judge(name: str, rubric: str, evidence: Evidence, *, llm: LLM
 
 def build_request(rubric: str, evidence: Evidence) -> ModelRequest:
     """Build the request to the judge: rubric in the instructions, evidence as data in one message."""
-    mark = f"=== evidence {secrets.token_hex(8)} ==="
+    mark = f"=== {make_id('evidence')} ==="
     data = json.dumps(evidence.to_data(), ensure_ascii=False, indent=1)
     return ModelRequest(
         items=(text_message("user", f"{mark}\n{data}\n{mark}"),),
