@@ -273,6 +273,16 @@ def test_wrong_agents_are_refused(keys: dict[str, Any], message: str) -> None:
 # Own models
 
 
+@pytest.mark.parametrize("option", ["history", "question"])
+@async_test
+async def test_a_conversation_of_the_wrong_form_is_refused_and_not_dropped(option: str) -> None:
+    model = ScriptedModel(say("Hello."))
+    wrong: Any = [{"role": "user", "content": "I am Ada."}]
+    with pytest.raises(ConfigError, match=rf"{option}\[0\] is a dict.*history=result.history"):
+        await (Agent(model).run("Hi", history=wrong) if option == "history" else Agent(model).run(wrong))
+    assert model.requests == []
+
+
 @async_test
 async def test_a_model_of_the_program_is_used_and_not_closed() -> None:
     class Counting(ScriptedModel):

@@ -183,6 +183,15 @@ async def test_a_question_comes_from_standard_input_and_a_file_from_elsewhere(pr
 
 
 @async_test(60)
+async def test_a_question_that_is_not_utf8_reaches_the_model_without_the_wrong_bytes(project: AgentProject) -> None:
+    async with serve_scripted(say("Read.")) as model:
+        project.write(model)
+        done = await project.run_holodeck("run", os.fsdecode(b"caf\xe9?"))
+        assert done.stdout == "Read.\n"
+        assert messages_of_turn(model, 0)[-1]["content"] == "caf??"
+
+
+@async_test(60)
 async def test_an_image_is_known_by_its_content_and_reaches_the_model(project: AgentProject) -> None:
     async with serve_scripted(say("A pixel.")) as model:
         project.write(model)

@@ -44,6 +44,7 @@ from holodeck.cassettes.active import make_id
 from holodeck.config.agent_loader import LoadedAgent
 from holodeck.engine.steps import Steps
 from holodeck.lib.errors import ConfigError, SessionConflictError
+from holodeck.lib.escape import replace_surrogates
 from holodeck.models.agent import Agent as AgentFile
 from holodeck.models.events import Event, OutputT, RunFinished, RunResult
 from holodeck.models.items import Item, text_message
@@ -273,11 +274,15 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> AsyncGenerator[Event[OutputT], None]:
         """Run and yield the events as they happen, `RunFinished` last. Closing the iterator cancels the run."""
         self._check_options(options)
-        asked = (text_message("user", question),) if isinstance(question, str) else tuple(question)
+        asked = (
+            (text_message("user", replace_surrogates(question)),)
+            if isinstance(question, str)
+            else _check_items("question", question)
+        )
         run = RunQuestion(id=options.get("run_id") or make_id("run"), question=asked)
         session, history = options.get("session"), options.get("history", ())
         if session is None:
-            stream = self._start_run(replace(run, history=tuple(history)), options)
+            stream = self._start_run(replace(run, history=_check_items("history", history)), options)
         elif history:
             raise ConfigError("A run has a 'session' or a 'history', not both: a session is the history of its runs.")
         else:
@@ -458,6 +463,23 @@ def _define(**keys: Any) -> AgentFile:
         return AgentFile.model_validate(keys)
     except pydantic.ValidationError as error:
         raise ConfigError(f"The agent is defined wrongly: {describe_problems(error, keys)}") from None
+
+
+def _build_question(question: str | Sequence[Item]) -> tuple[Item, ...]:
+    if isinstance(question, str):
+        return (text_message("user", replace_surrogates(question)),)
+    return _check_items("question", question)
+
+
+def _check_items(name: str, items: Sequence[Item]) -> tuple[Item, ...]:
+    """Return the items as a tuple. Raises `ConfigError` for what is none: providers would leave it out."""
+    for index, item in enumerate(items):
+        if not isinstance(item, Item):
+            raise ConfigError(
+                f"{name}[{index}] is a {type(item).__name__}, which is no item of a conversation. "
+                "Did you mean history=result.history, of the run before?"
+            )
+    return tuple(items)
 
 
 def _refuse_duplicates(names: Sequence[str], kind: str, fix: str) -> None:

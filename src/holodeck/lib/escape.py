@@ -36,6 +36,11 @@ def escape_unprintable(text: str) -> str:
     )
 
 
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, as names of files and arguments of commands can contain: UTF-8 has no form of them."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 def escape_json(value: Any) -> Any:
     """Return a JSON value with all texts and keys escaped: the same object if there is nothing to escape."""
     encoded = orjson.dumps(value)

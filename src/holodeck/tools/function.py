@@ -19,6 +19,7 @@ from typing import Any
 import orjson
 
 from holodeck.lib.errors import ExecutionError
+from holodeck.lib.escape import replace_surrogates
 from holodeck.lib.record import record
 from holodeck.models.content import AudioContent, BinaryContent, ContentBlock, ImageContent, TextContent
 from holodeck.models.model_io import ToolSpec
@@ -116,7 +117,7 @@ async def execute_function(
             reason = f"The function '{call.name}' took longer than {limit:g} seconds."
         else:
             reason = f"The function '{call.name}' failed: {type(error).__name__}: {error}"
-        return ToolResult.failure(call.call_id, _replace_surrogates(reason))
+        return ToolResult.failure(call.call_id, replace_surrogates(reason))
     name = getattr(function, "__name__", call.name)
     return ToolResult(call_id=call.call_id, content=_to_content(value), metadata={"function": name})
 
@@ -172,11 +173,6 @@ def _resolve_future(future: asyncio.Future[Any], value: Any, failure: BaseExcept
         future.set_exception(failure)
 
 
-def _replace_surrogates(text: str) -> str:
-    """Replace lone surrogates, as names of files can contain them: they cannot be encoded as UTF-8."""
-    return text.encode(errors="replace").decode()
-
-
 def _to_content(value: Any) -> tuple[ContentBlock, ...]:
     if isinstance(value, _CONTENT_TYPES):
         return (value,)
@@ -185,7 +181,7 @@ def _to_content(value: Any) -> tuple[ContentBlock, ...]:
     if value is None or value == "":
         return (TextContent(text="(the function gave an empty answer)"),)
     if isinstance(value, str):
-        return (TextContent(text=_replace_surrogates(value)),)
+        return (TextContent(text=replace_surrogates(value)),)
     if isinstance(value, bytes):
         return (BinaryContent(data=value),)
     try:
@@ -201,4 +197,4 @@ def _to_json_or_text(value: Any) -> str:
     try:
         return pydantic_core.to_json(value).decode()
     except pydantic_core.PydanticSerializationError:
-        return _replace_surrogates(str(value))
+        return replace_surrogates(str(value))

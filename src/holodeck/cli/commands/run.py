@@ -15,6 +15,7 @@ from holodeck.cli.output.terminal import Terminal
 from holodeck.cli.output.trust_question import trust_option
 from holodeck.cli.terminal_agent import open_agent, read_trusted_agent
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, LoadedAgent
+from holodeck.lib.escape import replace_surrogates
 from holodeck.lib.limits import MAX_MAX_TURNS, MAX_QUESTION_BYTES, MIB
 from holodeck.lib.record import record
 from holodeck.lib.system.files import read_regular_file
@@ -103,7 +104,7 @@ def _file_and_question(words: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _build_message(question: str, images: Sequence[ImageLink]) -> Message:
-    text = _read_stdin() if question == "-" else question
+    text = _read_stdin() if question == "-" else replace_surrogates(question)
     if not text.strip():
         raise click.UsageError("The question is empty.")
     return Message(role="user", content=(TextContent(text=text), *images))

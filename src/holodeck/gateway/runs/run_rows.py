@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from holodeck.gateway.runs.live_run import LiveResponse
+from holodeck.lib.escape import replace_surrogates
 from holodeck.models.items import Item, Message, Usage
 from holodeck.storage.runs import StoredRun
 
@@ -116,10 +117,7 @@ def _find_last_text(items: Sequence[Item], role: str) -> str:
 
 def _preview(text: str) -> str:
     """The beginning of a text as every database can store it: without NUL and half surrogate pairs."""
-    start = text[:PREVIEW_CHARS]
-    if start.isascii() and "\0" not in start:
-        return start
-    return start.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    return replace_surrogates(text[:PREVIEW_CHARS].replace("\0", "\ufffd"))
 
 
 def _to_line(name: str) -> str:
