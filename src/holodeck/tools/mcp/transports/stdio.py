@@ -92,7 +92,7 @@ class StdioTransport(DuplexTransport):
         try:
             if self._launch.needs_npx_folder and cwd.is_dir():
                 folder = prepare_npx_folder()
-                env, cwd, npx_folders = build_npx_environment(env, folder, cwd), folder, [folder]
+                env, cwd, npx_folders = build_npx_environment(env, argv, folder, cwd), folder, [folder]
             if self._tool.sandbox_limits is not None and self._cwd.is_dir():
                 argv, env = self._plan_sandbox(self._tool.sandbox_limits, env, npx_folders)
             self._process = await spawn_process(
