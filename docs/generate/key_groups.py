@@ -440,7 +440,7 @@ GATEWAY_GROUPS = (
             "models": Key([{"name": "small", "model": {"provider": "rehearsal"}}], "gpt-5-mini"),
             "agents": Key([{"file": "agent.yaml"}], [{"file": "missing.yaml"}]),
             "mcp_servers": Key([{"name": "tickets", "transport": "http", "url": "https://mcp.example.com/mcp"}], {}),
-            "mcp_connect": Key("first_use", "never"),
+            "mcp_connect": Key("start", "never"),
             "keys": Key([{"name": "alice", "hash": "sha256:" + "0" * 64}], ["alice"]),
             "jwt": Key({"issuer": "https://login.example.com", "audience": "holodeck", "jwks_file": "keys.json"}, True),
             "storage": Key({"url": "sqlite:///data/holodeck.db"}, "sqlite:///data/holodeck.db"),

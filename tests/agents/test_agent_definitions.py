@@ -84,6 +84,7 @@ def first_request(model: ScriptedModel) -> ModelRequest:
 # Changed copies
 
 
+@pytest.mark.proves("D-42")
 @async_test
 async def test_a_changed_copy_leaves_the_first_agent_as_it_is() -> None:
     first = ScriptedModel(say("one"))
@@ -179,6 +180,7 @@ VARIABLES = {
 }
 
 
+@pytest.mark.proves("D-42")
 def test_an_agent_becomes_a_file_that_is_read_to_an_equal_agent(folder: Path, shop: ModuleType) -> None:
     agent = everything(shop, "http://127.0.0.1:1/v1")
     text = agent.to_yaml()

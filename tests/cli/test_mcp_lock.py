@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cli.mcp_project import NPX, UVX, MCPProject
 
 SERVER = """
@@ -68,6 +69,7 @@ def test_the_lock_has_one_line_for_each_tool_and_the_same_tools_give_the_same_by
     assert (project.path / "holodeck.lock").read_bytes() == content
 
 
+@pytest.mark.proves("D-35")
 def test_a_changed_and_a_new_tool_are_withheld_and_the_others_work(project: MCPProject) -> None:
     set_tools(project, READ, WRITE)
     project.run_mcp("lock")
@@ -105,6 +107,7 @@ def test_check_shows_the_difference_with_invisible_characters_and_has_exit_code_
     assert (project.path / "holodeck.lock").read_bytes() == before
 
 
+@pytest.mark.proves("D-35")
 def test_lock_alone_changes_nothing_and_accept_takes_one_tool_a_server_or_all(project: MCPProject) -> None:
     set_tools(project, READ, WRITE)
     project.run_mcp("lock")

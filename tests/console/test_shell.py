@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from async_tests import async_test
 from console.browser import open_page
 from console.playground_page import PlaygroundPage
@@ -18,6 +19,7 @@ SECONDS = 90
 MAX_FIRST_LOAD = 150_000
 
 
+@pytest.mark.proves("D-41")
 @async_test(SECONDS)
 async def test_the_gateway_serves_the_console_at_its_root(tmp_path: Path, browser_url: str) -> None:
     async with run_gateway(tmp_path) as gateway, open_page(browser_url, gateway.url) as page:
@@ -28,6 +30,7 @@ async def test_the_gateway_serves_the_console_at_its_root(tmp_path: Path, browse
         assert await page.title() == "Runs · HoloDeck"
 
 
+@pytest.mark.proves("D-41")
 @async_test(SECONDS)
 async def test_a_first_visit_loads_little_and_nothing_from_elsewhere(tmp_path: Path, browser_url: str) -> None:
     answers: list[Response] = []
@@ -68,6 +71,7 @@ async def test_a_key_is_asked_for_once_and_stays_in_its_tab(tmp_path: Path, brow
         await expect(page.get_by_role("dialog")).to_be_visible()
 
 
+@pytest.mark.proves("D-41")
 @async_test(SECONDS)
 async def test_two_callers_see_nothing_of_each_other(tmp_path: Path, browser_url: str) -> None:
     async with (

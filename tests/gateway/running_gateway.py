@@ -192,6 +192,4 @@ def gateway_config(
         "limits": {"drain_seconds": 0},
         "background": {"durable": False},
         "reload": {"watch": False},
-        # Most tests script what a server gets, request by request.
-        "mcp_connect": "first_use",
     }

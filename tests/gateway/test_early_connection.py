@@ -1,4 +1,4 @@
-"""`holodeck serve` connects its MCP servers in the background at its start, and says how that went."""
+"""`holodeck serve` connects an MCP server when a request needs it, or, where the file says so, at its start."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 from async_tests import async_test
 from gateway.config_entries import server
 from gateway.gateway_process import GatewayProcess, run_gateway_process, write_gateway_file
@@ -92,11 +93,12 @@ async def test_only_a_few_servers_are_connected_at_once_and_a_request_does_not_w
             assert listed["data"], "a request does not"
 
 
+@pytest.mark.proves("004:US1-1", "D-14")
 @async_test(SECONDS)
-async def test_with_first_use_nothing_is_connected_before_a_request_needs_it(tmp_path: Path) -> None:
+async def test_by_default_nothing_is_connected_before_a_request_needs_it(tmp_path: Path) -> None:
     async with FaultyMCPServer() as mcp:
         model = ScriptedModel(lambda _: say("Hi."))
-        async with run_gateway(tmp_path, model, mcp={"tools": mcp}, mcp_connect="first_use") as gateway:
+        async with run_gateway(tmp_path, model, mcp={"tools": mcp}) as gateway:
             await gateway.send("GET", "/readyz")
             assert not mcp.requests
             await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"})

@@ -94,6 +94,7 @@ def allow_commands(home: Path, *commands: str) -> None:
     (home / ".holodeck" / "config.yaml").write_text(json.dumps({"allowed_commands": list(commands)}))
 
 
+@pytest.mark.proves("D-34")
 def test_an_agent_file_starts_what_the_persons_own_settings_allow(folder: Path) -> None:
     (folder / "agent.yaml").write_text(json.dumps(AGENT))
     refused = run(folder, "validate")
@@ -109,6 +110,7 @@ def test_an_agent_file_starts_what_the_persons_own_settings_allow(folder: Path) 
     assert "Invalid command './python'" in run(folder, "validate").stderr
 
 
+@pytest.mark.proves("D-34")
 def test_a_file_of_the_project_cannot_allow_itself_more(folder: Path) -> None:
     (folder / "agent.yaml").write_text(json.dumps(AGENT))
     (folder / "config.yaml").write_text('{"allowed_commands": ["python"]}')

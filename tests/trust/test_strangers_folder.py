@@ -32,6 +32,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.proves("D-33")
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 @async_test(60)
 async def test_without_a_terminal_each_command_refuses_with_the_ways_to_allow_it(
@@ -118,6 +119,7 @@ def _tool(folder: StrangersFolder, **more: object) -> None:
     folder.write_agent(tools=[folder.npx_tool("server") | more])
 
 
+@pytest.mark.proves("D-33")
 @pytest.mark.parametrize(
     "change",
     [

@@ -432,9 +432,9 @@ class GatewayFile(FileModel):
     """Agents that are served as models."""
     mcp_servers: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
     """MCP servers whose tools are offered to the models above."""
-    mcp_connect: Literal["start", "first_use"] = "start"
-    """When MCP servers are connected: in the background once the gateway serves, or by the first request that needs
-    them."""
+    mcp_connect: Literal["first_use", "start"] = "first_use"
+    """When MCP servers are connected: by the first request that needs them, or in the background once the gateway
+    serves, so that the log says early what does not work."""
     keys: list[CallerKey] = Field(default_factory=list)
     """Callers that authenticate with a key of the gateway."""
     jwt: JWTCallers | None = None

@@ -28,6 +28,7 @@ def flags_of_start(folder: Path) -> list[str]:
     return start[: start.index("image")]
 
 
+@pytest.mark.proves("D-36")
 @async_test
 async def test_a_container_has_no_capabilities_and_limits_by_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -51,6 +52,7 @@ async def test_the_file_decides_the_restrictions_that_it_names(tmp_path: Path, m
     ]
 
 
+@pytest.mark.proves("D-36")
 @pytest.mark.parametrize("mount", ["-v={}:/data", "--mount=type=bind,src={},dst=/data"])
 @pytest.mark.parametrize("source", ["./data", "{project}/data", "./data/sub"])
 @async_test

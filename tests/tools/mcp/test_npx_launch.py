@@ -37,6 +37,7 @@ def poison(folder: Path, mark: Path, registry: str) -> None:
     (folder / ".npmrc").write_text(f"registry={registry}\nscript-shell={folder}/evil.sh\nnode-options=--title=evil\n")
 
 
+@pytest.mark.proves("D-36")
 @async_test(120)
 async def test_npx_runs_the_named_package_and_nothing_of_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
