@@ -41,7 +41,9 @@ def test_the_database_and_the_seal_key_come_from_mounted_secrets() -> None:
 def test_the_forms_differ_only_where_they_must() -> None:
     for part in ("securityContext", "startupProbe", "livenessProbe", "readinessProbe", "ports", "envFrom", "image"):
         assert ONE.container[part] == MANY.container[part]
-    assert ONE.of_kind("Service") == MANY.of_kind("Service")
+    service = MANY.of_kind("Service")
+    assert service["spec"].pop("sessionAffinity") == "ClientIP", "an MCP client stays where its session is"
+    assert ONE.of_kind("Service") == service
     one, many = yaml.safe_load(ONE.gateway), yaml.safe_load(MANY.gateway)
     assert {key for key in one | many if one.get(key) != many.get(key)} <= {"keys", "storage", "seal_key_file"}
 
