@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,8 +21,20 @@ def _uv(*args: str | Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def _copy_sources(folder: Path) -> Path:
+    """Copy what a wheel is built from, as a clone has it: without a console that was built."""
+    ignored = shutil.ignore_patterns("static", "node_modules", "__pycache__")
+    folder.mkdir()
+    for name in ("src", "docs", "console"):
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
 def test_the_wheel_installs_alone_and_its_commands_work(tmp_path: Path) -> None:
-    _uv("build", "--quiet", "--wheel", "--no-build-isolation", "--out-dir", tmp_path / "dist", ROOT)
+    sources = _copy_sources(tmp_path / "sources")
+    _uv("build", "--quiet", "--wheel", "--no-build-isolation", "--out-dir", tmp_path / "dist", sources)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     _uv("venv", "--quiet", "--python", sys.executable, tmp_path / "env")
     python = tmp_path / "env" / "bin" / "python"

@@ -59,8 +59,10 @@ SECURITY_HEADERS: Mapping[str, str] = {
 _NOT_BUILT = b"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>HoloDeck</title>
 <h1>The console is not built</h1>
-<p>This gateway runs from a checkout whose console was not built. Run <code>make console</code> there (it needs Node.js)
-and load this page again. Packages of HoloDeck contain it.</p>
+<p>Node.js 20.19 or newer builds it, which was not there when HoloDeck was installed. Install Node.js. Then, in a
+checkout that the gateway runs from, run <code>make console</code> and load this page again. If HoloDeck is installed
+from a folder, install it again: <code>pip install --force-reinstall --no-deps FOLDER</code>, and load this page again.
+</p>
 <p>Everything else is served: see <a href="openapi.json">openapi.json</a>.</p>
 </html>
 """
