@@ -321,3 +321,32 @@ def test_an_old_hash_needs_a_time_with_its_zone_and_a_key_of_its_own(folder: Pat
         done = run_holodeck("validate", "gateway.yaml", cwd=folder)
         assert done.returncode == 2
         assert words in " ".join(done.stderr.split())
+
+
+@async_test(120)
+async def test_the_key_for_prometheus_reads_the_metrics_and_nothing_of_others(folder: Path) -> None:
+    alice = key_in(run_keys(folder, "create", "alice", "-f", "gateway.yaml"))
+    nothing = ("--allow-models", "", "--allow-agents", "", "--allow-servers", "")
+    scraper = key_in(run_keys(folder, "create", "prometheus", "-f", "gateway.yaml", "--admin", *nothing))
+    async with run_gateway_process(folder / "gateway.yaml") as gateway:
+
+        async def send(method: str, path: str, body: object = None, *, key: str = scraper) -> tuple[int, object]:
+            status, answer, _ = await gateway.send(method, path, body, {"authorization": f"Bearer {key}"})
+            return status, answer
+
+        status, made = await send("POST", "/v1/responses", {"model": "small", "input": "Our secret"}, key=alice)
+        assert status == 200
+        assert isinstance(made, dict)
+        assert (await send("GET", "/metrics"))[0] == 200
+        status, runs = await send("GET", "/v1/runs")
+        assert isinstance(runs, dict)
+        assert (status, runs["data"]) == (200, [])
+        for method, path, body, refusal in (
+            ("GET", f"/v1/runs/{made['id']}/trace", None, 404),
+            ("GET", f"/v1/responses/{made['id']}", None, 404),
+            ("POST", "/v1/keys", {"name": "other", "admin": True}, 403),
+            ("GET", "/v1/keys", None, 403),
+            ("GET", "/v1/config", None, 403),
+            ("POST", "/v1/responses", {"model": "small", "input": "Hi"}, 404),
+        ):
+            assert (await send(method, path, body))[0] == refusal, path

@@ -66,7 +66,9 @@ class CallerKey(FileModel):
     old_hash_expires: Annotated[AwareDatetime, Field(strict=False)] | None = None
     """Time after which the key before is refused, with its time zone, such as `2030-01-31T12:00:00Z`."""
     is_admin: Boolean = Field(default=False, alias="admin")
-    """Whether the caller may read `/v1/mcp/servers` and `/metrics`."""
+    """Whether the caller is an operator: it reads the runs and the usage of all callers, makes and changes keys, starts
+    and stops MCP servers, and reads `/metrics` and `/v1/config`. With `allow`, only `/metrics`, and the servers that
+    it allows."""
     allow: Scope | None = None
     """Models, agents, MCP servers and tools that the caller may use. Absent: everything."""
     limits: KeyLimits | None = None

@@ -35,6 +35,10 @@ _COLUMNS = ("NAME", "ADMIN", "MAY USE", "LIMITS", "HASH", "OLD KEY")
 _LAST_KEY = (
     "It was the last key. Without 'keys' and 'jwt', everything on this machine may use the gateway without a key."
 )
+_ADMIN_HELP = (
+    "An operator: reads the runs of all callers, changes keys and servers. With --allow-... options, only /metrics and "
+    "the servers that they allow."
+)
 
 _EPILOG = """\b
 Examples:
@@ -47,7 +51,7 @@ Examples:
 _CREATE_EPILOG = """\b
 Examples:
   holodeck keys create alice             prints the entry, for 'keys:' in gateway.yaml
-  holodeck keys create ops --admin       may also see /metrics and /v1/mcp/servers
+  holodeck keys create ops --admin       an operator: reads runs of all callers, changes keys and servers
   holodeck keys create ci -f gateway.yaml --allow-models 'small*' --allow-tools 'github.*,!github.delete_*'
   holodeck keys create bot -f gateway.yaml --limits requests_per_minute=60,in_flight=4 --budget 20/month
 
@@ -153,7 +157,7 @@ def command() -> None:
 @command.command("create", epilog=_CREATE_EPILOG)
 @click.argument("name")
 @click.option("-f", "--file", type=click.Path(), help="Add the entry to this gateway file. Left out: print it.")
-@click.option("--admin", is_flag=True, help="The caller may see /metrics and the state of the MCP servers.")
+@click.option("--admin", is_flag=True, help=_ADMIN_HELP)
 @_add_settings_options
 @click.option("--json", "as_json", is_flag=True, help="Print the key and its entry as JSON.")
 def create(
@@ -238,9 +242,7 @@ def rotate(name: str, file: str | None, grace: timedelta | None, as_json: bool) 
 @command.command("update", epilog=_UPDATE_EPILOG)
 @click.argument("name")
 @_file_option
-@click.option(
-    "--admin/--no-admin", default=None, help="Whether the caller may see /metrics and the state of the MCP servers."
-)
+@click.option("--admin/--no-admin", default=None, help=_ADMIN_HELP)
 @_add_settings_options
 @click.option("--allow-all", is_flag=True, help="Remove the patterns that the caller has.")
 @click.option("--no-limits", is_flag=True, help="Remove its limits: those for all callers hold.")
