@@ -85,6 +85,7 @@ AGENT_GROUPS = (
         keys={
             "name": Key("helper", "my@agent"),
             "description": Key("Answers questions about the files in data/", ""),
+            "author": Key("Ada Lovelace", ""),
             "model": Key({"provider": "openai", "name": "gpt-5-mini"}, "gpt-5-mini"),
             "instructions": Key({"file": "instructions.md"}, {"file": "missing.md"}),
             "response_format": Key("answer.schema.json", {"type": "strin"}),

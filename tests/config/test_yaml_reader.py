@@ -115,6 +115,30 @@ def test_an_unknown_key_or_word_gets_a_suggestion(folder: AgentFolder, text: str
     assert any(f"Did you mean {suggestion}?" in problem.fix for problem in folder.load_errors(text))
 
 
+@pytest.mark.parametrize(
+    ("text", "key", "words"),
+    [
+        ("evaluations: {metrics: []}", "evaluations", "'judge'"),
+        ("execution: {llm_timeout: 60}", "execution", "'max_turns'"),
+        ("observability: {enabled: true}", "observability", "'otel'"),
+        ("deployment: {}", "deployment", "'holodeck serve'"),
+        ("embedding_provider: {}", "embedding_provider", "MCP server that searches"),
+        ("claude: {permission_mode: manual}", "claude", "'approval'"),
+        ("model: {provider: anthropic, name: x, auth_provider: api_key}", "auth_provider", "'api_key'"),
+        ("test_cases: [{input: a, files: []}]", "files", "'input'"),
+        ("test_cases: [{input: a, evaluations: []}]", "evaluations", "'judge'"),
+        ("tools: [{type: vectorstore, name: t, source: d}]", "vectorstore", "MCP server that searches"),
+        ("tools: [{type: prompt, name: t, template: d}]", "prompt", "'instructions'"),
+    ],
+)
+def test_what_another_program_s_agent_file_has_is_refused_with_what_to_write_here(
+    folder: AgentFolder, text: str, key: str, words: str
+) -> None:
+    problems = folder.load_errors(f"name: demo\nauthor: Ada\n{text}\n")
+    (problem,) = [problem for problem in problems if f"'{key}'" in problem.message]
+    assert words in problem.fix
+
+
 def test_a_file_that_is_not_there_and_a_folder_are_errors(folder: AgentFolder) -> None:
     assert "no such file" in str(folder.load_error())
     (folder.path / "agent.yaml").mkdir()

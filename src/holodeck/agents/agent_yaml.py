@@ -53,6 +53,7 @@ class AgentWriter:
         agent = loaded.agent
         entry: dict[str, Any] = {"name": agent.name}
         entry |= {"description": agent.description} if agent.description else {}
+        entry |= {"author": agent.author} if agent.author else {}
         entry["model"] = self._describe_model(agent.model)
         if isinstance(agent.instructions, str):
             entry["instructions"] = agent.instructions

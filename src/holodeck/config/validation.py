@@ -17,6 +17,7 @@ import pydantic
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from holodeck.config.holodeck_ai import find_replacement, find_tool_replacement
 from holodeck.config.known_keys import closest_match, known_keys
 from holodeck.config.problems import problem_at, value_at
 from holodeck.config.yaml_reader import Document, KeyPath
@@ -178,8 +179,8 @@ def _describe_missing(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]
 
 def _describe_unknown_key(path: KeyPath, keys: list[str]) -> tuple[str, str]:
     choice = closest_match(str(path[-1]), keys)
-    others = f"Known keys: {', '.join(keys)}." if keys else ""
-    return f"unknown key {quote_value(path[-1])}", f"Did you mean '{choice}'?" if choice else others
+    suggestion = f"Did you mean '{choice}'?" if choice else f"Known keys: {', '.join(keys)}." if keys else ""
+    return f"unknown key {quote_value(path[-1])}", find_replacement(path) or suggestion
 
 
 def _describe_pattern_mismatch(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
@@ -200,7 +201,8 @@ def _describe_pattern_mismatch(quoted: str, path: KeyPath, value: Any) -> tuple[
 def _describe_invalid_type(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
     kind = _get(value, "type")
     if path and path[0] in {"tools", "mcp_servers"} and len(path) == _TOOL_DEPTH:
-        return f"Tool type {quote_value(kind)} is not supported. Supported types: {', '.join(TOOL_TYPES)}", ""
+        message = f"Tool type {quote_value(kind)} is not supported. Supported types: {', '.join(TOOL_TYPES)}"
+        return message, find_tool_replacement(kind)
     return f"{quoted}: type {quote_value(kind)} is not supported. Supported types: {', '.join(_AUTH_TYPES)}", ""
 
 

@@ -42,6 +42,8 @@ class Agent(FileModel):
     """Name of the agent."""
     description: NonEmpty | None = None
     """Purpose of the agent, in one sentence."""
+    author: NonEmpty | None = None
+    """Who wrote the agent. `holodeck validate` shows it."""
     model: LLM = Field(default_factory=LLM)
     """Model of the agent. Absent: the built-in rehearsal model, which follows rules and needs no key."""
     instructions: (

@@ -149,6 +149,7 @@ def agent_summary(loaded: LoadedAgent) -> dict[str, Any]:
         "agent": {
             "name": _as_written(agent.name, written.get("name")),
             "description": _as_written(agent.description, written.get("description")),
+            "author": _as_written(agent.author, written.get("author")),
             "max_turns": agent.max_turns,
         },
         "model": _model_summary(agent.model, model),
@@ -219,6 +220,7 @@ def summary_headings(summary_data: dict[str, Any]) -> list[tuple[str, str]]:
     about = f" - {agent['description']}" if agent["description"] else ""
     return [
         ("Agent", f"{agent['name']}{about}"),
+        *([("Author", agent["author"])] if agent["author"] else []),
         ("Model", _model_line(model)),
     ]
 
