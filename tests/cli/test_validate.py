@@ -206,3 +206,17 @@ def test_a_schema_that_is_elsewhere_is_refused_by_name_where_there_is_no_network
     assert key in done.stderr
     assert "http://127.0.0.1:9/x" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_folder_that_would_take_for_ever_is_an_error_in_bounded_time(tmp_path: Path) -> None:
+    project = _write(tmp_path, "name: demo\ntools: [{type: function, name: a, file: code/a.py, function: a}]\n")
+    (project / "code").mkdir()
+    (project / "code" / "a.py").write_text("def a(): ...\n")
+    for number in range(40):
+        # Ten gigabytes of nothing, which take no room on the disk.
+        with (project / "code" / f"large_{number}.so").open("wb") as file:
+            file.truncate(255 * 2**20)
+    command = ["sh", "-c", f"ulimit -t 2; exec {sys.executable} -m holodeck validate"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "agent.yaml\n  ConfigError: the file cannot be checked: it took too much CPU time\n" in done.stderr

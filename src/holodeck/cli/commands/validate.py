@@ -1,7 +1,8 @@
 """`holodeck validate`: check an agent or gateway file and show what it would start, dial or call.
 
 Nothing is started or dialled, so of lint it shows the findings in entries of servers, not those in their tools.
-Summaries show references to variables, never their values.
+Summaries show references to variables, never their values. A folder of somebody else can hold anything, so its files
+are read in a child with limits: none can hang the command, use up the memory or crash it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from holodeck.config.actions import NO_KEY, describe_endpoint, describe_key, lis
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE, LoadedAgent, LoadedTool
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.escape import escape_unprintable
+from holodeck.lib.limits import MIB
+from holodeck.lib.record import record
+from holodeck.lib.system.limited_child import LimitExceededError, run_limited
 from holodeck.models.llm import LLM
 from holodeck.models.tool import FunctionTool, MCPTool
 from holodeck.runtime import lint_servers, read_agent_or_gateway
@@ -42,6 +46,10 @@ _COLUMNS = ("Tool", "Via", "Starts, dials or calls", "Variables")
 
 _REFERENCE = re.compile(r"(?<!\$)\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)")
 _FOLDERS = frozenset({"workspaceFolder", "userHome"})
+# The largest files of projects take a second or two, and some hundred megabytes.
+_MAX_CPU_SECONDS = 30
+_MAX_MEMORY = 1024 * MIB
+_LIMIT_FIX = "Look for files in its folder that do not belong there."
 
 
 @click.command("validate", epilog=_EPILOG)
@@ -54,30 +62,47 @@ def command(file: str | None, as_json: bool, strict: bool) -> int:
     Exit codes: 0 the file is valid, 2 it is not.
     """
     path = Path(file or DEFAULT_AGENT_FILE)
-    problems: tuple[Problem, ...]
-    summary_data: dict[str, Any] = {}
-    findings: list[Finding] = []
     try:
         path = resolve_file(file, _DEFAULT_FILES)
-        loaded = read_agent_or_gateway(path)
-        findings = _find_entry_findings(loaded)
-        problems, is_valid = loaded.warnings, not (strict and (loaded.warnings or has_error(findings)))
-        summary_data = agent_summary(loaded) if isinstance(loaded, LoadedAgent) else gateway_summary(loaded)
-        summary_data["trust_digest"] = list_actions(loaded).digest
+        checked = run_limited(lambda: _check_file(path), cpu_seconds=_MAX_CPU_SECONDS, memory_bytes=_MAX_MEMORY)
     except ConfigError as error:
-        problems, is_valid = error.problems, False
+        checked = _Checked(problems=error.problems)
+    except LimitExceededError as error:
+        problem = Problem(message=f"the file cannot be checked: {error}", file=str(path), fix=_LIMIT_FIX)
+        checked = _Checked(problems=(problem,))
+    problems, findings = checked.problems, checked.findings
+    is_valid = checked.summary is not None and not (strict and (problems or has_error(findings)))
     if as_json:
         result = {
             "valid": is_valid,
             "file": str(path),
-            **summary_data,
+            **(checked.summary or {}),
             "problems": [problem_data(problem) for problem in problems],
             "findings": findings_data(findings),
         }
         click.echo(json.dumps(result, indent=2, ensure_ascii=False))
     else:
-        _print_validation(str(path), summary_data, problems, findings, is_valid)
+        _print_validation(str(path), checked.summary or {}, problems, findings, is_valid)
     return 0 if is_valid else 2
+
+
+@record
+class _Checked:
+    """What is known of a file."""
+
+    problems: tuple[Problem, ...]
+    """Warnings, if there is a summary."""
+    findings: tuple[Finding, ...] = ()
+    summary: dict[str, Any] | None = None
+    """What the file says. None: it is not valid."""
+
+
+def _check_file(path: Path) -> _Checked:
+    """Read a file. Raises `ConfigError`."""
+    loaded = read_agent_or_gateway(path)
+    summary = agent_summary(loaded) if isinstance(loaded, LoadedAgent) else gateway_summary(loaded)
+    summary["trust_digest"] = list_actions(loaded).digest
+    return _Checked(problems=loaded.warnings, findings=tuple(_find_entry_findings(loaded)), summary=summary)
 
 
 def _find_entry_findings(loaded: LoadedAgent | LoadedGateway) -> list[Finding]:
