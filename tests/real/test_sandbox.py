@@ -21,7 +21,7 @@ from holodeck.lib.system.landlock import find_missing
 
 CANARY = "the key of the user"
 SERVER = """
-import os, socket, tempfile
+import ctypes, os, platform, socket, tempfile
 from pathlib import Path
 from mcp.server import MCPServer
 
@@ -41,6 +41,17 @@ def ask_service(path):
     with socket.socket(socket.AF_UNIX) as client:
         return client.connect(path)
 
+def ask_by_pair(path):
+    first, second = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with first, second:
+        return first.sendto(b"x", path)
+
+def call_kernel(name, number, *args):
+    if platform.machine() == "aarch64":
+        number = {"keyctl": 219, "unshare": 97}[name]
+    libc = ctypes.CDLL(None, use_errno=True)
+    return "allowed" if libc.syscall(number, *args) >= 0 else os.strerror(ctypes.get_errno())
+
 @server.tool()
 def read(path: str) -> str:
     return outcome(Path(path).read_text)
@@ -57,6 +68,17 @@ def probe(home: str, address: list, service: str) -> dict[str, str]:
         "environment of holodeck": outcome(Path(f"/proc/{os.getppid()}/environ").read_bytes),
         "signal holodeck": outcome(os.kill, os.getppid(), 0),
         "service": outcome(ask_service, service),
+        "service by a pair": outcome(ask_by_pair, service),
+        "stream pair": outcome(lambda: len(socket.socketpair())),
+        "keyring": call_kernel("keyctl", 250, 0, -3, 0),
+        "user namespace": call_kernel("unshare", 272, 0x10000000),
+        "shared memory": outcome(os.listdir, "/dev/shm"),
+        "read variables": outcome(Path(".env").read_text),
+        "list project": outcome(lambda: ".env" in os.listdir()),
+        "write lock": outcome(Path("holodeck.lock").write_text, "x"),
+        "write agent": outcome(Path("agent.yaml").write_text, "x"),
+        "write hook": outcome(Path(".git/hooks/pre-commit").write_text, "x"),
+        "write data": outcome(Path("data/made.txt").write_text, "x"),
         "read project": outcome(Path("notes.txt").read_text),
         "write project": outcome(Path("made.txt").write_text, "x"),
         "write own home": outcome((Path.home() / "x").write_text, "x"),
@@ -79,10 +101,15 @@ os.execv("{python}", ["{python}", "-m", "holodeck", *sys.argv[1:]])
 """
 REFUSED = "PermissionError"
 KEPT_OUT = dict.fromkeys(
-    ("read key", "list home", "write home", "empty key", "remove key", "environment of holodeck", "signal holodeck"),
+    (
+        *("read key", "list home", "write home", "empty key", "remove key", "environment of holodeck"),
+        *("signal holodeck", "service", "service by a pair", "shared memory", "read variables", "write lock"),
+        *("write agent", "write hook", "write project"),
+    ),
     REFUSED,
-)
-INSIDE = {"read project": "notes", "write project": "1", "write own home": "1", "write temporary": "1"}
+) | dict.fromkeys(("keyring", "user namespace"), "Permission denied")
+INSIDE = {"read project": "notes", "list project": "True", "stream pair": "2"}
+INSIDE |= dict.fromkeys(("write own home", "write temporary", "write data"), "1")
 
 
 @pytest.fixture
@@ -94,8 +121,11 @@ def folder(tmp_path: Path) -> Path:
         "common/list.txt": "common",
         "project/server.py": SERVER,
         "project/notes.txt": "notes",
+        "project/.env": f"KEY={CANARY}",
+        "project/.git/hooks/pre-commit": "",
+        "project/data/old.txt": "old",
     }.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     return tmp_path / "project"
 
@@ -144,21 +174,28 @@ def where_possible(test: Callable[..., None]) -> Callable[..., None]:
 
 @where_possible
 def test_a_python_server_works_in_its_folder_and_is_kept_from_the_rest(folder: Path) -> None:
-    found = probe(folder, True)
-    assert found == {**KEPT_OUT, "service": REFUSED, **INSIDE, "connect": "True", "datagram": "1"}
+    found = probe(folder, {"write": ["data"]})
+    assert found == {**KEPT_OUT, **INSIDE, "connect": "True", "datagram": "1"}
     assert (folder.parent / ".ssh/id").read_text() == CANARY
-    assert (folder / "made.txt").read_text() == "x"
+    assert (folder / "data/made.txt").read_text() == "x"
+
+
+@where_possible
+def test_by_default_the_project_is_read_only(folder: Path) -> None:
+    found = probe(folder, True)
+    assert found == {**KEPT_OUT, **INSIDE, "write data": REFUSED, "connect": "True", "datagram": "1"}
 
 
 @where_possible
 def test_without_network_no_socket_can_be_opened(folder: Path) -> None:
-    found = probe(folder, {"network": False})
-    assert found == {**KEPT_OUT, "service": REFUSED, **INSIDE, "connect": REFUSED, "datagram": REFUSED}
+    found = probe(folder, {"network": False, "write": ["data"]})
+    assert found == {**KEPT_OUT, **INSIDE, "connect": REFUSED, "datagram": REFUSED}
 
 
 def test_the_same_server_reaches_all_of_it_without_a_sandbox(folder: Path) -> None:
     found = probe(folder, False)
     assert (found["read key"], found["connect"], found["service"]) == (CANARY, "True", "None")
+    assert {"write lock", "write agent", "write hook"} <= {name for name, text in found.items() if text == "1"}
 
 
 @where_possible
@@ -176,9 +213,9 @@ def test_an_npx_server_works_in_its_folder_and_is_kept_from_the_rest(folder: Pat
     args = ["-y", "@modelcontextprotocol/server-filesystem", "${userHome}"]
     # npm finds in its cache what the package is. A cache that other programs use is unsafe, and the test allows it.
     settings = {"env": {"npm_config_cache": cache}, "allow_unsafe_args": True}
-    tool = {"command": "npx", "args": args, **settings, "sandbox": {"write": [".", cache]}}
+    tool = {"command": "npx", "args": args, **settings, "sandbox": {"write": [cache]}}
     assert "notes" in call(folder, tool, "read_text_file", {"path": str(folder / "notes.txt")})
-    tool["sandbox"] = {"network": False, "write": [".", cache]}
+    tool["sandbox"] = {"network": False, "write": [cache]}
     refused = run(folder, tool, "mcp", "call", "own", "read_text_file", f"path={folder.parent}/.ssh/id")
     assert (refused.returncode, "EACCES" in refused.stderr, CANARY in refused.stdout) == (1, True, False)
     outside = folder.parent / "made.txt"
@@ -190,6 +227,9 @@ def test_an_npx_server_works_in_its_folder_and_is_kept_from_the_rest(folder: Pat
     ("sandbox", "text"),
     [
         ({"write": ["missing"]}, "/missing' does not exist. Create it, or correct 'sandbox.write'."),
+        ({"write": ["."]}, "/project' has files that decide what is started outside of the sandbox"),
+        ({"write": [".git/hooks"]}, "/.git/hooks' has files that decide what is started outside of the sandbox"),
+        ({"write": ["agent.yaml"]}, "/agent.yaml' has files that decide what is started outside of the sandbox"),
         ({"write": [".."]}, "contains your home folder or HoloDeck's own files: the sandbox would protect nothing."),
         (
             {"read": ["~/.holodeck"]},
@@ -220,6 +260,27 @@ def test_a_command_that_is_missing_is_named_as_without_a_sandbox(folder: Path) -
     (folder / "agent.yaml").write_text(json.dumps({"name": "demo", "tools": [{"type": "mcp", "name": "own", **agent}]}))
     done = run_holodeck("mcp", "call", "own", "read", cwd=folder, env={"PATH": str(folder)})
     assert (done.returncode, "'npx' is not on PATH. Install Node.js" in done.stderr) == (1, True), done.stderr
+
+
+@where_possible
+def test_a_program_of_a_version_manager_starts(folder: Path) -> None:
+    root = folder.parent / ".manager"
+    for name in ("shims", "libexec", "versions/3/bin"):
+        (root / name).mkdir(parents=True)
+    for name, next_program in {
+        "shims/python": root / "libexec/manager",
+        "libexec/manager": root / "versions/3/bin/python",
+        "versions/3/bin/python": sys.executable,
+    }.items():
+        (root / name).write_text(f'#!/bin/sh\nexec "{next_program}" "$@"\n')
+        (root / name).chmod(0o755)
+    # Where the real program is, is for its user to say.
+    limits = {"read": [".", str(Path(sys.executable).parents[1]), str(Path(sys.executable).resolve().parents[1])]}
+    agent = {"name": "demo", "tools": [{"type": "mcp", "name": "own", "description": "d", **python_server(limits)}]}
+    (folder / "agent.yaml").write_text(json.dumps(agent))
+    path = f"{root / 'shims'}{os.pathsep}{search_path()}"
+    done = run_holodeck("mcp", "call", "own", "read", "path=notes.txt", cwd=folder, env={"PATH": path})
+    assert (done.returncode, done.stdout) == (0, "notes\n"), done.stderr
 
 
 def test_validate_shows_which_servers_are_sandboxed(folder: Path) -> None:

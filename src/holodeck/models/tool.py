@@ -84,10 +84,12 @@ class Sandbox(FileModel):
 
     network: Boolean = True
     """Whether the server may use the network, this machine's own addresses included."""
-    read: list[NonEmpty] = Field(default_factory=list)
-    """Files and folders that it may read and execute, besides those of `write` and those of the system."""
-    write: list[NonEmpty] = Field(default_factory=lambda: ["."])
-    """Files and folders that it may read and change. Absent: the folder of the agent file."""
+    read: list[NonEmpty] = Field(default_factory=lambda: ["."])
+    """Files and folders that it may read and execute, besides those of `write` and those of the system. Absent: the
+    folder of the agent file, without its `.env` files."""
+    write: list[NonEmpty] = Field(default_factory=list)
+    """Files and folders that it may read and change, besides its own home folder. The agent file, the lock, `.env` and
+    `.git` cannot be among them."""
 
 
 class MCPTool(FileModel):

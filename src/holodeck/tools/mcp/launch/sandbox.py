@@ -1,5 +1,8 @@
 """Plans the sandbox of a server's process: the files that it may reach, and a home folder of its own.
 
+The server reads the folder of the agent file, and writes to its home folder and what the file names. What decides what
+runs outside of the sandbox (the agent file, the lock, `.env`, `.git`) is never writable, and `.env` never readable.
+
 The home folder belongs to one server of one agent file and stays between starts, so that what npx or uvx downloads is
 in no cache from which a program outside of the sandbox would start it. It contains the folder for temporary files.
 """
@@ -7,7 +10,7 @@ in no cache from which a program outside of the sandbox would start it. It conta
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -22,9 +25,15 @@ _SYSTEM = (
     "/etc/resolv.conf",
 )
 # No terminal: what the user types in another window could be read there.
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm")  # noqa: S108
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # Beside `bin`, what an interpreter or package manager needs to start.
 _BESIDE_BIN = ("lib", "lib64", "libexec", "pyvenv.cfg")
+# Folders of version managers, such as pyenv: each program in them is a script that starts the real one.
+_SHIMS = "shims"
+# In the folder of the agent file, what decides what is started outside of the sandbox, now or by the next `git commit`.
+_CONTROL_FOLDERS = frozenset({".git", ".holodeck", ".vscode", ".cursor"})
+_CONTROL_SUFFIXES = frozenset({".yaml", ".yml", ".json", ".toml", ".lock"})
+_ENV_FILES = ".env*"
 # Variables that name folders of the user, in which the server may not write.
 _FOLDER_VARIABLES = frozenset(
     {"TEMP", "TMP", "npm_config_cache", "npm_config_userconfig", "UV_CACHE_DIR", "UV_TOOL_DIR", "UV_TOOL_BIN_DIR"}
@@ -43,13 +52,14 @@ def plan_sandbox(
     server: str,
     folder: Path,
     cwd: Path,
+    env_file: str | None = None,
     read: Iterable[Path] = (),
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """Return the command and the environment that start `argv` in its sandbox. Creates the home folder of the server.
 
-    `folder` is that of the agent file; `own_variables` are set by the tool and not changed; `read` are paths that the
-    launch itself needs. Raises `MCPConfigError` if this machine cannot do it or a path is wrong, `FileNotFoundError`
-    if there is no such command, and other OSErrors of the file system.
+    `folder` is that of the agent file; `own_variables` are set by the tool and not changed; `env_file` has secrets;
+    `read` are paths that the launch itself needs. Raises `MCPConfigError` if this machine cannot do it or a path is
+    wrong, `FileNotFoundError` if there is no such command, and other OSErrors of the file system.
     """
     missing = find_missing()
     if missing:
@@ -63,13 +73,16 @@ def plan_sandbox(
     prefix = env.get("npm_config_prefix")
     if prefix:
         readable += [Path(prefix, name) for name in ("bin", "lib", "lib/node_modules")]
+    named = [_require_path(folder, path, "read") for path in limits.read]
+    hidden = {path.resolve() for path in folder.glob(_ENV_FILES)} | ({Path(env_file).resolve()} if env_file else set())
     command = build_command(
         str(program),
         argv,
-        read=[*_list_existing(readable), *(_require_path(folder, path, "read") for path in limits.read)],
+        browse=[str(path) for path in named if path.is_dir()],
+        read=_list_existing([*readable, *(part for path in named for part in _list_without(path, hidden))]),
         write=[
             *_list_existing([*map(Path, _DEVICES), home]),
-            *(_require_path(folder, path, "write") for path in limits.write),
+            *(str(_require_writable(folder, path)) for path in limits.write),
         ],
         network=limits.network,
     )
@@ -104,7 +117,9 @@ def _list_program_files(program: Path) -> Iterator[Path]:
     """The program and what it is installed with, also where it is a link to."""
     for path in (program, program.resolve()):
         yield path
-        if path.parent.name == "bin":
+        if path.parent.name == _SHIMS:
+            yield path.parent.parent
+        elif path.parent.name == "bin":
             yield path.parent
             yield from (path.parent.parent / name for name in _BESIDE_BIN)
         else:
@@ -122,7 +137,33 @@ def _list_existing(paths: Iterable[Path]) -> list[str]:
     return list(dict.fromkeys(str(path) for path in paths if path.exists()))
 
 
-def _require_path(folder: Path, text: str, key: str) -> str:
+def _list_without(path: Path, hidden: Collection[Path]) -> Iterator[Path]:
+    """The path, or what is in it but for the hidden files. What is made there later is not among it."""
+    if not any(each.is_relative_to(path.resolve()) for each in hidden):
+        yield path
+    elif path.is_dir():
+        for child in path.iterdir():
+            # The target of a link is listed where it is, if it is in the folder.
+            if not child.is_symlink():
+                yield from _list_without(child, hidden)
+
+
+def _require_writable(folder: Path, text: str) -> Path:
+    path = _require_path(folder, text, "write")
+    real, home = path.resolve(), folder.resolve()
+    inside = real.relative_to(home).parts if real.is_relative_to(home) else ()
+    is_control_file = len(inside) == 1 and (
+        inside[0].startswith(".env") or (real.is_file() and real.suffix in _CONTROL_SUFFIXES)
+    )
+    if home.is_relative_to(real) or is_control_file or (inside and inside[0] in _CONTROL_FOLDERS):
+        raise MCPConfigError(
+            f"'{path}' has files that decide what is started outside of the sandbox, such as the agent file, the lock, "
+            "'.env' or '.git'. List folders with data in 'sandbox.write'."
+        )
+    return path
+
+
+def _require_path(folder: Path, text: str, key: str) -> Path:
     path = (folder / text).absolute()
     if not path.exists():
         raise MCPConfigError(f"'{path}' does not exist. Create it, or correct 'sandbox.{key}'.")
@@ -132,4 +173,4 @@ def _require_path(folder: Path, text: str, key: str) -> str:
         problem = f"'{path}' contains your home folder or HoloDeck's own files: the sandbox would protect nothing"
         fix = f"Move your file into a folder of its own, or list other folders in 'sandbox.{key}'"
         raise MCPConfigError(f"{problem}. {fix}.")
-    return str(path)
+    return path

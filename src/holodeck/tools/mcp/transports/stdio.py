@@ -138,6 +138,7 @@ class StdioTransport(DuplexTransport):
             server=self._tool.name,
             folder=self._base_dir,
             cwd=self._cwd,
+            env_file=self._tool.env_file,
             read=npx_folders,
         )
 
