@@ -13,6 +13,7 @@ from typing import Literal
 ErrorGroup = Literal[
     "protocol", "caller", "operator", "limits", "budget", "drain", "body", "fields", "query", "lookup", "model",
     "input", "continuation", "servers", "run", "storage", "socket", "file", "login", "elicitation",
+    "thread",
 ]  # fmt: skip
 """What a request has to have, or a route has to do, for an error to be possible."""
 GROUP_TITLES: dict[ErrorGroup, str] = {
@@ -36,6 +37,7 @@ GROUP_TITLES: dict[ErrorGroup, str] = {
     "file": "Changes of the gateway's files",
     "login": "Logins at MCP servers",
     "elicitation": "Questions of MCP servers",
+    "thread": "Threads of the Messages API",
 }
 
 
@@ -314,6 +316,13 @@ ERROR_CODES = (
         "The previous response was not stored, is deleted, or belongs to another caller.",
         "Send the whole conversation as `input`.",
         "continuation",
+    ),
+    _refusal(
+        "thread_not_found",
+        "The thread of a message is no longer held, or belongs to another caller.",
+        "Send the whole conversation again, and begin a thread with it. Anthropic's tool runners do.",
+        "thread",
+        status=_NOT_FOUND,
     ),
     _refusal(
         "conversation_locked",

@@ -21,4 +21,5 @@ def messages_error_reply(reply: Reply, request_id: str) -> Reply:
     """The same error in the form of the Messages API."""
     error = orjson.loads(reply.body)["error"]
     status = status_of(error["code"], reply.status)
-    return replace(reply, status=status, body=orjson.dumps(error_to_json(status, error["message"], request_id)))
+    body = error_to_json(status, error["message"], request_id, code=error["code"])
+    return replace(reply, status=status, body=orjson.dumps(body))

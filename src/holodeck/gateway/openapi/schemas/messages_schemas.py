@@ -19,7 +19,7 @@ from holodeck.gateway.openapi.schemas.schema import (
     string,
 )
 from holodeck.gateway.wire.messages.content_blocks import IMAGE_TYPES, PDF_TYPE
-from holodeck.gateway.wire.messages.errors import ERROR_TYPES
+from holodeck.gateway.wire.messages.errors import ERROR_TYPES, THREAD_NOT_FOUND
 from holodeck.gateway.wire.messages.request import (
     CLEAR_THINKING,
     DISPLAYS,
@@ -91,6 +91,14 @@ def _body_fields() -> dict[str, Schema]:
         "speed": choice(("standard",)),
         "cache_control": _HINT,
         "context_management": body_of({"edits": array(_KEEP_THINKING)}),
+        "thread": any_of(
+            body_of({"type": constant("create")}, required=("type",)),
+            body_of(
+                {"type": constant("continue"), "previous_message_id": string(min_length=1)},
+                required=("type", "previous_message_id"),
+            ),
+            about="`create`: the gateway holds the conversation, for an hour. `continue`: `messages` has what is new.",
+        ),
     }
 
 
@@ -249,7 +257,14 @@ def _reply_schemas() -> dict[str, Schema]:
         "MessagesError": record_of(
             {
                 "type": constant("error"),
-                "error": record_of({"type": choice(types), "message": string()}),
+                "error": record_of(
+                    {
+                        "type": choice(types),
+                        "message": string(),
+                        "details": record_of({"error_code": constant(THREAD_NOT_FOUND)}),
+                    },
+                    optional=("details",),
+                ),
                 "request_id": string("The `x-request-id` of the reply. An event has none."),
             },
             optional=("request_id",),

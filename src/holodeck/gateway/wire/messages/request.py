@@ -53,7 +53,7 @@ _UNSUPPORTED_FIELDS = {
         ("compaction", "container", "diagnostics", "fallbacks", "fallback_credit_token"),
         NOT_SUPPORTED,
     ),
-    **dict.fromkeys(("thread", "user_profile_id", "workspace_id"), NOT_SUPPORTED),
+    **dict.fromkeys(("user_profile_id", "workspace_id"), NOT_SUPPORTED),
 }
 
 Thinking = Literal["shown", "omitted", "hidden"]
@@ -65,6 +65,8 @@ class MessagesRequest:
 
     response: ResponseRequest
     thinking: Thinking = "shown"
+    is_in_thread: bool = False
+    """True when a later request may continue from the answer, without the conversation before it."""
 
 
 def read_messages_request(
@@ -85,6 +87,7 @@ def read_messages_request(
     if max_tokens is None and needs_max_tokens:
         fields.refuse_missing("max_tokens")
     thinking, effort = _read_thinking(fields, max_tokens)
+    is_in_thread = _read_thread(fields)
     choice, is_parallel = _read_tool_choice(fields)
     request = ResponseRequest(
         model=fields.get_text("model"),
@@ -98,7 +101,26 @@ def read_messages_request(
         stream=fields.get_flag("stream") or False,
     )
     request = with_extra_parameters(request, fields, extra_parameters_of)
-    return MessagesRequest(response=request, thinking=thinking)
+    return MessagesRequest(response=request, thinking=thinking, is_in_thread=is_in_thread)
+
+
+def find_previous_message(body: object) -> str | None:
+    """The id of the message that a body continues from. None: it begins a conversation, or is no valid body."""
+    thread = body.get("thread") if isinstance(body, dict) else None
+    previous_id = thread.get("previous_message_id") if isinstance(thread, dict) else None
+    return previous_id if isinstance(previous_id, str) else None
+
+
+def _read_thread(fields: JSONFields) -> bool:
+    """Read `thread`: whether the conversation is held for later requests."""
+    inner = fields.get_object("thread")
+    if inner is None:
+        return False
+    kind = inner.get_choice("type", ("create", "continue")) or inner.refuse_missing("type")
+    if kind == "continue":
+        inner.require_text("previous_message_id", may_be_empty=False)
+    inner.refuse_unread()
+    return True
 
 
 def _read_input(fields: JSONFields) -> Input:
