@@ -34,7 +34,7 @@ from holodeck.models.model_io import (
     ToolChoice,
     ToolSpec,
 )
-from holodeck.models.request_fields import RESPONSES_FIELDS
+from holodeck.models.request_fields import CACHE_HINTS, RESPONSES_FIELDS
 from holodeck.providers.base import Batches
 from holodeck.providers.chat_decoder import build_openai_usage
 from holodeck.providers.encoding import (
@@ -50,11 +50,14 @@ from holodeck.providers.http.endpoint import Endpoint
 from holodeck.providers.http.errors import stream_error
 from holodeck.providers.http.model import HTTPModel
 from holodeck.providers.http.model_address import NO_HEADERS, ModelAddress, append_path, bearer_headers, host_of
+from holodeck.providers.http.refused_hints import find_refused_hints
 from holodeck.providers.tool_call_assembler import NO_ARGUMENTS, ToolCallAssembler
 
 OPENAI_URL = "https://api.openai.com/v1"
 REASONING_KEY = "responses"
 """Key in `Reasoning.opaque` of the item as the provider sent it."""
+CACHE_FIELD = "prompt_cache_breakpoint"
+"""The field of this API for marks of the prompt cache."""
 ENCRYPTED = "reasoning.encrypted_content"
 _LOGPROBS = "message.output_text.logprobs"
 _BAD_REQUEST = 400
@@ -63,16 +66,24 @@ _TEXT = frozenset({"response.output_text.delta", _REFUSAL})
 _THOUGHTS = frozenset(
     {"response.reasoning_text.delta", "response.reasoning.delta", "response.reasoning_summary_text.delta"}
 )
+_HINTS = CACHE_HINTS | {CACHE_FIELD}
 _LAST = frozenset({"response.completed", "response.incomplete"})
 _FAILED = frozenset({"response.failed", "response.cancelled", "error"})
 
 
-def build_responses_body(request: ModelRequest, *, model: str, wants_encrypted: bool) -> dict[str, Any]:
-    """Build the body for `/responses`. Raises `ModelError` for fields that the API does not have."""
+def build_responses_body(
+    request: ModelRequest, *, model: str, wants_encrypted: bool, refused_hints: frozenset[str] = frozenset()
+) -> dict[str, Any]:
+    """Build the body for `/responses`. Raises `ModelError` for fields that the API does not have.
+
+    `refused_hints`: those for prompt caches that this model does not have.
+    """
     require_supported(request, RESPONSES_FIELDS, "openai")
     body: dict[str, Any] = {
         "model": model,
-        "input": [entry for item in request.items for entry in _encode_item(item)],
+        "input": [
+            entry for item in request.items for entry in _encode_item(item, has_marks=CACHE_FIELD not in refused_hints)
+        ],
         "stream": True,
         "store": False,
     }
@@ -91,11 +102,11 @@ def build_responses_body(request: ModelRequest, *, model: str, wants_encrypted: 
         "reasoning": _without_none(effort=request.effort, summary=request.summary) or None,
         "top_logprobs": request.top_logprobs or None,
         "service_tier": request.service_tier,
-        "prompt_cache_key": request.prompt_cache_key,
         "safety_identifier": request.safety_identifier,
         "user": request.user,
     }
     body.update(_without_none(**options))
+    body.update(_without_none(**{name: getattr(request, name) for name in CACHE_HINTS - refused_hints}))
     text = _without_none(verbosity=request.verbosity)
     if request.response_format is not None:
         text["format"] = {"type": "json_schema", **build_json_format(request.response_format)}
@@ -133,9 +144,9 @@ def _encode_tool_choice(choice: ToolChoice) -> Any:
     return choice.mode
 
 
-def _encode_item(item: Item) -> list[dict[str, Any]]:
+def _encode_item(item: Item, *, has_marks: bool) -> list[dict[str, Any]]:
     if isinstance(item, Message):
-        return [_encode_message(item)]
+        return [_encode_message(item, has_marks=has_marks)]
     if isinstance(item, FunctionCall):
         arguments = item.arguments or NO_ARGUMENTS
         return [{"type": "function_call", "call_id": item.call_id, "name": item.name, "arguments": arguments}]
@@ -144,14 +155,20 @@ def _encode_item(item: Item) -> list[dict[str, Any]]:
     return _encode_reasoning(item) if isinstance(item, Reasoning) else []
 
 
-def _encode_message(message: Message) -> dict[str, Any]:
+def _encode_message(message: Message, *, has_marks: bool) -> dict[str, Any]:
     # Without ids: items are not stored at the provider, and ids from elsewhere are refused.
     content = (
         describe_parts(message.content)
         if message.role == "assistant"
-        else [_encode_part(part) for part in message.content]
+        else [{**_encode_part(part), **(_mark(part) if has_marks else {})} for part in message.content]
     )
     return {"type": "message", "role": message.role, "content": content}
+
+
+def _mark(part: Part) -> dict[str, Any]:
+    """Return the mark for the prompt cache as a member of a part, exactly as the client sent it."""
+    mark = part.cache_mark if isinstance(part, TextContent | ImageLink | FileData) else None
+    return {CACHE_FIELD: mark[CACHE_FIELD]} if mark is not None and CACHE_FIELD in mark else {}
 
 
 def _encode_part(part: Part) -> dict[str, Any]:
@@ -311,9 +328,13 @@ class ResponsesDialect:
         self._model = model
         self.wants_encrypted = True
         """Whether encrypted reasoning is requested. Models without reasoning refuse it; it is then switched off."""
+        self.refused_hints: frozenset[str] = frozenset()
+        """Hints for prompt caches that the model has refused. Older models do not have all of them."""
 
     def build_body(self, request: ModelRequest) -> dict[str, Any]:
-        return build_responses_body(request, model=self._model, wants_encrypted=self.wants_encrypted)
+        return build_responses_body(
+            request, model=self._model, wants_encrypted=self.wants_encrypted, refused_hints=self.refused_hints
+        )
 
     def create_decoder(self, request: ModelRequest, address: ModelAddress) -> ResponsesDecoder:
         return ResponsesDecoder(request, address)
@@ -347,15 +368,20 @@ class Responses(HTTPModel):
         super().__init__(endpoint, self._responses_dialect)
 
     async def stream_batches(self, request: ModelRequest) -> Batches:
-        """Send the request, and once again if the model turns out to have no encrypted reasoning."""
+        """Send the request, and once again without encrypted reasoning or hints that the model turns out to refuse."""
+        dialect = self._responses_dialect
         try:
             async with aclosing(super().stream_batches(request)) as batches:
                 async for batch in batches:
                     yield batch
         except ModelError as error:
-            if not (self._responses_dialect.wants_encrypted and _is_about_encryption(error)):
+            refused = find_refused_hints(error, _HINTS - dialect.refused_hints)
+            if refused:
+                dialect.refused_hints |= refused
+            elif dialect.wants_encrypted and _is_about_encryption(error):
+                dialect.wants_encrypted = False
+            else:
                 raise
-            self._responses_dialect.wants_encrypted = False
         else:
             return
         async with aclosing(super().stream_batches(request)) as batches:

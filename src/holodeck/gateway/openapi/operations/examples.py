@@ -113,7 +113,7 @@ CHAT_COMPLETION = {
         "prompt_tokens": 1,
         "completion_tokens": 21,
         "total_tokens": 22,
-        "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+        "prompt_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0, "audio_tokens": 0},
         "completion_tokens_details": {
             "reasoning_tokens": 0,
             "audio_tokens": 0,
@@ -143,6 +143,7 @@ MESSAGE = {
     "usage": {
         "input_tokens": 1,
         "cache_creation_input_tokens": 0,
+        "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
         "cache_read_input_tokens": 0,
         "output_tokens": 21,
         "output_tokens_details": {"thinking_tokens": 0},

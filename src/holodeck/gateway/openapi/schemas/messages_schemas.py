@@ -43,7 +43,7 @@ from holodeck.lib.limits import (
 
 _TEXT = string(max_length=MAX_INPUT_TEXT_CHARS)
 _NULL: Schema = {"type": "null"}
-_HINT = mapping("A hint for the provider's prompt cache. Accepted without effect.")
+_HINT = mapping("A mark for the prompt cache. An Anthropic model gets it as it is; for others it has no effect.")
 _CALL_ID = string(min_length=1, max_length=MAX_CALL_ID_CHARS)
 _NO_CITATIONS = body_of({"enabled": {"const": False}})
 
@@ -274,9 +274,13 @@ def _reply_schemas() -> dict[str, Schema]:
 
 def _usage_fields() -> dict[str, Schema]:
     return {
-        "input_tokens": integer("Tokens that were not read from a cache."),
-        "cache_creation_input_tokens": integer(),
-        "cache_read_input_tokens": integer(),
+        "input_tokens": integer("Tokens that were neither read from a cache nor written to one."),
+        "cache_creation_input_tokens": integer("Tokens that the provider has stored in its cache."),
+        "cache_creation": record_of(
+            {"ephemeral_5m_input_tokens": integer(), "ephemeral_1h_input_tokens": integer()},
+            "The same by how long they are stored.",
+        ),
+        "cache_read_input_tokens": integer("Tokens that the provider has read from its cache."),
         "output_tokens": integer(),
         "output_tokens_details": record_of({"thinking_tokens": integer()}),
     }

@@ -394,7 +394,9 @@ def _chat_usage_schema() -> Schema:
             "prompt_tokens": integer(),
             "completion_tokens": integer(),
             "total_tokens": integer(),
-            "prompt_tokens_details": record_of({"cached_tokens": integer(), "audio_tokens": integer()}),
+            "prompt_tokens_details": record_of(
+                {"cached_tokens": integer(), "cache_write_tokens": integer(), "audio_tokens": integer()}
+            ),
             "completion_tokens_details": record_of(
                 {
                     "reasoning_tokens": integer(),

@@ -7,6 +7,7 @@ reasoning. A block type that only Anthropic's own servers can fill is refused by
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import orjson
@@ -34,6 +35,9 @@ SOURCE_TYPES = ("base64", "url", "text", "content")
 _NO_FILES = "This gateway stores no files: send the content itself, or its URL."
 _NO_CITATIONS = "The models behind this gateway cite no documents."
 _NO_SERVER_BLOCKS = "Blocks of tools that Anthropic's servers run are not known here: leave them out."
+CACHE_FIELD = "cache_control"
+"""The mark of a block for the prompt cache of the model's provider."""
+_BETWEEN_BLOCKS = TextContent(text="\n\n")
 # What Anthropic's models call their reasoning; see `Reasoning.opaque`.
 _ANTHROPIC_KEY = "anthropic"
 SIGNATURE_PREFIX = "rs_"
@@ -41,17 +45,21 @@ SIGNATURE_PREFIX = "rs_"
 
 
 def read_system(fields: JSONFields) -> Message | None:
-    """Read `system`, a text or text blocks, into one message. Its blocks are joined by empty lines."""
+    """Read `system`, a text or text blocks, into one message. Its blocks are joined by empty lines.
+
+    Blocks with marks stay parts, with the empty lines between them as parts of their own.
+    """
     value = fields.value.get("system")
     if value is None or isinstance(value, str):
         text = fields.get_text("system", max_length=MAX_INPUT_TEXT_CHARS)
-    elif isinstance(value, list):
-        text = "\n\n".join(
-            part.text for part in _read_parts(fields, "system", ("text",)) if isinstance(part, TextContent)
-        )
-    else:
+        return Message(role="system", content=(TextContent(text=text),)) if text else None
+    if not isinstance(value, list):
         refuse_type("system", "a string or an array of text blocks", value)
-    return Message(role="system", content=(TextContent(text=text),)) if text else None
+    parts = [part for part in _read_parts(fields, "system", ("text",)) if isinstance(part, TextContent) and part.text]
+    content = [each for part in parts for each in (_BETWEEN_BLOCKS, part)][1:]
+    if not any(part.cache_mark for part in parts):
+        content = [TextContent(text="".join(part.text for part in content))] if content else []
+    return Message(role="system", content=tuple(content)) if content else None
 
 
 def read_messages(fields: JSONFields) -> Input:
@@ -85,10 +93,9 @@ def _read_message(message: JSONFields, role: Role, into: Input) -> None:
         kind = _read_block_type(block, kinds)
         if kind in _ITEM_READERS:
             _append_message(parts, role, into)
-            into.items.append(_ITEM_READERS[kind](block))
+            into.items.append(_finish_item(block, _ITEM_READERS[kind](block)))
         else:
-            parts += _PART_READERS[kind](block)
-        _finish_block(block)
+            parts += _finish_parts(block, _PART_READERS[kind](block))
     _append_message(parts, role, into)
 
 
@@ -106,17 +113,29 @@ def _read_block_type(block: JSONFields, kinds: tuple[str, ...]) -> str:
     return kind
 
 
-def _finish_block(block: JSONFields) -> None:
-    # A hint for a cache of prompts, which the model's provider has or has not.
-    block.get_mapping("cache_control")
+def _finish_item(
+    block: JSONFields, item: FunctionCall | FunctionCallOutput | Reasoning
+) -> FunctionCall | FunctionCallOutput | Reasoning:
+    """Return the item of a block with its mark, and refuse what is unread of the block."""
+    mark = block.get_cache_mark(CACHE_FIELD)
     block.refuse_unread()
+    # The API has no marks for thinking.
+    return item if mark is None or isinstance(item, Reasoning) else replace(item, cache_mark=mark)
+
+
+def _finish_parts(block: JSONFields, parts: list[Part]) -> list[Part]:
+    """Return the parts of a block, the last of them with its mark, and refuse what is unread of the block."""
+    mark = block.get_cache_mark(CACHE_FIELD)
+    block.refuse_unread()
+    if mark is not None and parts and isinstance(parts[-1], TextContent | ImageLink | FileData):
+        parts[-1] = replace(parts[-1], cache_mark=mark)
+    return parts
 
 
 def _read_parts(fields: JSONFields, key: str, kinds: tuple[str, ...]) -> list[Part]:
     parts: list[Part] = []
     for block in fields.iter_objects(key):
-        parts += _PART_READERS[_read_block_type(block, kinds)](block)
-        _finish_block(block)
+        parts += _finish_parts(block, _PART_READERS[_read_block_type(block, kinds)](block))
     return parts
 
 

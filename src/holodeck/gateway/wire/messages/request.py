@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from holodeck.gateway.wire.messages.content_blocks import read_messages, read_system
+from holodeck.gateway.wire.messages.content_blocks import CACHE_FIELD, read_messages, read_system
 from holodeck.gateway.wire.request.body import (
     ExtraParameters,
     ResponseRequest,
@@ -79,8 +79,6 @@ def read_messages_request(
     if fields.get_choice("speed", ("standard", "fast")) == "fast":
         refuse_unsupported("speed", "The operator's models have one speed.")
     _read_context_management(fields)
-    # A hint, as in the blocks: see `content_blocks`.
-    fields.get_mapping("cache_control")
     # Accepted without effect: the usage names the tier that was used, as in the API.
     fields.get_choice("service_tier", SERVICE_TIERS)
     max_tokens = fields.get_integer("max_tokens", minimum=1)
@@ -183,6 +181,7 @@ def _read_generation_options(
         top_p=fields.get_decimal("top_p", minimum=0, maximum=1),
         max_output_tokens=max_tokens,
         stop=_read_stop_sequences(fields),
+        cache_mark=fields.get_cache_mark(CACHE_FIELD),
     )
 
 
@@ -241,8 +240,7 @@ def _read_tool(entry: JSONFields, schemas: RequestSchemas) -> ToolSpec:
         refuse_unsupported(entry.path_of("defer_loading"), "This gateway offers all tools at once.")
     if (callers := entry.get_strings("allowed_callers")) not in (None, ["direct"]):
         refuse_choice(entry.path_of("allowed_callers"), callers, ("direct",))
-    # Hints for a cache of prompts, and for how an input is streamed: here as soon as the model writes it.
-    entry.get_mapping("cache_control")
+    # A hint for how an input is streamed: here as soon as the model writes it.
     entry.get_flag("eager_input_streaming")
     schema = schemas.read(entry, "input_schema")
     if schema is None:
@@ -253,6 +251,7 @@ def _read_tool(entry: JSONFields, schemas: RequestSchemas) -> ToolSpec:
         description=entry.get_text("description") or "",
         parameters={**schema, "examples": examples} if examples else schema,
         strict=entry.get_flag("strict") or False,
+        cache_mark=entry.get_cache_mark(CACHE_FIELD),
     )
     entry.refuse_unread()
     return spec

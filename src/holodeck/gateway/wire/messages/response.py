@@ -270,10 +270,15 @@ def _failure_to_json(ending: Ending, result: RunResult) -> dict[str, Any]:
 
 
 def _usage_to_json(usage: Usage) -> dict[str, Any]:
-    """The usage in the terms of the API, where tokens that were read from a cache are no input tokens."""
+    """The usage in the terms of the API, where tokens of a cache, read or written, are no input tokens."""
+    written, written_1h = usage.cache_write_tokens, usage.cache_write_1h_tokens
     return {
-        "input_tokens": max(0, usage.input_tokens - usage.cached_tokens),
-        "cache_creation_input_tokens": 0,
+        "input_tokens": max(0, usage.input_tokens - usage.cached_tokens - written),
+        "cache_creation_input_tokens": written,
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": written - written_1h,
+            "ephemeral_1h_input_tokens": written_1h,
+        },
         "cache_read_input_tokens": usage.cached_tokens,
         "output_tokens": usage.output_tokens,
         "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},

@@ -11,7 +11,7 @@ from holodeck.gateway.wire.request.field_rows import refusal_reasons
 from holodeck.gateway.wire.request.field_table import COMPACT_FIELDS
 from holodeck.gateway.wire.request.input import read_input
 from holodeck.gateway.wire.request.json_fields import JSONFields
-from holodeck.gateway.wire.request.options import SERVICE_TIERS
+from holodeck.gateway.wire.request.options import SERVICE_TIERS, read_cache_hints
 from holodeck.gateway.wire.request.parsed_input import FindItem, Input, ToolNameOf, find_nothing, plain_tool_name
 from holodeck.gateway.wire.request.sealed_input import SealedInput
 from holodeck.gateway.wire.response.resource import usage_to_json
@@ -48,8 +48,9 @@ def read_compact_request(
     model = fields.get_text("model")
     if value is None and previous is None:
         fields.refuse_missing("input")
-    # Accepted without effect: there is no prompt cache that it could name.
+    # Accepted without effect: there is no prompt cache that they could be about.
     fields.get_text("prompt_cache_key", max_length=MAX_IDENTIFIER_CHARS)
+    read_cache_hints(fields)
     for key, reason in _UNSUPPORTED_FIELDS.items():
         fields.refuse_present(reason, key)
     # Accepted without effect: there is one tier.
