@@ -25,6 +25,8 @@ class ToolSpec:
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
     strict: bool = False
     cache_mark: CacheMark | None = field(default=None, hash=False)
+    native: Mapping[str, Any] | None = field(default=None, hash=False)
+    """The tool as an API that defines it has it, by the key of its dialect. Models of other APIs get a function."""
 
 
 @record

@@ -6,6 +6,7 @@ blocks are stored as received, with their signature, and sent back unchanged.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -53,8 +54,10 @@ ANTHROPIC_URL = "https://api.anthropic.com"
 API_VERSION = "2023-06-01"
 # Tokens of an answer: the API requires a number, and every current model accepts this one.
 DEFAULT_ANTHROPIC_MAX_TOKENS = 8_192
-REASONING_KEY = "anthropic"
-"""Key in `Reasoning.opaque` of the block as the provider sent it, with its signature."""
+DIALECT_KEY = "anthropic"
+"""Key in `Reasoning.opaque` of the block as the provider sent it, with its signature; and in `ToolSpec.native`."""
+# Tools of these types need a header that names a feature of the same day.
+_COMPUTER_TYPE = re.compile(r"computer_([0-9]{4})([0-9]{2})([0-9]{2})")
 CACHE_FIELD = "cache_control"
 """The field of this API for marks of the prompt cache."""
 _FINISHES: dict[str, FinishReason] = {
@@ -129,6 +132,8 @@ def _system(request: ModelRequest) -> str | list[Block]:
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
+    if tool.native is not None and DIALECT_KEY in tool.native:
+        return {**tool.native[DIALECT_KEY], **_mark(tool.cache_mark)}
     entry: dict[str, Any] = {"name": tool.name, "input_schema": dict(tool.parameters)}
     if tool.description:
         entry["description"] = tool.description
@@ -188,7 +193,7 @@ def _blocks(item: Item) -> list[Block]:
         if item.is_error:
             result["is_error"] = True
         return [{**result, **_mark(item.cache_mark)}]
-    block = item.opaque.get(REASONING_KEY) if isinstance(item, Reasoning) else None
+    block = item.opaque.get(DIALECT_KEY) if isinstance(item, Reasoning) else None
     return [dict(block)] if isinstance(block, dict) else []
 
 
@@ -326,7 +331,7 @@ class AnthropicDecoder:
             elif kind == "text" and block.get("text"):
                 _append_text(items, block["text"])
             elif kind in {"thinking", "redacted_thinking"}:
-                opaque = {REASONING_KEY: block} if block.get("signature") or block.get("data") else {}
+                opaque = {DIALECT_KEY: block} if block.get("signature") or block.get("data") else {}
                 items.append(Reasoning(text=block.get("thinking") or "", opaque=opaque))
         return tuple(items)
 
@@ -390,6 +395,16 @@ class Anthropic(HTTPModel):
         has_version = urlsplit(base_url).path.rstrip("/").endswith(("/v1", "/messages"))
         url = append_path(base_url, "/messages" if has_version else "/v1/messages")
         super().__init__(Endpoint(url, address=address, headers=lambda: _headers(api_key)), AnthropicDialect(model))
+
+    def _headers_for(self, request: ModelRequest) -> Mapping[str, str]:
+        return _beta_headers(request)
+
+
+def _beta_headers(request: ModelRequest) -> dict[str, str]:
+    """Return the header for the tools of a request that the API has not released yet."""
+    types = [str((tool.native or {}).get(DIALECT_KEY, {}).get("type")) for tool in request.tools if tool.native]
+    days = ["-".join(found.groups()) for each in types if (found := _COMPUTER_TYPE.fullmatch(each))]
+    return {"anthropic-beta": ",".join(f"computer-use-{day}" for day in days)} if days else {}
 
 
 def _headers(api_key: Secret | None) -> dict[str, str]:

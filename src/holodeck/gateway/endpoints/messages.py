@@ -97,6 +97,7 @@ class Messages:
             message_id=prepared.request.run_id,
             model=prepared.backend.name,
             is_silent=not messages.response.stream,
+            servers=prepared.servers if messages.response.has_mcp_declarations else None,
         )
         return LiveRun(
             prepared.request,

@@ -17,7 +17,7 @@ from holodeck.gateway.openapi.operations.run_operations import RUN_OPERATIONS
 from holodeck.gateway.openapi.schemas.schema import boolean, choice, integer, string
 
 _INPUT_ERRORS: tuple[ErrorGroup, ...] = ("fields", "input", "continuation", "servers", "model", "lookup", "storage")
-_MESSAGES_ERRORS: tuple[ErrorGroup, ...] = ("fields", "continuation", "thread", "model", "run")
+_MESSAGES_ERRORS: tuple[ErrorGroup, ...] = ("fields", "continuation", "thread", "servers", "model", "run")
 _HANDED_ON_ERRORS: tuple[ErrorGroup, ...] = ("fields", "model", "run")
 _STORED_ERRORS: tuple[ErrorGroup, ...] = ("lookup", "storage")
 _PAGE = {

@@ -6,15 +6,16 @@ reasoning. A block type that only Anthropic's own servers can fill is refused by
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, cast
 
 import orjson
 
+from holodeck.gateway.wire.messages.field_table import NO_CITATIONS, NO_FILES, NO_SERVER_BLOCKS
 from holodeck.gateway.wire.request.content_parts import read_image_url
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type, refuse_unsupported
-from holodeck.gateway.wire.request.parsed_input import Input
+from holodeck.gateway.wire.request.parsed_input import Input, plain_tool_name
 from holodeck.lib.limits import (
     MAX_CALL_ID_CHARS,
     MAX_FILE_DATA_CHARS,
@@ -30,11 +31,8 @@ IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 PDF_TYPE = "application/pdf"
 _PART_TYPES = ("text", "image", "document", "search_result")
 USER_BLOCK_TYPES = (*_PART_TYPES, "tool_result")
-ASSISTANT_BLOCK_TYPES = ("text", "thinking", "redacted_thinking", "tool_use")
+ASSISTANT_BLOCK_TYPES = ("text", "thinking", "redacted_thinking", "tool_use", "mcp_tool_use", "mcp_tool_result")
 SOURCE_TYPES = ("base64", "url", "text", "content")
-_NO_FILES = "This gateway stores no files: send the content itself, or its URL."
-_NO_CITATIONS = "The models behind this gateway cite no documents."
-_NO_SERVER_BLOCKS = "Blocks of tools that Anthropic's servers run are not known here: leave them out."
 CACHE_FIELD = "cache_control"
 """The mark of a block for the prompt cache of the model's provider."""
 _BETWEEN_BLOCKS = TextContent(text="\n\n")
@@ -66,7 +64,10 @@ def read_messages(fields: JSONFields) -> Input:
     """Read `messages` into items. Raises `BadRequestError`, which names the field."""
     if not fields.has("messages"):
         fields.refuse_missing("messages")
-    into = Input()
+    into = Input(
+        list_file_paths=lambda: dict(_list_document_urls(fields.value["messages"], "messages")),
+        file_advice="send it as a source of the type 'base64'",
+    )
     for message in fields.iter_objects("messages", max_length=MAX_INPUT_ITEMS):
         role = message.get_choice("role", ROLES) or message.refuse_missing("role")
         _read_message(message, cast(Role, role), into)
@@ -74,6 +75,15 @@ def read_messages(fields: JSONFields) -> Input:
     if not into.items:
         refuse("Invalid 'messages': there is nothing that a model could answer.", "messages", "empty_array")
     return into
+
+
+def _list_document_urls(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the URL of each document with the path of its field."""
+    for index, each in enumerate(value if isinstance(value, list) else ()):
+        where, source = f"{path}[{index}]", each.get("source")
+        if isinstance(source, dict) and each.get("type") == "document" and source.get("type") == "url":
+            yield source["url"], f"{where}.source.url"
+        yield from _list_document_urls(each.get("content"), f"{where}.content")
 
 
 def _read_message(message: JSONFields, role: Role, into: Input) -> None:
@@ -109,7 +119,7 @@ def _read_block_type(block: JSONFields, kinds: tuple[str, ...]) -> str:
     kind = block.require_text("type")
     if kind not in kinds:
         is_of_server = "server_tool" in kind or kind.endswith("_tool_result") or kind.startswith("mcp_")
-        refuse_choice(block.path_of("type"), kind, kinds, advice=_NO_SERVER_BLOCKS if is_of_server else "")
+        refuse_choice(block.path_of("type"), kind, kinds, advice=NO_SERVER_BLOCKS if is_of_server else "")
     return kind
 
 
@@ -192,7 +202,7 @@ def _read_source(block: JSONFields) -> JSONFields:
     source = block.get_object("source") or block.refuse_missing("source")
     kind = source.require_text("type")
     if kind == "file":
-        refuse_unsupported(source.path_of("file_id"), _NO_FILES)
+        refuse_unsupported(source.path_of("file_id"), NO_FILES)
     if kind not in SOURCE_TYPES:
         refuse_choice(source.path_of("type"), kind, SOURCE_TYPES)
     return source
@@ -207,7 +217,7 @@ def _read_search_result(block: JSONFields) -> list[Part]:
 def _refuse_citations(block: JSONFields) -> None:
     citations = block.get_object("citations")
     if citations is not None and citations.get_flag("enabled"):
-        refuse_unsupported(block.path_of("citations"), _NO_CITATIONS)
+        refuse_unsupported(block.path_of("citations"), NO_CITATIONS)
 
 
 def _read_tool_use(block: JSONFields) -> FunctionCall:
@@ -228,6 +238,13 @@ def _read_tool_result(block: JSONFields) -> FunctionCallOutput:
     else:
         content = tuple(_read_parts(block, "content", _PART_TYPES))
     return FunctionCallOutput(call_id=call_id, content=content, is_error=block.get_flag("is_error") or False)
+
+
+def _read_server_tool_use(block: JSONFields) -> FunctionCall:
+    """Read a call of a declared MCP server, which the gateway has run."""
+    server = block.require_text("server_name", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False)
+    call = _read_tool_use(block)
+    return replace(call, name=plain_tool_name(server, call.name))
 
 
 def _read_thinking(block: JSONFields) -> Reasoning:
@@ -253,6 +270,8 @@ _PART_READERS: dict[str, Callable[[JSONFields], list[Part]]] = {
 _ITEM_READERS: dict[str, Callable[[JSONFields], FunctionCall | FunctionCallOutput | Reasoning]] = {
     "tool_use": _read_tool_use,
     "tool_result": _read_tool_result,
+    "mcp_tool_use": _read_server_tool_use,
+    "mcp_tool_result": _read_tool_result,
     "thinking": _read_thinking,
     "redacted_thinking": _read_redacted_thinking,
 }

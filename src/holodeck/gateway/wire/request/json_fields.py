@@ -13,6 +13,7 @@ from holodeck.lib.errors import BadRequestError
 from holodeck.lib.limits import MAX_SHOWN_CHARS
 from holodeck.models.content import CacheMark
 
+EXTRA_ADVICE = "The operator of this gateway can allow it for a model, with 'allow_extra_parameters'."
 NOT_SUPPORTED = "This gateway does not implement it."
 _TYPE_NAMES = {
     dict: "an object",
