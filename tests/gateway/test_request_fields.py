@@ -248,7 +248,7 @@ async def _with_real_ids(gateway: RunningGateway, example: Mapping[str, Any]) ->
         text = text.replace("conv_example", conversation["id"])
     if "sealed_example" in text:
         _, compacted = await _send(gateway, COMPACT, {})
-        text = text.replace("sealed_example", compacted["output"][0]["encrypted_content"])
+        text = text.replace("sealed_example", compacted["output"][-1]["encrypted_content"])
     if "mcpr_example" in text:
         declared = [{"type": "mcp", "server_label": "files", "require_approval": "always"}]
         _, response = await _send(gateway, RESPONSES, {"input": ASK_FOR_APPROVAL, "tools": declared})

@@ -79,10 +79,17 @@ COMPACTED = {
     "created_at": _CREATED_AT,
     "output": [
         {
+            "id": "msg_5d1c0a8fb7f8c2a9e8d7d3b1a4f60c11",
+            "type": "message",
+            "role": "user",
+            "status": "completed",
+            "content": [{"type": "input_text", "text": "Hello"}],
+        },
+        {
             "id": "cmp_05c881fdb1a96d07ab3cf2b8a0b1e7a2",
             "type": "compaction",
             "encrypted_content": "hd2.Xv0wNQAAAAAAAABLjFAu-PuP4PwfdNQxUwfb9RKAQNzuHYmsSwJut8_g1JIJeTaoOGbCuWSyTjWB",
-        }
+        },
     ],
     "usage": {
         "input_tokens": 0,

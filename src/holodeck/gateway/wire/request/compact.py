@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from holodeck.gateway.sealing import Seal
-from holodeck.gateway.wire.compaction_item import CompactionContent, build_compaction_item
+from holodeck.gateway.wire.compaction_item import CompactionContent, build_compaction_item, list_kept_questions
+from holodeck.gateway.wire.request.content_parts import part_to_wire
 from holodeck.gateway.wire.request.context_management import read_context_management
 from holodeck.gateway.wire.request.field_rows import refusal_reasons
 from holodeck.gateway.wire.request.field_table import COMPACT_FIELDS
@@ -18,7 +19,7 @@ from holodeck.gateway.wire.response.resource import usage_to_json
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MAX_IDENTIFIER_CHARS, MAX_INPUT_TEXT_CHARS
 from holodeck.lib.record import record
-from holodeck.models.items import Usage
+from holodeck.models.items import Message, Usage
 
 _UNSUPPORTED_FIELDS = refusal_reasons(COMPACT_FIELDS)
 
@@ -70,14 +71,20 @@ def read_compact_request(
 
 
 def build_compaction(content: CompactionContent, *, seal: Seal, created_at: float, usage: Usage) -> dict[str, Any]:
-    """Build the resource with the conversation as one item, which a client sends back instead of all others.
+    """Build the resource with the conversation, which a client sends back instead of all items before.
 
-    Takes seconds for many items: run it off the event loop.
+    The messages of users that it keeps are readable; one sealed item after them has all of it, with these messages at
+    their places. Takes seconds for many items: run it off the event loop.
     """
     return {
         "id": new_id("resp"),
         "object": "response.compaction",
         "created_at": int(created_at),
-        "output": [build_compaction_item(content, seal)],
+        "output": [*map(_user_message_to_wire, list_kept_questions(content)), build_compaction_item(content, seal)],
         "usage": usage_to_json(usage),
     }
+
+
+def _user_message_to_wire(message: Message) -> dict[str, Any]:
+    content = [part_to_wire(part) for part in message.content]
+    return {"id": new_id("msg"), "type": "message", "role": "user", "status": "completed", "content": content}
