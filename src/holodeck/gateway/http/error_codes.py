@@ -367,6 +367,15 @@ ERROR_CODES = (
     _refusal("context_length_exceeded", "The conversation is too long for the model.", "Compact or shorten it.", "run"),
     _refusal("invalid_prompt", "The model does not accept the request.", "The message is the provider's.", "run"),
     _failure(
+        422,
+        "answer_does_not_fit",
+        "The model was asked several times, and no answer has the format of the request. A stored response has the "
+        "code `server_error`.",
+        "Make the schema simpler, or ask another model. Packages do not send it again by themselves.",
+        "run",
+        kind="model_error",
+    ),
+    _failure(
         500,
         "server_error",
         "The model or the run failed. Streams and stored responses have this code for the failures below, too.",

@@ -16,7 +16,7 @@ import orjson
 from holodeck.gateway.wire.messages.errors import error_to_json, status_of
 from holodeck.gateway.wire.messages.request import MessagesRequest
 from holodeck.gateway.wire.response.call_items import DeclaredServers
-from holodeck.gateway.wire.response.resource import Ending, ending_of
+from holodeck.gateway.wire.response.resource import FAILED_RUN_STATUSES, Ending, ending_of
 from holodeck.lib.json.parse import parse_json
 from holodeck.models.content import describe_block
 from holodeck.models.events import (
@@ -40,8 +40,6 @@ _DELTA_FIELDS = {
     "mcp_tool_use": ("input_json_delta", "partial_json"),
 }
 _BlockType = Literal["text", "thinking", "tool_use", "mcp_tool_use", "mcp_tool_result"]
-# The statuses of the API for failed runs; every other one is 500.
-_FAILURE_STATUSES = {"invalid_request": 400, "too_many_requests": 429}
 
 
 def encode_message_event(event: dict[str, Any]) -> bytes:
@@ -330,7 +328,7 @@ def _failure_to_json(ending: Ending, result: RunResult) -> dict[str, Any]:
     if ending.error is None:
         return error_to_json(500, "The run was cancelled.")
     code = None if result.error is None else result.error.code
-    return error_to_json(status_of(code, _FAILURE_STATUSES.get(ending.error_type, 500)), ending.error["message"])
+    return error_to_json(status_of(code, FAILED_RUN_STATUSES.get(ending.error_type, 500)), ending.error["message"])
 
 
 def _usage_to_json(usage: Usage) -> dict[str, Any]:

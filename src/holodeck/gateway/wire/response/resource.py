@@ -11,6 +11,7 @@ from typing import Any
 
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.request.body import ResponseRequest
+from holodeck.lib.errors import ANSWER_MISFIT
 from holodeck.lib.record import record
 from holodeck.models.events import Cause, RunResult
 from holodeck.models.items import Usage
@@ -24,13 +25,18 @@ ERROR_TYPES = {
     "invalid_prompt": "invalid_request",
     "rate_limit_exceeded": "too_many_requests",
     "budget_exceeded": "too_many_requests",
+    # The model was asked as often as it may be: clients must not repeat that by themselves.
+    ANSWER_MISFIT: "model_error",
 }
 """The `type` of an error by its code; that of every other code is `server_error`."""
+FAILED_RUN_STATUSES = {"invalid_request": 400, "too_many_requests": 429, "model_error": 422}
+"""HTTP statuses of failed runs by the type of their error; that of every other type is 500."""
 _RESPONSE_CODES = {
     **{code: code for code in ERROR_TYPES},
     # OpenAI's list of codes in a response has no such one.
     "unsupported_parameter": "invalid_prompt",
     "budget_exceeded": "rate_limit_exceeded",
+    ANSWER_MISFIT: "server_error",
 }
 
 

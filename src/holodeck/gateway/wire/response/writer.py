@@ -148,7 +148,7 @@ class ResponseWriter:
                 case ToolStarted():
                     self._encoder.flush_done()
                     self._write_listings()
-                    self._call_items.start_execution(event.call_id)
+                    self._call_items.start_execution(event)
                 case ToolFinished():
                     self._call_items.finish_execution(event)
                 case RunStarted():
