@@ -40,7 +40,7 @@ async def test_a_compacted_conversation_continues_with_all_of_its_content(tmp_pa
         # All of the output says the same once, whatever the client puts before it.
         whole: Any = [
             {"role": "developer", "content": "Be brief."},
-            *folded.to_dict(warnings=False)["output"],
+            *output,
             window[1],
         ]
         await client.responses.create(model=MODEL, input=whole)

@@ -91,7 +91,7 @@ class ResponseWriter:
             default_label=(model or request.model or "") if mode == "openai" else None,
             seal=seal,
         )
-        self._knows_openai_statuses_only = client_kind == "openai" and not request.has_mcp_declarations
+        self._knows_openai_statuses_only = client_kind == "openai"
         self.is_silent = is_silent
         self.is_stored = request.store
         self._is_durable = is_durable
