@@ -51,6 +51,8 @@ _PATH = "/chat/completions"
 _SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 _IDENTIFIERS = CACHE_HINTS | {"safety_identifier", "user"}
 """Fields that change no answer. Some servers refuse them as unknown; they are then left out."""
+_CHOSEN_VALUES = frozenset({"prompt_cache_options", "prompt_cache_retention"})
+"""Those whose value may be what is refused. Callers choose it, so later requests have the field again."""
 
 
 def build_chat_body(
@@ -270,21 +272,22 @@ class ChatModel(HTTPModel):
         return self._stream_identified(_without(request, self._refused))
 
     async def _stream_identified(self, request: ModelRequest) -> Batches:
-        try:
-            async with aclosing(super().stream_batches(request)) as batches:
-                async for batch in batches:
-                    yield batch
-        except ModelError as error:
-            refused = find_refused_hints(error, (name for name in _IDENTIFIERS if getattr(request, name) is not None))
-            if not refused:
-                raise
-        else:
-            return
-        async with aclosing(super().stream_batches(_without(request, refused))) as batches:
-            async for batch in batches:
-                # Only now: an error may name the field and be about something else.
-                self._refused |= refused
-                yield batch
+        refused: frozenset[str] = frozenset()
+        while True:
+            try:
+                async with aclosing(super().stream_batches(_without(request, refused))) as batches:
+                    async for batch in batches:
+                        # Only now: an error may name the field and be about something else.
+                        self._refused |= refused - _CHOSEN_VALUES
+                        yield batch
+            except ModelError as error:
+                sent = (name for name in _IDENTIFIERS - refused if getattr(request, name) is not None)
+                found = find_refused_hints(error, sent)
+                if not found:
+                    raise
+                refused |= found
+            else:
+                return
 
 
 def _without(request: ModelRequest, names: frozenset[str]) -> ModelRequest:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from holodeck.lib.errors import ModelError
@@ -66,24 +67,16 @@ _TEXT = frozenset({"response.output_text.delta", _REFUSAL})
 _THOUGHTS = frozenset(
     {"response.reasoning_text.delta", "response.reasoning.delta", "response.reasoning_summary_text.delta"}
 )
-_HINTS = CACHE_HINTS | {CACHE_FIELD}
 _LAST = frozenset({"response.completed", "response.incomplete"})
 _FAILED = frozenset({"response.failed", "response.cancelled", "error"})
 
 
-def build_responses_body(
-    request: ModelRequest, *, model: str, wants_encrypted: bool, refused_hints: frozenset[str] = frozenset()
-) -> dict[str, Any]:
-    """Build the body for `/responses`. Raises `ModelError` for fields that the API does not have.
-
-    `refused_hints`: those for prompt caches that this model does not have.
-    """
+def build_responses_body(request: ModelRequest, *, model: str, wants_encrypted: bool) -> dict[str, Any]:
+    """Build the body for `/responses`. Raises `ModelError` for fields that the API does not have."""
     require_supported(request, RESPONSES_FIELDS, "openai")
     body: dict[str, Any] = {
         "model": model,
-        "input": [
-            entry for item in request.items for entry in _encode_item(item, has_marks=CACHE_FIELD not in refused_hints)
-        ],
+        "input": [entry for item in request.items for entry in _encode_item(item)],
         "stream": True,
         "store": False,
     }
@@ -102,11 +95,11 @@ def build_responses_body(
         "reasoning": _without_none(effort=request.effort, summary=request.summary) or None,
         "top_logprobs": request.top_logprobs or None,
         "service_tier": request.service_tier,
+        **{name: getattr(request, name) for name in CACHE_HINTS},
         "safety_identifier": request.safety_identifier,
         "user": request.user,
     }
     body.update(_without_none(**options))
-    body.update(_without_none(**{name: getattr(request, name) for name in CACHE_HINTS - refused_hints}))
     text = _without_none(verbosity=request.verbosity)
     if request.response_format is not None:
         text["format"] = {"type": "json_schema", **build_json_format(request.response_format)}
@@ -144,9 +137,9 @@ def _encode_tool_choice(choice: ToolChoice) -> Any:
     return choice.mode
 
 
-def _encode_item(item: Item, *, has_marks: bool) -> list[dict[str, Any]]:
+def _encode_item(item: Item) -> list[dict[str, Any]]:
     if isinstance(item, Message):
-        return [_encode_message(item, has_marks=has_marks)]
+        return [_encode_message(item)]
     if isinstance(item, FunctionCall):
         arguments = item.arguments or NO_ARGUMENTS
         return [{"type": "function_call", "call_id": item.call_id, "name": item.name, "arguments": arguments}]
@@ -155,12 +148,12 @@ def _encode_item(item: Item, *, has_marks: bool) -> list[dict[str, Any]]:
     return _encode_reasoning(item) if isinstance(item, Reasoning) else []
 
 
-def _encode_message(message: Message, *, has_marks: bool) -> dict[str, Any]:
+def _encode_message(message: Message) -> dict[str, Any]:
     # Without ids: items are not stored at the provider, and ids from elsewhere are refused.
     content = (
         describe_parts(message.content)
         if message.role == "assistant"
-        else [{**_encode_part(part), **(_mark(part) if has_marks else {})} for part in message.content]
+        else [{**_encode_part(part), **_mark(part)} for part in message.content]
     )
     return {"type": "message", "role": message.role, "content": content}
 
@@ -328,13 +321,9 @@ class ResponsesDialect:
         self._model = model
         self.wants_encrypted = True
         """Whether encrypted reasoning is requested. Models without reasoning refuse it; it is then switched off."""
-        self.refused_hints: frozenset[str] = frozenset()
-        """Hints for prompt caches that the model has refused. Older models do not have all of them."""
 
     def build_body(self, request: ModelRequest) -> dict[str, Any]:
-        return build_responses_body(
-            request, model=self._model, wants_encrypted=self.wants_encrypted, refused_hints=self.refused_hints
-        )
+        return build_responses_body(request, model=self._model, wants_encrypted=self.wants_encrypted)
 
     def create_decoder(self, request: ModelRequest, address: ModelAddress) -> ResponsesDecoder:
         return ResponsesDecoder(request, address)
@@ -368,25 +357,49 @@ class Responses(HTTPModel):
         super().__init__(endpoint, self._responses_dialect)
 
     async def stream_batches(self, request: ModelRequest) -> Batches:
-        """Send the request, and once again without encrypted reasoning or hints that the model turns out to refuse."""
-        dialect = self._responses_dialect
-        try:
-            async with aclosing(super().stream_batches(request)) as batches:
-                async for batch in batches:
-                    yield batch
-        except ModelError as error:
-            refused = find_refused_hints(error, _HINTS - dialect.refused_hints)
-            if refused:
-                dialect.refused_hints |= refused
-            elif dialect.wants_encrypted and _is_about_encryption(error):
-                dialect.wants_encrypted = False
+        """Send the request, and again without what the model turns out not to have."""
+        while True:
+            try:
+                async with aclosing(super().stream_batches(request)) as batches:
+                    async for batch in batches:
+                        yield batch
+            except ModelError as error:
+                request = self._leave_out_refused(request, error)
             else:
-                raise
-        else:
-            return
-        async with aclosing(super().stream_batches(request)) as batches:
-            async for batch in batches:
-                yield batch
+                return
+
+    def _leave_out_refused(self, request: ModelRequest, error: ModelError) -> ModelRequest:
+        """Return the request without the hints that it was refused for. Raises `error` if it was none of them."""
+        refused = find_refused_hints(error, _list_sent_hints(request))
+        if refused:
+            return _without_hints(request, refused)
+        if self._responses_dialect.wants_encrypted and _is_about_encryption(error):
+            self._responses_dialect.wants_encrypted = False
+            return request
+        raise error
+
+
+def _list_sent_hints(request: ModelRequest) -> list[str]:
+    names = [name for name in CACHE_HINTS if getattr(request, name) is not None]
+    is_marked = any(isinstance(item, Message) and any(map(_mark, item.content)) for item in request.items)
+    return [*names, CACHE_FIELD] if is_marked else names
+
+
+def _without_hints(request: ModelRequest, names: frozenset[str]) -> ModelRequest:
+    """Return a request without hints. Not for later ones: a value may be refused as well, and callers choose it."""
+    cleared: dict[str, Any] = dict.fromkeys(names - {CACHE_FIELD})
+    items = tuple(map(_without_marks, request.items)) if CACHE_FIELD in names else request.items
+    return replace(request, items=items, **cleared)
+
+
+def _without_marks(item: Item) -> Item:
+    if not isinstance(item, Message):
+        return item
+    return replace(item, content=tuple(map(_without_mark, item.content)))
+
+
+def _without_mark(part: Part) -> Part:
+    return replace(part, cache_mark=None) if isinstance(part, TextContent | ImageLink | FileData) else part
 
 
 def _is_about_encryption(error: ModelError) -> bool:
