@@ -773,6 +773,7 @@ GATEWAY_GROUPS = (
         at=("builtin_tools",),
         keys={
             "web_search": Key("tickets.search_web", "search_web"),
+            "web_fetch": Key("tickets.read_page", "read_page"),
             "file_search": Key("tickets.find", "files.find"),
             "code_interpreter": Key("tickets.run_python", "run_python"),
             "image_generation": Key("tickets.draw", "draw"),

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 from generate.markdown import NOTICE, code, fence, join_blocks, table
 from holodeck.gateway.wire.chat.field_table import CHAT_FIELDS
+from holodeck.gateway.wire.messages.field_table import MESSAGES_FIELDS
 from holodeck.gateway.wire.request.field_rows import DESCRIBED, NOT_SENT, REFUSED, RequestField, Treatment
 from holodeck.gateway.wire.request.field_table import COMPACT_FIELDS, RESPONSE_FIELDS
 
 _INTRO = """\
-Look up here what becomes of a field of your request. Every field that OpenAI's packages can send has a line.
+Look up here what becomes of a field of your request. Every field that OpenAI's and Anthropic's packages can send
+has a line.
 
 - **Done here**: the gateway does it.
 - **Passed on**: the model gets it. What it does with it is up to the model.
@@ -55,6 +57,13 @@ _APIS: tuple[tuple[str, str, Sequence[RequestField]], ...] = (
         RESPONSE_FIELDS,
     ),
     ("Chat Completions", "The body of `POST /v1/chat/completions`.", CHAT_FIELDS),
+    (
+        "Messages",
+        "The body of `POST /v1/messages`. Its errors have Anthropic's form, which has no `param`: the message names "
+        "the field. With `request_servers`, `mcp_servers` and tools of the type `mcp_toolset` are **done here**; with "
+        "`builtin_tools`, `web_search_*` and `web_fetch_*` are.",
+        MESSAGES_FIELDS,
+    ),
     ("Compact", "The body of `POST /v1/responses/compact`.", COMPACT_FIELDS),
 )
 

@@ -104,6 +104,15 @@ def test_a_program_that_is_no_mcp_server_is_quoted(
     assert advice in found["advice"]
 
 
+def test_a_server_for_an_older_package_is_told_how_to_get_it(project: MCPProject) -> None:
+    project.set_uvx_program("raise ModuleNotFoundError(\"No module named 'mcp.server.fastmcp'. This is mcp 2.x.\")")
+    project.write_servers(s=UVX)
+    found = failed(project.run_mcp("doctor", "--json"))
+    assert "--with 'mcp<2'" in found["advice"]
+    assert "--with 'mcp<2'" in found["detail"]
+    assert "Its last words:" in found["detail"]
+
+
 def test_a_timeout_names_the_limit_that_was_in_force(project: MCPProject) -> None:
     project.set_uvx_server("hangs-at-start")
     project.write_servers(s={**UVX, "startup_timeout": 60})

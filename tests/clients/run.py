@@ -2,7 +2,9 @@
 
 Each client of `clients.toml` has an environment of its own in `.cache/clients`, made once. It gets the questions of
 `scripted_conversation.py`, plain and streamed, with a function of its own beside the operator's MCP tool; one that
-speaks MCP gets the two doors of `mcp_doors.py`. A table shows which of its answers were right.
+speaks MCP gets the two doors of `mcp_doors.py`. A table shows which of its answers were right. Clients with
+`newest` are tried once more with the newest versions of their packages, which are installed for each run: what an
+ordinary user gets.
 `make clients CLIENTS="codex langchain"` takes those whose names contain such a word.
 """
 
@@ -20,7 +22,7 @@ import tempfile
 import tomllib
 from asyncio.subprocess import PIPE
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clients import mcp_doors
@@ -45,6 +47,8 @@ class Client:
     node: tuple[str, ...] = ()
     speaks: str = "openai"
     """Or `mcp`: then HoloDeck is an MCP server to it."""
+    is_newest: bool = False
+    """Its packages have no versions, and are installed anew."""
 
     @property
     def expected(self) -> Mapping[str, str]:
@@ -70,23 +74,39 @@ class Client:
 
 def read_clients() -> list[Client]:
     """The clients of `clients.toml`."""
-    listed = tomllib.loads((HERE / "clients.toml").read_text())["client"]
-    return [
-        Client(
+    clients = []
+    for each in tomllib.loads((HERE / "clients.toml").read_text())["client"]:
+        client = Client(
             name=each["name"],
             program=each["program"],
             python=tuple(each.get("python", ())),
             node=tuple(each.get("node", ())),
             speaks=each.get("speaks", "openai"),
         )
-        for each in listed
-    ]
+        clients.append(client)
+        if each.get("newest"):
+            clients.append(_without_versions(client))
+    return clients
+
+
+def _without_versions(client: Client) -> Client:
+    """The client with the newest versions of its packages."""
+    return replace(
+        client,
+        name=f"{client.name}, newest",
+        python=tuple(package.partition("==")[0] for package in client.python),
+        # The name of a package may begin with an `@`.
+        node=tuple(package[0] + package[1:].partition("@")[0] for package in client.node),
+        is_newest=True,
+    )
 
 
 def install(client: Client) -> None:
     """Make the environment of a client, unless it is there. Raises `SubprocessError` when that fails."""
     with interprocess_lock(f"client-{client.folder.name}"):
         mark = client.folder / ".ready"
+        if client.is_newest:
+            shutil.rmtree(client.folder, ignore_errors=True)
         if not mark.exists():
             if client.python:
                 _run(UV, "venv", "--quiet", "--clear", "--python", sys.executable, client.folder)

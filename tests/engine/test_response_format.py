@@ -117,11 +117,26 @@ async def test_a_gateway_streams_an_answer_only_once_it_fits(tmp_path: Path, pat
 
 @async_test
 async def test_a_gateway_says_why_no_answer_fits(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(*[say("three")] * 6)) as running:
-        body = {"model": MODEL, "input": "Add", "text": {"format": FORMAT}}
-        status, said = await running.send("POST", "/v1/responses", body)
-        assert status == 500
-        assert "no answer that fits 'response_format'" in said["error"]["message"]
+    bodies: dict[str, dict[str, Any]] = {
+        "/v1/chat/completions": {
+            "messages": [{"role": "user", "content": "Add"}],
+            "response_format": {"type": "json_schema", "json_schema": {"name": "sum", "schema": SCHEMA}},
+        },
+        "/v1/messages": {
+            "max_tokens": 99,
+            "messages": [{"role": "user", "content": "Add"}],
+            "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
+        },
+        "/v1/responses": {"input": "Add", "text": {"format": FORMAT}},
+    }
+    async with run_gateway(tmp_path, ScriptedModel(*[say("three")] * 12)) as running:
+        for path, fields in bodies.items():
+            body = {"model": MODEL, **fields}
+            status, said = await running.send("POST", path, body)
+            # Packages repeat 408, 409, 429 and 5xx by themselves: each would be three more requests to the model.
+            assert status == 422, path
+            assert "no answer that fits 'response_format'" in said["error"]["message"]
+        assert (said["error"]["type"], said["error"]["code"]) == ("model_error", "answer_does_not_fit")
         events = await running.stream("/v1/responses", {**body, "stream": True})
         assert events[-1]["type"] == "response.failed"
         assert "no answer that fits" in events[-1]["response"]["error"]["message"]

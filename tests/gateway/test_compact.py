@@ -21,19 +21,30 @@ SUMS = [{"type": "mcp", "server_label": "sums"}]
 @pytest.mark.proves("D-25")
 @async_test(30)
 async def test_a_compacted_conversation_continues_with_all_of_its_content(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(say("A blue one."), say("Blue."))) as gateway:
+    async with run_gateway(tmp_path, ScriptedModel(say("A blue one."), say("Blue."), say("Blue."))) as gateway:
         client = await gateway.openai_client()
         first = await client.responses.create(model=MODEL, input="I bought a secret bicycle.")
         folded = await client.responses.compact(model=MODEL, previous_response_id=first.id, input="Which colour?")
-        assert not contract_problems("CompactResource", folded.to_dict())
-        (item,) = folded.output
+        assert not contract_problems("CompactResource", folded.to_dict(warnings=False))
+        *_, item = folded.output
         assert item.type == "compaction"
+        output: Any = folded.to_dict(warnings=False)["output"]
+        texts = [message["content"][0]["text"] for message in output[:-1]]
+        assert texts == ["I bought a secret bicycle.", "Which colour?"]
         assert "bicycle" not in item.encrypted_content
         window: Any = [item.model_dump(exclude_none=True), {"role": "user", "content": "Say it."}]
         response = await client.responses.create(model=MODEL, input=window)
         assert response.output_text == "Blue."
         contents = [message["content"] for message in gateway.model_requests[-1]["messages"]]
         assert contents == ["I bought a secret bicycle.", "A blue one.", "Which colour?", "Say it."]
+        # All of the output says the same once, whatever the client puts before it.
+        whole: Any = [
+            {"role": "developer", "content": "Be brief."},
+            *output,
+            window[1],
+        ]
+        await client.responses.create(model=MODEL, input=whole)
+        assert [message["content"] for message in gateway.model_requests[-1]["messages"]] == ["Be brief.", *contents]
         window[0]["encrypted_content"] = item.encrypted_content[:-8] + "AAAAAAA="
         with pytest.raises(openai.BadRequestError) as changed:
             await client.responses.create(model=MODEL, input=window)
@@ -118,7 +129,7 @@ async def test_a_compacted_conversation_can_be_continued_by_another_gateway_proc
     settings: dict[str, Any] = {"environ": {"SEAL": "s" * 32}, "seal_key": "${SEAL}"} if shared else {}
     async with run_gateway(tmp_path / "one", **settings) as gateway:
         folded = await (await gateway.openai_client()).responses.compact(model=MODEL, input="I bought a bicycle.")
-    window: Any = [folded.output[0].model_dump(exclude_none=True), {"role": "user", "content": "And?"}]
+    window: Any = [folded.output[-1].model_dump(exclude_none=True), {"role": "user", "content": "And?"}]
     other = tmp_path / ("two" if shared else "one")
     async with run_gateway(other, ScriptedModel(say("Blue.")), **settings) as gateway:
         await (await gateway.openai_client()).responses.create(model=MODEL, input=window)

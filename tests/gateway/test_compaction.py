@@ -82,7 +82,7 @@ async def test_a_long_conversation_becomes_a_summary_and_its_recent_part(tmp_pat
         client = await gateway.openai_client()
         compacted = await client.responses.compact(model=MODEL, input=history)
         assert (compacted.usage.input_tokens, compacted.usage.output_tokens) == (500, 20)
-        (item,) = compacted.output
+        *_, item = compacted.output
         assert isinstance(item, ResponseCompactionItem)
         window: Any = [item.to_dict(), message("user", "And now?")]
         await client.responses.create(model=MODEL, input=window)

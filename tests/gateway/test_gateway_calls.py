@@ -30,6 +30,22 @@ async def test_a_call_to_the_operator_s_server_is_an_mcp_call(tmp_path: Path) ->
         assert (done["output"], message["content"][0]["text"]) == ("3", "It is 3.")
 
 
+@async_test(30)
+async def test_calls_over_the_limit_of_a_request_are_no_items_of_its_response(tmp_path: Path) -> None:
+    calls = [call("add", a=1, b=2), call("add", a=3, b=4)]
+    async with FaultyMCPServer() as server:
+        async with run_gateway(
+            tmp_path, ScriptedModel(calls, call("add", a=5, b=6), say("It is 3.")), mcp={"sums": server}
+        ) as gateway:
+            done, message = await output_of(gateway, max_tool_calls=1)
+            assert (done["type"], done["output"]) == ("mcp_call", "3")
+            assert message["content"][0]["text"] == "It is 3."
+            results = [each["content"] for each in gateway.model_requests[-1]["messages"] if each["role"] == "tool"]
+            assert results[0] == "3"
+            assert all("limit of tool calls" in result for result in results[1:])
+        assert len(server.calls()) == 1
+
+
 @pytest.mark.proves("D-26", "D-12")
 @async_test(30)
 async def test_a_client_that_declares_no_server_is_not_asked_for_approval(tmp_path: Path) -> None:

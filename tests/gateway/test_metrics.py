@@ -124,7 +124,7 @@ async def test_cost_is_counted_for_models_with_a_price(tmp_path: Path) -> None:
 @async_test(30)
 async def test_no_token_is_counted_in_two_kinds(tmp_path: Path) -> None:
     metrics = Metrics()
-    usage = Usage(input_tokens=100, cached_tokens=60, output_tokens=50, reasoning_tokens=20)
+    usage = Usage(input_tokens=100, cached_tokens=60, cache_write_tokens=10, output_tokens=50, reasoning_tokens=20)
     metrics.count_run("m", RunResult(status="completed", text="", usage=usage))
     body, _ = await Exposition(metrics).render([], "")
     scraped = parse_metrics(body)
@@ -132,7 +132,7 @@ async def test_no_token_is_counted_in_two_kinds(tmp_path: Path) -> None:
         labels["kind"]: scraped.value("holodeck_tokens_total", **labels)
         for labels in scraped.list_labels("holodeck_tokens_total")
     }
-    assert kinds == {"input": 40, "cached_input": 60, "output": 30, "reasoning": 20}
+    assert kinds == {"input": 30, "cached_input": 60, "cache_write_input": 10, "output": 30, "reasoning": 20}
 
 
 @async_test(30)

@@ -36,7 +36,8 @@ async def find_questions(gateway: RunningGateway, query: str, *, key: str = ALIC
 @async_test(60)
 async def test_a_run_says_what_was_asked_what_it_took_and_what_it_cost(tmp_path: Path, storage: dict[str, Any]) -> None:
     model = ScriptedModel(
-        [call("add", a=1, b=2), spend(1_000, 100, cached=400)], [say("Three."), spend(2_000, 200, reasoning=50)]
+        [call("add", a=1, b=2), spend(1_000, 100, cached=400, cache_write=300)],
+        [say("Three."), spend(2_000, 200, reasoning=50)],
     )
     async with (
         FaultyMCPServer() as server,
@@ -54,6 +55,7 @@ async def test_a_run_says_what_was_asked_what_it_took_and_what_it_cost(tmp_path:
         "input_tokens": 3_000,
         "output_tokens": 300,
         "cached_tokens": 400,
+        "cache_write_tokens": 300,
         "reasoning_tokens": 50,
         "total_tokens": 3_300,
     }

@@ -52,7 +52,7 @@ async def compact_message(gateway: RunningGateway, content: str, key: str = ANN)
     """Compact a message and return the compaction item."""
     status, answer = await gateway.send("POST", "/v1/responses/compact", {"model": MODEL, "input": content}, key=key)
     assert status == 200, answer
-    (item,) = answer["output"]
+    *_, item = answer["output"]
     assert isinstance(item, dict)
     return item
 

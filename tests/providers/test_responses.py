@@ -16,7 +16,8 @@ from providers.model_exchange import (
 )
 from providers.sample_conversation import BROKEN_CALL, CALLS, EMPTY_RESULT, PDF_URL, PICTURES, PNG_URL, SCHEMA, TOOLS
 
-from holodeck.models.items import FunctionCall, Item, Reasoning, Usage, text_message
+from holodeck.models.content import TextContent
+from holodeck.models.items import FunctionCall, Item, Message, Reasoning, Usage, text_message
 from holodeck.models.model_io import ToolChoice, ToolSpec
 from holodeck.testing.model.script import call, call_raw, finish, raw, say, spend, status, think
 from holodeck.testing.model.scripted import ScriptedModel
@@ -154,6 +155,35 @@ def test_encrypted_reasoning_is_requested_only_once_from_a_model_without_it() ->
             await collect_events(model, model_request())
             await model.close()
             assert ["include" in received.json for received in server.received] == [True, False, False]
+
+    run_with_timeout(exchange())
+
+
+def test_hints_for_the_cache_are_left_out_for_a_model_that_refuses_them() -> None:
+    async def exchange() -> None:
+        mark = {"prompt_cache_breakpoint": {"mode": "explicit"}, "cache_control": {"type": "ephemeral"}}
+        content = (TextContent(text="Hello", cache_mark=mark),)
+        request = model_request(
+            Message(role="user", content=content), prompt_cache_options={"ttl": "12h"}, prompt_cache_retention="24h"
+        )
+        refusals = [
+            status(400, {"error": {"message": f"Unsupported parameter: '{name}'."}})
+            for name in ("prompt_cache_options", "input[0].content[0].prompt_cache_breakpoint")
+        ]
+        async with ScriptedModel(*refusals, say("one"), say("two")).serve("responses") as server:
+            model = model_at(server.url, "responses")
+            for _ in range(2):
+                await collect_events(model, request)
+            await model.close()
+            sent = [received.json for received in server.received]
+            # A later request has them again: what was refused may be a value that another caller has chosen.
+            options = [body.get("prompt_cache_options") for body in sent]
+            assert options == [{"ttl": "12h"}, None, None, {"ttl": "12h"}]
+            assert {body["prompt_cache_retention"] for body in sent} == {"24h"}
+            parts = [body["input"][0]["content"][0] for body in sent]
+            plain = {"type": "input_text", "text": "Hello"}
+            marked = {**plain, "prompt_cache_breakpoint": {"mode": "explicit"}}
+            assert parts == [marked, marked, plain, marked]
 
     run_with_timeout(exchange())
 

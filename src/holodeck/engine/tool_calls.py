@@ -77,7 +77,11 @@ class ToolCallRunner:
             is_allowed=self.is_allowed(call.name),
             is_within_limit=is_within_limit,
         )
-        self._log.append(ToolStarted(call_id=call.call_id, name=call.name, arguments=prepared.arguments))
+        self._log.append(
+            ToolStarted(
+                call_id=call.call_id, name=call.name, arguments=prepared.arguments, is_over_limit=not is_within_limit
+            )
+        )
         self.unfinished[call.call_id] = call.name
         result = await (prepared.run() if self._steps is None else self._steps.run_call(prepared))
         result = self._toolbox.prepare_result(call.name, result)

@@ -166,6 +166,8 @@ class SessionConflictError(ExecutionError):
 # Error codes of failed runs.
 BAD_QUESTION = "invalid_prompt"
 """The model does not accept the request."""
+ANSWER_MISFIT = "answer_does_not_fit"
+"""The model was asked, and none of its answers has the format of the request."""
 CONTEXT_TOO_LONG = "context_length_exceeded"
 """The context has more tokens than the model."""
 OVERLOADED = "overloaded"

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any, Literal
 
 from holodeck.lib.record import record
+
+CacheMark = Mapping[str, Any]
+"""A client's mark for the prompt cache of a model's provider: fields by the names of one API, such as `cache_control`.
+
+Dialects write those that they have, as they were sent, and leave out the others.
+"""
 
 
 @record
@@ -14,6 +22,7 @@ class TextContent:
     text: str
     uri: str | None = None
     mime_type: str | None = None
+    cache_mark: CacheMark | None = field(default=None, hash=False)
     type: Literal["text"] = "text"
 
 

@@ -92,6 +92,8 @@ class ToolStarted:
     call_id: str
     name: str
     arguments: Mapping[str, Any]
+    is_over_limit: bool = False
+    """True for a call that is answered without being run, because the run has made all its calls."""
     type: Literal["tool.started"] = "tool.started"
 
 

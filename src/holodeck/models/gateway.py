@@ -308,10 +308,13 @@ def _check_hosts(data: dict[str, Any], known: Collection[str]) -> list[Violation
 
 
 class BuiltinTools(FileModel):
-    """Tools that OpenAI's API runs itself, each mapped to a tool of one of the `mcp_servers`, as `server.tool`."""
+    """Tools that OpenAI's and Anthropic's APIs run themselves, each mapped to a tool of one of the `mcp_servers`, as
+    `server.tool`."""
 
     web_search: NonEmpty | None = None
     """Tool for `web_search`, also for its dated and its preview types. Absent: such a request is refused."""
+    web_fetch: NonEmpty | None = None
+    """Tool for the dated types of `web_fetch` in the Messages API."""
     file_search: NonEmpty | None = None
     """Tool for `file_search`."""
     code_interpreter: NonEmpty | None = None

@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Any, Literal
 
 from holodeck.lib.record import record
-from holodeck.models.content import ContentBlock, TextContent
+from holodeck.models.content import CacheMark, ContentBlock, TextContent
 
 Role = Literal["system", "developer", "user", "assistant"]
 
@@ -18,6 +18,7 @@ class ImageLink:
 
     url: str
     detail: Literal["auto", "low", "high", "original"] = "auto"
+    cache_mark: CacheMark | None = field(default=None, hash=False)
     type: Literal["image_link"] = "image_link"
 
 
@@ -27,6 +28,7 @@ class FileData:
 
     url: str
     filename: str | None = None
+    cache_mark: CacheMark | None = field(default=None, hash=False)
     type: Literal["file"] = "file"
 
 
@@ -62,6 +64,7 @@ class FunctionCall:
     name: str
     arguments: str
     id: str = ""
+    cache_mark: CacheMark | None = field(default=None, hash=False)
     type: Literal["function_call"] = "function_call"
 
 
@@ -73,6 +76,7 @@ class FunctionCallOutput:
     content: tuple[Part, ...]
     is_error: bool = False
     id: str = ""
+    cache_mark: CacheMark | None = field(default=None, hash=False)
     type: Literal["function_call_output"] = "function_call_output"
 
 
@@ -111,7 +115,12 @@ class Usage:
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    """Of the input, tokens that the provider read from its cache."""
     reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
+    """Of the input, tokens that the provider has stored in its cache for later requests."""
+    cache_write_1h_tokens: int = 0
+    """Of those, tokens that it stores for an hour; the others it stores for minutes."""
 
     @property
     def total_tokens(self) -> int:
@@ -123,6 +132,8 @@ class Usage:
             output_tokens=self.output_tokens + other.output_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+            cache_write_1h_tokens=self.cache_write_1h_tokens + other.cache_write_1h_tokens,
         )
 
 

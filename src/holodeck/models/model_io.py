@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from holodeck.lib.record import record
+from holodeck.models.content import CacheMark
 from holodeck.models.items import Compaction, Item, Usage
 
 JSON_OBJECT_SCHEMA: Mapping[str, Any] = {"type": "object"}
@@ -23,6 +24,9 @@ class ToolSpec:
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
     strict: bool = False
+    cache_mark: CacheMark | None = field(default=None, hash=False)
+    native: Mapping[str, Any] | None = field(default=None, hash=False)
+    """The tool as an API that defines it has it, by the key of its dialect. Models of other APIs get a function."""
 
 
 @record
@@ -66,6 +70,12 @@ class ModelRequest:
     """Tier of price and speed at the provider, in the words of OpenAI's API."""
     prompt_cache_key: str | None = None
     """Key by which the provider finds cached prompts of the same kind."""
+    prompt_cache_options: Mapping[str, Any] | None = None
+    """How the provider caches the prompt, in the words of OpenAI's API."""
+    prompt_cache_retention: str | None = None
+    """How long the provider caches the prompt, in the words of OpenAI's API."""
+    cache_mark: CacheMark | None = None
+    """The mark of a whole request."""
     safety_identifier: str | None = None
     """Stable identifier of the end user, by which the provider detects abuse."""
     user: str | None = None

@@ -1,8 +1,8 @@
 """Which fields of a `ModelRequest` the API of a model has.
 
 `APIFields` is the one place where this is written down for an API. A field that the API does not have is either a hint,
-which changes no answer and is left out (`prompt_cache_key`, `safety_identifier`, `user`, `effort`, `summary`, and the
-service tiers that mean the usual one), or it is refused: `find_unsupported` names it. `json_mode` is neither: a
+which changes no answer and is left out (those for prompt caches, `safety_identifier`, `user`, `effort`, `summary`, and
+the service tiers that mean the usual one), or it is refused: `find_unsupported` names it. `json_mode` is neither: a
 model without it gets `JSON_OBJECT_SCHEMA`. The fields that are not named here exist in every API.
 """
 
@@ -32,7 +32,9 @@ class APIFields:
 
 
 _SAMPLING = frozenset({"stop", "seed", "presence_penalty", "frequency_penalty"})
-_HINTS = frozenset({"service_tier", "prompt_cache_key", "safety_identifier", "user"})
+CACHE_HINTS = frozenset({"prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"})
+"""Fields for the prompt caches of OpenAI's APIs."""
+_HINTS = CACHE_HINTS | {"service_tier", "safety_identifier", "user"}
 # Members of these names in both of OpenAI's APIs.
 _OPENAI_BODY = frozenset(
     {"model", "stream", "temperature", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs"}
@@ -61,7 +63,7 @@ ANTHROPIC_FIELDS = APIFields(
     request=frozenset({"stop", "service_tier", "safety_identifier", "user", "effort", "extra_body"}),
     body=frozenset(
         {"model", "max_tokens", "messages", "stream", "system", "temperature", "top_p", "stop_sequences"}
-        | {"output_config", "tools", "tool_choice", "metadata", "service_tier"}
+        | {"output_config", "tools", "tool_choice", "metadata", "service_tier", "cache_control"}
     ),
 )
 LOCAL_FIELDS = APIFields(request=_SAMPLING | {"json_mode"})

@@ -6,12 +6,13 @@ blocks are stored as received, with their signature, and sent back unchanged.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from holodeck.lib.secret import Secret
-from holodeck.models.content import TextContent
+from holodeck.models.content import CacheMark, TextContent
 from holodeck.models.items import (
     FileData,
     FunctionCall,
@@ -53,8 +54,12 @@ ANTHROPIC_URL = "https://api.anthropic.com"
 API_VERSION = "2023-06-01"
 # Tokens of an answer: the API requires a number, and every current model accepts this one.
 DEFAULT_ANTHROPIC_MAX_TOKENS = 8_192
-REASONING_KEY = "anthropic"
-"""Key in `Reasoning.opaque` of the block as the provider sent it, with its signature."""
+DIALECT_KEY = "anthropic"
+"""Key in `Reasoning.opaque` of the block as the provider sent it, with its signature; and in `ToolSpec.native`."""
+# Tools of these types need a header that names a feature of the same day.
+_COMPUTER_TYPE = re.compile(r"computer_([0-9]{4})([0-9]{2})([0-9]{2})")
+CACHE_FIELD = "cache_control"
+"""The field of this API for marks of the prompt cache."""
 _FINISHES: dict[str, FinishReason] = {
     "tool_use": "tool_calls",
     "max_tokens": "length",
@@ -77,6 +82,7 @@ def build_anthropic_body(request: ModelRequest, *, model: str) -> dict[str, Any]
     system = _system(request)
     if system:
         body["system"] = system
+    body.update(_mark(request.cache_mark))
     options = {"temperature": request.temperature, "top_p": request.top_p, "stop_sequences": list(request.stop) or None}
     body.update({name: value for name, value in options.items() if value is not None})
     end_user = request.safety_identifier or request.user
@@ -107,19 +113,33 @@ def _output_config(request: ModelRequest) -> dict[str, Any]:
     return config
 
 
-def _system(request: ModelRequest) -> str:
-    """Join all instructions, also those of messages: this API has one field for them."""
-    texts = [item.text for item in request.items if isinstance(item, Message) and item.role in {"system", "developer"}]
-    return "\n\n".join(text for text in (request.instructions or "", *texts) if text)
+def _mark(mark: CacheMark | None) -> Block:
+    """Return the mark for the prompt cache as a member of a block, exactly as the client sent it."""
+    return {CACHE_FIELD: mark[CACHE_FIELD]} if mark is not None and CACHE_FIELD in mark else {}
+
+
+def _system(request: ModelRequest) -> str | list[Block]:
+    """Join all instructions, also those of messages: this API has one field for them. With marks they stay blocks."""
+    messages = [item for item in request.items if isinstance(item, Message) and item.role in {"system", "developer"}]
+    parts = [part for message in messages for part in message.content if isinstance(part, TextContent)]
+    if not any(part.cache_mark for part in parts):
+        texts = (request.instructions or "", *(message.text for message in messages))
+        return "\n\n".join(text for text in texts if text)
+    if request.instructions:
+        parts.insert(0, TextContent(text=request.instructions))
+    # The API refuses a block of nothing but white space, and separates blocks by itself.
+    return [{"type": "text", "text": part.text, **_mark(part.cache_mark)} for part in parts if part.text.strip()]
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
+    if tool.native is not None and DIALECT_KEY in tool.native:
+        return {**tool.native[DIALECT_KEY], **_mark(tool.cache_mark)}
     entry: dict[str, Any] = {"name": tool.name, "input_schema": dict(tool.parameters)}
     if tool.description:
         entry["description"] = tool.description
     if tool.strict:
         entry["strict"] = True
-    return entry
+    return {**entry, **_mark(tool.cache_mark)}
 
 
 def _choice(request: ModelRequest) -> dict[str, Any]:
@@ -164,28 +184,36 @@ def _blocks(item: Item) -> list[Block]:
         return [block for part in item.content for block in _part(part)]
     if isinstance(item, FunctionCall):
         arguments = arguments_object(item.arguments)
-        return [{"type": "tool_use", "id": item.call_id, "name": item.name, "input": arguments}]
+        call: Block = {"type": "tool_use", "id": item.call_id, "name": item.name, "input": arguments}
+        return [{**call, **_mark(item.cache_mark)}]
     if isinstance(item, FunctionCallOutput):
         content = [block for part in item.content for block in _part(part)]
         result: Block = {"type": "tool_result", "tool_use_id": item.call_id}
         result["content"] = content or [{"type": "text", "text": NO_OUTPUT}]
-        return [{**result, "is_error": True} if item.is_error else result]
-    block = item.opaque.get(REASONING_KEY) if isinstance(item, Reasoning) else None
+        if item.is_error:
+            result["is_error"] = True
+        return [{**result, **_mark(item.cache_mark)}]
+    block = item.opaque.get(DIALECT_KEY) if isinstance(item, Reasoning) else None
     return [dict(block)] if isinstance(block, dict) else []
 
 
 def _part(part: Part) -> list[Block]:
     if isinstance(part, TextContent):
         # The API refuses an empty block.
-        return [{"type": "text", "text": part.text}] if part.text else []
+        return [{"type": "text", "text": part.text, **_mark(part.cache_mark)}] if part.text else []
+    block = _media_block(part)
+    return [{**block, **_mark(part.cache_mark)} if isinstance(part, ImageLink | FileData) else block]
+
+
+def _media_block(part: Part) -> Block:
     image = find_image(part)
     if image:
-        return [{"type": "image", "source": {"type": "base64", "media_type": image.mime_type, "data": image.data}}]
+        return {"type": "image", "source": {"type": "base64", "media_type": image.mime_type, "data": image.data}}
     if isinstance(part, ImageLink) and not part.url.startswith("data:"):
-        return [{"type": "image", "source": {"type": "url", "url": part.url}}]
+        return {"type": "image", "source": {"type": "url", "url": part.url}}
     if isinstance(part, FileData):
-        return [_document(part)]
-    return [{"type": "text", "text": describe_part(part)}]
+        return _document(part)
+    return {"type": "text", "text": describe_part(part)}
 
 
 def _document(part: FileData) -> Block:
@@ -303,20 +331,22 @@ class AnthropicDecoder:
             elif kind == "text" and block.get("text"):
                 _append_text(items, block["text"])
             elif kind in {"thinking", "redacted_thinking"}:
-                opaque = {REASONING_KEY: block} if block.get("signature") or block.get("data") else {}
+                opaque = {DIALECT_KEY: block} if block.get("signature") or block.get("data") else {}
                 items.append(Reasoning(text=block.get("thinking") or "", opaque=opaque))
         return tuple(items)
 
 
 def _build_usage(usage: dict[str, Any]) -> Usage:
     """Add up the three kinds of input: in this API, cached tokens are not part of `input_tokens`."""
-    cached = usage.get("cache_read_input_tokens") or 0
-    details = usage.get("output_tokens_details") or {}
+    cached, written = usage.get("cache_read_input_tokens") or 0, usage.get("cache_creation_input_tokens") or 0
+    details, lifetimes = usage.get("output_tokens_details") or {}, usage.get("cache_creation") or {}
     return Usage(
-        input_tokens=(usage.get("input_tokens") or 0) + cached + (usage.get("cache_creation_input_tokens") or 0),
+        input_tokens=(usage.get("input_tokens") or 0) + cached + written,
         output_tokens=usage.get("output_tokens") or 0,
         cached_tokens=cached,
         reasoning_tokens=details.get("thinking_tokens") or 0,
+        cache_write_tokens=written,
+        cache_write_1h_tokens=lifetimes.get("ephemeral_1h_input_tokens") or 0,
     )
 
 
@@ -365,6 +395,16 @@ class Anthropic(HTTPModel):
         has_version = urlsplit(base_url).path.rstrip("/").endswith(("/v1", "/messages"))
         url = append_path(base_url, "/messages" if has_version else "/v1/messages")
         super().__init__(Endpoint(url, address=address, headers=lambda: _headers(api_key)), AnthropicDialect(model))
+
+    def _headers_for(self, request: ModelRequest) -> Mapping[str, str]:
+        return _beta_headers(request)
+
+
+def _beta_headers(request: ModelRequest) -> dict[str, str]:
+    """Return the header for the tools of a request that the API has not released yet."""
+    types = [str((tool.native or {}).get(DIALECT_KEY, {}).get("type")) for tool in request.tools if tool.native]
+    days = ["-".join(found.groups()) for each in types if (found := _COMPUTER_TYPE.fullmatch(each))]
+    return {"anthropic-beta": ",".join(f"computer-use-{day}" for day in days)} if days else {}
 
 
 def _headers(api_key: Secret | None) -> dict[str, str]:

@@ -208,4 +208,5 @@ def build_openai_usage(usage: dict[str, Any], *, read_name: str, written_name: s
         output_tokens=usage.get(written_name) or 0,
         cached_tokens=read.get("cached_tokens") or 0,
         reasoning_tokens=written.get("reasoning_tokens") or 0,
+        cache_write_tokens=read.get("cache_write_tokens") or 0,
     )

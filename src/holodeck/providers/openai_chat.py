@@ -5,7 +5,6 @@ Requests have few members that not every server with this endpoint accepts, and 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -29,7 +28,7 @@ from holodeck.models.items import (
     Reasoning,
 )
 from holodeck.models.model_io import ModelRequest, ToolChoice, ToolSpec
-from holodeck.models.request_fields import CHAT_FIELDS, APIFields
+from holodeck.models.request_fields import CACHE_HINTS, CHAT_FIELDS, APIFields
 from holodeck.providers.base import Batches
 from holodeck.providers.chat_decoder import REASONING_KEY, SIGNED_KEY, ChatDecoder
 from holodeck.providers.encoding import (
@@ -43,15 +42,17 @@ from holodeck.providers.encoding import (
 from holodeck.providers.http.endpoint import Endpoint
 from holodeck.providers.http.model import HTTPModel
 from holodeck.providers.http.model_address import NO_HEADERS, ModelAddress, append_path, bearer_headers, host_of
+from holodeck.providers.http.refused_hints import find_refused_hints
 from holodeck.providers.tool_call_assembler import arguments_object
 
 OPENAI_HOST = "api.openai.com"
 DEFAULT_AZURE_VERSION = "2024-10-21"
 _PATH = "/chat/completions"
 _SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
-_IDENTIFIERS = frozenset({"prompt_cache_key", "safety_identifier", "user"})
+_IDENTIFIERS = CACHE_HINTS | {"safety_identifier", "user"}
 """Fields that change no answer. Some servers refuse them as unknown; they are then left out."""
-_REFUSED = frozenset({400, 422})
+_CHOSEN_VALUES = frozenset({"prompt_cache_options", "prompt_cache_retention"})
+"""Those whose value may be what is refused. Callers choose it, so later requests have the field again."""
 
 
 def build_chat_body(
@@ -266,31 +267,27 @@ class ChatModel(HTTPModel):
         self._refused: frozenset[str] = frozenset()
 
     def stream_batches(self, request: ModelRequest) -> Batches:
-        if request.prompt_cache_key is None and request.safety_identifier is None and request.user is None:
+        if all(getattr(request, name) is None for name in _IDENTIFIERS):
             return super().stream_batches(request)
         return self._stream_identified(_without(request, self._refused))
 
     async def _stream_identified(self, request: ModelRequest) -> Batches:
-        try:
-            async with aclosing(super().stream_batches(request)) as batches:
-                async for batch in batches:
-                    yield batch
-        except ModelError as error:
-            refused = frozenset(name for name in _IDENTIFIERS if _is_refused(name, request, error))
-            if not refused:
-                raise
-        else:
-            return
-        async with aclosing(super().stream_batches(_without(request, refused))) as batches:
-            async for batch in batches:
-                # Only now: an error may name the field and be about something else.
-                self._refused |= refused
-                yield batch
-
-
-def _is_refused(name: str, request: ModelRequest, error: ModelError) -> bool:
-    is_named = re.search(rf"\b{name}\b", str(error)) is not None
-    return is_named and error.status in _REFUSED and getattr(request, name) is not None
+        refused: frozenset[str] = frozenset()
+        while True:
+            try:
+                async with aclosing(super().stream_batches(_without(request, refused))) as batches:
+                    async for batch in batches:
+                        # Only now: an error may name the field and be about something else.
+                        self._refused |= refused - _CHOSEN_VALUES
+                        yield batch
+            except ModelError as error:
+                sent = (name for name in _IDENTIFIERS - refused if getattr(request, name) is not None)
+                found = find_refused_hints(error, sent)
+                if not found:
+                    raise
+                refused |= found
+            else:
+                return
 
 
 def _without(request: ModelRequest, names: frozenset[str]) -> ModelRequest:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from holodeck.lib.errors import ModelError
@@ -34,7 +35,7 @@ from holodeck.models.model_io import (
     ToolChoice,
     ToolSpec,
 )
-from holodeck.models.request_fields import RESPONSES_FIELDS
+from holodeck.models.request_fields import CACHE_HINTS, RESPONSES_FIELDS
 from holodeck.providers.base import Batches
 from holodeck.providers.chat_decoder import build_openai_usage
 from holodeck.providers.encoding import (
@@ -50,11 +51,14 @@ from holodeck.providers.http.endpoint import Endpoint
 from holodeck.providers.http.errors import stream_error
 from holodeck.providers.http.model import HTTPModel
 from holodeck.providers.http.model_address import NO_HEADERS, ModelAddress, append_path, bearer_headers, host_of
+from holodeck.providers.http.refused_hints import find_refused_hints
 from holodeck.providers.tool_call_assembler import NO_ARGUMENTS, ToolCallAssembler
 
 OPENAI_URL = "https://api.openai.com/v1"
 REASONING_KEY = "responses"
 """Key in `Reasoning.opaque` of the item as the provider sent it."""
+CACHE_FIELD = "prompt_cache_breakpoint"
+"""The field of this API for marks of the prompt cache."""
 ENCRYPTED = "reasoning.encrypted_content"
 _LOGPROBS = "message.output_text.logprobs"
 _BAD_REQUEST = 400
@@ -91,7 +95,7 @@ def build_responses_body(request: ModelRequest, *, model: str, wants_encrypted: 
         "reasoning": _without_none(effort=request.effort, summary=request.summary) or None,
         "top_logprobs": request.top_logprobs or None,
         "service_tier": request.service_tier,
-        "prompt_cache_key": request.prompt_cache_key,
+        **{name: getattr(request, name) for name in CACHE_HINTS},
         "safety_identifier": request.safety_identifier,
         "user": request.user,
     }
@@ -149,9 +153,15 @@ def _encode_message(message: Message) -> dict[str, Any]:
     content = (
         describe_parts(message.content)
         if message.role == "assistant"
-        else [_encode_part(part) for part in message.content]
+        else [{**_encode_part(part), **_mark(part)} for part in message.content]
     )
     return {"type": "message", "role": message.role, "content": content}
+
+
+def _mark(part: Part) -> dict[str, Any]:
+    """Return the mark for the prompt cache as a member of a part, exactly as the client sent it."""
+    mark = part.cache_mark if isinstance(part, TextContent | ImageLink | FileData) else None
+    return {CACHE_FIELD: mark[CACHE_FIELD]} if mark is not None and CACHE_FIELD in mark else {}
 
 
 def _encode_part(part: Part) -> dict[str, Any]:
@@ -347,20 +357,49 @@ class Responses(HTTPModel):
         super().__init__(endpoint, self._responses_dialect)
 
     async def stream_batches(self, request: ModelRequest) -> Batches:
-        """Send the request, and once again if the model turns out to have no encrypted reasoning."""
-        try:
-            async with aclosing(super().stream_batches(request)) as batches:
-                async for batch in batches:
-                    yield batch
-        except ModelError as error:
-            if not (self._responses_dialect.wants_encrypted and _is_about_encryption(error)):
-                raise
+        """Send the request, and again without what the model turns out not to have."""
+        while True:
+            try:
+                async with aclosing(super().stream_batches(request)) as batches:
+                    async for batch in batches:
+                        yield batch
+            except ModelError as error:
+                request = self._leave_out_refused(request, error)
+            else:
+                return
+
+    def _leave_out_refused(self, request: ModelRequest, error: ModelError) -> ModelRequest:
+        """Return the request without the hints that it was refused for. Raises `error` if it was none of them."""
+        refused = find_refused_hints(error, _list_sent_hints(request))
+        if refused:
+            return _without_hints(request, refused)
+        if self._responses_dialect.wants_encrypted and _is_about_encryption(error):
             self._responses_dialect.wants_encrypted = False
-        else:
-            return
-        async with aclosing(super().stream_batches(request)) as batches:
-            async for batch in batches:
-                yield batch
+            return request
+        raise error
+
+
+def _list_sent_hints(request: ModelRequest) -> list[str]:
+    names = [name for name in CACHE_HINTS if getattr(request, name) is not None]
+    is_marked = any(isinstance(item, Message) and any(map(_mark, item.content)) for item in request.items)
+    return [*names, CACHE_FIELD] if is_marked else names
+
+
+def _without_hints(request: ModelRequest, names: frozenset[str]) -> ModelRequest:
+    """Return a request without hints. Not for later ones: a value may be refused as well, and callers choose it."""
+    cleared: dict[str, Any] = dict.fromkeys(names - {CACHE_FIELD})
+    items = tuple(map(_without_marks, request.items)) if CACHE_FIELD in names else request.items
+    return replace(request, items=items, **cleared)
+
+
+def _without_marks(item: Item) -> Item:
+    if not isinstance(item, Message):
+        return item
+    return replace(item, content=tuple(map(_without_mark, item.content)))
+
+
+def _without_mark(part: Part) -> Part:
+    return replace(part, cache_mark=None) if isinstance(part, TextContent | ImageLink | FileData) else part
 
 
 def _is_about_encryption(error: ModelError) -> bool:

@@ -132,6 +132,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     # A page of the conversations of a caller, in the order of their creation.
     ("CREATE INDEX conversations_by_owner ON conversations (owner, created_at, id)",),
+    # Of the input tokens, those that providers have stored in their prompt caches.
+    ("ALTER TABLE usage_counts ADD COLUMN cache_write_tokens BIGINT NOT NULL DEFAULT 0",),
 )
 
 

@@ -27,8 +27,8 @@ BOUNDS = (
     *(2.0, 3.0, 5.0, 8.0, 13.0, 20.0, 30.0, 60.0, 120.0, 300.0),
 )
 SUMS = (
-    *("requests", "errors", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"),
-    *("tool_calls", "priced"),
+    *("requests", "errors", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens"),
+    *("reasoning_tokens", "tool_calls", "priced"),
 )
 """The counts of a row, beside its cost and its durations. `priced`: requests whose cost is known."""
 # Groups that one query may have: more is no table that a person reads.

@@ -7,17 +7,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from async_tests import async_test
 from gateway.messages.message_client import GET_TIME, HELLO, create_message, run_tools
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
+from holodeck.models.items import Usage
 from holodeck.testing import ScriptedModel, call, say
-from holodeck.testing.model.script import Turn, think
+from holodeck.testing.model.script import Spend, Turn, think
 from holodeck.testing.model.scripted_server import ScriptedServer
 
 PIXEL = "iVBORw0KGgo="
-CACHED = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+CACHED: dict[str, Any] = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 
 
 async def received(folder: Path, messages: list[Any] | None = None, **body: Any) -> dict[str, Any]:
@@ -155,6 +157,51 @@ async def test_blocks_that_an_anthropic_model_signed_elsewhere_go_back_to_it_unc
         (asked,) = [each.json for each in model.received]
         assert asked["messages"][1] == {"role": "assistant", "content": signed}
         assert asked["system"] == "Be kind."
+
+
+@async_test(30)
+async def test_marks_for_the_prompt_cache_reach_an_anthropic_model_as_they_were_sent(tmp_path: Path) -> None:
+    system = [{"type": "text", "text": "Be kind."}, {"type": "text", "text": "Be brief.", **CACHED}]
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}, **CACHED}
+    call_block = {"type": "tool_use", "id": "toolu_1", "name": "get_time", "input": {}, **CACHED}
+    result = [{"type": "text", "text": "noon", **CACHED}]
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "When?"}, picture]},
+        {"role": "assistant", "content": [call_block]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": result, **CACHED}]},
+    ]
+    tool = {**GET_TIME, **CACHED}
+    usage = Usage(input_tokens=20, output_tokens=7, cached_tokens=5, cache_write_tokens=12, cache_write_1h_tokens=10)
+    async with run_anthropic_gateway(tmp_path, [say("Hi."), Spend(usage=usage)]) as (gateway, model):
+        message = await create_message(gateway, messages, system=system, tools=[tool], **CACHED)
+        (asked,) = [each.json for each in model.received]
+        assert asked["system"] == system
+        assert asked["messages"] == messages
+        assert asked["tools"] == [tool]
+        assert asked["cache_control"] == CACHED["cache_control"]
+        counts = {key: value for key, value in message["usage"].items() if key.startswith(("input", "cache"))}
+        assert counts == {
+            "input_tokens": 3,
+            "cache_creation_input_tokens": 12,
+            "cache_creation": {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 10},
+            "cache_read_input_tokens": 5,
+        }
+        _, runs = await gateway.send("GET", "/v1/usage")
+        assert runs["data"][-1]["cache_write_tokens"] == 12, runs
+
+
+@async_test(30)
+async def test_marks_for_the_prompt_cache_are_not_seen_by_other_models(tmp_path: Path) -> None:
+    system = [{"type": "text", "text": "Be kind.", **CACHED}, {"type": "text", "text": "Be brief.", **CACHED}]
+    asked = await received(
+        tmp_path,
+        [{"role": "user", "content": [{"type": "text", "text": "Hello", **CACHED}]}],
+        system=system,
+        tools=[{**GET_TIME, **CACHED}],
+        **CACHED,
+    )
+    assert b"cache_control" not in orjson.dumps(asked)
+    assert [message["content"] for message in asked["messages"]] == ["Be kind.\n\nBe brief.", "Hello"]
 
 
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["plain", "streamed"])

@@ -114,7 +114,6 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"colour": "red"}, "colour", "unknown_parameter"),
     ({"prompt": {"id": "p"}}, "prompt", "unsupported_parameter"),
     ({"moderation": {"model": "m"}}, "moderation", "unsupported_parameter"),
-    ({"prompt_cache_retention": "24h"}, "prompt_cache_retention", "unsupported_parameter"),
     ({"top_logprobs": 30}, "top_logprobs", "integer_above_max_value"),
     ({"include": ["everything"]}, "include[0]", "invalid_value"),
     ({"truncation": "some"}, "truncation", "invalid_value"),

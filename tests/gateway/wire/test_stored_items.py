@@ -76,8 +76,9 @@ def test_items_come_back_from_storage_as_they_were(conversation: tuple[Item, ...
 def test_a_compacted_conversation_is_restored_by_the_gateway_that_compacted_it(conversation: tuple[Item, ...]) -> None:
     resource = build_compaction(CompactionContent(items=conversation), seal=SEAL, created_at=1.0, usage=Usage())
     assert contract_problems("CompactResource", resource) == []
-    sealed = asyncio.run(open_sealed_items(resource["output"], SEAL))
-    found = read_request({"model": "m", "input": resource["output"]}, sealed=sealed).input
+    item = resource["output"][-1]
+    sealed = asyncio.run(open_sealed_items([item], SEAL))
+    found = read_request({"model": "m", "input": [item]}, sealed=sealed).input
     assert tuple(found.items) == conversation
 
 

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from holodeck.gateway.context.item_groups import ItemGroup, cut_outputs, group_items, list_items
-from holodeck.gateway.context.summary import SummaryWriter, build_summary_message, build_truncation_message, is_summary
+from holodeck.gateway.context.summary import SummaryWriter, build_summary_message, build_truncation_message
 from holodeck.gateway.context.tokens import CHARS_PER_TOKEN, count_items, count_tokens
 from holodeck.gateway.context.truncation import find_needed_groups, leave_out_oldest
 from holodeck.gateway.sealing import Seal
-from holodeck.gateway.wire.compaction_item import CompactionContent, build_compaction_item
+from holodeck.gateway.wire.compaction_item import CompactionContent, build_compaction_item, is_summary
 from holodeck.lib import log
 from holodeck.lib.errors import ModelError
 from holodeck.lib.off_loop import run_off_loop

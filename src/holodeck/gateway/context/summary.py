@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 from holodeck.gateway.context.tokens import CHARS_PER_TOKEN
+from holodeck.gateway.wire.compaction_item import SUMMARY_HEADING, is_summary
 from holodeck.lib.errors import ModelError
 from holodeck.lib.record import record
 from holodeck.models.content import TextContent
@@ -21,14 +22,13 @@ _OUTPUT_CHARS = (8_000, 2_000, 500, 100)
 # Characters per word of English, with its space.
 _CHARS_PER_WORD = 6
 
-_HEADING = "[Summary of the earlier conversation]"
 _SUMMARY_START = (
-    f"{_HEADING}\nEarlier messages and tool calls were left out here. This summary of them was written by a model. "
-    "It is background, not a new request.\n\n"
+    f"{SUMMARY_HEADING}\nEarlier messages and tool calls were left out here. This summary of them was written by a "
+    "model. It is background, not a new request.\n\n"
 )
 _TRUNCATION_NOTE = (
-    f"{_HEADING}\nEarlier messages and tool calls were left out here or cut short, and there is no summary of them. "
-    "Ask, or call a tool again, if you need what is missing."
+    f"{SUMMARY_HEADING}\nEarlier messages and tool calls were left out here or cut short, and there is no summary of "
+    "them. Ask, or call a tool again, if you need what is missing."
 )
 _INSTRUCTIONS = """\
 You write the summary of the older part of a conversation between a user, an assistant and its tools. The assistant
@@ -67,11 +67,6 @@ def build_summary_message(text: str) -> Message:
 def build_truncation_message() -> Message:
     """The message that tells models that old items are missing, without a summary of them."""
     return text_message("user", _TRUNCATION_NOTE)
-
-
-def is_summary(item: Item) -> bool:
-    """Whether an item is a message of `build_summary_message` or `build_truncation_message`."""
-    return isinstance(item, Message) and item.role == "user" and item.text.startswith(_HEADING)
 
 
 class SummaryWriter:

@@ -57,7 +57,7 @@ class ContextEndpoints:
         self._seal_keys = seal_keys
 
     async def compact(self, request: Request) -> Reply:
-        """Compact a conversation, and build one sealed item of it."""
+        """Compact a conversation, and build one sealed item of it, after the messages of users that it keeps."""
         body, caller = request.json(), request.caller
         find = await self._continuations.build_item_lookup(body, caller)
         sealed = await self._continuations.open_sealed(body, find, caller, request.reservation.acquire)
@@ -84,7 +84,7 @@ class ContextEndpoints:
             lambda: build_compaction(content, seal=seal, created_at=time.time(), usage=found.usage)
         )
         # No request may open more, so a larger item could never be sent back.
-        check_context_size(plain_size(resource["output"][0]["encrypted_content"]) or 0, self._max_bytes, "input")
+        check_context_size(plain_size(resource["output"][-1]["encrypted_content"]) or 0, self._max_bytes, "input")
         return replace(json_reply(resource), headers=compaction_header(is_truncated=found.is_truncated))
 
     async def _settle_calls(

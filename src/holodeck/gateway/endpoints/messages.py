@@ -2,7 +2,8 @@
 
 Clients send the whole conversation with each request, so nothing is stored but what the messages of this API cannot
 carry back: the tool calls that the gateway ran, and what the provider of the model sent with its reasoning. Both are in
-caches in memory. After a restart, or an hour, the model is asked without them.
+caches in memory. After a restart, or an hour, the model is asked without them. A client that asks for a thread sends
+only what is new; see `continuation/message_threads.py`.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Any
 
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.context.tokens import count_tokens
 from holodeck.gateway.continuation.call_outputs import check_answered
 from holodeck.gateway.continuation.memory import ReasoningCache, ToolHistoryCache
+from holodeck.gateway.continuation.message_threads import MessageThreads
 from holodeck.gateway.http.errors import reply_for_failed_run
 from holodeck.gateway.http.messages_errors import messages_error_reply
 from holodeck.gateway.http.replies import Reply, StreamedReply, json_reply, missing_servers_header
@@ -35,13 +38,15 @@ class Messages:
         self._runs = runs
         self._tool_history = tool_history
         self._reasoning = ReasoningCache()
+        self._threads = MessageThreads()
 
     async def create(self, request: Request) -> Reply | StreamedReply:
         """Run one request. A client that disconnects ends the run."""
+        body = self._threads.join_body(request.caller.id, request.json(), request.reservation)
         messages = read_messages_request(
-            request.json(), extra_parameters_of=self._run_builder.extra_parameters_for(request.caller)
+            body, extra_parameters_of=self._run_builder.extra_parameters_for(request.caller)
         )
-        live = await self._build_run(messages, request.caller)
+        live = await self._build_run(messages, request.caller, body if messages.is_in_thread else None)
         self._runs.register(live)
         if messages.response.stream:
             live.toolbox.update_missing()
@@ -62,7 +67,7 @@ class Messages:
     async def count_tokens(self, request: Request) -> Reply:
         """Estimate the input tokens of a request, with the tools that the model would be offered."""
         messages = read_messages_request(
-            request.json(),
+            self._threads.join_body(request.caller.id, request.json(), request.reservation),
             needs_max_tokens=False,
             extra_parameters_of=self._run_builder.extra_parameters_for(request.caller),
         )
@@ -80,7 +85,10 @@ class Messages:
             messages.response, new_id("msg"), can_wait=False, caller=caller, door="messages"
         )
 
-    async def _build_run(self, messages: MessagesRequest, caller: Caller) -> LiveRun[MessageWriter]:
+    async def _build_run(
+        self, messages: MessagesRequest, caller: Caller, thread_body: dict[str, Any] | None
+    ) -> LiveRun[MessageWriter]:
+        """Build the run. `thread_body`: the body that its message answers, to be held. None: it is in no thread."""
         sent_items = tuple(messages.response.input.items)
         prepared = await self._prepare(messages, sent_items, caller)
         await prepared.servers.check_required()
@@ -89,6 +97,7 @@ class Messages:
             message_id=prepared.request.run_id,
             model=prepared.backend.name,
             is_silent=not messages.response.stream,
+            servers=prepared.servers if messages.response.has_mcp_declarations else None,
         )
         return LiveRun(
             prepared.request,
@@ -96,26 +105,32 @@ class Messages:
             prepared.toolbox,
             writer,
             caller_id=caller.id,
-            finisher=_MessageFinisher(self._tool_history, self._reasoning, messages, sent_items),
+            finisher=_MessageFinisher(
+                self._tool_history, self._reasoning, self._threads, messages, sent_items, thread_body
+            ),
             uses=prepared.configuration.uses,
             trace=self._run_builder.build_trace(prepared, caller),
         )
 
 
 class _MessageFinisher(RunFinisher[MessageWriter]):
-    """Remembers the tool calls and the reasoning of a message."""
+    """Remembers the tool calls and the reasoning of a message, and the thread that it ends."""
 
     def __init__(
         self,
         tool_history: ToolHistoryCache,
         reasoning: ReasoningCache,
+        threads: MessageThreads,
         messages: MessagesRequest,
         sent_items: tuple[Item, ...],
+        thread_body: dict[str, Any] | None,
     ) -> None:
         self._tool_history = tool_history
         self._reasoning = reasoning
+        self._threads = threads
         self._messages = messages
         self._sent_items = sent_items
+        self._thread_body = thread_body
 
     async def finish(self, live: LiveRun[MessageWriter]) -> bool:
         if live.result is None:
@@ -124,6 +139,8 @@ class _MessageFinisher(RunFinisher[MessageWriter]):
         if live.result.tool_calls:
             is_client = self._messages.response.is_client_function
             self._tool_history.store(live.caller_id, self._sent_items, live.result.items, is_client=is_client)
+        if self._thread_body is not None and live.result.status not in ("failed", "cancelled"):
+            self._threads.store(live.caller_id, self._thread_body, live.writer.build_message())
         return True
 
 

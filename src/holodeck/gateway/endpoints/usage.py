@@ -41,7 +41,10 @@ GROUPS: Mapping[str, Group] = {
     "status": "status",
 }
 """The words of `group_by`, with the columns that they mean."""
-_COUNTS = ("requests", "errors", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "tool_calls")
+_COUNTS = (
+    *("requests", "errors", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens"),
+    *("reasoning_tokens", "tool_calls"),
+)
 _DIGITS = 10
 # A spreadsheet takes a text that begins with one of these for a formula.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")

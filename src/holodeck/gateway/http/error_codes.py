@@ -13,6 +13,7 @@ from typing import Literal
 ErrorGroup = Literal[
     "protocol", "caller", "operator", "limits", "budget", "drain", "body", "fields", "query", "lookup", "model",
     "input", "continuation", "servers", "run", "storage", "socket", "file", "login", "elicitation",
+    "thread",
 ]  # fmt: skip
 """What a request has to have, or a route has to do, for an error to be possible."""
 GROUP_TITLES: dict[ErrorGroup, str] = {
@@ -36,6 +37,7 @@ GROUP_TITLES: dict[ErrorGroup, str] = {
     "file": "Changes of the gateway's files",
     "login": "Logins at MCP servers",
     "elicitation": "Questions of MCP servers",
+    "thread": "Threads of the Messages API",
 }
 
 
@@ -316,6 +318,13 @@ ERROR_CODES = (
         "continuation",
     ),
     _refusal(
+        "thread_not_found",
+        "The thread of a message is no longer held, or belongs to another caller.",
+        "Send the whole conversation again, and begin a thread with it. Anthropic's tool runners do.",
+        "thread",
+        status=_NOT_FOUND,
+    ),
+    _refusal(
         "conversation_locked",
         "Another response is going on in the conversation.",
         "Wait for it, and send the request again.",
@@ -357,6 +366,15 @@ ERROR_CODES = (
     # Failed runs.
     _refusal("context_length_exceeded", "The conversation is too long for the model.", "Compact or shorten it.", "run"),
     _refusal("invalid_prompt", "The model does not accept the request.", "The message is the provider's.", "run"),
+    _failure(
+        422,
+        "answer_does_not_fit",
+        "The model was asked several times, and no answer has the format of the request. A stored response has the "
+        "code `server_error`.",
+        "Make the schema simpler, or ask another model. Packages do not send it again by themselves.",
+        "run",
+        kind="model_error",
+    ),
     _failure(
         500,
         "server_error",

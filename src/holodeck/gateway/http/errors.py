@@ -15,7 +15,7 @@ import orjson
 
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.limits import TooManyError
-from holodeck.gateway.wire.response.resource import ERROR_TYPES
+from holodeck.gateway.wire.response.resource import ERROR_TYPES, FAILED_RUN_STATUSES
 from holodeck.lib import log
 from holodeck.lib.errors import (
     OVERLOADED,
@@ -38,8 +38,6 @@ MAX_NAMES_SHOWN = 20
 
 # Codes of failed runs for which a client can wait, with the status 503.
 _UNAVAILABLE_CODES = frozenset({OVERLOADED, UNAVAILABLE, SERVER_UNAVAILABLE})
-# HTTP statuses of failed runs by the type of their error; every other type is 500.
-_FAILED_RUN_STATUSES = {"invalid_request": 400, "too_many_requests": 429}
 # A later attempt may succeed with these, so the reply has a retry-after even where the provider gave none.
 _RETRY_LATER_STATUSES = frozenset({429, 503})
 _NOT_STORED_TEXT = "The response was made, but the gateway could not store it."
@@ -183,7 +181,7 @@ def reply_for_failed_run(result: RunResult, resource: dict[str, Any]) -> Reply:
     if code not in ERROR_TYPES and code not in _UNAVAILABLE_CODES:
         code = "server_error"
     body = {"error": {"message": message, "type": kind, "code": code, "param": None, "response_id": resource["id"]}}
-    status = 503 if code in _UNAVAILABLE_CODES else _FAILED_RUN_STATUSES.get(kind, 500)
+    status = 503 if code in _UNAVAILABLE_CODES else FAILED_RUN_STATUSES.get(kind, 500)
     after = result.error.retry_after if result.error is not None else None
     if after is None and status in _RETRY_LATER_STATUSES:
         after = LOAD_RETRY_AFTER

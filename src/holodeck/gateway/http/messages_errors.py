@@ -21,4 +21,8 @@ def messages_error_reply(reply: Reply, request_id: str) -> Reply:
     """The same error in the form of the Messages API."""
     error = orjson.loads(reply.body)["error"]
     status = status_of(error["code"], reply.status)
-    return replace(reply, status=status, body=orjson.dumps(error_to_json(status, error["message"], request_id)))
+    message, param = error["message"], error["param"]
+    # The API has no field for the path, so its messages begin with it.
+    text = message if not param or param in message else f"{param}: {message}"
+    body = error_to_json(status, text, request_id, code=error["code"])
+    return replace(reply, status=status, body=orjson.dumps(body))

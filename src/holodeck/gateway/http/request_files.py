@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from urllib.parse import unquote, urljoin, urlsplit
 
 from holodeck.gateway.http.host_policy import HostPolicy
-from holodeck.gateway.wire.request.json_fields import refuse
+from holodeck.gateway.wire.request.json_fields import refuse, refuse_unsupported
 from holodeck.gateway.wire.request.parsed_input import Input
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 from holodeck.lib.net.http1 import BodyTooLargeError
@@ -32,7 +32,6 @@ from holodeck.models.url import parse_endpoint
 MAX_FETCHED_FILES = 16
 # A file store sends a client on to another host once or twice.
 MAX_FILE_REDIRECTS = 3
-_NOT_ALLOWED_TEXT = "This gateway fetches no files: send the content as 'file_data'."
 _BYTES_TYPE = "application/octet-stream"
 
 
@@ -54,10 +53,10 @@ class FileFetcher:
         links = [part.url for item in (*context, *parsed.items) for part in _file_links(item)]
         if not links:
             return context
-        params = dict(_params_of(parsed.wire_items))
+        params = dict(_params_of(parsed.wire_items)) if parsed.list_file_paths is None else parsed.list_file_paths()
         where = params.get(links[-1], "input")
         if not self._config.allow:
-            refuse(f"Unsupported parameter: '{where}'. {_NOT_ALLOWED_TEXT}", where, "unsupported_parameter")
+            refuse_unsupported(where, f"This gateway fetches no files: {parsed.file_advice}.")
         if len(links) > MAX_FETCHED_FILES:
             refuse(f"At most {MAX_FETCHED_FILES} files by their URL in one request.", where, "array_above_max_length")
         seconds = self._config.max_seconds

@@ -84,7 +84,7 @@ class RequestServerPolicy:
         return server.with_headers(headers_of(declaration), (token,) if token is not None else ())
 
     def _check_declaration(self, declaration: MCPDeclaration, configured: Collection[str]) -> None:
-        where = f"{declaration.param}.server_url"
+        where = f"{declaration.param}.{declaration.url_field}"
         label = declaration.server_label
         if not self._config.allow:
             refuse(_NOT_ALLOWED_TEXT, where, "unsupported_value")

@@ -191,10 +191,13 @@ class Metrics:
     def _count_tokens(self, model: str, usage: Usage, caller: LabelValues) -> None:
         cached = min(usage.cached_tokens, usage.input_tokens)
         reasoning = min(usage.reasoning_tokens, usage.output_tokens)
-        self.tokens.add((model, "input", *caller), usage.input_tokens - cached)
+        written = min(usage.cache_write_tokens, usage.input_tokens - cached)
+        self.tokens.add((model, "input", *caller), usage.input_tokens - cached - written)
         self.tokens.add((model, "output", *caller), usage.output_tokens - reasoning)
         if cached:
             self.tokens.add((model, "cached_input", *caller), cached)
+        if written:
+            self.tokens.add((model, "cache_write_input", *caller), written)
         if reasoning:
             self.tokens.add((model, "reasoning", *caller), reasoning)
         price = self._find_price(model)

@@ -295,4 +295,10 @@ _RECORDERS: Mapping[type, Callable[[RunTrace, Any], None]] = {
 
 
 def _tokens_of(usage: Usage) -> list[int]:
-    return [usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens]
+    return [
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cached_tokens,
+        usage.cache_write_tokens,
+        usage.reasoning_tokens,
+    ]

@@ -18,7 +18,7 @@ SpanStatus = Literal["ok", "error", "running", "refused"]
 
 # Digits of seconds: microseconds.
 _DIGITS = 6
-_TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+_TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -39,9 +39,10 @@ REQUEST_SERVER = "(request)"
 OTHER_TOOL = "other"
 
 # Where each count is in `UsageCounts.sums`, which has the order of `SUMS`.
-_REQUESTS, _ERRORS, _INPUT_TOKENS, _CACHED_TOKENS, _OUTPUT_TOKENS, _REASONING_TOKENS, _TOOL_CALLS, _PRICED = range(
-    len(SUMS)
-)
+_REQUESTS, _ERRORS, _INPUT_TOKENS = map(SUMS.index, ("requests", "errors", "input_tokens"))
+_CACHED_TOKENS, _CACHE_WRITE_TOKENS = map(SUMS.index, ("cached_tokens", "cache_write_tokens"))
+_OUTPUT_TOKENS, _REASONING_TOKENS = map(SUMS.index, ("output_tokens", "reasoning_tokens"))
+_TOOL_CALLS, _PRICED = map(SUMS.index, ("tool_calls", "priced"))
 # The minute, caller, model, status, server and tool: a plain tuple, which is found faster than a `UsageKey`.
 _RowKey = tuple[int, str, str, str, str, str]
 
@@ -87,6 +88,7 @@ class UsageMeter:
         sums[_ERRORS] += result.status == "failed"
         sums[_INPUT_TOKENS] += usage.input_tokens
         sums[_CACHED_TOKENS] += usage.cached_tokens
+        sums[_CACHE_WRITE_TOKENS] += usage.cache_write_tokens
         sums[_OUTPUT_TOKENS] += usage.output_tokens
         sums[_REASONING_TOKENS] += usage.reasoning_tokens
         sums[_TOOL_CALLS] += result.tool_calls

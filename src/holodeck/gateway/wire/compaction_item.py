@@ -14,10 +14,12 @@ import orjson
 from holodeck.gateway.sealing import Seal
 from holodeck.lib.ids import new_id
 from holodeck.lib.record import record
-from holodeck.models.items import Item
+from holodeck.models.items import Item, Message
 from holodeck.models.items_json import decode_item, encode_item
 
 COMPACTION_PURPOSE = "compaction"
+SUMMARY_HEADING = "[Summary of the earlier conversation]"
+"""Begins a message that stands for what was left out of a conversation."""
 
 
 _HEAD_TYPE = "head"
@@ -32,6 +34,17 @@ class CompactionContent:
     """True when it is of a response: it then replaces all items that come before it in the same input."""
     approval_targets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """The server and the tool of each of its calls that still waits for an approval, by call id."""
+
+
+def is_summary(item: Item) -> bool:
+    """Whether an item is a message that stands for what was left out of a conversation."""
+    return isinstance(item, Message) and item.role == "user" and item.text.startswith(SUMMARY_HEADING)
+
+
+def list_kept_questions(content: CompactionContent) -> list[Message]:
+    """The messages of users that a content keeps as they were, without summaries."""
+    messages = [item for item in content.items if isinstance(item, Message) and item.role == "user"]
+    return [message for message in messages if not is_summary(message)]
 
 
 def build_compaction_item(content: CompactionContent, seal: Seal) -> dict[str, Any]:

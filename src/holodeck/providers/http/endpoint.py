@@ -14,6 +14,7 @@ import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, NoReturn
 from urllib.parse import urlsplit, urlunsplit
 
@@ -61,6 +62,7 @@ _NETWORK_ERRORS = (OSError, EventTooLargeError, InvalidURLError, InvalidHeaderEr
 _SIBLINGS = ("/chat/completions", "/responses")
 _OK = HTTPStatus.OK.value
 Headers = Callable[[], Mapping[str, str]]
+NO_REQUEST_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class Endpoint:
@@ -82,14 +84,19 @@ class Endpoint:
         return Endpoint(urlunsplit(parts._replace(path=base + path)), address=self.address, headers=self._headers)
 
     async def stream_events(
-        self, body: Mapping[str, Any], *, is_finished: Callable[[], bool]
+        self,
+        body: Mapping[str, Any],
+        *,
+        is_finished: Callable[[], bool],
+        headers: Mapping[str, str] = NO_REQUEST_HEADERS,
     ) -> AsyncGenerator[list[dict[str, Any]], None]:
         """Post `body` and yield the decoded events of the response, in the batches in which they arrive.
 
-        Stops reading once `is_finished` returns True. Closing the iterator before that closes the connection at once.
+        `headers`: those of this request, beside those of the endpoint. Stops reading once `is_finished` returns True.
+        Closing the iterator before that closes the connection at once.
         """
         try:
-            response = await self._require_pool().send("POST", self._build_headers(), orjson.dumps(body))
+            response = await self._require_pool().send("POST", {**headers, **self._build_headers()}, orjson.dumps(body))
         except _NETWORK_ERRORS as error:
             raise self._explain(error) from _cause(error)
         try:

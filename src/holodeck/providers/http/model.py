@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any, Protocol
 
 from holodeck.lib.errors import ModelError
 from holodeck.models.model_io import ModelAnswer, ModelEvent, ModelRequest
 from holodeck.providers.base import Batches, BatchingModel
-from holodeck.providers.http.endpoint import Endpoint
+from holodeck.providers.http.endpoint import NO_REQUEST_HEADERS, Endpoint
 from holodeck.providers.http.model_address import ModelAddress
 
 _MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
@@ -63,7 +64,9 @@ class HTTPModel(BatchingModel):
         """Send one request. Closing the iterator closes the connection at once."""
         decoder = self._dialect.create_decoder(request, self._endpoint.address)
         body = self._dialect.build_body(request)
-        stream = self._endpoint.stream_events(body, is_finished=lambda: decoder.is_finished)
+        stream = self._endpoint.stream_events(
+            body, is_finished=lambda: decoder.is_finished, headers=self._headers_for(request)
+        )
         is_answered = False
         async with aclosing(stream):
             async for events in stream:
@@ -88,6 +91,10 @@ class HTTPModel(BatchingModel):
 
     async def close(self) -> None:
         await self._endpoint.close()
+
+    def _headers_for(self, request: ModelRequest) -> Mapping[str, str]:
+        """Return the headers that this request has beside those of all requests."""
+        return NO_REQUEST_HEADERS
 
     def _require_answered(self, decoder: AnswerDecoder) -> ModelAnswer:
         try:

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from holodeck.lib import log
-from holodeck.lib.errors import BAD_QUESTION, ModelError
+from holodeck.lib.errors import ANSWER_MISFIT, BAD_QUESTION, ModelError
 from holodeck.lib.json.schema import SchemaError
 from holodeck.lib.json.schema_worker import SchemaChecker, UncheckedError
 from holodeck.lib.limits import MAX_CHECKED_BYTES
@@ -161,7 +161,7 @@ class FormatEnforcer(ModelWrapper):
     def _error(self, reason: str, answers: int) -> ModelError:
         times = "" if answers == 1 else f" in {answers} tries"
         message = f"The model gave no answer that fits 'response_format'{times}: {reason}."
-        return ModelError(message, public_text=message)
+        return ModelError(message, code=ANSWER_MISFIT, public_text=message)
 
 
 def format_guarantee_of(llm: LLM) -> Guarantee:

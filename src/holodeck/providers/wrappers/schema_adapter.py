@@ -57,7 +57,8 @@ class SchemaAdapter(ModelWrapper):
     def _adapt_spec(self, spec: ToolSpec) -> AdaptedTool:
         key = (spec.name, id(spec.parameters))
         known = self._cache.get(key)
-        if known is None or known[0].description != spec.description:
+        # A schema that all requests share comes with the description and the marks of each.
+        if known is None or _unshared_fields(known[0]) != _unshared_fields(spec):
             known = (spec, adapt_tool(spec, self._rules_name))
             self._store(key, known)
         return known[1]
@@ -74,6 +75,10 @@ class SchemaAdapter(ModelWrapper):
             self._cached_bytes = 0
         self._cache[key] = entry
         self._cached_bytes += size
+
+
+def _unshared_fields(spec: ToolSpec) -> tuple[Any, ...]:
+    return (spec.description, spec.cache_mark, spec.native)
 
 
 class _AdaptedTools:

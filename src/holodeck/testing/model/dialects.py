@@ -73,7 +73,10 @@ class ChatWriter:
                 "prompt_tokens": usage.input_tokens,
                 "completion_tokens": usage.output_tokens,
                 "total_tokens": usage.total_tokens,
-                "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+                "prompt_tokens_details": {
+                    "cached_tokens": usage.cached_tokens,
+                    "cache_write_tokens": usage.cache_write_tokens,
+                },
                 "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
             }
             events.append(self._event(choices=[], usage=counts))
@@ -163,7 +166,10 @@ class ResponsesWriter:
         if usage is not None:
             response["usage"] = {
                 "input_tokens": usage.input_tokens,
-                "input_tokens_details": {"cached_tokens": usage.cached_tokens},
+                "input_tokens_details": {
+                    "cached_tokens": usage.cached_tokens,
+                    "cache_write_tokens": usage.cache_write_tokens,
+                },
                 "output_tokens": usage.output_tokens,
                 "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
                 "total_tokens": usage.total_tokens,
@@ -251,9 +257,13 @@ class AnthropicWriter:
         counts: Event = {"output_tokens": 1}
         if usage is not None:
             counts = {
-                "input_tokens": usage.input_tokens - usage.cached_tokens,
+                "input_tokens": usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens,
                 "cache_read_input_tokens": usage.cached_tokens,
-                "cache_creation_input_tokens": 0,
+                "cache_creation_input_tokens": usage.cache_write_tokens,
+                "cache_creation": {
+                    "ephemeral_5m_input_tokens": usage.cache_write_tokens - usage.cache_write_1h_tokens,
+                    "ephemeral_1h_input_tokens": usage.cache_write_1h_tokens,
+                },
                 "output_tokens": usage.output_tokens,
                 "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
             }

@@ -142,10 +142,14 @@ def finish(reason: FinishReason) -> Step:
     return Finish(reason=reason)
 
 
-def spend(input_tokens: int, output_tokens: int, *, cached: int = 0, reasoning: int = 0) -> Step:
+def spend(input_tokens: int, output_tokens: int, *, cached: int = 0, reasoning: int = 0, cache_write: int = 0) -> Step:
     """Report this token usage for the turn."""
     usage = Usage(
-        input_tokens=input_tokens, output_tokens=output_tokens, cached_tokens=cached, reasoning_tokens=reasoning
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cached_tokens=cached,
+        reasoning_tokens=reasoning,
+        cache_write_tokens=cache_write,
     )
     return Spend(usage=usage)
 

@@ -5,6 +5,7 @@ The error classes are defined with all others in `holodeck.lib.errors` and are p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -35,6 +36,8 @@ __all__ = [
 
 
 OVER_BUDGET = "its answer was dropped: too many bytes of requests and answers are in memory at once."
+# The last line of a Python program that imports what a newer package does not have.
+_OLD_IMPORT = re.compile(r"No module named 'mcp\.|cannot import name '[^']+' from 'mcp['.]")
 # Characters of a secret that is masked in errors: a shorter one occurs by chance in every message.
 _MIN_MASKED_CHARS = 4
 # Access tokens that are masked: the one in use, and those that it replaced while calls were in flight.
@@ -47,6 +50,19 @@ def describe_output(stray: str, stderr: str) -> str:
     """Return what a process wrote instead of answers, as the end of an error text; empty if it wrote nothing."""
     quoted = f" Its standard output is not MCP: {stray!r}." if stray else ""
     return quoted + (f" Its last words:\n{stderr}" if stderr else "")
+
+
+def advise_package_version(stderr: str, command: str) -> str:
+    """Return what to do about a Python server that was written for version 1 of the package `mcp`; empty: it was not.
+
+    Version 2 has no `mcp.server.fastmcp`, among others. Servers that ask for any version of the package get it.
+    """
+    if not _OLD_IMPORT.search(stderr):
+        return ""
+    how = "write --with 'mcp<2' before its package" if command == "uvx" else "install 'mcp<2' where it runs"
+    return (
+        f"It was written for version 1 of the package 'mcp' and got a newer one: {how}, or use a newer version of it."
+    )
 
 
 class ErrorFactory:

@@ -369,6 +369,8 @@ def _advise_not_found(tool: MCPTool) -> str:
 
 def _advise_not_started(error: HoloDeckError | None) -> str:
     details = error.details if isinstance(error, MCPError) else {}
+    if details.get("advice"):
+        return str(details["advice"])
     if details.get("stderr"):
         return "Read its last output above, or start it by hand: it should show what is missing."
     return _NOT_MCP if details.get("stray_output") else "Start it by hand: it should show what is missing."

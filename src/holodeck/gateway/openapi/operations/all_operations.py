@@ -17,7 +17,7 @@ from holodeck.gateway.openapi.operations.run_operations import RUN_OPERATIONS
 from holodeck.gateway.openapi.schemas.schema import boolean, choice, integer, string
 
 _INPUT_ERRORS: tuple[ErrorGroup, ...] = ("fields", "input", "continuation", "servers", "model", "lookup", "storage")
-_MESSAGES_ERRORS: tuple[ErrorGroup, ...] = ("fields", "continuation", "model", "run")
+_MESSAGES_ERRORS: tuple[ErrorGroup, ...] = ("fields", "continuation", "thread", "servers", "model", "run")
 _HANDED_ON_ERRORS: tuple[ErrorGroup, ...] = ("fields", "model", "run")
 _STORED_ERRORS: tuple[ErrorGroup, ...] = ("lookup", "storage")
 _PAGE = {
@@ -85,8 +85,9 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         tag="Responses",
         summary="Compact a conversation",
         description=(
-            "Returns one encrypted item, which holds the conversation in fewer tokens. Send it as the first item of "
-            "your next input, instead of all the others.\n\n"
+            "Returns one encrypted item, which holds the conversation in fewer tokens, after those of your messages "
+            "that it keeps, which you can read. Send all of it at the beginning of your next input, instead of the "
+            "items before.\n\n"
             "Recent items, your messages and open calls are kept as they are. A model writes a summary of the rest. "
             "If it cannot, old outputs are cut and the oldest items left out; the reply then has the header "
             "`x-holodeck-compaction: truncated`. A short conversation is kept whole."

@@ -79,10 +79,17 @@ COMPACTED = {
     "created_at": _CREATED_AT,
     "output": [
         {
+            "id": "msg_5d1c0a8fb7f8c2a9e8d7d3b1a4f60c11",
+            "type": "message",
+            "role": "user",
+            "status": "completed",
+            "content": [{"type": "input_text", "text": "Hello"}],
+        },
+        {
             "id": "cmp_05c881fdb1a96d07ab3cf2b8a0b1e7a2",
             "type": "compaction",
             "encrypted_content": "hd2.Xv0wNQAAAAAAAABLjFAu-PuP4PwfdNQxUwfb9RKAQNzuHYmsSwJut8_g1JIJeTaoOGbCuWSyTjWB",
-        }
+        },
     ],
     "usage": {
         "input_tokens": 0,
@@ -113,7 +120,7 @@ CHAT_COMPLETION = {
         "prompt_tokens": 1,
         "completion_tokens": 21,
         "total_tokens": 22,
-        "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+        "prompt_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0, "audio_tokens": 0},
         "completion_tokens_details": {
             "reasoning_tokens": 0,
             "audio_tokens": 0,
@@ -143,6 +150,7 @@ MESSAGE = {
     "usage": {
         "input_tokens": 1,
         "cache_creation_input_tokens": 0,
+        "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
         "cache_read_input_tokens": 0,
         "output_tokens": 21,
         "output_tokens_details": {"thinking_tokens": 0},

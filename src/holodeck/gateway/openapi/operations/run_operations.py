@@ -21,7 +21,14 @@ _CALLER = string(
     "Others than oneself are for operators."
 )
 _RUN_ID = "resp_5f2b8f1f4bb24d3f8f4a1d0a3a0a4d5e"
-_TOKENS = {"input_tokens": 1, "output_tokens": 21, "cached_tokens": 0, "reasoning_tokens": 0, "total_tokens": 22}
+_TOKENS = {
+    "input_tokens": 1,
+    "output_tokens": 21,
+    "cached_tokens": 0,
+    "cache_write_tokens": 0,
+    "reasoning_tokens": 0,
+    "total_tokens": 22,
+}
 _RUN: dict[str, Any] = {
     "id": _RUN_ID,
     "object": "run",
@@ -101,6 +108,7 @@ _USAGE = {
     "errors": 0,
     "input_tokens": 1,
     "cached_tokens": 0,
+    "cache_write_tokens": 0,
     "output_tokens": 21,
     "reasoning_tokens": 0,
     "tool_calls": 0,

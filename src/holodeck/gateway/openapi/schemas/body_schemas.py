@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holodeck.gateway.endpoints.conversations import MAX_NEW_ITEMS
-from holodeck.gateway.openapi.schemas.input_schemas import IMAGE_URL, JSON_SCHEMA, LONG_TEXT
+from holodeck.gateway.openapi.schemas.input_schemas import CACHE_MARK, IMAGE_URL, JSON_SCHEMA, LONG_TEXT
 from holodeck.gateway.openapi.schemas.schema import (
     Schema,
     any_of,
@@ -57,6 +57,10 @@ METADATA = mapping(
     maxProperties=MAX_METADATA_PAIRS,
 )
 _IDENTIFIER = string("Sent to the provider, if it has the field.", max_length=MAX_IDENTIFIER_CHARS)
+_CACHE_HINTS: dict[str, Schema] = {
+    "prompt_cache_options": mapping("A hint. Sent to the provider, if it has the field."),
+    "prompt_cache_retention": string("A hint. Sent to the provider, if it has the field."),
+}
 _SERVICE_TIER = choice(SERVICE_TIERS, "The tier at the provider. The response has the one that was used.")
 _TOP_LOGPROBS = integer("Alternatives for each token.", minimum=0, maximum=MAX_TOP_LOGPROBS)
 _INPUT = any_of(
@@ -94,6 +98,7 @@ def build_body_schemas() -> dict[str, Schema]:
                 "instructions": _INSTRUCTIONS,
                 "previous_response_id": _PREVIOUS,
                 "prompt_cache_key": string("Accepted without effect.", max_length=MAX_IDENTIFIER_CHARS),
+                **_CACHE_HINTS,
                 "service_tier": _SERVICE_TIER,
                 "context_management": _context_management("The result has about so many tokens, at most."),
             },
@@ -154,6 +159,7 @@ def _response_fields() -> dict[str, Schema]:
         "metadata": METADATA,
         "safety_identifier": _IDENTIFIER,
         "prompt_cache_key": _IDENTIFIER,
+        **_CACHE_HINTS,
         "user": string("Sent to the provider, if it has the field.", max_length=MAX_INPUT_TEXT_CHARS),
         "service_tier": _SERVICE_TIER,
         "client_metadata": mapping("Accepted without effect."),
@@ -263,6 +269,7 @@ def _chat_schemas() -> dict[str, Schema]:
                 "metadata": METADATA,
                 "safety_identifier": string(max_length=MAX_IDENTIFIER_CHARS),
                 "prompt_cache_key": string(max_length=MAX_IDENTIFIER_CHARS),
+                **_CACHE_HINTS,
                 "user": string(max_length=MAX_INPUT_TEXT_CHARS),
                 "service_tier": _SERVICE_TIER,
                 "n": only(1),
@@ -381,7 +388,7 @@ def _chat_call() -> Schema:
 
 def _chat_part_schemas(ignored: Schema) -> dict[str, Schema]:
     sent_back = dict.fromkeys(("role", "annotations", "tool_calls", REASONING_FIELD), ignored)
-    text = {"type": constant("text"), "text": LONG_TEXT, "parsed": ignored}
+    text = {"type": constant("text"), "text": LONG_TEXT, "parsed": ignored, **CACHE_MARK}
     image = body_of(
         {
             "url": string(
@@ -402,14 +409,16 @@ def _chat_part_schemas(ignored: Schema) -> dict[str, Schema]:
         {"file_data": string("Base64, or a data URL.", max_length=MAX_FILE_DATA_CHARS), "filename": string()},
         required=("file_data",),
     )
-    refusal = {"type": constant("refusal"), "refusal": LONG_TEXT, "parsed": ignored}
+    refusal = {"type": constant("refusal"), "refusal": LONG_TEXT, "parsed": ignored, **CACHE_MARK}
     return {
         "ChatTextPart": body_of(text, required=("type", "text")),
-        "ChatImagePart": body_of({"type": constant("image_url"), "image_url": image}, required=("type", "image_url")),
-        "ChatAudioPart": body_of(
-            {"type": constant("input_audio"), "input_audio": sound}, required=("type", "input_audio")
+        "ChatImagePart": body_of(
+            {"type": constant("image_url"), "image_url": image, **CACHE_MARK}, required=("type", "image_url")
         ),
-        "ChatFilePart": body_of({"type": constant("file"), "file": file}, required=("type", "file")),
+        "ChatAudioPart": body_of(
+            {"type": constant("input_audio"), "input_audio": sound, **CACHE_MARK}, required=("type", "input_audio")
+        ),
+        "ChatFilePart": body_of({"type": constant("file"), "file": file, **CACHE_MARK}, required=("type", "file")),
         "ChatSentTextPart": body_of(
             {**text, **sent_back, "refusal": ignored}, "Text of an earlier answer.", required=("type", "text")
         ),

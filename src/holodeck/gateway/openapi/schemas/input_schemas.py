@@ -32,7 +32,7 @@ from holodeck.gateway.openapi.schemas.schema import (
     string,
     variants,
 )
-from holodeck.gateway.wire.request.content_parts import AUDIO_TYPES, IMAGE_DETAILS
+from holodeck.gateway.wire.request.content_parts import AUDIO_TYPES, CACHE_FIELD, IMAGE_DETAILS
 from holodeck.gateway.wire.request.input_items import MCP_STATUSES, MESSAGE_ROLES
 from holodeck.gateway.wire.request.mcp_declarations import MAX_REQUEST_HEADERS
 from holodeck.gateway.wire.request.parsed_input import ITEM_STATUSES
@@ -50,6 +50,9 @@ WEB_URL = "^https?://"
 IMAGE_URL = "^(https?://|data:image/)"
 LONG_TEXT = string(max_length=MAX_INPUT_TEXT_CHARS)
 JSON_SCHEMA = mapping("A JSON Schema.")
+CACHE_MARK: dict[str, Schema] = {
+    CACHE_FIELD: mapping("A mark for the prompt cache. Sent to the provider, if it has the field.")
+}
 _PART_TYPES = {
     "input_text": "InputText",
     "input_image": "InputImage",
@@ -95,7 +98,9 @@ def part_schemas() -> dict[str, Schema]:
     )
     return {
         "InputPart": variants(_PART_TYPES, "A part of a message or of a tool's output."),
-        "InputText": body_of({"type": constant("input_text"), "text": LONG_TEXT}, required=("type", "text")),
+        "InputText": body_of(
+            {"type": constant("input_text"), "text": LONG_TEXT, **CACHE_MARK}, required=("type", "text")
+        ),
         "InputImage": body_of(
             {
                 "type": constant("input_image"),
@@ -106,6 +111,7 @@ def part_schemas() -> dict[str, Schema]:
                     example="https://example.com/chart.png",
                 ),
                 "detail": choice(IMAGE_DETAILS, "How closely the model looks at it."),
+                **CACHE_MARK,
             },
             required=("type", "image_url"),
         ),
@@ -120,11 +126,12 @@ def part_schemas() -> dict[str, Schema]:
                     example="https://example.com/report.pdf",
                 ),
                 "detail": choice(("auto",)),
+                **CACHE_MARK,
             },
             required=("type",),
         ),
         "InputAudio": body_of(
-            {"type": constant("input_audio"), "input_audio": sound}, required=("type", "input_audio")
+            {"type": constant("input_audio"), "input_audio": sound, **CACHE_MARK}, required=("type", "input_audio")
         ),
         "SentOutputText": body_of(
             {

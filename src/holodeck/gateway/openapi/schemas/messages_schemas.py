@@ -18,8 +18,10 @@ from holodeck.gateway.openapi.schemas.schema import (
     ref,
     string,
 )
+from holodeck.gateway.wire.messages.client_tools import MAX_DISPLAY_PIXELS, NATIVE_TYPE
 from holodeck.gateway.wire.messages.content_blocks import IMAGE_TYPES, PDF_TYPE
-from holodeck.gateway.wire.messages.errors import ERROR_TYPES
+from holodeck.gateway.wire.messages.errors import ERROR_TYPES, THREAD_NOT_FOUND
+from holodeck.gateway.wire.messages.mcp_servers import TOOLSET
 from holodeck.gateway.wire.messages.request import (
     CLEAR_THINKING,
     DISPLAYS,
@@ -30,6 +32,7 @@ from holodeck.gateway.wire.messages.request import (
     SERVICE_TIERS,
 )
 from holodeck.gateway.wire.messages.response import STOP_REASONS
+from holodeck.gateway.wire.messages.tools import HOSTED_TYPE
 from holodeck.gateway.wire.request.tools import FUNCTION_NAME
 from holodeck.lib.limits import (
     MAX_CALL_ID_CHARS,
@@ -43,7 +46,7 @@ from holodeck.lib.limits import (
 
 _TEXT = string(max_length=MAX_INPUT_TEXT_CHARS)
 _NULL: Schema = {"type": "null"}
-_HINT = mapping("A hint for the provider's prompt cache. Accepted without effect.")
+_HINT = mapping("A mark for the prompt cache. An Anthropic model gets it as it is; for others it has no effect.")
 _CALL_ID = string(min_length=1, max_length=MAX_CALL_ID_CHARS)
 _NO_CITATIONS = body_of({"enabled": {"const": False}})
 
@@ -76,7 +79,14 @@ def _body_fields() -> dict[str, Schema]:
         "max_tokens": integer("Tokens of one answer of the model, at most.", minimum=1),
         "system": any_of(_TEXT, array(ref("MessagesText")), about="Instructions, beside those of the agent."),
         "stream": boolean("True: the reply is a stream of events."),
-        "tools": array(ref("MessagesTool"), "Your own tools.", max_items=MAX_REQUEST_TOOLS),
+        "tools": array(
+            any_of(*(ref(f"Messages{name}Tool") for name in ("", "Client", "Hosted", "Server"))),
+            "Your own tools, those that Anthropic's API defines, and tools of `mcp_servers`.",
+            max_items=MAX_REQUEST_TOOLS,
+        ),
+        "mcp_servers": array(
+            ref("MessagesServer"), "MCP servers by their URL. The operator must allow it.", max_items=MAX_REQUEST_TOOLS
+        ),
         "tool_choice": ref("MessagesToolChoice"),
         "thinking": ref("MessagesThinking"),
         "output_config": body_of(
@@ -91,6 +101,14 @@ def _body_fields() -> dict[str, Schema]:
         "speed": choice(("standard",)),
         "cache_control": _HINT,
         "context_management": body_of({"edits": array(_KEEP_THINKING)}),
+        "thread": any_of(
+            body_of({"type": constant("create")}, required=("type",)),
+            body_of(
+                {"type": constant("continue"), "previous_message_id": string(min_length=1)},
+                required=("type", "previous_message_id"),
+            ),
+            about="`create`: the gateway holds the conversation, for an hour. `continue`: `messages` has what is new.",
+        ),
     }
 
 
@@ -111,6 +129,7 @@ def _option_schemas() -> dict[str, Schema]:
     display = {"display": choice(DISPLAYS, "`omitted`: thinking blocks have no text.")}
     return {
         "MessagesTool": body_of(tool, required=("name", "input_schema")),
+        **_special_tool_schemas(),
         "MessagesToolChoice": any_of(
             body_of({"type": choice(("auto", "any")), **parallel}, required=("type",)),
             body_of({"type": constant("none"), **parallel}, required=("type",)),
@@ -134,13 +153,74 @@ def _option_schemas() -> dict[str, Schema]:
     }
 
 
+def _special_tool_schemas() -> dict[str, Schema]:
+    pixels = integer(minimum=1, maximum=MAX_DISPLAY_PIXELS)
+    offered = {"defer_loading": {"const": False}, "allowed_callers": array(choice(("direct",))), "cache_control": _HINT}
+    config = body_of({"enabled": boolean(), "defer_loading": {"const": False}})
+    return {
+        "MessagesClientTool": body_of(
+            {
+                "type": string(pattern=f"^{NATIVE_TYPE.pattern}$", example="bash_20250124"),
+                "name": string(pattern=f"^{FUNCTION_NAME.pattern}$", max_length=MAX_TOOL_NAME_CHARS),
+                "display_width_px": pixels,
+                "display_height_px": pixels,
+                "display_number": integer(minimum=0),
+                "enable_zoom": boolean(),
+                "max_characters": integer(minimum=1),
+                "strict": boolean(),
+                "input_examples": array({}),
+                **offered,
+            },
+            "A tool that you run and Anthropic's API defines. Its models get it as it is, others as a function.",
+            required=("type", "name"),
+        ),
+        "MessagesHostedTool": mapping(
+            "A tool that Anthropic's servers run. Here an MCP tool does, if the operator has mapped one to it.",
+            properties={
+                "type": string(pattern=f"^{HOSTED_TYPE.pattern}$", example="web_search_20250305"),
+                **{key: nullable(value) for key, value in offered.items()},
+            },
+            required=["type"],
+        ),
+        "MessagesServerTool": body_of(
+            {
+                "type": constant(TOOLSET),
+                "mcp_server_name": string("A name of `mcp_servers`.", min_length=1, max_length=MAX_TOOL_NAME_CHARS),
+                "default_config": config,
+                "configs": mapping("By the names of tools.", additionalProperties=config),
+                "cache_control": mapping("Accepted without effect."),
+            },
+            "Which tools of a server the model gets. Left out: all.",
+            required=("type", "mcp_server_name"),
+        ),
+        "MessagesServer": body_of(
+            {
+                "type": constant("url"),
+                "name": string(min_length=1, max_length=MAX_TOOL_NAME_CHARS),
+                "url": _TEXT,
+                "authorization_token": string("Sent to the server. Never stored."),
+                "tool_configuration": body_of({"enabled": boolean(), "allowed_tools": array(string())}),
+            },
+            required=("type", "name", "url"),
+        ),
+    }
+
+
 def _block_schemas() -> dict[str, Schema]:
     parts = [ref(f"Messages{name}") for name in ("Text", "Image", "Document", "SearchResult")]
     of_assistant = [ref(f"Messages{name}") for name in ("Text", "SentThinking", "RedactedThinking", "ToolUse")]
+    of_servers = [ref(f"Messages{name}") for name in ("ServerToolUse", "ServerToolResult")]
+    used = {
+        "id": _CALL_ID,
+        "name": string(min_length=1, max_length=2 * MAX_TOOL_NAME_CHARS),
+        "input": mapping(),
+        "caller": mapping(),
+    }
+    result = {"tool_use_id": _CALL_ID, "content": any_of(_TEXT, array(any_of(*parts))), "is_error": boolean()}
     return {
         "MessagesMessage": any_of(
             _message("user", *parts, ref("MessagesToolResult")),
-            _message("assistant", *of_assistant),
+            _message("assistant", *of_assistant, *of_servers),
             _message("system", ref("MessagesText")),
         ),
         "MessagesText": _block("text", {"text": _TEXT, "citations": array({})}, required=("text",)),
@@ -160,21 +240,14 @@ def _block_schemas() -> dict[str, Schema]:
             },
             required=("title", "source"),
         ),
-        "MessagesToolUse": _block(
-            "tool_use",
-            {
-                "id": _CALL_ID,
-                "name": string(min_length=1, max_length=2 * MAX_TOOL_NAME_CHARS),
-                "input": mapping(),
-                "caller": mapping(),
-            },
-            required=("id", "name"),
+        "MessagesToolUse": _block("tool_use", used, required=("id", "name")),
+        "MessagesToolResult": _block("tool_result", result, required=("tool_use_id",)),
+        "MessagesServerToolUse": _block(
+            "mcp_tool_use",
+            {**used, "server_name": string(min_length=1, max_length=MAX_TOOL_NAME_CHARS)},
+            required=("id", "name", "server_name"),
         ),
-        "MessagesToolResult": _block(
-            "tool_result",
-            {"tool_use_id": _CALL_ID, "content": any_of(_TEXT, array(any_of(*parts))), "is_error": boolean()},
-            required=("tool_use_id",),
-        ),
+        "MessagesServerToolResult": _block("mcp_tool_result", result, required=("tool_use_id",)),
         "MessagesSentThinking": _block(
             "thinking", {"thinking": string(), "signature": string()}, required=("thinking", "signature")
         ),
@@ -232,7 +305,7 @@ def _reply_schemas() -> dict[str, Schema]:
     call = record_of({"type": constant("tool_use"), "id": string(), "name": string(), "input": mapping()})
     types = sorted({*ERROR_TYPES.values(), "invalid_request_error", "api_error"})
     return {
-        "MessageBlock": any_of(text, thinking, call),
+        "MessageBlock": any_of(text, thinking, call, *_server_call_schemas(text)),
         "CreatedMessage": record_of(
             {
                 "id": string(),
@@ -249,7 +322,14 @@ def _reply_schemas() -> dict[str, Schema]:
         "MessagesError": record_of(
             {
                 "type": constant("error"),
-                "error": record_of({"type": choice(types), "message": string()}),
+                "error": record_of(
+                    {
+                        "type": choice(types),
+                        "message": string(),
+                        "details": record_of({"error_code": constant(THREAD_NOT_FOUND)}),
+                    },
+                    optional=("details",),
+                ),
                 "request_id": string("The `x-request-id` of the reply. An event has none."),
             },
             optional=("request_id",),
@@ -257,11 +337,26 @@ def _reply_schemas() -> dict[str, Schema]:
     }
 
 
+def _server_call_schemas(text: Schema) -> tuple[Schema, Schema]:
+    call = {"type": constant("mcp_tool_use"), "id": string(), "name": string(), "server_name": string()}
+    result = {
+        "type": constant("mcp_tool_result"),
+        "tool_use_id": string(),
+        "is_error": boolean(),
+        "content": array(text),
+    }
+    return record_of({**call, "input": mapping()}), record_of(result)
+
+
 def _usage_fields() -> dict[str, Schema]:
     return {
-        "input_tokens": integer("Tokens that were not read from a cache."),
-        "cache_creation_input_tokens": integer(),
-        "cache_read_input_tokens": integer(),
+        "input_tokens": integer("Tokens that were neither read from a cache nor written to one."),
+        "cache_creation_input_tokens": integer("Tokens that the provider has stored in its cache."),
+        "cache_creation": record_of(
+            {"ephemeral_5m_input_tokens": integer(), "ephemeral_1h_input_tokens": integer()},
+            "The same by how long they are stored.",
+        ),
+        "cache_read_input_tokens": integer("Tokens that the provider has read from its cache."),
         "output_tokens": integer(),
         "output_tokens_details": record_of({"thinking_tokens": integer()}),
     }

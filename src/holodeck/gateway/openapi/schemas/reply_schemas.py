@@ -293,9 +293,21 @@ def _resource_schemas() -> dict[str, Schema]:
                 "id": string(),
                 "object": constant("response.compaction"),
                 "created_at": _TIME,
-                "output": array(ref("CompactionItem")),
+                "output": array(
+                    any_of(ref("KeptMessage"), ref("CompactionItem")), "Your messages, and last the compaction."
+                ),
                 "usage": ref("Usage"),
             }
+        ),
+        "KeptMessage": record_of(
+            {
+                "id": string(),
+                "type": constant("message"),
+                "role": constant("user"),
+                "status": constant("completed"),
+                "content": array(mapping("A part, as it was sent.")),
+            },
+            "A message of yours that a compaction keeps.",
         ),
         "InputTokens": record_of({"object": constant("response.input_tokens"), "input_tokens": integer()}),
         "Conversation": record_of(
@@ -394,7 +406,9 @@ def _chat_usage_schema() -> Schema:
             "prompt_tokens": integer(),
             "completion_tokens": integer(),
             "total_tokens": integer(),
-            "prompt_tokens_details": record_of({"cached_tokens": integer(), "audio_tokens": integer()}),
+            "prompt_tokens_details": record_of(
+                {"cached_tokens": integer(), "cache_write_tokens": integer(), "audio_tokens": integer()}
+            ),
             "completion_tokens_details": record_of(
                 {
                     "reasoning_tokens": integer(),

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from holodeck.gateway.wire.request.field_rows import (
+    CACHE_HINT,
+    CACHE_HINT_EXAMPLES,
     DESCRIBED,
     NOT_SENT,
     REFUSED,
@@ -18,7 +20,7 @@ from holodeck.gateway.wire.request.field_rows import (
     passed_on_row,
     refused_row,
 )
-from holodeck.gateway.wire.request.json_fields import NO_PROMPT_CACHE, NOT_SUPPORTED
+from holodeck.gateway.wire.request.json_fields import NOT_SUPPORTED
 
 _TEXT_ONLY = "This gateway answers in text."
 _NOT_STORED = "A chat completion is not stored, so nothing repeats it. The model does not get it."
@@ -151,6 +153,10 @@ CHAT_FIELDS = (
         "k7",
         {"chat": "prompt_cache_key", "responses": "prompt_cache_key", "anthropic": NOT_SENT},
     ),
+    *(
+        passed_on_row(name, value, {"chat": name, "responses": name, "anthropic": NOT_SENT}, CACHE_HINT)
+        for name, value in CACHE_HINT_EXAMPLES.items()
+    ),
     passed_on_row("user", "u7", {"chat": "user", "responses": "user", "anthropic": "metadata.user_id"}),
     passed_on_row(
         "service_tier",
@@ -170,8 +176,6 @@ CHAT_FIELDS = (
     refused_row("moderation", {"model": "m"}, NOT_SUPPORTED),
     refused_row("prediction", {"type": "content", "content": "x"}, NOT_SUPPORTED),
     refused_row("web_search_options", {}, NOT_SUPPORTED),
-    refused_row("prompt_cache_options", {"mode": "auto"}, NOT_SUPPORTED),
-    refused_row("prompt_cache_retention", "24h", NOT_SUPPORTED),
     _role(
         "system",
         "",
@@ -249,11 +253,17 @@ CHAT_FIELDS = (
     ),
     RequestField(
         path="messages[].content[].prompt_cache_breakpoint",
-        treatment="refused",
-        about=NO_PROMPT_CACHE,
+        treatment="passed_on",
+        about="A hint. Models that do not have it get the part without it.",
         example={
-            "messages": [{"role": "user", "content": [{"type": "text", "text": "Look", "prompt_cache_breakpoint": {}}]}]
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [{"type": "text", "text": "Look", "prompt_cache_breakpoint": {"mode": "explicit"}}],
+                }
+            ]
         },
+        sent_as={"chat": NOT_SENT, "responses": "input", "anthropic": NOT_SENT},
     ),
 )
 """`POST /v1/chat/completions`."""

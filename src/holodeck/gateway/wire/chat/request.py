@@ -7,6 +7,7 @@ API is either supported or refused by its name.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal, cast
 
 from holodeck.gateway.wire.chat.field_table import CHAT_FIELDS
@@ -16,10 +17,9 @@ from holodeck.gateway.wire.request.body import (
     allow_no_parameters,
     with_extra_parameters,
 )
-from holodeck.gateway.wire.request.content_parts import AUDIO_TYPES, read_image_url
+from holodeck.gateway.wire.request.content_parts import AUDIO_TYPES, CACHE_FIELD, read_image_url
 from holodeck.gateway.wire.request.field_rows import refusal_reasons
 from holodeck.gateway.wire.request.json_fields import (
-    NO_PROMPT_CACHE,
     NOT_SUPPORTED,
     JSONFields,
     refuse,
@@ -289,8 +289,11 @@ def _read_content(message: JSONFields, kinds: tuple[str, ...]) -> tuple[Part, ..
         kind = part.require_text("type")
         if kind not in kinds:
             refuse_choice(part.path_of("type"), kind, kinds)
-        part.refuse_present(NO_PROMPT_CACHE, "prompt_cache_breakpoint")
-        parts.append(_read_part(part, kind))
+        content = _read_part(part, kind)
+        mark = part.get_cache_mark(CACHE_FIELD)
+        if mark is not None and isinstance(content, TextContent | ImageLink | FileData):
+            content = replace(content, cache_mark=mark)
+        parts.append(content)
         if role == "assistant":
             for key in _ANSWER_FIELDS:
                 part.pop(key)

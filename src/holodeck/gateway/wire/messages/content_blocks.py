@@ -6,14 +6,16 @@ reasoning. A block type that only Anthropic's own servers can fill is refused by
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import orjson
 
+from holodeck.gateway.wire.messages.field_table import NO_CITATIONS, NO_FILES, NO_SERVER_BLOCKS
 from holodeck.gateway.wire.request.content_parts import read_image_url
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type, refuse_unsupported
-from holodeck.gateway.wire.request.parsed_input import Input
+from holodeck.gateway.wire.request.parsed_input import Input, plain_tool_name
 from holodeck.lib.limits import (
     MAX_CALL_ID_CHARS,
     MAX_FILE_DATA_CHARS,
@@ -29,11 +31,11 @@ IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 PDF_TYPE = "application/pdf"
 _PART_TYPES = ("text", "image", "document", "search_result")
 USER_BLOCK_TYPES = (*_PART_TYPES, "tool_result")
-ASSISTANT_BLOCK_TYPES = ("text", "thinking", "redacted_thinking", "tool_use")
+ASSISTANT_BLOCK_TYPES = ("text", "thinking", "redacted_thinking", "tool_use", "mcp_tool_use", "mcp_tool_result")
 SOURCE_TYPES = ("base64", "url", "text", "content")
-_NO_FILES = "This gateway stores no files: send the content itself, or its URL."
-_NO_CITATIONS = "The models behind this gateway cite no documents."
-_NO_SERVER_BLOCKS = "Blocks of tools that Anthropic's servers run are not known here: leave them out."
+CACHE_FIELD = "cache_control"
+"""The mark of a block for the prompt cache of the model's provider."""
+_BETWEEN_BLOCKS = TextContent(text="\n\n")
 # What Anthropic's models call their reasoning; see `Reasoning.opaque`.
 _ANTHROPIC_KEY = "anthropic"
 SIGNATURE_PREFIX = "rs_"
@@ -41,24 +43,31 @@ SIGNATURE_PREFIX = "rs_"
 
 
 def read_system(fields: JSONFields) -> Message | None:
-    """Read `system`, a text or text blocks, into one message. Its blocks are joined by empty lines."""
+    """Read `system`, a text or text blocks, into one message. Its blocks are joined by empty lines.
+
+    Blocks with marks stay parts, with the empty lines between them as parts of their own.
+    """
     value = fields.value.get("system")
     if value is None or isinstance(value, str):
         text = fields.get_text("system", max_length=MAX_INPUT_TEXT_CHARS)
-    elif isinstance(value, list):
-        text = "\n\n".join(
-            part.text for part in _read_parts(fields, "system", ("text",)) if isinstance(part, TextContent)
-        )
-    else:
+        return Message(role="system", content=(TextContent(text=text),)) if text else None
+    if not isinstance(value, list):
         refuse_type("system", "a string or an array of text blocks", value)
-    return Message(role="system", content=(TextContent(text=text),)) if text else None
+    parts = [part for part in _read_parts(fields, "system", ("text",)) if isinstance(part, TextContent) and part.text]
+    content = [each for part in parts for each in (_BETWEEN_BLOCKS, part)][1:]
+    if not any(part.cache_mark for part in parts):
+        content = [TextContent(text="".join(part.text for part in content))] if content else []
+    return Message(role="system", content=tuple(content)) if content else None
 
 
 def read_messages(fields: JSONFields) -> Input:
     """Read `messages` into items. Raises `BadRequestError`, which names the field."""
     if not fields.has("messages"):
         fields.refuse_missing("messages")
-    into = Input()
+    into = Input(
+        list_file_paths=lambda: dict(_list_document_urls(fields.value["messages"], "messages")),
+        file_advice="send it as a source of the type 'base64'",
+    )
     for message in fields.iter_objects("messages", max_length=MAX_INPUT_ITEMS):
         role = message.get_choice("role", ROLES) or message.refuse_missing("role")
         _read_message(message, cast(Role, role), into)
@@ -66,6 +75,15 @@ def read_messages(fields: JSONFields) -> Input:
     if not into.items:
         refuse("Invalid 'messages': there is nothing that a model could answer.", "messages", "empty_array")
     return into
+
+
+def _list_document_urls(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the URL of each document with the path of its field."""
+    for index, each in enumerate(value if isinstance(value, list) else ()):
+        where, source = f"{path}[{index}]", each.get("source")
+        if isinstance(source, dict) and each.get("type") == "document" and source.get("type") == "url":
+            yield source["url"], f"{where}.source.url"
+        yield from _list_document_urls(each.get("content"), f"{where}.content")
 
 
 def _read_message(message: JSONFields, role: Role, into: Input) -> None:
@@ -85,10 +103,9 @@ def _read_message(message: JSONFields, role: Role, into: Input) -> None:
         kind = _read_block_type(block, kinds)
         if kind in _ITEM_READERS:
             _append_message(parts, role, into)
-            into.items.append(_ITEM_READERS[kind](block))
+            into.items.append(_finish_item(block, _ITEM_READERS[kind](block)))
         else:
-            parts += _PART_READERS[kind](block)
-        _finish_block(block)
+            parts += _finish_parts(block, _PART_READERS[kind](block))
     _append_message(parts, role, into)
 
 
@@ -102,21 +119,33 @@ def _read_block_type(block: JSONFields, kinds: tuple[str, ...]) -> str:
     kind = block.require_text("type")
     if kind not in kinds:
         is_of_server = "server_tool" in kind or kind.endswith("_tool_result") or kind.startswith("mcp_")
-        refuse_choice(block.path_of("type"), kind, kinds, advice=_NO_SERVER_BLOCKS if is_of_server else "")
+        refuse_choice(block.path_of("type"), kind, kinds, advice=NO_SERVER_BLOCKS if is_of_server else "")
     return kind
 
 
-def _finish_block(block: JSONFields) -> None:
-    # A hint for a cache of prompts, which the model's provider has or has not.
-    block.get_mapping("cache_control")
+def _finish_item(
+    block: JSONFields, item: FunctionCall | FunctionCallOutput | Reasoning
+) -> FunctionCall | FunctionCallOutput | Reasoning:
+    """Return the item of a block with its mark, and refuse what is unread of the block."""
+    mark = block.get_cache_mark(CACHE_FIELD)
     block.refuse_unread()
+    # The API has no marks for thinking.
+    return item if mark is None or isinstance(item, Reasoning) else replace(item, cache_mark=mark)
+
+
+def _finish_parts(block: JSONFields, parts: list[Part]) -> list[Part]:
+    """Return the parts of a block, the last of them with its mark, and refuse what is unread of the block."""
+    mark = block.get_cache_mark(CACHE_FIELD)
+    block.refuse_unread()
+    if mark is not None and parts and isinstance(parts[-1], TextContent | ImageLink | FileData):
+        parts[-1] = replace(parts[-1], cache_mark=mark)
+    return parts
 
 
 def _read_parts(fields: JSONFields, key: str, kinds: tuple[str, ...]) -> list[Part]:
     parts: list[Part] = []
     for block in fields.iter_objects(key):
-        parts += _PART_READERS[_read_block_type(block, kinds)](block)
-        _finish_block(block)
+        parts += _finish_parts(block, _PART_READERS[_read_block_type(block, kinds)](block))
     return parts
 
 
@@ -173,7 +202,7 @@ def _read_source(block: JSONFields) -> JSONFields:
     source = block.get_object("source") or block.refuse_missing("source")
     kind = source.require_text("type")
     if kind == "file":
-        refuse_unsupported(source.path_of("file_id"), _NO_FILES)
+        refuse_unsupported(source.path_of("file_id"), NO_FILES)
     if kind not in SOURCE_TYPES:
         refuse_choice(source.path_of("type"), kind, SOURCE_TYPES)
     return source
@@ -188,7 +217,7 @@ def _read_search_result(block: JSONFields) -> list[Part]:
 def _refuse_citations(block: JSONFields) -> None:
     citations = block.get_object("citations")
     if citations is not None and citations.get_flag("enabled"):
-        refuse_unsupported(block.path_of("citations"), _NO_CITATIONS)
+        refuse_unsupported(block.path_of("citations"), NO_CITATIONS)
 
 
 def _read_tool_use(block: JSONFields) -> FunctionCall:
@@ -209,6 +238,13 @@ def _read_tool_result(block: JSONFields) -> FunctionCallOutput:
     else:
         content = tuple(_read_parts(block, "content", _PART_TYPES))
     return FunctionCallOutput(call_id=call_id, content=content, is_error=block.get_flag("is_error") or False)
+
+
+def _read_server_tool_use(block: JSONFields) -> FunctionCall:
+    """Read a call of a declared MCP server, which the gateway has run."""
+    server = block.require_text("server_name", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False)
+    call = _read_tool_use(block)
+    return replace(call, name=plain_tool_name(server, call.name))
 
 
 def _read_thinking(block: JSONFields) -> Reasoning:
@@ -234,6 +270,8 @@ _PART_READERS: dict[str, Callable[[JSONFields], list[Part]]] = {
 _ITEM_READERS: dict[str, Callable[[JSONFields], FunctionCall | FunctionCallOutput | Reasoning]] = {
     "tool_use": _read_tool_use,
     "tool_result": _read_tool_result,
+    "mcp_tool_use": _read_server_tool_use,
+    "mcp_tool_result": _read_tool_result,
     "thinking": _read_thinking,
     "redacted_thinking": _read_redacted_thinking,
 }

@@ -8,6 +8,8 @@ from holodeck.lib.errors import OVERLOADED, UNAVAILABLE
 
 OVERLOADED_STATUS = 529
 """The HTTP status of the API for a model that is overloaded."""
+THREAD_NOT_FOUND = "thread_not_found"
+"""The code by which Anthropic's packages know that they have to send the whole conversation again."""
 ERROR_TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -30,7 +32,13 @@ def error_type_of(status: int) -> str:
     return ERROR_TYPES.get(status, "api_error" if status >= _FIRST_SERVER_ERROR else "invalid_request_error")
 
 
-def error_to_json(status: int, message: str, request_id: str | None = None) -> dict[str, Any]:
-    """Build an error as a body or an event. An event has no `request_id`: the headers of its stream have it."""
+def error_to_json(
+    status: int, message: str, request_id: str | None = None, *, code: str | None = None
+) -> dict[str, Any]:
+    """Build an error as a body or an event. An event has no `request_id`: the headers of its stream have it.
+
+    `code`: of the error at this gateway. Only those that the API itself has are in its details.
+    """
     named = {} if request_id is None else {"request_id": request_id}
-    return {"type": "error", "error": {"type": error_type_of(status), "message": message}, **named}
+    details = {"details": {"error_code": code}} if code == THREAD_NOT_FOUND else {}
+    return {"type": "error", "error": {"type": error_type_of(status), "message": message, **details}, **named}

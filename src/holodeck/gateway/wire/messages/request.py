@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from holodeck.gateway.wire.messages.content_blocks import read_messages, read_system
+from holodeck.gateway.wire.messages.content_blocks import CACHE_FIELD, read_messages, read_system
+from holodeck.gateway.wire.messages.field_table import MESSAGES_FIELDS, NOTHING_CLEARED, ONE_SPEED
+from holodeck.gateway.wire.messages.tools import read_message_tools
 from holodeck.gateway.wire.request.body import (
     ExtraParameters,
     ResponseRequest,
     allow_no_parameters,
     with_extra_parameters,
 )
+from holodeck.gateway.wire.request.field_rows import refusal_reasons
 from holodeck.gateway.wire.request.json_fields import (
-    NOT_SUPPORTED,
     JSONFields,
     refuse,
     refuse_choice,
@@ -25,10 +27,9 @@ from holodeck.gateway.wire.request.json_fields import (
 from holodeck.gateway.wire.request.options import GenerationOptions
 from holodeck.gateway.wire.request.parsed_input import Input
 from holodeck.gateway.wire.request.schemas import RequestSchemas
-from holodeck.gateway.wire.request.tools import FUNCTION_NAME, RequestToolChoice, RequestTools
-from holodeck.lib.limits import MAX_INPUT_TEXT_CHARS, MAX_REQUEST_TOOLS, MAX_TOOL_NAME_CHARS
+from holodeck.gateway.wire.request.tools import RequestToolChoice
+from holodeck.lib.limits import MAX_INPUT_TEXT_CHARS
 from holodeck.lib.record import record
-from holodeck.models.model_io import ToolSpec
 
 # Limit of stop sequences in one request: other APIs accept 4 to 16.
 MAX_STOP_SEQUENCES = 16
@@ -44,17 +45,9 @@ SERVICE_TIERS = ("auto", "standard_only")
 _EFFORT_BUDGETS = ((4_096, "low"), (16_384, "medium"))
 _CHOICE_MODES: Mapping[str, Literal["auto", "required", "none"]] = {"auto": "auto", "any": "required", "none": "none"}
 CLEAR_THINKING = "clear_thinking_20251015"
-_NOTHING_CLEARED = "This gateway removes nothing from a conversation."
-_NO_OWN_TOOLS = "This gateway runs none of Anthropic's own tools; an MCP server may do the same."
-_UNSUPPORTED_FIELDS = {
-    "mcp_servers": "The operator's MCP servers are used without it.",
-    "inference_geo": "The operator's models decide where they run.",
-    **dict.fromkeys(
-        ("compaction", "container", "diagnostics", "fallbacks", "fallback_credit_token"),
-        NOT_SUPPORTED,
-    ),
-    **dict.fromkeys(("thread", "user_profile_id", "workspace_id"), NOT_SUPPORTED),
-}
+# Fields of the table that are refused by their own readers, where the operator does not allow them.
+_READ_FIELDS = ("mcp_servers", "top_k")
+_UNSUPPORTED_FIELDS = refusal_reasons(row for row in MESSAGES_FIELDS if row.path not in _READ_FIELDS)
 
 Thinking = Literal["shown", "omitted", "hidden"]
 
@@ -65,6 +58,8 @@ class MessagesRequest:
 
     response: ResponseRequest
     thinking: Thinking = "shown"
+    is_in_thread: bool = False
+    """True when a later request may continue from the answer, without the conversation before it."""
 
 
 def read_messages_request(
@@ -75,21 +70,20 @@ def read_messages_request(
     for key, reason in _UNSUPPORTED_FIELDS.items():
         fields.refuse_present(reason, key)
     if fields.get_choice("speed", ("standard", "fast")) == "fast":
-        refuse_unsupported("speed", "The operator's models have one speed.")
+        refuse_unsupported("speed", ONE_SPEED)
     _read_context_management(fields)
-    # A hint, as in the blocks: see `content_blocks`.
-    fields.get_mapping("cache_control")
     # Accepted without effect: the usage names the tier that was used, as in the API.
     fields.get_choice("service_tier", SERVICE_TIERS)
     max_tokens = fields.get_integer("max_tokens", minimum=1)
     if max_tokens is None and needs_max_tokens:
         fields.refuse_missing("max_tokens")
     thinking, effort = _read_thinking(fields, max_tokens)
+    is_in_thread = _read_thread(fields)
     choice, is_parallel = _read_tool_choice(fields)
     request = ResponseRequest(
         model=fields.get_text("model"),
         input=_read_input(fields),
-        tools=_read_tools(fields),
+        tools=read_message_tools(fields),
         tool_choice=choice,
         options=_read_generation_options(fields, max_tokens, effort, thinking),
         parallel_tool_calls=is_parallel,
@@ -98,7 +92,26 @@ def read_messages_request(
         stream=fields.get_flag("stream") or False,
     )
     request = with_extra_parameters(request, fields, extra_parameters_of)
-    return MessagesRequest(response=request, thinking=thinking)
+    return MessagesRequest(response=request, thinking=thinking, is_in_thread=is_in_thread)
+
+
+def find_previous_message(body: object) -> str | None:
+    """The id of the message that a body continues from. None: it begins a conversation, or is no valid body."""
+    thread = body.get("thread") if isinstance(body, dict) else None
+    previous_id = thread.get("previous_message_id") if isinstance(thread, dict) else None
+    return previous_id if isinstance(previous_id, str) else None
+
+
+def _read_thread(fields: JSONFields) -> bool:
+    """Read `thread`: whether the conversation is held for later requests."""
+    inner = fields.get_object("thread")
+    if inner is None:
+        return False
+    kind = inner.get_choice("type", ("create", "continue")) or inner.refuse_missing("type")
+    if kind == "continue":
+        inner.require_text("previous_message_id", may_be_empty=False)
+    inner.refuse_unread()
+    return True
 
 
 def _read_input(fields: JSONFields) -> Input:
@@ -117,9 +130,9 @@ def _read_context_management(fields: JSONFields) -> None:
     for edit in inner.iter_objects("edits"):
         kind = edit.require_text("type")
         if kind != CLEAR_THINKING:
-            refuse_choice(edit.path_of("type"), kind, (CLEAR_THINKING,), advice=_NOTHING_CLEARED)
+            refuse_choice(edit.path_of("type"), kind, (CLEAR_THINKING,), advice=NOTHING_CLEARED)
         if edit.pop("keep") not in ("all", {"type": "all"}):
-            refuse_unsupported(edit.path_of("keep"), f"{_NOTHING_CLEARED} Send 'all'.")
+            refuse_unsupported(edit.path_of("keep"), f"{NOTHING_CLEARED} Send 'all'.")
         edit.refuse_unread()
     inner.refuse_unread()
 
@@ -161,6 +174,7 @@ def _read_generation_options(
         top_p=fields.get_decimal("top_p", minimum=0, maximum=1),
         max_output_tokens=max_tokens,
         stop=_read_stop_sequences(fields),
+        cache_mark=fields.get_cache_mark(CACHE_FIELD),
     )
 
 
@@ -197,43 +211,6 @@ def _read_user(fields: JSONFields) -> str | None:
     user = metadata.get_text("user_id", max_length=MAX_INPUT_TEXT_CHARS)
     metadata.refuse_unread()
     return user
-
-
-def _read_tools(fields: JSONFields) -> RequestTools:
-    schemas = RequestSchemas()
-    specs = [_read_tool(entry, schemas) for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS)]
-    names = [spec.name for spec in specs]
-    if len(set(names)) < len(names):
-        refuse("Tool names must be unique: a name is twice in 'tools'.", "tools", "duplicate_value")
-    return RequestTools(functions=tuple(specs))
-
-
-def _read_tool(entry: JSONFields, schemas: RequestSchemas) -> ToolSpec:
-    kind = entry.get_text("type")
-    if kind not in (None, "custom"):
-        refuse_choice(entry.path_of("type"), kind, ("custom",), advice=_NO_OWN_TOOLS)
-    name, where = entry.require_text("name", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False), entry.path_of("name")
-    if not FUNCTION_NAME.fullmatch(name):
-        refuse(f"Invalid '{where}': string does not match pattern. Expected letters, digits, '_' and '-'.", where)
-    if entry.get_flag("defer_loading"):
-        refuse_unsupported(entry.path_of("defer_loading"), "This gateway offers all tools at once.")
-    if (callers := entry.get_strings("allowed_callers")) not in (None, ["direct"]):
-        refuse_choice(entry.path_of("allowed_callers"), callers, ("direct",))
-    # Hints for a cache of prompts, and for how an input is streamed: here as soon as the model writes it.
-    entry.get_mapping("cache_control")
-    entry.get_flag("eager_input_streaming")
-    schema = schemas.read(entry, "input_schema")
-    if schema is None:
-        entry.refuse_missing("input_schema")
-    examples = entry.get_array("input_examples")
-    spec = ToolSpec(
-        name=name,
-        description=entry.get_text("description") or "",
-        parameters={**schema, "examples": examples} if examples else schema,
-        strict=entry.get_flag("strict") or False,
-    )
-    entry.refuse_unread()
-    return spec
 
 
 def _read_tool_choice(fields: JSONFields) -> tuple[RequestToolChoice, bool]:

@@ -1,8 +1,9 @@
 """Writes a run as one message of the Messages API: thinking, text, and calls of the client's tools as `tool_use`.
 
-Calls that the gateway runs do not appear. A `MessageWriter` belongs to one run and is fed its events in order. Blocks
-of a stream follow one another, as clients of this API expect: a call that the model writes while another one is not
-finished is held back until that one is.
+Calls that the gateway runs do not appear, but for those of servers that the request declares: each is an `mcp_tool_use`
+block with its `mcp_tool_result`, written when the call has ended. A `MessageWriter` belongs to one run and is fed its
+events in order. Blocks of a stream follow one another, as clients of this API expect: a call that the model writes
+while another one is not finished is held back until that one is.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import orjson
 
 from holodeck.gateway.wire.messages.errors import error_to_json, status_of
 from holodeck.gateway.wire.messages.request import MessagesRequest
-from holodeck.gateway.wire.response.resource import Ending, ending_of
+from holodeck.gateway.wire.response.call_items import DeclaredServers
+from holodeck.gateway.wire.response.resource import FAILED_RUN_STATUSES, Ending, ending_of
 from holodeck.lib.json.parse import parse_json
+from holodeck.models.content import describe_block
 from holodeck.models.events import (
     CallAdded,
     Event,
@@ -24,18 +27,19 @@ from holodeck.models.events import (
     RunFinished,
     RunResult,
     TextAdded,
+    ToolFinished,
     TurnStarted,
 )
-from holodeck.models.items import FunctionCall, Message, Reasoning, Usage
+from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Message, Part, Reasoning, Usage
 
 STOP_REASONS = ("end_turn", "max_tokens", "tool_use", "refusal")
 _DELTA_FIELDS = {
     "text": ("text_delta", "text"),
     "thinking": ("thinking_delta", "thinking"),
     "tool_use": ("input_json_delta", "partial_json"),
+    "mcp_tool_use": ("input_json_delta", "partial_json"),
 }
-# The statuses of the API for failed runs; every other one is 500.
-_FAILURE_STATUSES = {"invalid_request": 400, "too_many_requests": 429}
+_BlockType = Literal["text", "thinking", "tool_use", "mcp_tool_use", "mcp_tool_result"]
 
 
 def encode_message_event(event: dict[str, Any]) -> bytes:
@@ -53,9 +57,12 @@ class _Block:
 
     index: int
     item_id: str
-    type: Literal["text", "thinking", "tool_use"]
+    type: _BlockType
     call_id: str = ""
     name: str = ""
+    server_name: str = ""
+    output: FunctionCallOutput | None = None
+    """Of an `mcp_tool_result`."""
     fragments: list[str] = field(default_factory=list)
     is_finished: bool = False
 
@@ -66,14 +73,27 @@ class _Block:
             return {"type": "text", "text": written, "citations": None}
         if self.type == "thinking":
             return {"type": "thinking", "thinking": written, "signature": "" if is_empty else self.item_id}
-        return {"type": "tool_use", "id": self.call_id, "name": self.name, "input": _parse_input(written)}
+        if self.output is not None:
+            return _result_to_json(self.call_id, self.output)
+        server = {"server_name": self.server_name} if self.type == "mcp_tool_use" else {}
+        return {"type": self.type, "id": self.call_id, "name": self.name, **server, "input": _parse_input(written)}
 
 
 class MessageWriter:
     """Writes one message. Feed it every event of the run, in order. A silent writer only builds the message."""
 
-    def __init__(self, request: MessagesRequest, *, message_id: str, model: str, is_silent: bool = False) -> None:
+    def __init__(
+        self,
+        request: MessagesRequest,
+        *,
+        message_id: str,
+        model: str,
+        is_silent: bool = False,
+        servers: DeclaredServers | None = None,
+    ) -> None:
+        """`servers`: those that the request declares. None: it declares none."""
         self._request = request
+        self._servers = servers
         self.is_silent = is_silent
         self._head = {"id": message_id, "type": "message", "role": "assistant", "model": model}
         self._frames: list[bytes] = []
@@ -85,6 +105,8 @@ class MessageWriter:
         self._blocks_before_turn = 0
         # Deltas of this turn that no finished message has covered yet.
         self._unmatched_texts: list[str] = []
+        self._server_calls: dict[str, FunctionCall] = {}
+        """Calls of the gateway, by their ids, until they have ended. Only where the request declares servers."""
         self._has_refused = False
         self._stop_reason: str | None = None
         self._usage = Usage()
@@ -127,6 +149,10 @@ class MessageWriter:
                 self._finish_reasoning(reasoning)
             case ItemFinished(item=FunctionCall(name=name) as call) if self._request.response.is_client_function(name):
                 self._finish_call(call)
+            case ItemFinished(item=FunctionCall() as call) if self._servers is not None:
+                self._server_calls[call.call_id] = call
+            case ToolFinished() if event.call_id in self._server_calls:
+                self._write_server_call(event)
             case TurnStarted():
                 self._blocks_before_turn = len(self._blocks)
             case RunFinished():
@@ -142,7 +168,7 @@ class MessageWriter:
         text: str,
         *,
         item_id: str,
-        kind: Literal["text", "thinking", "tool_use"],
+        kind: _BlockType,
         call_id: str = "",
         name: str = "",
     ) -> None:
@@ -217,6 +243,32 @@ class MessageWriter:
             self._add(call.arguments, item_id=call.id, kind="tool_use", call_id=call.call_id, name=call.name)
         self._finish_item(call.id)
 
+    def _write_server_call(self, event: ToolFinished) -> None:
+        call = self._server_calls.pop(event.call_id)
+        target = None if self._servers is None else self._servers.find_declared_tool(call.name)
+        if target is None:
+            return
+        used = _Block(
+            index=len(self._blocks),
+            item_id=call.id,
+            type="mcp_tool_use",
+            call_id=call.call_id,
+            name=target.tool,
+            server_name=target.server_label,
+            fragments=[call.arguments],
+        )
+        self._begin(used)
+        self._finish(used)
+        result = _Block(
+            index=len(self._blocks),
+            item_id=event.output.id,
+            type="mcp_tool_result",
+            call_id=call.call_id,
+            output=event.output,
+        )
+        self._begin(result)
+        self._finish(result)
+
     def _finish_item(self, item_id: str) -> None:
         block = self._find(item_id)
         if block is not None:
@@ -253,6 +305,16 @@ class MessageWriter:
             self._frames.append(encode_message_event(event))
 
 
+def _result_to_json(call_id: str, output: FunctionCallOutput) -> dict[str, Any]:
+    """The result of a call of a declared server, in text: the API has nothing else for it."""
+    content = [{"type": "text", "text": _describe_part(part), "citations": None} for part in output.content]
+    return {"type": "mcp_tool_result", "tool_use_id": call_id, "is_error": output.is_error, "content": content}
+
+
+def _describe_part(part: Part) -> str:
+    return f"[file: {part.url}]" if isinstance(part, ImageLink | FileData) else describe_block(part)
+
+
 def _parse_input(arguments: str) -> dict[str, Any]:
     """The input of a call. Arguments that are no JSON object, as of an answer that was cut, are none."""
     try:
@@ -266,14 +328,19 @@ def _failure_to_json(ending: Ending, result: RunResult) -> dict[str, Any]:
     if ending.error is None:
         return error_to_json(500, "The run was cancelled.")
     code = None if result.error is None else result.error.code
-    return error_to_json(status_of(code, _FAILURE_STATUSES.get(ending.error_type, 500)), ending.error["message"])
+    return error_to_json(status_of(code, FAILED_RUN_STATUSES.get(ending.error_type, 500)), ending.error["message"])
 
 
 def _usage_to_json(usage: Usage) -> dict[str, Any]:
-    """The usage in the terms of the API, where tokens that were read from a cache are no input tokens."""
+    """The usage in the terms of the API, where tokens of a cache, read or written, are no input tokens."""
+    written, written_1h = usage.cache_write_tokens, usage.cache_write_1h_tokens
     return {
-        "input_tokens": max(0, usage.input_tokens - usage.cached_tokens),
-        "cache_creation_input_tokens": 0,
+        "input_tokens": max(0, usage.input_tokens - usage.cached_tokens - written),
+        "cache_creation_input_tokens": written,
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": written - written_1h,
+            "ephemeral_1h_input_tokens": written_1h,
+        },
         "cache_read_input_tokens": usage.cached_tokens,
         "output_tokens": usage.output_tokens,
         "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},

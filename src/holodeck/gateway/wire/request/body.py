@@ -14,7 +14,7 @@ from holodeck.gateway.wire.request.context_management import ContextManagement, 
 from holodeck.gateway.wire.request.field_rows import refusal_reasons
 from holodeck.gateway.wire.request.field_table import RESPONSE_FIELDS
 from holodeck.gateway.wire.request.input import read_input
-from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_unsupported
+from holodeck.gateway.wire.request.json_fields import EXTRA_ADVICE, JSONFields, refuse, refuse_unsupported
 from holodeck.gateway.wire.request.options import (
     GenerationOptions,
     read_generation_options,
@@ -32,7 +32,6 @@ from holodeck.models.model_io import NO_EXTRA_BODY, ModelRequest, ToolChoice
 _UNSUPPORTED_FIELDS = refusal_reasons(RESPONSE_FIELDS)
 _SOCKET_FIELDS = ("type", "generate", "stream", "stream_options", "background", "stream_id")
 # The same pattern as in OpenAI's packages.
-_EXTRA_ADVICE = "The operator of this gateway can allow it for a model, with 'allow_extra_parameters'."
 ExtraParameters = Callable[[str | None], Collection[str]]
 """Returns the names of the extra parameters that a request for this model may have."""
 STREAM_ID = re.compile(r"[A-Za-z0-9_.-]{1,256}")
@@ -181,7 +180,7 @@ def with_extra_parameters(
         return request
     allowed = extra_parameters_of(request.model)
     extra = {key: fields.pop(key) for key in unread if key in allowed}
-    fields.refuse_unread(advice=_EXTRA_ADVICE)
+    fields.refuse_unread(advice=EXTRA_ADVICE)
     return replace(request, extra_parameters=extra)
 
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from holodeck.gateway.sealing import Seal
-from holodeck.gateway.wire.compaction_item import CompactionContent, build_compaction_item
+from holodeck.gateway.wire.compaction_item import CompactionContent, build_compaction_item, list_kept_questions
+from holodeck.gateway.wire.request.content_parts import part_to_wire
 from holodeck.gateway.wire.request.context_management import read_context_management
 from holodeck.gateway.wire.request.field_rows import refusal_reasons
 from holodeck.gateway.wire.request.field_table import COMPACT_FIELDS
 from holodeck.gateway.wire.request.input import read_input
 from holodeck.gateway.wire.request.json_fields import JSONFields
-from holodeck.gateway.wire.request.options import SERVICE_TIERS
+from holodeck.gateway.wire.request.options import SERVICE_TIERS, read_cache_hints
 from holodeck.gateway.wire.request.parsed_input import FindItem, Input, ToolNameOf, find_nothing, plain_tool_name
 from holodeck.gateway.wire.request.sealed_input import SealedInput
 from holodeck.gateway.wire.response.resource import usage_to_json
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MAX_IDENTIFIER_CHARS, MAX_INPUT_TEXT_CHARS
 from holodeck.lib.record import record
-from holodeck.models.items import Usage
+from holodeck.models.items import Message, Usage
 
 _UNSUPPORTED_FIELDS = refusal_reasons(COMPACT_FIELDS)
 
@@ -48,8 +49,9 @@ def read_compact_request(
     model = fields.get_text("model")
     if value is None and previous is None:
         fields.refuse_missing("input")
-    # Accepted without effect: there is no prompt cache that it could name.
+    # Accepted without effect: there is no prompt cache that they could be about.
     fields.get_text("prompt_cache_key", max_length=MAX_IDENTIFIER_CHARS)
+    read_cache_hints(fields)
     for key, reason in _UNSUPPORTED_FIELDS.items():
         fields.refuse_present(reason, key)
     # Accepted without effect: there is one tier.
@@ -69,14 +71,20 @@ def read_compact_request(
 
 
 def build_compaction(content: CompactionContent, *, seal: Seal, created_at: float, usage: Usage) -> dict[str, Any]:
-    """Build the resource with the conversation as one item, which a client sends back instead of all others.
+    """Build the resource with the conversation, which a client sends back instead of all items before.
 
-    Takes seconds for many items: run it off the event loop.
+    The messages of users that it keeps are readable; one sealed item after them has all of it, with these messages at
+    their places. Takes seconds for many items: run it off the event loop.
     """
     return {
         "id": new_id("resp"),
         "object": "response.compaction",
         "created_at": int(created_at),
-        "output": [build_compaction_item(content, seal)],
+        "output": [*map(_user_message_to_wire, list_kept_questions(content)), build_compaction_item(content, seal)],
         "usage": usage_to_json(usage),
     }
+
+
+def _user_message_to_wire(message: Message) -> dict[str, Any]:
+    content = [part_to_wire(part) for part in message.content]
+    return {"id": new_id("msg"), "type": "message", "role": "user", "status": "completed", "content": content}

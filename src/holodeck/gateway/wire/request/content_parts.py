@@ -9,7 +9,6 @@ from typing import Any, Literal, cast
 
 from holodeck.gateway.wire.request.field_table import NO_FILES
 from holodeck.gateway.wire.request.json_fields import (
-    NO_PROMPT_CACHE,
     JSONFields,
     refuse,
     refuse_choice,
@@ -23,6 +22,8 @@ from holodeck.models.items import FileData, ImageLink, Part
 WirePart = dict[str, Any]
 AUDIO_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 """MIME types by the audio formats of the API."""
+CACHE_FIELD = "prompt_cache_breakpoint"
+"""The mark of a part for the prompt cache of the model's provider."""
 _DETAILS = ("auto", "low", "high")
 IMAGE_DETAILS = (*_DETAILS, "original")
 
@@ -94,8 +95,8 @@ def output_to_wire(content: Sequence[Part]) -> str | list[WirePart]:
 
 
 def _read_input_text(fields: JSONFields) -> Part:
-    fields.refuse_present(NO_PROMPT_CACHE, "prompt_cache_breakpoint")
-    return TextContent(text=fields.require_text("text", max_length=MAX_INPUT_TEXT_CHARS))
+    text = fields.require_text("text", max_length=MAX_INPUT_TEXT_CHARS)
+    return TextContent(text=text, cache_mark=fields.get_cache_mark(CACHE_FIELD))
 
 
 def _read_output_text(fields: JSONFields) -> Part:
@@ -112,15 +113,18 @@ def _read_refusal(fields: JSONFields) -> Part:
 
 def _read_image(fields: JSONFields) -> Part:
     fields.refuse_present(NO_FILES, "file_id")
-    fields.refuse_present(NO_PROMPT_CACHE, "prompt_cache_breakpoint")
     url = read_image_url(fields, "image_url")
     detail = fields.get_choice("detail", IMAGE_DETAILS) or "auto"
-    return ImageLink(url=url, detail=cast(Literal["auto", "low", "high", "original"], detail))
+    return ImageLink(
+        url=url,
+        detail=cast(Literal["auto", "low", "high", "original"], detail),
+        cache_mark=fields.get_cache_mark(CACHE_FIELD),
+    )
 
 
 def _read_file(fields: JSONFields) -> Part:
     fields.refuse_present(NO_FILES, "file_id")
-    fields.refuse_present(NO_PROMPT_CACHE, "prompt_cache_breakpoint")
+    mark = fields.get_cache_mark(CACHE_FIELD)
     if fields.get_choice("detail", _DETAILS) not in (None, "auto"):
         refuse_unsupported(fields.path_of("detail"), "A file is handed on as it is.")
     name = fields.get_text("filename")
@@ -131,13 +135,15 @@ def _read_file(fields: JSONFields) -> Part:
             fields.path_of("file_url"),
         )
     if data is not None:
-        return FileData(url=data if data.startswith("data:") else _to_data_url(data, name), filename=name)
+        return FileData(
+            url=data if data.startswith("data:") else _to_data_url(data, name), filename=name, cache_mark=mark
+        )
     if url is None:
         fields.refuse_missing("file_data")
     if not url.startswith(("https://", "http://")):
         where = fields.path_of("file_url")
         refuse(f"Invalid '{where}': expected an http or https URL.", where, "invalid_url")
-    return FileData(url=url, filename=name)
+    return FileData(url=url, filename=name, cache_mark=mark)
 
 
 def _to_data_url(data: str, name: str | None) -> str:
@@ -146,7 +152,8 @@ def _to_data_url(data: str, name: str | None) -> str:
 
 
 def _read_audio(fields: JSONFields) -> Part:
-    fields.refuse_present(NO_PROMPT_CACHE, "prompt_cache_breakpoint")
+    # No model that takes sounds has a cache of them.
+    fields.get_mapping(CACHE_FIELD)
     sound = fields.get_object("input_audio")
     if sound is None:
         fields.refuse_missing("input_audio")

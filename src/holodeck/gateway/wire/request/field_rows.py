@@ -20,6 +20,13 @@ NOT_SENT = "not sent"
 DESCRIBED = "described in words"
 """This dialect has no such content: the model reads that there was some."""
 
+CACHE_HINT = "A hint. A server that refuses it gets the request without it."
+CACHE_HINT_EXAMPLES: Mapping[str, Any] = {
+    "prompt_cache_options": {"mode": "explicit"},
+    "prompt_cache_retention": "24h",
+}
+"""Hints for the prompt caches of providers, which OpenAI's APIs have under the same names."""
+
 
 @record
 class RequestField:

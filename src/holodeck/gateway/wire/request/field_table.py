@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from holodeck.gateway.wire.request.field_rows import (
+    CACHE_HINT,
+    CACHE_HINT_EXAMPLES,
     DESCRIBED,
     NOT_SENT,
     REFUSED,
@@ -23,7 +25,7 @@ from holodeck.gateway.wire.request.field_rows import (
     refused_row,
 )
 from holodeck.gateway.wire.request.hosted_items import HOSTED_ITEM_READERS
-from holodeck.gateway.wire.request.json_fields import NO_PROMPT_CACHE, NOT_SUPPORTED
+from holodeck.gateway.wire.request.json_fields import NOT_SUPPORTED
 from holodeck.gateway.wire.request.tools import HOSTED_TOOL_TYPES, NOT_MAPPED
 
 NO_FILES = "This gateway stores no files: send the content itself, or its URL."
@@ -199,6 +201,10 @@ _OPTIONS = (
         "k7",
         {"chat": "prompt_cache_key", "responses": "prompt_cache_key", "anthropic": NOT_SENT},
     ),
+    *(
+        passed_on_row(name, value, {"chat": name, "responses": name, "anthropic": NOT_SENT}, CACHE_HINT)
+        for name, value in CACHE_HINT_EXAMPLES.items()
+    ),
     passed_on_row("user", "u7", {"chat": "user", "responses": "user", "anthropic": "metadata.user_id"}),
     passed_on_row(
         "service_tier",
@@ -211,8 +217,6 @@ _OPTIONS = (
     refused_row("moderation", {"model": "m"}, NOT_SUPPORTED),
     refused_row("image", {"size": "auto"}, NOT_SUPPORTED),
     refused_row("access_programs", ["p"], NOT_SUPPORTED),
-    refused_row("prompt_cache_options", {"mode": "auto"}, NO_PROMPT_CACHE),
-    refused_row("prompt_cache_retention", "24h", NO_PROMPT_CACHE),
 )
 
 _VALUES = (
@@ -359,7 +363,14 @@ _PARTS = (
         "https://example.com/report.pdf",
         "The gateway fetches the file, and the model gets its content. Refused unless `request_files` allows it.",
     ),
-    _part_field("refused", {"type": "input_text", "text": "Look"}, "prompt_cache_breakpoint", {}, NO_PROMPT_CACHE),
+    _part_field(
+        "passed_on",
+        {"type": "input_text", "text": "Look"},
+        "prompt_cache_breakpoint",
+        {"mode": "explicit"},
+        "A hint. Models that do not have it get the part without it.",
+        sent_as={"chat": NOT_SENT, "responses": "input", "anthropic": NOT_SENT},
+    ),
 )
 
 RESPONSE_FIELDS = (*_OPTIONS, *_VALUES, *_TOOLS, *_ITEMS, *_PARTS)
@@ -373,8 +384,7 @@ COMPACT_FIELDS = (
     no_effect_row("instructions", "Be brief.", "The model that writes the summary has its own."),
     no_effect_row("prompt_cache_key", "k7", "The summary has no prompt cache."),
     no_effect_row("service_tier", "flex", "There is one tier."),
-    refused_row("prompt_cache_options", {"mode": "auto"}, NO_PROMPT_CACHE),
-    refused_row("prompt_cache_retention", "24h", NO_PROMPT_CACHE),
+    *(no_effect_row(name, value, "The summary has no prompt cache.") for name, value in CACHE_HINT_EXAMPLES.items()),
     refused_row("image", {"size": "auto"}, NOT_SUPPORTED),
 )
 """`POST /v1/responses/compact`."""

@@ -13,10 +13,10 @@ from typing import Any, cast
 import orjson
 
 from holodeck.gateway.sealing import REASONING_PURPOSE, BrokenSealError, is_sealed
-from holodeck.gateway.wire.compaction_item import COMPACTION_PURPOSE, CompactionContent
+from holodeck.gateway.wire.compaction_item import COMPACTION_PURPOSE, CompactionContent, list_kept_questions
 from holodeck.gateway.wire.item_ids import call_id_of, item_id_of, mcp_id_of
 from holodeck.gateway.wire.request.action_items import ACTION_ITEM_READERS
-from holodeck.gateway.wire.request.content_parts import read_parts
+from holodeck.gateway.wire.request.content_parts import part_to_wire, read_parts
 from holodeck.gateway.wire.request.hosted_items import HOSTED_ITEM_READERS
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type
 from holodeck.gateway.wire.request.parsed_input import ITEM_STATUSES, ApprovalAnswer, Input, refuse_indirect_call
@@ -26,7 +26,7 @@ from holodeck.lib.call_errors import RESPONSE_ENDED_DURING
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MAX_CALL_ID_CHARS, MAX_INPUT_TEXT_CHARS, MAX_TOOL_NAME_CHARS
 from holodeck.models.content import TextContent
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Message, Reasoning, Role
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning, Role
 
 # Key of `Reasoning.opaque` for reasoning that the provider of the Responses dialect can read again.
 _RESPONSES_PROVIDER_KEY = "responses"
@@ -199,11 +199,23 @@ def _read_compaction(fields: JSONFields, into: Input) -> None:
     if content.replaces_before:
         # Approvals before it were answered by the response that made it, or earlier.
         into.items, into.pending_calls, into.approvals = [], [], []
+    else:
+        _leave_out_repeated(into.items, content)
     into.items += content.items
     into.targets |= content.approval_targets
     waiting = [item for item in content.items if isinstance(item, FunctionCall)]
     into.pending_calls += [call for call in waiting if call.call_id in content.approval_targets]
     into.wire_items.append({"id": item_id, "type": "compaction", "encrypted_content": encrypted})
+
+
+def _leave_out_repeated(items: list[Item], content: CompactionContent) -> None:
+    """Delete the messages right before a compaction that are in it: `/v1/responses/compact` returns both."""
+    kept = list_kept_questions(content)
+    while items and kept and isinstance(last := items[-1], Message) and last.role == "user":
+        if list(map(part_to_wire, last.content)) != list(map(part_to_wire, kept[-1].content)):
+            return
+        items.pop()
+        kept.pop()
 
 
 def _read_compaction_trigger(fields: JSONFields, into: Input) -> None:

@@ -11,9 +11,10 @@ from typing import Any, NoReturn
 
 from holodeck.lib.errors import BadRequestError
 from holodeck.lib.limits import MAX_SHOWN_CHARS
+from holodeck.models.content import CacheMark
 
+EXTRA_ADVICE = "The operator of this gateway can allow it for a model, with 'allow_extra_parameters'."
 NOT_SUPPORTED = "This gateway does not implement it."
-NO_PROMPT_CACHE = "This gateway has no prompt cache of its own."
 _TYPE_NAMES = {
     dict: "an object",
     list: "an array",
@@ -169,6 +170,11 @@ class JSONFields:
         if value is not None and not isinstance(value, dict):
             refuse_type(self.path_of(key), "an object", value)
         return value
+
+    def get_cache_mark(self, key: str) -> CacheMark | None:
+        """The mark of a part for the prompt cache of the model's provider, under its name in the API."""
+        mark = self.get_mapping(key)
+        return None if mark is None else {key: mark}
 
     def refuse_present(self, reason: str, *keys: str) -> None:
         """Refuse parameters of the API that this gateway does not support, unless they are null."""

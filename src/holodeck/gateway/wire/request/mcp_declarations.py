@@ -33,9 +33,13 @@ class ToolFilter:
 
     names: tuple[str, ...] | None = None
     read_only: bool | None = None
+    excluded: tuple[str, ...] = ()
+    """Names of tools that are none of them."""
 
     def matches(self, server: str, tool: MCPToolInfo) -> bool:
         if self.names is not None and not is_match(self.names, server, tool):
+            return False
+        if self.excluded and is_match(self.excluded, server, tool):
             return False
         return self.read_only is None or self.read_only is (tool.annotations.get("readOnlyHint") is True)
 
@@ -71,6 +75,8 @@ class MCPDeclaration:
     """The declaration as the response repeats it: without credentials, and without the path of the URL."""
     param: str = "tools"
     """The path of the declaration in the request."""
+    url_field: str = "server_url"
+    """The name of the field with the URL, which differs between APIs."""
 
     @property
     def has_credentials(self) -> bool:
@@ -91,8 +97,8 @@ def read_declaration(fields: JSONFields) -> MCPDeclaration:
     if fields.get_flag("defer_loading"):
         refuse_unsupported(fields.path_of("defer_loading"), _NO_SEARCH)
     label = fields.require_text("server_label", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False)
-    url = _read_server_url(fields)
-    token = _read_token(fields)
+    url = read_server_url(fields, "server_url")
+    token = read_token(fields, "authorization")
     headers = _read_headers(fields, has_token=token is not None)
     description = fields.get_text("server_description", max_length=MAX_INPUT_TEXT_CHARS)
     allowed = _read_tool_filter(fields, "allowed_tools")
@@ -113,11 +119,12 @@ def read_declaration(fields: JSONFields) -> MCPDeclaration:
     )
 
 
-def _read_server_url(fields: JSONFields) -> str | None:
-    url = fields.get_text("server_url", max_length=MAX_INPUT_TEXT_CHARS)
+def read_server_url(fields: JSONFields, key: str) -> str | None:
+    """Read the URL of a server. Raises `BadRequestError`, which names the field."""
+    url = fields.get_text(key, max_length=MAX_INPUT_TEXT_CHARS)
     if url is None:
         return None
-    where = fields.path_of("server_url")
+    where = fields.path_of(key)
     try:
         parts = urlsplit(url)
         is_good = parts.scheme in ("https", "http") and bool(parts.hostname)
@@ -127,12 +134,13 @@ def _read_server_url(fields: JSONFields) -> str | None:
     if not is_good:
         refuse(f"Invalid '{where}': expected an http or https URL with a host.", where, "invalid_url")
     if has_password:
-        refuse(f"Invalid '{where}': credentials belong into 'authorization' or 'headers'.", where, "invalid_url")
+        refuse(f"Invalid '{where}': credentials belong into a field of their own.", where, "invalid_url")
     return url
 
 
-def _read_token(fields: JSONFields) -> str | None:
-    token, where = fields.get_text("authorization"), fields.path_of("authorization")
+def read_token(fields: JSONFields, key: str) -> str | None:
+    """Read the access token for a server. Raises `BadRequestError`, which names the field."""
+    token, where = fields.get_text(key), fields.path_of(key)
     if token is None:
         return None
     token = token.removeprefix("Bearer ").strip()

@@ -10,6 +10,7 @@ from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse
 from holodeck.gateway.wire.request.schemas import RequestSchemas
 from holodeck.lib.limits import MAX_TOOL_NAME_CHARS
 from holodeck.lib.record import record
+from holodeck.models.content import CacheMark
 from holodeck.models.items import Item
 from holodeck.models.llm import MAX_PENALTY, MAX_SEED, MAX_STOP_WORDS, Effort, Verbosity
 from holodeck.models.model_io import NO_EXTRA_BODY, ModelRequest, ToolChoice
@@ -65,6 +66,9 @@ class GenerationOptions:
     top_logprobs: int | None = None
     """Alternatives for each token, with log probabilities. None: no log probabilities."""
     service_tier: str | None = None
+    prompt_cache_options: Mapping[str, Any] | None = None
+    prompt_cache_retention: str | None = None
+    cache_mark: CacheMark | None = None
 
     def build_model_request(
         self,
@@ -98,6 +102,9 @@ class GenerationOptions:
             top_logprobs=self.top_logprobs,
             service_tier=self.service_tier,
             prompt_cache_key=prompt_cache_key,
+            prompt_cache_options=self.prompt_cache_options,
+            prompt_cache_retention=self.prompt_cache_retention,
+            cache_mark=self.cache_mark,
             safety_identifier=safety_identifier,
             user=user,
             extra_body=extra_body,
@@ -108,6 +115,7 @@ _DEFAULT_OPTIONS = GenerationOptions()
 _SAMPLING_FIELDS = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 _OPTION_FIELDS = frozenset(
     {"text", "reasoning", "top_logprobs", "max_output_tokens", "service_tier", "stop", "seed", *_SAMPLING_FIELDS}
+    | {"prompt_cache_options", "prompt_cache_retention"}
 )
 
 
@@ -144,7 +152,17 @@ def read_sampling_fields(fields: JSONFields) -> dict[str, Any]:
         "top_p": fields.get_decimal("top_p", minimum=0, maximum=1),
         "presence_penalty": fields.get_decimal("presence_penalty", minimum=-MAX_PENALTY, maximum=MAX_PENALTY),
         "frequency_penalty": fields.get_decimal("frequency_penalty", minimum=-MAX_PENALTY, maximum=MAX_PENALTY),
+        **read_cache_hints(fields),
     }
+
+
+def read_cache_hints(fields: JSONFields) -> dict[str, Any]:
+    """Read the hints for the prompt cache of the model's provider, which knows their values."""
+    options = fields.get_mapping("prompt_cache_options")
+    if options is not None:
+        # The provider has stored no response that it could compare with.
+        options = {key: value for key, value in options.items() if key != "comparison_response_id"}
+    return {"prompt_cache_options": options, "prompt_cache_retention": fields.get_text("prompt_cache_retention")}
 
 
 def is_json_mode(text_format: Mapping[str, Any]) -> bool:

@@ -72,5 +72,9 @@ class Input:
     """Item ids that were generated for calls without one."""
     find_item: FindItem = find_nothing
     tool_name_of: ToolNameOf = plain_tool_name
+    list_file_paths: Callable[[], Mapping[str, str]] | None = None
+    """Lists the links to files with the paths of their fields. None: `wire_items` have them."""
+    file_advice: str = "send the content as 'file_data'"
+    """What a client can do instead of a link to a file."""
     sealed: SealedInput | None = None
     """The opened sealed items. None: a sealed item is refused."""

@@ -70,11 +70,13 @@ class HostedTool:
     settings: Mapping[str, Any]
     """All other fields. They are for the model: an MCP tool knows only its arguments."""
     param: str
+    known_types: tuple[str, ...] = _TOOL_TYPES
+    """Types of tools that the API of the request has here."""
 
     def refuse_unmapped(self, reason: str = NOT_MAPPED) -> NoReturn:
         """Refuse the tool because no MCP tool runs it."""
         advice = reason + (_CODEX_ADVICE if self.kind == "web_search" else "")
-        refuse_choice(f"{self.param}.type", self.kind, _TOOL_TYPES, advice=advice)
+        refuse_choice(f"{self.param}.type", self.kind, self.known_types, advice=advice)
 
 
 @record

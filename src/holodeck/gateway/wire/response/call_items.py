@@ -31,7 +31,7 @@ from holodeck.gateway.wire.sealed_calls import build_sealed_call
 from holodeck.lib.ids import new_id
 from holodeck.lib.record import record
 from holodeck.models.content import TextContent, describe_block
-from holodeck.models.events import CallAdded, ToolFinished
+from holodeck.models.events import CallAdded, ToolFinished, ToolStarted
 from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink
 
 # The internal error of JSON-RPC, for a failure that has no code of its own.
@@ -216,9 +216,11 @@ class CallItems:
         else:
             self._not_started[call.call_id] = call
 
-    def start_execution(self, call_id: str) -> None:
+    def start_execution(self, event: ToolStarted) -> None:
+        """Write the start of a call. One over the limit of the request is ignored: only the model learns of it."""
+        call_id = event.call_id
         call = self._not_started.pop(call_id, None)
-        if call is None:
+        if call is None or event.is_over_limit:
             return
         target = self._find_declared_tool(call)
         if call.name in self._hosted:

@@ -11,6 +11,7 @@ from typing import Any
 
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.request.body import ResponseRequest
+from holodeck.lib.errors import ANSWER_MISFIT
 from holodeck.lib.record import record
 from holodeck.models.events import Cause, RunResult
 from holodeck.models.items import Usage
@@ -24,13 +25,18 @@ ERROR_TYPES = {
     "invalid_prompt": "invalid_request",
     "rate_limit_exceeded": "too_many_requests",
     "budget_exceeded": "too_many_requests",
+    # The model was asked as often as it may be: clients must not repeat that by themselves.
+    ANSWER_MISFIT: "model_error",
 }
 """The `type` of an error by its code; that of every other code is `server_error`."""
+FAILED_RUN_STATUSES = {"invalid_request": 400, "too_many_requests": 429, "model_error": 422}
+"""HTTP statuses of failed runs by the type of their error; that of every other type is 500."""
 _RESPONSE_CODES = {
     **{code: code for code in ERROR_TYPES},
     # OpenAI's list of codes in a response has no such one.
     "unsupported_parameter": "invalid_prompt",
     "budget_exceeded": "rate_limit_exceeded",
+    ANSWER_MISFIT: "server_error",
 }
 
 
@@ -134,7 +140,7 @@ _INCOMPLETE_REASONS: Mapping[Cause, str] = {
 def usage_to_json(usage: Usage) -> dict[str, Any]:
     return {
         "input_tokens": usage.input_tokens,
-        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": usage.cache_write_tokens},
         "output_tokens": usage.output_tokens,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.total_tokens,

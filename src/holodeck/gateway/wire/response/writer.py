@@ -91,7 +91,7 @@ class ResponseWriter:
             default_label=(model or request.model or "") if mode == "openai" else None,
             seal=seal,
         )
-        self._knows_openai_statuses_only = client_kind == "openai" and not request.has_mcp_declarations
+        self._knows_openai_statuses_only = client_kind == "openai"
         self.is_silent = is_silent
         self.is_stored = request.store
         self._is_durable = is_durable
@@ -148,7 +148,7 @@ class ResponseWriter:
                 case ToolStarted():
                     self._encoder.flush_done()
                     self._write_listings()
-                    self._call_items.start_execution(event.call_id)
+                    self._call_items.start_execution(event)
                 case ToolFinished():
                     self._call_items.finish_execution(event)
                 case RunStarted():

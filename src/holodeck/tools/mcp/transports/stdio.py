@@ -24,7 +24,7 @@ from holodeck.lib.system.fd_shortage import is_file_shortage
 from holodeck.lib.system.process import Process, count_unread_bytes, spawn_process
 from holodeck.lib.tasks import TaskSet
 from holodeck.models.tool import Sandbox
-from holodeck.tools.mcp.errors import describe_output
+from holodeck.tools.mcp.errors import advise_package_version, describe_output
 from holodeck.tools.mcp.launch.npx_folder import build_npx_environment, prepare_npx_folder
 from holodeck.tools.mcp.launch.plan import check_start, plan_launch
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode, encode_ascii, sniff_id
@@ -256,7 +256,9 @@ class StdioTransport(DuplexTransport):
         # A server that has answered may have its log there, which does not explain its end.
         stray = "" if self._is_negotiated else self.stray_output()
         stderr = self.stderr_tail()
-        text = f"{end}." + (describe_output(stray, stderr) or " It wrote nothing to standard error.")
+        advice = "" if self._is_negotiated else advise_package_version(stderr, command)
+        text = f"{end}." + (f" {advice}" if advice else "")
+        text += describe_output(stray, stderr) or " It wrote nothing to standard error."
         phase = "run" if self._is_negotiated else "start"
         return self._errors.connection(
             phase,
@@ -265,6 +267,7 @@ class StdioTransport(DuplexTransport):
             stderr=stderr,
             stray_output=stray or None,
             command=command,
+            advice=advice or None,
             is_input_unread=self._flow.is_all_unread() or None,
         )
 
