@@ -30,6 +30,10 @@ _RESTART_KEYS: Mapping[str, tuple[str, ...]] = {
 """The keys that are used at the start only: a section, and the keys in it. Without any, all of the section."""
 _LISTED = frozenset({"models", "agents", "mcp_servers", "keys"})
 """Sections whose entries are compared one by one."""
+_PROTECTIVE_SECTIONS = ("limits", "jwt", "request_servers", "request_files")
+"""Sections of which every key restricts callers, or what requests may name."""
+_PROTECTIVE_KEYS = ("allow", "limits", "budget")
+"""Keys of a caller that restrict it."""
 
 
 def find_restart_keys(current: GatewayFile, new: GatewayFile) -> list[str]:
@@ -69,6 +73,30 @@ def keep_written(current: Mapping[str, Any], new: Mapping[str, Any], restart_key
     return kept
 
 
+def find_removed_limits(current: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The restrictions of callers that are written now and in the new file are not, by their paths.
+
+    Removing one allows more, and a file that was cut or merged wrongly has removed it without anybody's intention. Both
+    are files as they are written. A caller that is gone has no restrictions any more, and may do nothing.
+    """
+    found = [
+        f"{section}{path}"
+        for section in _PROTECTIVE_SECTIONS
+        for path in _removed_keys(current.get(section), new.get(section))
+    ]
+    if _mapping_at(current, "listen").get("allowed_hosts") and not _mapping_at(new, "listen").get("allowed_hosts"):
+        found.append("listen.allowed_hosts")
+    callers = _callers_of(new)
+    for name, before in _callers_of(current).items():
+        found += [
+            f"keys.{name}.{key}{path}"
+            for key in _PROTECTIVE_KEYS
+            if name in callers
+            for path in _removed_keys(before.get(key), callers[name].get(key))
+        ]
+    return found
+
+
 def describe_changes(old: Configuration, new: Configuration) -> dict[str, list[str]]:
     """The names of what is different, for the log: keys, models, servers, and settings by their paths."""
     compared: dict[str, tuple[Mapping[str, object], Mapping[str, object]]] = {
@@ -94,6 +122,20 @@ def find_changed_code(current: LoadedGateway, new: LoadedGateway) -> set[str]:
         for path, digest in agent.code.items()
         if imported.get(agent.path.parent / path, digest) != digest
     }
+
+
+def _removed_keys(before: object, now: object) -> Iterator[str]:
+    """The paths below a value that are not there any more; an empty one for the value itself."""
+    if before is not None and now is None:
+        yield ""
+    elif isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key, value in before.items():
+            yield from (f".{key}{path}" for path in _removed_keys(value, now.get(key)))
+
+
+def _callers_of(written: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    entries = written.get("keys")
+    return {str(entry["name"]): entry for entry in entries} if isinstance(entries, list) else {}
 
 
 def _restart_keys() -> Iterator[tuple[str, str]]:

@@ -27,7 +27,7 @@ from holodeck.gateway.app import Gateway
 from holodeck.gateway.audit.log import build_audit_log
 from holodeck.gateway.audit.run_recorder import RunRecorder
 from holodeck.gateway.auth.callers import RevokedCallers
-from holodeck.gateway.auth.factory import build_callers, build_providers
+from holodeck.gateway.auth.factory import build_callers, build_providers, check_auth_is_not_lost
 from holodeck.gateway.auth.open_requests import OpenRequests
 from holodeck.gateway.backends import Backend, Backends
 from holodeck.gateway.configuration import Configuration, ConfigurationHolder, build_configuration
@@ -188,6 +188,7 @@ class Service:
         self._server = server = self._build_server(has_tracing=tracer is not None)
         host, port = listener.getsockname()[:2]
         try:
+            await check_auth_is_not_lost(self.configurations.current.loaded, self.store.usage)
             await self.audit.open()
             self._import_functions()
             await self.background.open(self._response_builder.rebuild)
