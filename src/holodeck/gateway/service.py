@@ -140,7 +140,7 @@ class Service:
         self._logins = ServerLogins()
         self.audit = build_audit_log(config.audit, folder)
         self.meter = UsageMeter(self.store.usage, is_known_server=self._has_server)
-        self._budgets = Budgets(self.store.usage, self.meter, config)
+        self._budgets = Budgets(self.store.usage, self.meter, config, self._caller_limits)
         elicitations = Elicitations(self.store.elicitations)
         self._run_builder = RunBuilder(
             self.configurations,
@@ -388,11 +388,14 @@ class Service:
                 caller_limits=self._caller_limits,
                 metrics=self._metrics,
                 meter=self.meter,
+                budgets=self._budgets,
                 max_bytes=context_bytes,
             ),
             chat=ChatCompletions(self._run_builder, self.runs, self._continuations.tool_history),
             messages=Messages(self._run_builder, self.runs, self._continuations.tool_history),
-            pass_through=PassThroughEndpoints(self._run_builder, self._caller_limits, self._metrics, self.meter),
+            pass_through=PassThroughEndpoints(
+                self._run_builder, self._caller_limits, self._metrics, self.meter, self._budgets
+            ),
             mcp=self._mcp_endpoint,
             metadata=self._resource_metadata,
             runs=RunEndpoints(self.store, self.runs, self.configurations),

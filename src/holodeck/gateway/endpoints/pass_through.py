@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from holodeck.gateway.backends import Backend
+from holodeck.gateway.context.tokens import CHARS_PER_TOKEN
 from holodeck.gateway.http.errors import reply_for_failed_run
 from holodeck.gateway.http.replies import Reply, StreamedReply, json_reply
 from holodeck.gateway.http.request import Request
@@ -21,6 +22,7 @@ from holodeck.gateway.http.stream_errors import encode_chat_error
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.runs.run_builder import RunBuilder
+from holodeck.gateway.usage.budgets import RESERVED_OUTPUT_TOKENS, Budgets
 from holodeck.gateway.usage.meter import UsageMeter
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse
 from holodeck.gateway.wire.response.event_encoder import SSE_DONE
@@ -36,9 +38,15 @@ _NO_ANSWER = "The model sent no answer."
 
 class PassThroughEndpoints:
     def __init__(
-        self, run_builder: RunBuilder, caller_limits: CallerLimits, metrics: Metrics, meter: UsageMeter
+        self,
+        run_builder: RunBuilder,
+        caller_limits: CallerLimits,
+        metrics: Metrics,
+        meter: UsageMeter,
+        budgets: Budgets,
     ) -> None:
         self._meter = meter
+        self._budgets = budgets
         self._run_builder = run_builder
         self._caller_limits = caller_limits
         self._metrics = metrics
@@ -62,7 +70,7 @@ class PassThroughEndpoints:
         if model is None:
             message = f"The model '{backend.name}' has no {path}. Name one whose provider has it."
             refuse(message, "model")
-        exchange = _Exchange(backend, model, body)
+        exchange = _Exchange(backend, model, body, budgets=self._budgets, caller_id=request.caller.id, needed=needed)
         documents = exchange.send()
         if is_streamed:
             return StreamedReply(chunks=self._encode_sse(exchange, documents, request), encode_error=encode_chat_error)
@@ -89,32 +97,57 @@ class PassThroughEndpoints:
     def _count(self, exchange: _Exchange, request: Request) -> RunResult:
         result = exchange.build_result()
         self._metrics.count_run(exchange.backend.name, result, request.caller.id)
-        self._meter.count_request(request.caller.id, exchange.backend.name, result, exchange.backend.llm.price)
+        price = exchange.backend.llm.price
+        self._meter.count_request(request.caller.id, exchange.backend.name, result, price, is_charged=True)
         self._caller_limits.add_tokens(request.caller.id, result.usage.total_tokens)
         log.add_fields(model=exchange.backend.name, run=result.status, input_tokens=result.usage.input_tokens)
         return result
 
 
 class _Exchange:
-    """One request to a model, and how it ended."""
+    """One request to a model, and how it ended. It charges its caller."""
 
-    def __init__(self, backend: Backend, model: ModelProvider, body: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        model: ModelProvider,
+        body: Mapping[str, Any],
+        *,
+        budgets: Budgets,
+        caller_id: str,
+        needed: str,
+    ) -> None:
+        """`needed`: the member of the body that has the input of the model."""
         self.backend = backend
         self._model = model
         self._body = body
+        self._needed = needed
+        self._budgets = budgets
+        self._caller_id = caller_id
         self._started_at = time.perf_counter()
         self._usage = Usage()
+        self._characters = 0
+        """Of the texts in the answer."""
         self._error: Failure | None = Failure(code="model_error", message=_NO_ANSWER, public_message=_NO_ANSWER)
 
     async def send(self) -> AsyncGenerator[dict[str, Any], None]:
         """Yield what the model answers, with its public name. An error ends it; `build_result` has the error."""
         try:
-            async with aclosing(self._model.stream(PassThroughRequest(items=(), body=self._body))) as events:
-                async for event in events:
-                    if isinstance(event, PassedDocument):
-                        self._error = None
-                        self._usage = _read_usage(event.document.get("usage")) or self._usage
-                        yield {**event.document, "model": self.backend.name}
+            reservation = await self._budgets.reserve(self._caller_id, self._estimate_cost())
+            has_failed = False
+            try:
+                async with aclosing(self._model.stream(PassThroughRequest(items=(), body=self._body))) as events:
+                    async for event in events:
+                        if isinstance(event, PassedDocument):
+                            self._error = None
+                            self._read_document(event.document)
+                            yield {**event.document, "model": self.backend.name}
+            except ModelError:
+                has_failed = self._error is not None
+                raise
+            finally:
+                reservation.settle(None if has_failed else self._charge())
+            await self._budgets.store_spending(self._caller_id)
         except ModelError as error:
             log.warning("gateway.hand_on_failed", model=self.backend.name, error=error)
             self._error = Failure(
@@ -124,6 +157,32 @@ class _Exchange:
                 is_retryable=error.is_retryable,
                 retry_after=error.retry_after,
             )
+
+    def _read_document(self, document: Mapping[str, Any]) -> None:
+        self._usage = _read_usage(document.get("usage")) or self._usage
+        choices = document.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            self._characters += len(str(choice.get("text", ""))) if isinstance(choice, dict) else 0
+
+    def _estimate_cost(self) -> float:
+        price, limit = self.backend.llm.price, self._body.get("max_tokens")
+        if price is None or not self._budgets.has_limit(self._caller_id):
+            return 0.0
+        is_completion = self._needed == "prompt"
+        output_tokens = (limit if isinstance(limit, int) else RESERVED_OUTPUT_TOKENS) if is_completion else 0
+        return price.cost_of(Usage(input_tokens=self._count_input(), output_tokens=output_tokens))
+
+    def _count_input(self) -> int:
+        return len(orjson.dumps(self._body[self._needed])) // CHARS_PER_TOKEN + 1
+
+    def _charge(self) -> float:
+        """Charge the tokens that the provider has told, and else, for a caller with a limit, an estimate of them."""
+        price = self.backend.llm.price
+        if self._usage.total_tokens or not self._budgets.has_limit(self._caller_id):
+            return self._budgets.charge(self._caller_id, self._usage, price)
+        output_tokens = -(-self._characters // CHARS_PER_TOKEN)
+        usage = Usage(input_tokens=self._count_input(), output_tokens=output_tokens)
+        return self._budgets.charge_estimate(self._caller_id, usage, price)
 
     def build_result(self) -> RunResult:
         seconds = time.perf_counter() - self._started_at
