@@ -76,8 +76,8 @@ def keep_written(current: Mapping[str, Any], new: Mapping[str, Any], restart_key
 def find_removed_limits(current: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The restrictions of callers that are written now and in the new file are not, by their paths.
 
-    Removing one allows more, and a file that was cut or merged wrongly has removed it without anybody's intention. Both
-    are files as they are written. A caller that is gone has no restrictions any more, and may do nothing.
+    Removing one allows more, and a file that was cut or merged wrongly has removed it by mistake. Both are files as they
+    are written. A caller that is gone has no restrictions any more, and may do nothing.
     """
     found = [
         f"{section}{path}"

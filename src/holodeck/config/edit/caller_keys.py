@@ -112,7 +112,7 @@ class CallerKeyFile:
     def remove(self, name: str) -> None:
         """Remove a caller: its keys are refused from then on. Raises `UnknownKeyError`.
 
-        Raises `LastKeyError` for the only key of a file without `jwt`: without it, everybody would be the operator.
+        Raises `LastKeyError` for the only key of a file without `jwt`: without it, every request is an operator's.
         """
 
         def edit(text: str) -> str:

@@ -55,7 +55,9 @@ class ChatCompletions:
         completion = live.writer.build_completion()
         if live.result is not None and live.result.status in ("failed", "cancelled"):
             return reply_for_failed_run(live.result, completion)
-        headers = missing_servers_header(live.toolbox.missing) | retry_header(live.result)
+        headers = missing_servers_header(live.toolbox.missing)
+        if live.result is not None and live.result.status == "incomplete":
+            headers |= retry_header(live.result)
         return replace(json_reply(completion), headers=headers)
 
     async def _build_run(self, chat: ChatRequest, caller: Caller) -> LiveRun[ChatWriter]:

@@ -57,7 +57,9 @@ class Messages:
         message = live.writer.build_message()
         if live.result is not None and live.result.status in ("failed", "cancelled"):
             return messages_error_reply(reply_for_failed_run(live.result, message), request.id)
-        headers = missing_servers_header(live.toolbox.missing) | retry_header(live.result)
+        headers = missing_servers_header(live.toolbox.missing)
+        if live.result is not None and live.result.status == "incomplete":
+            headers |= retry_header(live.result)
         return replace(json_reply(message), headers=headers)
 
     async def count_tokens(self, request: Request) -> Reply:

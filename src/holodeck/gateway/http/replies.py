@@ -74,9 +74,9 @@ def json_reply(data: Any, status: int = 200, **headers: str) -> Reply:
     return Reply(status=status, body=orjson.dumps(data), headers={k.replace("_", "-"): v for k, v in headers.items()})
 
 
-def retry_header(result: RunResult | None) -> dict[str, str]:
+def retry_header(result: RunResult) -> dict[str, str]:
     """The header that stops clients from repeating a request whose run has spent its caller's budget; or none."""
-    return {"x-should-retry": "false"} if result is not None and result.cause == BUDGET_EXCEEDED else {}
+    return {"x-should-retry": "false"} if result.cause == BUDGET_EXCEEDED else {}
 
 
 def compaction_header(*, is_truncated: bool) -> dict[str, str]:

@@ -159,14 +159,10 @@ class RunBuilder:
         configuration = self.configurations.current
         settings = configuration.gateway.compaction
         backend = backend if settings.model is None else configuration.backends[settings.model]
-        model = self._wrap_model(backend, caller)
+        model = backend.provider
+        if self._budgets is not None:
+            model = self._budgets.wrap_model(model, caller.id, backend.llm.price)
         return Compactor(model, target_tokens=settings.target_tokens, context_tokens=backend.llm.context_tokens)
-
-    def _wrap_model(self, backend: Backend, caller: Caller) -> ModelProvider:
-        """The model of a backend, which charges a caller with a budget or a limit of tokens."""
-        if self._budgets is None:
-            return backend.provider
-        return self._budgets.wrap_model(backend.provider, caller.id, backend.llm.price)
 
     def extra_parameters_for(self, caller: Caller) -> ExtraParameters:
         """A function from a public name to the parameters that requests for this model may add; none if unknown."""
@@ -255,7 +251,9 @@ class RunBuilder:
             request=self._build_run_request(
                 request, run_id, backend, model_request, pending, limits=limits, can_wait=can_wait
             ),
-            model=self._wrap_model(backend, caller),
+            model=backend.provider
+            if self._budgets is None
+            else self._budgets.wrap_model(backend.provider, caller.id, backend.llm.price),
             recorder=recorder,
         )
 

@@ -175,7 +175,10 @@ class Budgets:
 
         `price`: of the model. The cost of turns of other callers is counted with their runs.
         """
-        return BudgetedModel(model, self, caller_id, price) if self.has_limit(caller_id) else model
+        # `has_limit`, written out: every request comes here, and most callers have no limit.
+        if self._budgets.get(caller_id, self._default) is None and not self._caller_limits.has_token_limit(caller_id):
+            return model
+        return BudgetedModel(model, self, caller_id, price)
 
     def charge(self, caller_id: str, usage: Usage, price: Price | None) -> float:
         """Count what the tokens of a turn cost its caller, and return it."""

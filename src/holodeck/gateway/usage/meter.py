@@ -135,8 +135,9 @@ class UsageMeter:
     def spend(self, caller_id: str, cost: float) -> None:
         """Count the cost of a model turn, when the turn has ended."""
         if cost:
+            now = int(self._clock())
             # Not before `spent_since`, if the clock was set back: what is stored of those hours is not added to.
-            hour = max(_hour_of(self._clock()), self.spent_since)
+            hour = max(now - now % HOUR, self.spent_since)
             hours = self._spent.setdefault(caller_id, {})
             hours[hour] = hours.get(hour, 0.0) + cost
             self._changed.add((caller_id, hour))

@@ -153,7 +153,8 @@ class ChatWriter:
         self._usage = result.usage
         self._common_fields["service_tier"] = result.service_tier or "default"
         ending = ending_of(result, is_pause_completed=False)
-        self._details = ending.details
+        if ending.incomplete is not None:
+            self._details = ending.details
         self._head = self._build_head()
         if ending.error is not None or ending.status == "cancelled":
             error = ending.error or {"code": "cancelled", "message": "The run was cancelled."}

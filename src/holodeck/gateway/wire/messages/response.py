@@ -235,7 +235,8 @@ class MessageWriter:
             self._emit(_failure_to_json(ending, result))
             return
         self._stop_reason = self._find_stop_reason(ending)
-        self._details = ending.details
+        if ending.incomplete is not None:
+            self._details = ending.details
         delta = {"stop_reason": self._stop_reason, "stop_sequence": None, **self._details}
         self._emit({"type": "message_delta", "delta": delta, "usage": _usage_to_json(self._usage)})
         self._emit({"type": "message_stop"})
