@@ -18,9 +18,13 @@ from gateway.test_run_list import ALICE, BOB
 from storage.postgres_server import PostgresServer
 
 from holodeck.gateway.auth.callers import hash_key
-from holodeck.gateway.usage.budgets import find_period
+from holodeck.gateway.limits import CallerLimits
+from holodeck.gateway.usage.budgets import BudgetExceededError, Budgets, find_period
+from holodeck.gateway.usage.meter import UsageMeter
 from holodeck.lib.errors import ConfigError
 from holodeck.models.callers import Budget
+from holodeck.models.gateway import GatewayFile, GatewayLimits
+from holodeck.storage.factory import open_store
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, spend, wait
 
 PRICE = {"input": 1.0, "output": 1.0}
@@ -269,6 +273,29 @@ async def test_callers_without_a_budget_of_their_own_have_that_of_all(tmp_path: 
     limits = {"drain_seconds": 0, "key_budget": {"amount": 0.5, "period": "hour"}}
     async with run_gateway(tmp_path, model, price=PRICE, limits=limits) as gateway:
         assert [(await ask(gateway))[0] for _ in range(2)] == [200, 429]
+
+
+@async_test(60)
+async def test_what_was_spent_in_hours_that_are_over_is_read_from_storage(tmp_path: Path) -> None:
+    now = datetime(2026, 12, 31, 12, 59, tzinfo=UTC).timestamp()
+    store = open_store("sqlite:///usage.db", folder=tmp_path)
+    try:
+        meter = UsageMeter(store.usage, is_known_server=lambda name: True, clock=lambda: now)
+        gateway = GatewayFile(limits=GatewayLimits(key_budget=Budget(amount=2.5, period="day")))
+        limits = CallerLimits(gateway.limits.key, gateway.limits.in_flight)
+        budgets = Budgets(store.usage, meter, gateway, limits, clock=lambda: now)
+        first = meter.spent_since
+        for _ in range(3):
+            await budgets.check("local")
+            meter.spend("local", 1.0)
+            await meter.store_spending()
+            now += 3_600
+        assert meter.spent_since > first, "only the hour of now is in memory"
+        assert meter.sum_spent("local", first) == 1.0
+        with pytest.raises(BudgetExceededError):
+            await budgets.check("local")
+    finally:
+        await store.close()
 
 
 @pytest.mark.parametrize(

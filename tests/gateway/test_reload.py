@@ -311,14 +311,18 @@ async def test_restrictions_that_are_gone_from_the_file_are_named_in_the_log(
     limits = {"drain_seconds": 0, "key": {"requests_per_minute": 9}}
     entry = keys(ALICE, allow={"models": [MODEL]}, limits={"in_flight": 3})
     listen = {"port": 0, "allowed_hosts": ["gateway.example"]}
-    async with run_gateway(tmp_path, keys=[ALICE], listen=listen, limits=limits) as gateway:
+    asking = server("tools", "http://127.0.0.1:9/mcp", approval="always")
+    config: dict[str, Any] = {"listen": listen, "limits": limits, "mcp_servers": [asking], "mcp_connect": "first_use"}
+    async with run_gateway(tmp_path, keys=[ALICE], **config) as gateway:
         assert await gateway.reload(keys=[*entry, *keys(BOB, limits={"in_flight": 3})])
         assert await gateway.reload(keys=entry)
         assert "gateway.reload_allows_more" not in caplog.text, "one caller less may do less"
-        assert await gateway.reload(keys=keys(ALICE), listen={"port": 0}, limits={"drain_seconds": 0})
+        del asking["approval"]
+        cut = {"keys": keys(ALICE), "listen": {"port": 0}, "limits": {"drain_seconds": 0}, "mcp_servers": [asking]}
+        assert await gateway.reload(**cut)
         [line] = [text for each in caplog.records if "reload_allows_more" in (text := each.getMessage())]
-        for name in ("limits.key", "listen.allowed_hosts", f"keys.{ALICE}.allow", f"keys.{ALICE}.limits"):
-            assert name in line
+        names = ("limits.key", "listen.allowed_hosts", f"keys.{ALICE}.allow", f"keys.{ALICE}.limits")
+        assert all(name in line for name in (*names, "mcp_servers.tools.approval")), line
 
 
 @async_test

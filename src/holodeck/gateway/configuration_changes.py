@@ -30,10 +30,17 @@ _RESTART_KEYS: Mapping[str, tuple[str, ...]] = {
 """The keys that are used at the start only: a section, and the keys in it. Without any, all of the section."""
 _LISTED = frozenset({"models", "agents", "mcp_servers", "keys"})
 """Sections whose entries are compared one by one."""
-_PROTECTIVE_SECTIONS = ("limits", "jwt", "request_servers", "request_files")
-"""Sections of which every key restricts callers, or what requests may name."""
-_PROTECTIVE_KEYS = ("allow", "limits", "budget")
-"""Keys of a caller that restrict it."""
+_RESTRICTIONS: Mapping[str, tuple[str, ...]] = {
+    "jwt": ("allow", "allow_by_claim"),
+    "request_servers": ("hosts", "max_per_request"),
+    "request_files": ("hosts", "max_bytes", "max_seconds"),
+}
+"""Keys without which more is allowed, of sections without which nothing is."""
+_ENTRY_RESTRICTIONS: Mapping[str, tuple[str, ...]] = {
+    "keys": ("allow", "limits", "budget"),
+    "mcp_servers": ("allowed_tools", "denied_tools", "approval", "sandbox", "max_result_bytes"),
+}
+"""The same of entries of lists."""
 
 
 def find_restart_keys(current: GatewayFile, new: GatewayFile) -> list[str]:
@@ -74,25 +81,20 @@ def keep_written(current: Mapping[str, Any], new: Mapping[str, Any], restart_key
 
 
 def find_removed_limits(current: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The restrictions of callers that are written now and in the new file are not, by their paths.
+    """The restrictions that are written now and in the new file are not, by their paths.
 
-    Removing one allows more, and a file that was cut or merged wrongly has removed it by mistake. Both are files as they
-    are written. A caller that is gone has no restrictions any more, and may do nothing.
+    Removing one allows more, and a file that was cut or merged wrongly has removed it by mistake. Both are files as
+    they are written. A caller or a server that is gone has no restrictions any more: it may do nothing.
     """
-    found = [
-        f"{section}{path}"
-        for section in _PROTECTIVE_SECTIONS
-        for path in _removed_keys(current.get(section), new.get(section))
-    ]
-    if _mapping_at(current, "listen").get("allowed_hosts") and not _mapping_at(new, "listen").get("allowed_hosts"):
-        found.append("listen.allowed_hosts")
-    callers = _callers_of(new)
-    for name, before in _callers_of(current).items():
+    found = [*_list_removed(current, new, ("limits",))]
+    listen = (_mapping_at(current, "listen"), _mapping_at(new, "listen"))
+    found += [f"listen.{path}" for path in _list_removed(*listen, ("allowed_hosts",))]
+    for name, keys in _RESTRICTIONS.items():
+        found += [f"{name}.{path}" for path in _list_removed(current.get(name), new.get(name), keys)]
+    for name, keys in _ENTRY_RESTRICTIONS.items():
+        before, now = _entries_of(current, name), _entries_of(new, name)
         found += [
-            f"keys.{name}.{key}{path}"
-            for key in _PROTECTIVE_KEYS
-            if name in callers
-            for path in _removed_keys(before.get(key), callers[name].get(key))
+            f"{name}.{entry}.{path}" for entry in before for path in _list_removed(before[entry], now.get(entry), keys)
         ]
     return found
 
@@ -124,18 +126,21 @@ def find_changed_code(current: LoadedGateway, new: LoadedGateway) -> set[str]:
     }
 
 
-def _removed_keys(before: object, now: object) -> Iterator[str]:
-    """The paths below a value that are not there any more; an empty one for the value itself."""
-    if before is not None and now is None:
-        yield ""
-    elif isinstance(before, Mapping) and isinstance(now, Mapping):
-        for key, value in before.items():
-            yield from (f".{key}{path}" for path in _removed_keys(value, now.get(key)))
+def _list_removed(before: object, now: object, keys: Iterable[str]) -> Iterator[str]:
+    """The paths at and below these keys that one mapping has and the other has not. A mapping that is gone has none."""
+    if not isinstance(before, Mapping) or not isinstance(now, Mapping):
+        return
+    for key in keys:
+        value, other = before.get(key), now.get(key)
+        if value not in (None, []) and other in (None, []):
+            yield key
+        elif isinstance(value, Mapping):
+            yield from (f"{key}.{path}" for path in _list_removed(value, other, value))
 
 
-def _callers_of(written: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    entries = written.get("keys")
-    return {str(entry["name"]): entry for entry in entries} if isinstance(entries, list) else {}
+def _entries_of(written: Mapping[str, Any], section: str) -> dict[str, Mapping[str, Any]]:
+    entries = written.get(section)
+    return {str(entry.get("name")): entry for entry in entries} if isinstance(entries, list) else {}
 
 
 def _restart_keys() -> Iterator[tuple[str, str]]:
