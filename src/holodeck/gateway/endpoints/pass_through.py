@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -22,7 +23,7 @@ from holodeck.gateway.http.stream_errors import encode_chat_error
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.runs.run_builder import RunBuilder
-from holodeck.gateway.usage.budgets import RESERVED_OUTPUT_TOKENS, Budgets
+from holodeck.gateway.usage.budgets import Budgets
 from holodeck.gateway.usage.meter import UsageMeter
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse
 from holodeck.gateway.wire.response.event_encoder import SSE_DONE
@@ -70,8 +71,10 @@ class PassThroughEndpoints:
         if model is None:
             message = f"The model '{backend.name}' has no {path}. Name one whose provider has it."
             refuse(message, "model")
-        exchange = _Exchange(backend, model, body, budgets=self._budgets, caller_id=request.caller.id, needed=needed)
+        exchange = _Exchange(backend, model, body)
         documents = exchange.send()
+        if self._budgets.has_limit(request.caller.id):
+            documents = exchange.send_charged(self._budgets, request.caller.id, body[needed])
         if is_streamed:
             return StreamedReply(chunks=self._encode_sse(exchange, documents, request), encode_error=encode_chat_error)
         async with aclosing(documents):
@@ -97,92 +100,84 @@ class PassThroughEndpoints:
     def _count(self, exchange: _Exchange, request: Request) -> RunResult:
         result = exchange.build_result()
         self._metrics.count_run(exchange.backend.name, result, request.caller.id)
-        price = exchange.backend.llm.price
-        self._meter.count_request(request.caller.id, exchange.backend.name, result, price, is_charged=True)
+        backend, is_charged = exchange.backend, exchange.is_charged
+        self._meter.count_request(request.caller.id, backend.name, result, backend.llm.price, is_charged=is_charged)
         self._caller_limits.add_tokens(request.caller.id, result.usage.total_tokens)
         log.add_fields(model=exchange.backend.name, run=result.status, input_tokens=result.usage.input_tokens)
         return result
 
 
 class _Exchange:
-    """One request to a model, and how it ended. It charges its caller."""
+    """One request to a model, and how it ended."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        model: ModelProvider,
-        body: Mapping[str, Any],
-        *,
-        budgets: Budgets,
-        caller_id: str,
-        needed: str,
-    ) -> None:
-        """`needed`: the member of the body that has the input of the model."""
+    def __init__(self, backend: Backend, model: ModelProvider, body: Mapping[str, Any]) -> None:
         self.backend = backend
+        self.is_charged = False
+        """Whether its cost is counted already."""
         self._model = model
         self._body = body
-        self._needed = needed
-        self._budgets = budgets
-        self._caller_id = caller_id
         self._started_at = time.perf_counter()
         self._usage = Usage()
-        self._characters = 0
-        """Of the texts in the answer."""
         self._error: Failure | None = Failure(code="model_error", message=_NO_ANSWER, public_message=_NO_ANSWER)
 
     async def send(self) -> AsyncGenerator[dict[str, Any], None]:
         """Yield what the model answers, with its public name. An error ends it; `build_result` has the error."""
         try:
-            reservation = await self._budgets.reserve(self._caller_id, self._estimate_cost())
-            has_failed = False
-            try:
-                async with aclosing(self._model.stream(PassThroughRequest(items=(), body=self._body))) as events:
-                    async for event in events:
-                        if isinstance(event, PassedDocument):
-                            self._error = None
-                            self._read_document(event.document)
-                            yield {**event.document, "model": self.backend.name}
-            except ModelError:
-                has_failed = self._error is not None
-                raise
-            finally:
-                reservation.settle(None if has_failed else self._charge())
-            await self._budgets.store_spending(self._caller_id)
+            async with aclosing(self._model.stream(PassThroughRequest(items=(), body=self._body))) as events:
+                async for event in events:
+                    if isinstance(event, PassedDocument):
+                        self._error = None
+                        self._usage = _read_usage(event.document.get("usage")) or self._usage
+                        yield {**event.document, "model": self.backend.name}
         except ModelError as error:
-            log.warning("gateway.hand_on_failed", model=self.backend.name, error=error)
-            self._error = Failure(
-                code=error.code or "model_error",
-                message=str(error),
-                public_message=error.public_text,
-                is_retryable=error.is_retryable,
-                retry_after=error.retry_after,
-            )
+            self._fail(error)
 
-    def _read_document(self, document: Mapping[str, Any]) -> None:
-        self._usage = _read_usage(document.get("usage")) or self._usage
-        choices = document.get("choices")
-        for choice in choices if isinstance(choices, list) else ():
-            self._characters += len(str(choice.get("text", ""))) if isinstance(choice, dict) else 0
+    async def send_charged(
+        self, budgets: Budgets, caller_id: str, model_input: object
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Do as `send` for a caller with a limit: the cost is reserved before, and charged after.
 
-    def _estimate_cost(self) -> float:
+        Tokens that the provider does not tell are estimated: `model_input` is the part of the body that it counts.
+        """
+        self.is_charged = True
         price, limit = self.backend.llm.price, self._body.get("max_tokens")
-        if price is None or not self._budgets.has_limit(self._caller_id):
-            return 0.0
-        is_completion = self._needed == "prompt"
-        output_tokens = (limit if isinstance(limit, int) else RESERVED_OUTPUT_TOKENS) if is_completion else 0
-        return price.cost_of(Usage(input_tokens=self._count_input(), output_tokens=output_tokens))
+        estimate = Usage(
+            input_tokens=-(-len(orjson.dumps(model_input)) // CHARS_PER_TOKEN),
+            output_tokens=limit if isinstance(limit, int) and limit > 0 else 0,
+        )
+        try:
+            reservation = await budgets.reserve(caller_id, 0.0 if price is None else price.cost_of(estimate))
+        except ModelError as error:
+            self._fail(error)
+            return
+        count = characters = 0
+        has_ended = False
+        try:
+            async with aclosing(self.send()) as documents:
+                async for document in documents:
+                    count += 1
+                    characters += _count_characters(document)
+                    yield document
+            has_ended = True
+        finally:
+            if has_ended and not count:
+                reservation.settle(None)
+            elif self._usage.total_tokens:
+                reservation.settle(budgets.charge(caller_id, self._usage, price))
+            else:
+                usage = replace(estimate, output_tokens=-(-characters // CHARS_PER_TOKEN))
+                reservation.settle(budgets.charge_estimate(caller_id, usage, price))
+        await budgets.store_spending(caller_id)
 
-    def _count_input(self) -> int:
-        return len(orjson.dumps(self._body[self._needed])) // CHARS_PER_TOKEN + 1
-
-    def _charge(self) -> float:
-        """Charge the tokens that the provider has told, and else, for a caller with a limit, an estimate of them."""
-        price = self.backend.llm.price
-        if self._usage.total_tokens or not self._budgets.has_limit(self._caller_id):
-            return self._budgets.charge(self._caller_id, self._usage, price)
-        output_tokens = -(-self._characters // CHARS_PER_TOKEN)
-        usage = Usage(input_tokens=self._count_input(), output_tokens=output_tokens)
-        return self._budgets.charge_estimate(self._caller_id, usage, price)
+    def _fail(self, error: ModelError) -> None:
+        log.warning("gateway.hand_on_failed", model=self.backend.name, error=error)
+        self._error = Failure(
+            code=error.code or "model_error",
+            message=str(error),
+            public_message=error.public_text,
+            is_retryable=error.is_retryable,
+            retry_after=error.retry_after,
+        )
 
     def build_result(self) -> RunResult:
         seconds = time.perf_counter() - self._started_at
@@ -194,6 +189,13 @@ class _Exchange:
             usage=self._usage,
             seconds=seconds,
         )
+
+
+def _count_characters(document: Mapping[str, Any]) -> int:
+    """The characters of the texts in an answer."""
+    choices = document.get("choices")
+    found = [each.get("text") for each in choices if isinstance(each, dict)] if isinstance(choices, list) else ()
+    return sum(len(text) for text in found if isinstance(text, str))
 
 
 def _read_usage(usage: object) -> Usage | None:

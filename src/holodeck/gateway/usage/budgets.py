@@ -35,7 +35,7 @@ from holodeck.storage.usage import UsageStore
 # Callers whose spending is remembered. More than are active at once; the spending of others is read again.
 _MAX_ACCOUNTS = 10_000
 # Output tokens that are reserved for a turn whose request has no limit: more than most answers have.
-RESERVED_OUTPUT_TOKENS = 4_096
+_RESERVED_OUTPUT_TOKENS = 4_096
 # Share of a budget that a turn reserves at least while no turn of its caller has ended here: four start at once then.
 _FIRST_TURN_SHARE = 0.25
 # How much of the expected cost of a caller's turns is left after a cheaper one: twenty of them forget an outlier.
@@ -209,15 +209,22 @@ class Budgets:
         meter = self._meter
         async with self._reading:
             account = self._accounts.get(caller_id)
-            # Again, if the meter has dropped an hour in the meantime.
-            while account is None or not account.is_current(period, meter.spent_since, time.monotonic()):
-                since, now = meter.spent_since, time.monotonic()
-                stored = await self._store.read_spending(caller_id, period.start, source=meter.source, before=since)
-                if len(self._accounts) >= _MAX_ACCOUNTS:
-                    self._accounts.clear()
-                account = _Account(start=period.start, stored=stored, spent_since=since, read_at=now)
-                self._accounts[caller_id] = account
+            if account is None or not account.is_current(period, meter.spent_since, time.monotonic()):
+                account = await self._read_account(caller_id, period)
             return account.stored + meter.sum_spent(caller_id, period.start)
+
+    async def _read_account(self, caller_id: str, period: BudgetPeriod) -> _Account:
+        since: int | None = None
+        # Again, if the meter has dropped an hour in the meantime.
+        while since != self._meter.spent_since:
+            since, now = self._meter.spent_since, time.monotonic()
+            source = self._meter.source
+            stored = await self._store.read_spending(caller_id, period.start, source=source, before=since)
+        if len(self._accounts) >= _MAX_ACCOUNTS:
+            self._accounts.clear()
+        account = _Account(start=period.start, stored=stored, spent_since=since, read_at=now)
+        self._accounts[caller_id] = account
+        return account
 
     def _add_open_turns(self, caller_id: str) -> _OpenTurns:
         if len(self._open_turns) >= _MAX_ACCOUNTS:
@@ -268,7 +275,7 @@ class BudgetedModel(ModelWrapper):
         """Reserve the estimated cost of a turn. Raises `ModelError` if the budget is spent."""
         cost = 0.0
         if self._price is not None and self._budgets.find_budget(self._caller_id) is not None:
-            output_tokens = request.max_tokens or RESERVED_OUTPUT_TOKENS
+            output_tokens = request.max_tokens or _RESERVED_OUTPUT_TOKENS
             cost = self._price.cost_of(Usage(input_tokens=count_tokens(request), output_tokens=output_tokens))
         return await self._budgets.reserve(self._caller_id, cost)
 
