@@ -444,6 +444,7 @@ GATEWAY_GROUPS = (
             "mcp_connect": Key("start", "never"),
             "keys": Key([{"name": "alice", "hash": "sha256:" + "0" * 64}], ["alice"]),
             "jwt": Key({"issuer": "https://login.example.com", "audience": "holodeck", "jwks_file": "keys.json"}, True),
+            "auth": Key("none", "no"),
             "storage": Key({"url": "sqlite:///data/holodeck.db"}, "sqlite:///data/holodeck.db"),
             "background": Key({"at_once": 8}, True),
             "limits": Key({"in_flight": 200}, 200),

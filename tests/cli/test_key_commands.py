@@ -242,11 +242,13 @@ def test_a_mistake_is_told_with_what_to_do_and_changes_nothing(folder: Path, arg
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
 
-def test_the_removal_of_the_last_key_is_told_as_what_it_is(folder: Path) -> None:
+def test_the_only_key_is_not_removed_because_everybody_would_be_the_operator(folder: Path) -> None:
     run_keys(folder, "create", "alice", "-f", ".")
+    before = (folder / "gateway.yaml").read_bytes()
     done = run_keys(folder, "revoke", "alice")
-    assert "may use the gateway without a key" in " ".join(done.stderr.split())
-    assert run_holodeck("validate", "gateway.yaml", cwd=folder).returncode == 0
+    assert done.returncode == 2
+    assert "holodeck keys rotate alice" in " ".join(done.stderr.split())
+    assert (folder / "gateway.yaml").read_bytes() == before
 
 
 def test_a_trusted_file_is_trusted_after_a_key_is_added_and_another_is_not(folder: Path) -> None:

@@ -144,6 +144,18 @@ async def test_a_token_signed_with_a_withdrawn_key_is_refused(tmp_path: Path) ->
         await asyncio.sleep(0)
 
 
+@async_test
+async def test_callers_that_lose_their_last_provider_accept_no_request() -> None:
+    callers = Callers([])
+    caller = await callers.authenticate({})
+    assert caller is not None
+    assert caller.is_admin, "it never had any, so it is this machine's own"
+    for providers in ([APIKeys([CallerKey(name="ops", hash=hash_key("hd-ops"))])], []):
+        callers.replace_providers(providers)
+        assert await callers.authenticate({}) is None
+    assert await callers.authenticate({"authorization": "Bearer hd-ops"}) is None
+
+
 def test_a_request_over_a_limit_is_refused_at_once_with_a_retry_time() -> None:
     now = [0.0]
     rates = CallerLimits(KeyLimits(in_flight=2, requests_per_minute=3), 100, clock=lambda: now[0])

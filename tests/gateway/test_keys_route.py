@@ -189,6 +189,18 @@ async def test_wrong_requests_change_nothing_and_say_why(tmp_path: Path) -> None
 
 
 @async_test
+async def test_the_only_key_of_the_file_is_not_removed_although_another_is_in_force(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, keys=[ALICE], admins=[OPS]) as gateway:
+        # As while another operator removes this one's key.
+        written = orjson.loads(gateway.file.read_bytes())
+        written["keys"] = [entry for entry in written["keys"] if entry["name"] == ALICE]
+        gateway.file.write_bytes(orjson.dumps(written))
+        status, said = await gateway.send("DELETE", f"/v1/keys/{ALICE}", key=OPS)
+        assert (status, said["error"]["code"]) == (409, "key_in_use")
+        assert orjson.loads(gateway.file.read_bytes()) == written
+
+
+@async_test
 async def test_only_operators_may_see_and_change_keys(tmp_path: Path) -> None:
     async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), keys=[ALICE, BOB], admins=[OPS]) as gateway:
         for method, path, body in (

@@ -41,8 +41,10 @@ class Provider:
 
 
 @asynccontextmanager
-async def run_provider(folder: Path, **options: Any) -> AsyncIterator[tuple[RunningGateway, Provider]]:
-    """A gateway in front of a provider with the two APIs."""
+async def run_provider(
+    folder: Path, *, price: dict[str, float] | None = None, config: dict[str, Any] | None = None, **options: Any
+) -> AsyncIterator[tuple[RunningGateway, Provider]]:
+    """A gateway in front of a provider with the two APIs. `price`: of its model. `config`: more for `run_gateway`."""
     provider = Provider(**options)
     app = web.Application()
     app.router.add_post("/v1/embeddings", provider.answer)
@@ -54,8 +56,11 @@ async def run_provider(folder: Path, **options: Any) -> AsyncIterator[tuple[Runn
         await site.start()
         port = runner.addresses[0][1]
         llm = {"provider": "openai_compatible", "name": "at-provider", "endpoint": f"http://127.0.0.1:{port}/v1"}
-        models = [{"name": MODEL, "model": {**llm, "api_key": "${KEY}"}}]
-        async with run_gateway(folder, models=models, environ={"KEY": "sk-of-the-provider"}) as gateway:
+        models: list[dict[str, Any]] = [{"name": MODEL, "model": {**llm, "api_key": "${KEY}"}}]
+        if price is not None:
+            models[0]["model"]["price"] = price
+        settings = {"models": models, "environ": {"KEY": "sk-of-the-provider"}, **(config or {})}
+        async with run_gateway(folder, **settings) as gateway:
             yield gateway, provider
     finally:
         await runner.cleanup()
@@ -82,6 +87,23 @@ async def test_completions_are_handed_on_whole_and_streamed(tmp_path: Path) -> N
         chunks = [chunk async for chunk in stream]
         assert [(chunk.choices[0].text, chunk.model) for chunk in chunks] == [("lo", MODEL)] * 2
         assert provider.received[0][1] == {"model": "at-provider", "prompt": "Hel", "best_of": 2}
+
+
+@async_test(30)
+async def test_a_stream_without_usage_and_an_answer_with_it_are_both_charged(tmp_path: Path) -> None:
+    names = ["hd-streams", "hd-waits"]
+    # Less than one token costs.
+    config = {"keys": names, "budgets": {name: {"amount": 0.0000001, "period": "month"} for name in names}}
+    async with run_provider(tmp_path, price={"input": 1.0, "output": 1.0}, config=config) as (gateway, provider):
+        asked: tuple[tuple[str, dict[str, Any]], ...] = (
+            ("/v1/completions", {"model": MODEL, "prompt": "Hel", "stream": True}),
+            ("/v1/embeddings", {"model": MODEL, "input": "Hello"}),
+        )
+        for name, (path, body) in zip(names, asked, strict=True):
+            assert (await gateway.send("POST", path, body, key=name))[0] == 200
+            status, said = await gateway.send("POST", path, body, key=name)
+            assert (status, said["error"]["code"]) == (429, "budget_exceeded"), path
+        assert len(provider.received) == 2
 
 
 @async_test(30)

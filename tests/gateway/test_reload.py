@@ -15,6 +15,7 @@ from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from gateway.scraped_metrics import parse_metrics
 from websockets.asyncio.client import connect
 
+from holodeck.lib.errors import ConfigError
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, read_pids, say, stand_in, wait
 
 
@@ -273,14 +274,55 @@ async def test_a_file_with_errors_changes_nothing(
 
 
 @async_test
-async def test_keys_cannot_be_removed_while_others_can_reach_the_gateway(
+async def test_a_file_cut_before_its_keys_keeps_the_keys_in_force(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with run_gateway(tmp_path, listen={"host": "0.0.0.0", "port": 0}, keys=[ALICE]) as gateway:
-        # The file itself is good: a gateway that starts with it listens on loopback.
-        assert not await gateway.reload(listen={"host": "127.0.0.1", "port": 0}, keys=[])
-        assert "without keys the gateway listens on loopback only" in caplog.text
-        assert gateway.service.callers.has_no_auth is False
+    async with run_gateway(tmp_path, admins=[ALICE], keys=[BOB]) as gateway:
+        whole = orjson.loads(gateway.file.read_bytes())
+        cut = {section: whole[section] for section in whole if section != "keys"}
+        for number, written in enumerate((cut, cut | {"keys": []}, cut | {"auth": "none"}), start=1):
+            gateway.file.write_bytes(orjson.dumps(written))
+            assert not await gateway.reload()
+            assert (await gateway.send("GET", "/v1/config", key="hd-stranger"))[0] == 401
+            _, config = await gateway.send("GET", "/v1/config", key=ALICE)
+            assert "a reload never ends authentication" in config["problems"][0]["message"]
+            assert "write 'auth: none' and restart" in config["problems"][0]["fix"]
+            assert caplog.text.count("gateway.reload_refused") == number
+        gateway.file.write_bytes(orjson.dumps(whole))
+        assert await gateway.reload(keys=keys(ALICE))
+
+
+@async_test
+async def test_a_gateway_that_had_callers_starts_without_keys_only_by_a_word_in_its_file(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi.")), keys=[ALICE]) as gateway:
+        assert (await gateway.send("POST", "/v1/responses", ASK, key=ALICE))[0] == 200
+    with pytest.raises(ConfigError, match="write 'auth: none'"):
+        async with run_gateway(tmp_path):
+            pass
+    async with run_gateway(tmp_path, auth="none") as gateway:
+        assert (await gateway.send("GET", "/v1/config"))[0] == 200
+        assert not await gateway.reload(keys=keys(ALICE)), "it contradicts the word"
+
+
+@async_test
+async def test_restrictions_that_are_gone_from_the_file_are_named_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = {"drain_seconds": 0, "key": {"requests_per_minute": 9}}
+    entry = keys(ALICE, allow={"models": [MODEL]}, limits={"in_flight": 3})
+    listen = {"port": 0, "allowed_hosts": ["gateway.example"]}
+    asking = server("tools", "http://127.0.0.1:9/mcp", approval="always")
+    config: dict[str, Any] = {"listen": listen, "limits": limits, "mcp_servers": [asking], "mcp_connect": "first_use"}
+    async with run_gateway(tmp_path, keys=[ALICE], **config) as gateway:
+        assert await gateway.reload(keys=[*entry, *keys(BOB, limits={"in_flight": 3})])
+        assert await gateway.reload(keys=entry)
+        assert "gateway.reload_allows_more" not in caplog.text, "one caller less may do less"
+        del asking["approval"]
+        cut = {"keys": keys(ALICE), "listen": {"port": 0}, "limits": {"drain_seconds": 0}, "mcp_servers": [asking]}
+        assert await gateway.reload(**cut)
+        [line] = [text for each in caplog.records if "reload_allows_more" in (text := each.getMessage())]
+        names = ("limits.key", "listen.allowed_hosts", f"keys.{ALICE}.allow", f"keys.{ALICE}.limits")
+        assert all(name in line for name in (*names, "mcp_servers.tools.approval")), line
 
 
 @async_test

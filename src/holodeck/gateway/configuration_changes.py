@@ -30,6 +30,17 @@ _RESTART_KEYS: Mapping[str, tuple[str, ...]] = {
 """The keys that are used at the start only: a section, and the keys in it. Without any, all of the section."""
 _LISTED = frozenset({"models", "agents", "mcp_servers", "keys"})
 """Sections whose entries are compared one by one."""
+_RESTRICTIONS: Mapping[str, tuple[str, ...]] = {
+    "jwt": ("allow", "allow_by_claim"),
+    "request_servers": ("hosts", "max_per_request"),
+    "request_files": ("hosts", "max_bytes", "max_seconds"),
+}
+"""Keys without which more is allowed, of sections without which nothing is."""
+_ENTRY_RESTRICTIONS: Mapping[str, tuple[str, ...]] = {
+    "keys": ("allow", "limits", "budget"),
+    "mcp_servers": ("allowed_tools", "denied_tools", "approval", "sandbox", "max_result_bytes"),
+}
+"""The same of entries of lists."""
 
 
 def find_restart_keys(current: GatewayFile, new: GatewayFile) -> list[str]:
@@ -69,6 +80,25 @@ def keep_written(current: Mapping[str, Any], new: Mapping[str, Any], restart_key
     return kept
 
 
+def find_removed_limits(current: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The restrictions that are written now and in the new file are not, by their paths.
+
+    Removing one allows more, and a file that was cut or merged wrongly has removed it by mistake. Both are files as
+    they are written. A caller or a server that is gone has no restrictions any more: it may do nothing.
+    """
+    found = [*_list_removed(current, new, ("limits",))]
+    listen = (_mapping_at(current, "listen"), _mapping_at(new, "listen"))
+    found += [f"listen.{path}" for path in _list_removed(*listen, ("allowed_hosts",))]
+    for name, keys in _RESTRICTIONS.items():
+        found += [f"{name}.{path}" for path in _list_removed(current.get(name), new.get(name), keys)]
+    for name, keys in _ENTRY_RESTRICTIONS.items():
+        before, now = _entries_of(current, name), _entries_of(new, name)
+        found += [
+            f"{name}.{entry}.{path}" for entry in before for path in _list_removed(before[entry], now.get(entry), keys)
+        ]
+    return found
+
+
 def describe_changes(old: Configuration, new: Configuration) -> dict[str, list[str]]:
     """The names of what is different, for the log: keys, models, servers, and settings by their paths."""
     compared: dict[str, tuple[Mapping[str, object], Mapping[str, object]]] = {
@@ -94,6 +124,23 @@ def find_changed_code(current: LoadedGateway, new: LoadedGateway) -> set[str]:
         for path, digest in agent.code.items()
         if imported.get(agent.path.parent / path, digest) != digest
     }
+
+
+def _list_removed(before: object, now: object, keys: Iterable[str]) -> Iterator[str]:
+    """The paths at and below these keys that one mapping has and the other has not. A mapping that is gone has none."""
+    if not isinstance(before, Mapping) or not isinstance(now, Mapping):
+        return
+    for key in keys:
+        value, other = before.get(key), now.get(key)
+        if value not in (None, []) and other in (None, []):
+            yield key
+        elif isinstance(value, Mapping):
+            yield from (f"{key}.{path}" for path in _list_removed(value, other, value))
+
+
+def _entries_of(written: Mapping[str, Any], section: str) -> dict[str, Mapping[str, Any]]:
+    entries = written.get(section)
+    return {str(entry.get("name")): entry for entry in entries} if isinstance(entries, list) else {}
 
 
 def _restart_keys() -> Iterator[tuple[str, str]]:

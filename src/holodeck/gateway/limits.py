@@ -166,6 +166,11 @@ class CallerLimits:
         if account is not None and account.has_token_limit and tokens:
             account.tokens.add(self._clock(), tokens)
 
+    def has_token_limit(self, caller_id: str) -> bool:
+        """Whether the tokens of a caller are limited, as of its latest request."""
+        account = self._accounts.get(caller_id)
+        return self._default.tokens_per_minute is not None if account is None else account.has_token_limit
+
     def background_limit(self, caller: Caller) -> int:
         """The number of background responses that a caller may have queued or running. Storage counts them."""
         return (caller.limits or self._default).background

@@ -29,6 +29,7 @@ from holodeck.gateway.configuration import Configuration, ConfigurationHolder, R
 from holodeck.gateway.configuration_changes import (
     describe_changes,
     find_changed_code,
+    find_removed_limits,
     find_restart_keys,
     keep_restart_keys,
     keep_written,
@@ -38,7 +39,6 @@ from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import ConfigError, HoloDeckError, Problem
 from holodeck.lib.record import record
-from holodeck.models.url import is_loopback
 from holodeck.runtime import read_gateway
 from holodeck.tools.function import FunctionExecutor
 from holodeck.tools.mcp.lock.lock_file import LOCK_FILE
@@ -47,6 +47,10 @@ from holodeck.trust.store import open_trust_store
 
 # Seconds between two looks at the files: a change is applied within two of them, and looking costs nothing.
 WATCH_INTERVAL = 1.0
+
+# A file that was cut while it was written looks like one without keys: only a person who restarts the gateway says so.
+_NO_AUTH = "the file has neither 'keys' nor 'jwt' any more, and a reload never ends authentication"
+_NO_AUTH_FIX = "Put them back. To serve this machine without keys, write 'auth: none' and restart the gateway."
 
 
 class ConfigurationReader:
@@ -175,6 +179,9 @@ class ConfigurationReloader:
                     log.warning("gateway.file", problem=_describe_problem(problem))
             if reading.restart_keys:
                 log.warning("gateway.reload_needs_restart", keys=reading.restart_keys)
+            removed = find_removed_limits(current.loaded.written, new.loaded.written)
+            if removed:
+                log.warning("gateway.reload_allows_more", removed=removed)
             log.info("gateway.reloaded", **changes)
             self.latest = ReloadOutcome(at=time.time(), restart_keys=tuple(reading.restart_keys))
             return True
@@ -183,11 +190,10 @@ class ConfigurationReloader:
         """Read the files and build their configuration, with all that is unchanged. Raises `HoloDeckError`."""
         loaded = self._reader.read()
         self._reader.check_trust(loaded)
+        if current.gateway.has_auth and not loaded.gateway.has_auth:
+            raise ConfigError.of([Problem(message=_NO_AUTH, file=str(loaded.path), fix=_NO_AUTH_FIX)])
         restart_keys = find_restart_keys(current.gateway, loaded.gateway)
         gateway = keep_restart_keys(current.gateway, loaded.gateway)
-        if not gateway.keys and gateway.jwt is None and not is_loopback(gateway.listen.host):
-            message = f"without keys the gateway listens on loopback only, and it listens on {gateway.listen.host} now"
-            raise ConfigError.of([Problem(message=message, file=str(loaded.path), fix="Restart it.")])
         stale = find_changed_code(current.loaded, loaded)
         loaded = replace(
             loaded,

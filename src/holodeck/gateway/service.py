@@ -27,7 +27,7 @@ from holodeck.gateway.app import Gateway
 from holodeck.gateway.audit.log import build_audit_log
 from holodeck.gateway.audit.run_recorder import RunRecorder
 from holodeck.gateway.auth.callers import RevokedCallers
-from holodeck.gateway.auth.factory import build_callers, build_providers
+from holodeck.gateway.auth.factory import build_callers, build_providers, check_auth_is_not_lost
 from holodeck.gateway.auth.open_requests import OpenRequests
 from holodeck.gateway.backends import Backend, Backends
 from holodeck.gateway.configuration import Configuration, ConfigurationHolder, build_configuration
@@ -140,7 +140,7 @@ class Service:
         self._logins = ServerLogins()
         self.audit = build_audit_log(config.audit, folder)
         self.meter = UsageMeter(self.store.usage, is_known_server=self._has_server)
-        self._budgets = Budgets(self.store.usage, self.meter, config)
+        self._budgets = Budgets(self.store.usage, self.meter, config, self._caller_limits)
         elicitations = Elicitations(self.store.elicitations)
         self._run_builder = RunBuilder(
             self.configurations,
@@ -188,6 +188,7 @@ class Service:
         self._server = server = self._build_server(has_tracing=tracer is not None)
         host, port = listener.getsockname()[:2]
         try:
+            await check_auth_is_not_lost(self.configurations.current.loaded, self.store.usage)
             await self.audit.open()
             self._import_functions()
             await self.background.open(self._response_builder.rebuild)
@@ -387,11 +388,14 @@ class Service:
                 caller_limits=self._caller_limits,
                 metrics=self._metrics,
                 meter=self.meter,
+                budgets=self._budgets,
                 max_bytes=context_bytes,
             ),
             chat=ChatCompletions(self._run_builder, self.runs, self._continuations.tool_history),
             messages=Messages(self._run_builder, self.runs, self._continuations.tool_history),
-            pass_through=PassThroughEndpoints(self._run_builder, self._caller_limits, self._metrics, self.meter),
+            pass_through=PassThroughEndpoints(
+                self._run_builder, self._caller_limits, self._metrics, self.meter, self._budgets
+            ),
             mcp=self._mcp_endpoint,
             metadata=self._resource_metadata,
             runs=RunEndpoints(self.store, self.runs, self.configurations),

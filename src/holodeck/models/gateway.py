@@ -442,6 +442,9 @@ class GatewayFile(FileModel):
     """Callers that authenticate with a key of the gateway."""
     jwt: JWTCallers | None = None
     """Callers that authenticate with a token of an identity provider."""
+    auth: Literal["none"] | None = None
+    """`none`: the gateway is meant to have neither `keys` nor `jwt`. Needed where it had callers before; otherwise a
+    gateway that listens on loopback has no authentication until there are `keys` or `jwt`."""
     storage: Storage = Field(default_factory=Storage)
     """Database for responses and conversations."""
     background: BackgroundRuns = Field(default_factory=BackgroundRuns)
@@ -487,6 +490,11 @@ class GatewayFile(FileModel):
     `function_call_output` items, for clients that check the Open Responses contract. A request that declares an MCP
     server gets `mcp_call` items in any case.
     """
+
+    @property
+    def has_auth(self) -> bool:
+        """Whether callers authenticate, by keys or at an identity provider. If not, every request is an operator's."""
+        return bool(self.keys) or self.jwt is not None
 
     @field_validator("seal_key", mode="before")
     @classmethod

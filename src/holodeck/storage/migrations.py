@@ -118,7 +118,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE spending (
             owner TEXT NOT NULL, start BIGINT NOT NULL, amount DOUBLE PRECISION NOT NULL,
             PRIMARY KEY (owner, start))""",
-        # The last batch that each gateway process has added to the two tables.
+        # The last batch that each gateway process has added to the counts.
         """CREATE TABLE usage_batches (
             source TEXT PRIMARY KEY, number BIGINT NOT NULL, stored_at DOUBLE PRECISION NOT NULL)""",
     ),
@@ -134,6 +134,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ("CREATE INDEX conversations_by_owner ON conversations (owner, created_at, id)",),
     # Of the input tokens, those that providers have stored in their prompt caches.
     ("ALTER TABLE usage_counts ADD COLUMN cache_write_tokens BIGINT NOT NULL DEFAULT 0",),
+    (
+        # Spending with the gateway process that has counted it: each stores the sums of its own.
+        "ALTER TABLE spending RENAME TO spending_of_all",
+        """CREATE TABLE spending (
+            owner TEXT NOT NULL, start BIGINT NOT NULL, source TEXT NOT NULL, amount DOUBLE PRECISION NOT NULL,
+            PRIMARY KEY (owner, start, source))""",
+        "INSERT INTO spending SELECT owner, start, '', amount FROM spending_of_all",
+        "DROP TABLE spending_of_all",
+    ),
 )
 
 

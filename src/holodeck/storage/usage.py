@@ -5,7 +5,8 @@ its length: there are rows of minutes, hours and days (UTC). A row of runs has n
 has a tool. Durations are counted in buckets with fixed bounds, so that rows can be added up in any order, by any number
 of gateways.
 
-Spending is the cost of a caller's model turns by the hour, which budgets are checked against.
+Spending is the cost of a caller's model turns by the hour, which budgets are checked against. Each gateway process
+stores the sums of what it has counted itself, so that storing one again changes nothing.
 """
 
 from __future__ import annotations
@@ -106,8 +107,10 @@ class UsageBatch:
     """Its batches are numbered from 1."""
     rows: Mapping[tuple[int, UsageKey], UsageCounts]
     """By the start of the minute."""
-    spending: Mapping[tuple[str, int], float]
-    """Cost by caller and the start of the hour."""
+
+
+Spending = Mapping[tuple[str, int], float]
+"""Cost by caller and the start of the hour."""
 
 
 @record
@@ -142,8 +145,12 @@ class UsageStore(Protocol):
         """The rows in the order of their periods, at most one more than `MAX_GROUPS`."""
         ...
 
-    async def read_spending(self, owner: str, start: int) -> float:
-        """What a caller has spent since the start of an hour."""
+    async def store_spending(self, source: str, spending: Spending) -> None:
+        """Store what one gateway process has counted, in place of what it has stored for these callers and hours."""
+        ...
+
+    async def read_spending(self, owner: str, start: int, *, source: str, before: int) -> float:
+        """What a caller has spent since the start of an hour; of what `source` has counted, only before `before`."""
         ...
 
     async def delete_older_than(self, before: Mapping[int, float]) -> None:

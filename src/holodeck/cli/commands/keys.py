@@ -32,9 +32,6 @@ _BUDGET = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)/([a-z]+)")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _KINDS = ("models", "agents", "servers", "tools")
 _COLUMNS = ("NAME", "ADMIN", "MAY USE", "LIMITS", "HASH", "OLD KEY")
-_LAST_KEY = (
-    "It was the last key. Without 'keys' and 'jwt', everything on this machine may use the gateway without a key."
-)
 _ADMIN_HELP = (
     "An operator: reads the runs of all callers, changes keys and servers. With --allow-... options, only /metrics and "
     "the servers that they allow."
@@ -215,8 +212,6 @@ def revoke(name: str, file: str | None, as_json: bool) -> None:
     else:
         click.echo(f"{name} is removed from {escape_unprintable(str(key_file.path))}.")
     _say_applied()
-    if not key_file.list_entries():
-        click.echo(_LAST_KEY, err=True)
 
 
 @command.command("rotate", epilog=_ROTATE_EPILOG)

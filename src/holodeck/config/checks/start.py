@@ -71,7 +71,10 @@ def server_problems(tool: MCPTool, path: KeyPath, source: Source) -> list[Proble
 
 
 def _check_callers(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
-    if gateway.keys or gateway.jwt is not None or is_loopback(gateway.listen.host):
+    if gateway.has_auth and gateway.auth == "none":
+        message = "'auth: none' says that there is no authentication, and the file has 'keys' or 'jwt'"
+        yield problem_at(source.document, ("auth",), message, fix="Remove 'auth', or remove the others.")
+    if gateway.has_auth or is_loopback(gateway.listen.host):
         return
     host = quote_value(value_at(source.data, ("listen", "host")))
     message = f"without keys the gateway listens on loopback only, not on {host}"

@@ -45,6 +45,10 @@ class UnknownKeyError(ConfigError):
     """The file has no key of this name."""
 
 
+class LastKeyError(ConfigError):
+    """Without the key, callers of the file would not authenticate any more."""
+
+
 class CallerKeyFile:
     """The `keys` of one gateway file. Methods block, and raise `ConfigError` for a file that they cannot change."""
 
@@ -106,10 +110,18 @@ class CallerKeyFile:
         return {field: value for field, value in rotated.items() if value is not None}
 
     def remove(self, name: str) -> None:
-        """Remove a caller: its keys are refused from then on. Raises `UnknownKeyError`."""
+        """Remove a caller: its keys are refused from then on. Raises `UnknownKeyError`.
+
+        Raises `LastKeyError` for the only key of a file without `jwt`: without it, every request is an operator's.
+        """
 
         def edit(text: str) -> str:
             index, _ = self._require(text, name)
+            document = parse_document(text, str(self.path))
+            if len(_entries_of(document)) == 1 and document.value.get("jwt") is None:
+                message = f"'{name}' is the only key, and without one everybody would be the operator"
+                fix = f"Make another key before, or replace this one: holodeck keys rotate {name}"
+                raise LastKeyError(problems=file_error(str(self.path), message, fix=fix).problems)
             return remove_yaml_item(text, "keys", index, str(self.path))
 
         FileEdit(path=self.path, edit=edit).apply()

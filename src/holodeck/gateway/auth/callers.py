@@ -136,10 +136,15 @@ class APIKeys:
 
 
 class Callers:
-    """The configured providers, asked in order. Without any, every request is of the local caller, an operator."""
+    """The configured providers, asked in order.
+
+    Built without any, every request is of the local caller, an operator, until there are some. Once there were some, no
+    request is accepted without them.
+    """
 
     def __init__(self, providers: Sequence[CallerProvider]) -> None:
         self._providers = tuple(providers)
+        self._has_no_auth = not providers
         self._listeners: list[RevocationListener] = []
 
     def add_revocation_listener(self, callback: RevocationListener) -> None:
@@ -154,6 +159,7 @@ class Callers:
         """
         before = self._list_credentials()
         self._providers = tuple(providers)
+        self._has_no_auth = self._has_no_auth and not providers
         now = self._list_credentials()
         revoked = RevokedCallers(names=frozenset(each[0] for each in before if each not in now))
         if revoked:
@@ -167,7 +173,7 @@ class Callers:
 
     @property
     def has_no_auth(self) -> bool:
-        return not self._providers
+        return self._has_no_auth
 
     async def authenticate(self, headers: Mapping[str, str]) -> Caller | None:
         """The caller of a request, by its headers. None: the request has to be refused."""

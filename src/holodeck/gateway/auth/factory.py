@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from holodeck.gateway.auth.callers import APIKeys, CallerProvider, Callers
+from holodeck.config.gateway_loader import LoadedGateway
+from holodeck.gateway.auth.callers import LOCAL_CALLER_ID, APIKeys, CallerProvider, Callers
 from holodeck.gateway.auth.jwt import JWTProvider
+from holodeck.lib import log
+from holodeck.lib.errors import ConfigError, Problem, StorageError
 from holodeck.models.gateway import GatewayFile
+from holodeck.storage.usage import DAY, UsageQuery, UsageStore
 
 
 def build_callers(gateway: GatewayFile, folder: Path) -> Callers:
@@ -26,3 +31,24 @@ def build_providers(
         same = (each for each in earlier if isinstance(each, JWTProvider) and each.config == gateway.jwt)
         providers.append(next(same, None) or JWTProvider(gateway.jwt, folder))
     return providers
+
+
+async def check_auth_is_not_lost(loaded: LoadedGateway, usage: UsageStore) -> None:
+    """Raise `ConfigError` for a gateway file without authentication whose gateway had callers that authenticate.
+
+    Such a file may have been cut. What tells is the usage in its storage. The file of an agent has no keys to lose.
+    """
+    gateway = loaded.gateway
+    if not loaded.written or gateway.has_auth or gateway.auth == "none":
+        return
+    query = UsageQuery(period=DAY, start=0, end=int(time.time()) + 1, owner=None, groups=("owner",))
+    try:
+        rows = await usage.read(query)
+    except StorageError as error:
+        # A gateway also starts without its database, for what needs none. It listens on loopback.
+        log.warning("gateway.callers_unknown", error=error)
+        return
+    if any(owner != LOCAL_CALLER_ID for _, (owner,), _ in rows):
+        message = "the file has neither 'keys' nor 'jwt', and this gateway had callers that authenticate"
+        fix = "Put them back. To serve this machine without keys, write 'auth: none'."
+        raise ConfigError.of([Problem(message=message, file=str(loaded.path), fix=fix)])

@@ -19,6 +19,7 @@ from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.runs.run_builder import RunBuilder
 from holodeck.gateway.sealing import SealKeys, plain_size
+from holodeck.gateway.usage.budgets import Budgets
 from holodeck.gateway.usage.meter import UsageMeter
 from holodeck.gateway.wire.compaction_item import CompactionContent
 from holodeck.gateway.wire.item_ids import approval_id
@@ -42,13 +43,15 @@ class ContextEndpoints:
         caller_limits: CallerLimits,
         metrics: Metrics,
         meter: UsageMeter,
+        budgets: Budgets,
         max_bytes: int,
     ) -> None:
-        """`caller_limits`, `metrics`, `meter`: count the tokens of summaries.
+        """`caller_limits`, `metrics`, `meter`, `budgets`: count the tokens of summaries.
 
         `max_bytes`: of a compacted conversation.
         """
         self._meter = meter
+        self._budgets = budgets
         self._caller_limits = caller_limits
         self._metrics = metrics
         self._max_bytes = max_bytes
@@ -75,9 +78,10 @@ class ContextEndpoints:
         insert_outputs(compaction.input, outputs)
         targets |= _approval_targets_of(waiting)
         items = place_outputs_after_calls((*context, *compaction.input.items))
-        started_at = time.monotonic()
-        found = await self._run_builder.build_compactor(backend).compact(items, max_tokens=compaction.max_tokens)
-        self._count_tokens(found, caller, backend, time.monotonic() - started_at)
+        started_at, is_charged = time.monotonic(), self._budgets.has_limit(caller.id)
+        compactor = self._run_builder.build_compactor(backend, caller)
+        found = await compactor.compact(items, max_tokens=compaction.max_tokens)
+        self._count_tokens(found, caller, backend, time.monotonic() - started_at, is_charged=is_charged)
         seal = self._seal_keys.for_caller(caller.id)
         content = CompactionContent(items=found.items, approval_targets=targets)
         resource = await run_off_loop(
@@ -97,12 +101,14 @@ class ContextEndpoints:
         outputs = await self._continuations.build_abandoned_outputs(replace(pending, calls=taken), caller)
         return outputs, replace(pending, calls=tuple(call for call in pending.calls if call not in taken))
 
-    def _count_tokens(self, found: CompactedContext, caller: Caller, backend: Backend, seconds: float) -> None:
-        """Count a summary as a run of one turn."""
+    def _count_tokens(
+        self, found: CompactedContext, caller: Caller, backend: Backend, seconds: float, *, is_charged: bool
+    ) -> None:
+        """Count a summary as a run of one turn. `is_charged`: its cost is counted already."""
         if found.is_changed and not found.is_truncated:
             result = RunResult(status="completed", text="", turns=1, usage=found.usage, seconds=seconds)
             self._metrics.count_run(backend.name, result, caller.id)
-            self._meter.count_request(caller.id, backend.name, result, backend.llm.price)
+            self._meter.count_request(caller.id, backend.name, result, backend.llm.price, is_charged=is_charged)
             self._caller_limits.add_tokens(caller.id, found.usage.total_tokens)
 
     async def count_input_tokens(self, request: Request) -> Reply:

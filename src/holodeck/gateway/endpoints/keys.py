@@ -16,6 +16,7 @@ from holodeck.config.edit.caller_keys import (
     SETTINGS,
     CallerKeyFile,
     DuplicateKeyError,
+    LastKeyError,
     UnknownKeyError,
     describe_entry,
     has_reference,
@@ -141,6 +142,8 @@ class KeyEndpoints:
             raise APIError(409, _text_of(error), kind="invalid_request", code="key_exists", param="name") from None
         except UnknownKeyError as error:
             raise APIError(404, _text_of(error), kind="not_found", code="not_found") from None
+        except LastKeyError as error:
+            raise APIError(409, _text_of(error), kind="invalid_request", code="key_in_use") from None
         except ConfigError as error:
             refuse(_text_of(error), _IN_FILE.sub("", error.problems[0].key or "") or "name")
         except ExecutionError as error:

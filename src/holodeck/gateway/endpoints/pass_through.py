@@ -9,11 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from holodeck.gateway.backends import Backend
+from holodeck.gateway.context.tokens import CHARS_PER_TOKEN
 from holodeck.gateway.http.errors import reply_for_failed_run
 from holodeck.gateway.http.replies import Reply, StreamedReply, json_reply
 from holodeck.gateway.http.request import Request
@@ -21,6 +23,7 @@ from holodeck.gateway.http.stream_errors import encode_chat_error
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.runs.run_builder import RunBuilder
+from holodeck.gateway.usage.budgets import Budgets
 from holodeck.gateway.usage.meter import UsageMeter
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse
 from holodeck.gateway.wire.response.event_encoder import SSE_DONE
@@ -36,9 +39,15 @@ _NO_ANSWER = "The model sent no answer."
 
 class PassThroughEndpoints:
     def __init__(
-        self, run_builder: RunBuilder, caller_limits: CallerLimits, metrics: Metrics, meter: UsageMeter
+        self,
+        run_builder: RunBuilder,
+        caller_limits: CallerLimits,
+        metrics: Metrics,
+        meter: UsageMeter,
+        budgets: Budgets,
     ) -> None:
         self._meter = meter
+        self._budgets = budgets
         self._run_builder = run_builder
         self._caller_limits = caller_limits
         self._metrics = metrics
@@ -64,6 +73,8 @@ class PassThroughEndpoints:
             refuse(message, "model")
         exchange = _Exchange(backend, model, body)
         documents = exchange.send()
+        if self._budgets.has_limit(request.caller.id):
+            documents = exchange.send_charged(self._budgets, request.caller.id, body[needed])
         if is_streamed:
             return StreamedReply(chunks=self._encode_sse(exchange, documents, request), encode_error=encode_chat_error)
         async with aclosing(documents):
@@ -89,7 +100,8 @@ class PassThroughEndpoints:
     def _count(self, exchange: _Exchange, request: Request) -> RunResult:
         result = exchange.build_result()
         self._metrics.count_run(exchange.backend.name, result, request.caller.id)
-        self._meter.count_request(request.caller.id, exchange.backend.name, result, exchange.backend.llm.price)
+        backend, is_charged = exchange.backend, exchange.is_charged
+        self._meter.count_request(request.caller.id, backend.name, result, backend.llm.price, is_charged=is_charged)
         self._caller_limits.add_tokens(request.caller.id, result.usage.total_tokens)
         log.add_fields(model=exchange.backend.name, run=result.status, input_tokens=result.usage.input_tokens)
         return result
@@ -100,6 +112,8 @@ class _Exchange:
 
     def __init__(self, backend: Backend, model: ModelProvider, body: Mapping[str, Any]) -> None:
         self.backend = backend
+        self.is_charged = False
+        """Whether its cost is counted already."""
         self._model = model
         self._body = body
         self._started_at = time.perf_counter()
@@ -116,14 +130,54 @@ class _Exchange:
                         self._usage = _read_usage(event.document.get("usage")) or self._usage
                         yield {**event.document, "model": self.backend.name}
         except ModelError as error:
-            log.warning("gateway.hand_on_failed", model=self.backend.name, error=error)
-            self._error = Failure(
-                code=error.code or "model_error",
-                message=str(error),
-                public_message=error.public_text,
-                is_retryable=error.is_retryable,
-                retry_after=error.retry_after,
-            )
+            self._fail(error)
+
+    async def send_charged(
+        self, budgets: Budgets, caller_id: str, model_input: object
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Do as `send` for a caller with a limit: the cost is reserved before, and charged after.
+
+        Tokens that the provider does not tell are estimated: `model_input` is the part of the body that it counts.
+        """
+        self.is_charged = True
+        price, limit = self.backend.llm.price, self._body.get("max_tokens")
+        estimate = Usage(
+            input_tokens=-(-len(orjson.dumps(model_input)) // CHARS_PER_TOKEN),
+            output_tokens=limit if isinstance(limit, int) and limit > 0 else 0,
+        )
+        try:
+            reservation = await budgets.reserve(caller_id, 0.0 if price is None else price.cost_of(estimate))
+        except ModelError as error:
+            self._fail(error)
+            return
+        count = characters = 0
+        has_ended = False
+        try:
+            async with aclosing(self.send()) as documents:
+                async for document in documents:
+                    count += 1
+                    characters += _count_characters(document)
+                    yield document
+            has_ended = True
+        finally:
+            if has_ended and not count:
+                reservation.settle(None)
+            elif self._usage.total_tokens:
+                reservation.settle(budgets.charge(caller_id, self._usage, price))
+            else:
+                usage = replace(estimate, output_tokens=-(-characters // CHARS_PER_TOKEN))
+                reservation.settle(budgets.charge_estimate(caller_id, usage, price))
+        await budgets.store_spending(caller_id)
+
+    def _fail(self, error: ModelError) -> None:
+        log.warning("gateway.hand_on_failed", model=self.backend.name, error=error)
+        self._error = Failure(
+            code=error.code or "model_error",
+            message=str(error),
+            public_message=error.public_text,
+            is_retryable=error.is_retryable,
+            retry_after=error.retry_after,
+        )
 
     def build_result(self) -> RunResult:
         seconds = time.perf_counter() - self._started_at
@@ -135,6 +189,13 @@ class _Exchange:
             usage=self._usage,
             seconds=seconds,
         )
+
+
+def _count_characters(document: Mapping[str, Any]) -> int:
+    """The characters of the texts in an answer."""
+    choices = document.get("choices")
+    found = [each.get("text") for each in choices if isinstance(each, dict)] if isinstance(choices, list) else ()
+    return sum(len(text) for text in found if isinstance(text, str))
 
 
 def _read_usage(usage: object) -> Usage | None:

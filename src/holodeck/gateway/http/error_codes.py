@@ -265,7 +265,13 @@ ERROR_CODES = (
         status=409,
     ),
     _refusal("key_exists", "There is a key of this name.", "Use another name, or rotate it.", "file", status=409),
-    _refusal("key_in_use", "The key is that of the request.", "Use another operator's key for it.", "file", status=409),
+    _refusal(
+        "key_in_use",
+        "The key is that of the request, or the only one.",
+        "Use another operator's key for it, or make another key before.",
+        "file",
+        status=409,
+    ),
     _refusal(
         "tool_changed",
         "A tool is not withheld any more, or has changed since it was looked at.",

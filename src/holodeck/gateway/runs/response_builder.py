@@ -253,7 +253,7 @@ class ResponseBuilder:
         sent = None if stored is None else SentEvents(sent_events)
         return LiveRun(
             prepared.request,
-            self._run_builder.build_model(request, prepared, self._seal_keys.for_caller(caller.id)),
+            self._run_builder.build_model(request, prepared, self._seal_keys.for_caller(caller.id), caller),
             prepared.toolbox,
             self._build_writer(request, caller, continuation, prepared, client_kind, created_at, sent),
             caller_id=caller.id,

@@ -29,7 +29,7 @@ from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.runs.offered_tools import OfferedTools, ToolNames
 from holodeck.gateway.runs.run_trace import RunTrace, TraceSettings
 from holodeck.gateway.sealing import Seal
-from holodeck.gateway.usage.budgets import Budgets
+from holodeck.gateway.usage.budgets import BudgetedModel, Budgets
 from holodeck.gateway.usage.meter import UsageMeter
 from holodeck.gateway.wire.request.body import ExtraParameters, ResponseRequest
 from holodeck.gateway.wire.request.json_fields import refuse, refuse_unsupported
@@ -112,7 +112,9 @@ class RunBuilder:
         backend, sent = prepared.backend, prepared.request.model
         settings = TraceSettings(
             price=backend.llm.price,
-            on_turn=partial(self._count_turn, backend.name, caller.id),
+            on_turn=partial(
+                self._count_turn, backend.name, caller.id, is_charged=isinstance(prepared.model, BudgetedModel)
+            ),
             offered=OfferedTools(prepared.toolbox, sent.tool_choice.allowed, self._tool_names),
             # The instructions of a request are sent in place of the operator's.
             instructions_digest=backend.instructions_digest if sent.instructions == backend.instructions else None,
@@ -122,13 +124,20 @@ class RunBuilder:
         return RunTrace.restore(stored.trace, settings)
 
     def _count_turn(
-        self, model: str, caller_id: str, seconds: float, first_token_seconds: float | None, cost: float | None
+        self,
+        model: str,
+        caller_id: str,
+        seconds: float,
+        first_token_seconds: float | None,
+        cost: float | None,
+        *,
+        is_charged: bool,
     ) -> None:
         self._metrics.count_turn(model, seconds, first_token_seconds)
-        if cost and self._meter is not None:
+        if cost and self._meter is not None and not is_charged:
             self._meter.spend(caller_id, cost)
 
-    def build_model(self, request: ResponseRequest, prepared: PreparedRun, seal: Seal) -> ModelProvider:
+    def build_model(self, request: ResponseRequest, prepared: PreparedRun, seal: Seal, caller: Caller) -> ModelProvider:
         """The model of one run, which truncates or compacts its context where the request says so."""
         backend, model, is_triggered = prepared.backend, prepared.model, request.input.compaction_trigger is not None
         if not request.needs_model:
@@ -142,17 +151,18 @@ class RunBuilder:
         threshold = None
         if request.context_management is not None:
             threshold = find_threshold(request.context_management.compact_threshold, backend.llm.context_tokens)
-        compactor = self.build_compactor(backend)
+        compactor = self.build_compactor(backend, caller)
         return CompactingModel(model, compactor, seal, threshold=threshold, is_triggered=is_triggered)
 
-    def build_compactor(self, backend: Backend) -> Compactor:
+    def build_compactor(self, backend: Backend, caller: Caller) -> Compactor:
         """The compactor of a request: with the operator's model for summaries, or else with that of the request."""
         configuration = self.configurations.current
         settings = configuration.gateway.compaction
         backend = backend if settings.model is None else configuration.backends[settings.model]
-        return Compactor(
-            backend.provider, target_tokens=settings.target_tokens, context_tokens=backend.llm.context_tokens
-        )
+        model = backend.provider
+        if self._budgets is not None:
+            model = self._budgets.wrap_model(model, caller.id, backend.llm.price)
+        return Compactor(model, target_tokens=settings.target_tokens, context_tokens=backend.llm.context_tokens)
 
     def extra_parameters_for(self, caller: Caller) -> ExtraParameters:
         """A function from a public name to the parameters that requests for this model may add; none if unknown."""
@@ -241,7 +251,9 @@ class RunBuilder:
             request=self._build_run_request(
                 request, run_id, backend, model_request, pending, limits=limits, can_wait=can_wait
             ),
-            model=backend.provider if self._budgets is None else self._budgets.wrap_model(backend.provider, caller.id),
+            model=backend.provider
+            if self._budgets is None
+            else self._budgets.wrap_model(backend.provider, caller.id, backend.llm.price),
             recorder=recorder,
         )
 

@@ -4,13 +4,16 @@
 one batch, which shares a transaction with whatever is stored at that moment; `flush` does it at once. A process that
 is killed loses what it has counted since its last batch: at most `FLUSH_INTERVAL` and the time of one write. While
 storage fails, counts add up in memory, and the same batch is tried again; storage takes each batch once.
+
+Spending is stored in the same rhythm, and for callers with a budget before the answer of a turn is used
+(`store_spending`). What this process has spent from the hour `spent_since` on is in memory as well, so that a budget
+reads from storage only the rest.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
 from collections.abc import Callable
 
 from holodeck.lib import log
@@ -57,16 +60,25 @@ class UsageMeter:
         self._store = store
         self._is_known_server = is_known_server
         self._clock = clock
-        self._source = new_id("gateway")
+        self.source = new_id("gateway")
+        """The name of this process in storage."""
         self._number = 0
         self._rows: dict[_RowKey, UsageCounts] = {}
-        self._spending: defaultdict[tuple[str, int], float] = defaultdict(float)
         self._unstored: UsageBatch | None = None
         """The batch that is being stored, or could not be."""
-        self.stored_batches = 0
-        """How many batches have been stored: what was read of storage before is old when it changes."""
-        self.lock = asyncio.Lock()
-        """Held while a batch is stored. A reader that adds what is stored to what is not holds it as well."""
+        self._lock = asyncio.Lock()
+        """Held while a batch is stored."""
+        self._spent: dict[str, dict[int, float]] = {}
+        """Cost by caller and hour, from `spent_since` on."""
+        self._spent_count = 0
+        """How many costs have been added. `_stored_count`: how many of them are stored."""
+        self._stored_count = 0
+        self._changed: set[tuple[str, int]] = set()
+        """The callers and hours whose cost is not stored."""
+        self._spending_lock = asyncio.Lock()
+        """Held while spending is stored."""
+        self.spent_since = _hour_of(clock())
+        """The first hour whose cost is in memory. It moves on when all of earlier hours is stored."""
 
     def count_run(
         self,
@@ -98,11 +110,14 @@ class UsageMeter:
         if first_token is not None:
             counts.first_token[bucket_of(first_token)] += 1
 
-    def count_request(self, caller_id: str, model: str, result: RunResult, price: Price | None) -> None:
-        """Count a request to a model that is no run, and what it costs."""
+    def count_request(
+        self, caller_id: str, model: str, result: RunResult, price: Price | None, *, is_charged: bool = False
+    ) -> None:
+        """Count a request to a model that is no run, and what it costs. `is_charged`: that is counted already."""
         cost = None if price is None else price.cost_of(result.usage)
         self.count_run(caller_id, model, result, seconds=result.seconds, cost=cost)
-        self.spend(caller_id, cost or 0.0)
+        if not is_charged:
+            self.spend(caller_id, cost or 0.0)
 
     def count_call(
         self, caller_id: str, model: str, server: str, tool: str, seconds: float, *, is_error: bool, is_direct: bool
@@ -123,27 +138,47 @@ class UsageMeter:
         """Count the cost of a model turn, when the turn has ended."""
         if cost:
             now = int(self._clock())
-            self._spending[caller_id, now - now % HOUR] += cost
+            # Not before `spent_since`, if the clock was set back: what is stored of those hours is not added to.
+            hour = max(now - now % HOUR, self.spent_since)
+            hours = self._spent.setdefault(caller_id, {})
+            hours[hour] = hours.get(hour, 0.0) + cost
+            self._changed.add((caller_id, hour))
+            self._spent_count += 1
 
-    def sum_unstored(self, caller_id: str, start: int) -> float:
-        """What a caller has spent since the start of an hour and is not stored. Hold `lock` while reading the rest."""
-        unstored = {} if self._unstored is None else self._unstored.spending
-        return sum(
-            amount
-            for spending in (self._spending, unstored)
-            for (owner, hour), amount in spending.items()
-            if owner == caller_id and hour >= start
-        )
+    def sum_spent(self, caller_id: str, start: int) -> float:
+        """What a caller has spent in this process since the start of an hour, but not before `spent_since`."""
+        return sum(amount for hour, amount in self._spent.get(caller_id, {}).items() if hour >= start)
 
     async def flush(self) -> None:
         """Store everything that has been counted. Raises `StorageError`; the counts are then stored later."""
-        async with self.lock:
-            while self._unstored is not None or self._rows or self._spending:
+        async with self._lock:
+            while self._unstored is not None or self._rows:
                 if self._unstored is None:
                     self._unstored = self._take_batch()
                 await asyncio.shield(self._store.add(self._unstored))
                 self._unstored = None
-                self.stored_batches += 1
+        await self.store_spending()
+
+    async def store_spending(self) -> None:
+        """Store what has been spent up to now; calls at the same time share a write.
+
+        Raises `StorageError`. The spending is then stored later, and counts nevertheless.
+        """
+        wanted = self._spent_count
+        if self._stored_count >= wanted:
+            return
+        async with self._spending_lock:
+            if self._stored_count >= wanted:
+                return
+            count, changed, self._changed = self._spent_count, self._changed, set()
+            spending = {(caller_id, hour): self._spent[caller_id][hour] for caller_id, hour in changed}
+            try:
+                await asyncio.shield(self._store.store_spending(self.source, spending))
+            except BaseException:
+                self._changed |= changed
+                raise
+            self._stored_count = count
+            self._forget_past_hours()
 
     async def run(self) -> None:
         """Store a batch every second. Runs until it is cancelled."""
@@ -172,9 +207,21 @@ class UsageMeter:
             (minute, UsageKey(owner=owner, model=model, status=status, server=server, tool=tool)): counts
             for (minute, owner, model, status, server, tool), counts in self._rows.items()
         }
-        batch = UsageBatch(source=self._source, number=self._number, rows=rows, spending=dict(self._spending))
-        self._rows, self._spending = {}, defaultdict(float)
+        batch = UsageBatch(source=self.source, number=self._number, rows=rows)
+        self._rows = {}
         return batch
+
+    def _forget_past_hours(self) -> None:
+        """Drop the cost of hours that are over and stored: it is read from storage, as that of other processes."""
+        since = min((hour for _, hour in self._changed), default=_hour_of(self._clock()))
+        if since <= self.spent_since:
+            return
+        recent = {
+            caller_id: {hour: amount for hour, amount in hours.items() if hour >= since}
+            for caller_id, hours in self._spent.items()
+        }
+        self._spent = {caller_id: hours for caller_id, hours in recent.items() if hours}
+        self.spent_since = since
 
     def _find_row(self, caller_id: str, model: str, status: str, server: str = "", tool: str = "") -> UsageCounts:
         now = int(self._clock())
@@ -183,6 +230,11 @@ class UsageMeter:
         if counts is None:
             counts = self._rows[key] = UsageCounts()
         return counts
+
+
+def _hour_of(now: float) -> int:
+    """The start of the hour of a time."""
+    return int(now) - int(now) % HOUR
 
 
 def usage_limits(now: float, days: float) -> dict[int, float]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from holodeck.storage.postgres.pool import Connection, PostgresPool
 from holodeck.storage.sql import usage as usage_sql
-from holodeck.storage.usage import UsageBatch, UsageQuery, UsageRow
+from holodeck.storage.usage import Spending, UsageBatch, UsageQuery, UsageRow
 
 
 class PostgresUsage:
@@ -17,14 +17,13 @@ class PostgresUsage:
         self._pool = pool
 
     async def add(self, batch: UsageBatch) -> None:
-        rows, spending = usage_sql.rows_of(batch), usage_sql.spending_of(batch)
+        rows = usage_sql.rows_of(batch)
 
         async def add(db: Connection) -> None:
             async with db.transaction():
                 changed = await db.execute(usage_sql.CLAIM_BATCH, batch.source, batch.number, time.time())
                 if changed != "INSERT 0 0":
                     await db.executemany(usage_sql.ADD_ROW, rows)
-                    await db.executemany(usage_sql.ADD_SPENDING, spending)
 
         await self._pool.run(add, is_repeatable=True)
 
@@ -33,10 +32,13 @@ class PostgresUsage:
         rows = await self._pool.run(lambda db: db.fetch(sql, *values), is_repeatable=True)
         return [usage_sql.usage_row_of(tuple(row), query) for row in rows]
 
-    async def read_spending(self, owner: str, start: int) -> float:
-        return float(
-            await self._pool.run(lambda db: db.fetchval(usage_sql.READ_SPENDING, owner, start), is_repeatable=True)
-        )
+    async def store_spending(self, source: str, spending: Spending) -> None:
+        rows = usage_sql.spending_rows_of(source, spending)
+        await self._pool.run(lambda db: db.executemany(usage_sql.STORE_SPENDING, rows), is_repeatable=True)
+
+    async def read_spending(self, owner: str, start: int, *, source: str, before: int) -> float:
+        values = (owner, start, source, before)
+        return float(await self._pool.run(lambda db: db.fetchval(usage_sql.READ_SPENDING, *values), is_repeatable=True))
 
     async def delete_older_than(self, before: Mapping[int, float]) -> None:
         async def delete(db: Connection) -> None:

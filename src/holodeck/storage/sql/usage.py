@@ -11,6 +11,7 @@ from holodeck.storage.usage import (
     MAX_GROUPS,
     PERIODS,
     SUMS,
+    Spending,
     UsageBatch,
     UsageCounts,
     UsageKey,
@@ -28,15 +29,18 @@ ADD_ROW = f"""
 INSERT INTO usage_counts ({", ".join(_COLUMNS)}) VALUES ({", ".join(f"${n}" for n in range(1, len(_COLUMNS) + 1))})
 ON CONFLICT ({", ".join(_KEY)}) DO UPDATE SET
     {", ".join(f"{name} = usage_counts.{name} + excluded.{name}" for name in _COUNTS)}"""  # noqa: S608 - our own names
-ADD_SPENDING = """
-INSERT INTO spending (owner, start, amount) VALUES ($1, $2, $3)
-ON CONFLICT (owner, start) DO UPDATE SET amount = spending.amount + excluded.amount"""
+STORE_SPENDING = """
+INSERT INTO spending (owner, start, source, amount) VALUES ($1, $2, $3, $4)
+ON CONFLICT (owner, start, source) DO UPDATE SET amount = excluded.amount
+WHERE spending.amount < excluded.amount"""
+"""Sums only grow: one that comes late changes nothing."""
 CLAIM_BATCH = """
 INSERT INTO usage_batches (source, number, stored_at) VALUES ($1, $2, $3)
 ON CONFLICT (source) DO UPDATE SET number = excluded.number, stored_at = excluded.stored_at
 WHERE usage_batches.number < excluded.number"""
 """Changes no row if the batch, or a later one, is stored already."""
-READ_SPENDING = "SELECT COALESCE(SUM(amount), 0) FROM spending WHERE owner = $1 AND start >= $2"
+READ_SPENDING = """
+SELECT COALESCE(SUM(amount), 0) FROM spending WHERE owner = $1 AND start >= $2 AND (source <> $3 OR start < $4)"""
 DELETE_USAGE = "DELETE FROM usage_counts WHERE period = $1 AND start < $2"
 DELETE_SPENDING = "DELETE FROM spending WHERE start < $1"
 DELETE_BATCHES = "DELETE FROM usage_batches WHERE stored_at < $1"
@@ -54,9 +58,9 @@ def rows_of(batch: UsageBatch) -> list[tuple[object, ...]]:
     return sorted(_values_of(period, start, key, counts) for (period, start, key), counts in added.items())
 
 
-def spending_of(batch: UsageBatch) -> list[tuple[str, int, float]]:
-    """The values of `ADD_SPENDING`, in the order of their keys."""
-    return sorted((owner, start, amount) for (owner, start), amount in batch.spending.items())
+def spending_rows_of(source: str, spending: Spending) -> list[tuple[str, int, str, float]]:
+    """The values of `STORE_SPENDING`, in the order of their keys."""
+    return sorted((owner, start, source, amount) for (owner, start), amount in spending.items())
 
 
 def read_query(query: UsageQuery) -> tuple[str, tuple[object, ...]]:

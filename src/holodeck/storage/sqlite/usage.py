@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from holodeck.storage.sql import usage as usage_sql
 from holodeck.storage.sql.in_progress import for_sqlite
 from holodeck.storage.sqlite.worker import Worker
-from holodeck.storage.usage import UsageBatch, UsageQuery, UsageRow
+from holodeck.storage.usage import Spending, UsageBatch, UsageQuery, UsageRow
 
 
 class SQLiteUsage:
@@ -28,9 +28,13 @@ class SQLiteUsage:
             lambda db: [usage_sql.usage_row_of(row, query) for row in db.execute(for_sqlite(sql), values)]
         )
 
-    async def read_spending(self, owner: str, start: int) -> float:
-        sql = for_sqlite(usage_sql.READ_SPENDING)
-        return float(await self._reader.run(lambda db: db.execute(sql, (owner, start)).fetchone()[0]))
+    async def store_spending(self, source: str, spending: Spending) -> None:
+        sql, rows = for_sqlite(usage_sql.STORE_SPENDING), usage_sql.spending_rows_of(source, spending)
+        await self._writer.run(lambda db: db.executemany(sql, rows))
+
+    async def read_spending(self, owner: str, start: int, *, source: str, before: int) -> float:
+        sql, values = for_sqlite(usage_sql.READ_SPENDING), (owner, start, source, before)
+        return float(await self._reader.run(lambda db: db.execute(sql, values).fetchone()[0]))
 
     async def delete_older_than(self, before: Mapping[int, float]) -> None:
         for sql, values in usage_sql.list_deletions(before):
@@ -42,4 +46,3 @@ def _add_batch(db: sqlite3.Connection, batch: UsageBatch) -> None:
     if not db.execute(for_sqlite(usage_sql.CLAIM_BATCH), (batch.source, batch.number, time.time())).rowcount:
         return
     db.executemany(for_sqlite(usage_sql.ADD_ROW), usage_sql.rows_of(batch))
-    db.executemany(for_sqlite(usage_sql.ADD_SPENDING), usage_sql.spending_of(batch))
