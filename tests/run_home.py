@@ -49,8 +49,8 @@ def replace_home(environ: dict[str, str] | os._Environ[str]) -> None:
     home = Path(environ.get("HOME") or Path.home())
     cache = Path(environ.get("XDG_CACHE_HOME") or home / ".cache")
     data = Path(environ.get("XDG_DATA_HOME") or home / ".local/share")
+    environ.setdefault("UV_CACHE_DIR", str(cache / "uv"))
     for name, path in (
-        ("UV_CACHE_DIR", cache / "uv"),
         ("UV_PYTHON_INSTALL_DIR", data / "uv/python"),
         ("PYENV_ROOT", home / ".pyenv"),
         ("NVM_DIR", home / ".nvm"),

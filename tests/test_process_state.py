@@ -73,10 +73,11 @@ def test_files_in_a_persons_home_that_name_a_folder_of_the_run_are_found(tmp_pat
 
 
 def test_the_home_of_a_run_is_empty_and_programs_find_their_caches(tmp_path: Path) -> None:
-    (tmp_path / ".cache" / "uv").mkdir(parents=True)
+    (tmp_path / ".pyenv").mkdir()
     environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
     replace_home(environ)
     assert environ["HOME"] != str(tmp_path)
     assert list(Path(environ["HOME"]).iterdir()) == []
     assert environ["UV_CACHE_DIR"] == str(tmp_path / ".cache" / "uv")
-    assert "XDG_CONFIG_HOME" not in environ
+    assert environ["PYENV_ROOT"] == str(tmp_path / ".pyenv")
+    assert not environ.keys() & {"XDG_CONFIG_HOME", "NVM_DIR"}

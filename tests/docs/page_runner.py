@@ -130,7 +130,7 @@ class _Session:
             **{name: os.environ[name] for name in _INHERITED if name in os.environ},
             **{"HOME": str(self._home), "TERM": "dumb", "COLUMNS": "100"},
             # Packages that an earlier run has fetched.
-            **{"UV_CACHE_DIR": str(Path.home() / ".cache/uv"), **NPM_VARIABLES},
+            **{"UV_CACHE_DIR": os.environ["UV_CACHE_DIR"], **NPM_VARIABLES},
             "PATH": f"{self._own}{os.pathsep}{search_path()}",
             # The page about trust shows what happens without it.
             **({"HOLODECK_TRUST": ""} if page.name == "trust.md" else {}),
