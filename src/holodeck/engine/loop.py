@@ -24,6 +24,7 @@ from holodeck.lib import log as holodeck_log
 from holodeck.lib.byte_budget import ByteBudget, Reservation
 from holodeck.lib.errors import (
     BAD_QUESTION,
+    BUDGET_EXCEEDED,
     HOOK_FAILED,
     SERVER_UNAVAILABLE,
     HoloDeckError,
@@ -170,7 +171,10 @@ class _Run:
             except Exception as error:
                 # Steps that run side by side raise an `ExceptionGroup`.
                 cause = _first_cause(error)
-                if isinstance(cause, HoloDeckError):
+                if isinstance(cause, ModelError) and cause.code == BUDGET_EXCEEDED and self._calls:
+                    # Not a failure, which a client repeats as a whole: tools have acted.
+                    result = self._build_result("incomplete", reason=str(cause), cause=BUDGET_EXCEEDED)
+                elif isinstance(cause, HoloDeckError):
                     result = self._build_result("failed", error=_failure_of(cause, has_run_tools=self._calls > 0))
                 else:
                     message = f"HoloDeck itself failed ({type(cause).__name__}). This is a bug."

@@ -29,7 +29,7 @@ HoloDeckError
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from holodeck.lib.call_errors import OUTCOME_UNKNOWN
 from holodeck.lib.record import record
@@ -171,8 +171,9 @@ CONTEXT_TOO_LONG = "context_length_exceeded"
 OVERLOADED = "overloaded"
 """The request was not sent, because this machine has no capacity for it."""
 RATE_LIMITED = "rate_limit_exceeded"
-BUDGET_EXCEEDED = "budget_exceeded"
 """The provider refused the request because of its rate limit."""
+BUDGET_EXCEEDED: Final = "budget_exceeded"
+"""The caller of a gateway has spent its budget."""
 UNAVAILABLE = "model_unavailable"
 """The provider is overloaded, or the request was not sent because the provider keeps failing."""
 SERVER_UNAVAILABLE = "server_unavailable"

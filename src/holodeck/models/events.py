@@ -16,8 +16,11 @@ from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Usage
 from holodeck.models.model_io import Logprob
 
-Cause = Literal["max_output_tokens", "content_filter", "max_turns", "max_tokens", "max_seconds", "max_cost"]
-"""Why a run is incomplete: the answer was cut at its own limit, or filtered, or the run reached one of its limits."""
+Cause = Literal[
+    "max_output_tokens", "content_filter", "max_turns", "max_tokens", "max_seconds", "max_cost", "budget_exceeded"
+]
+"""Why a run is incomplete: the answer was cut at its own limit, or filtered, or the run reached one of its limits, or
+its caller's budget was spent after tools had run."""
 Status = Literal["completed", "incomplete", "failed", "cancelled", "requires_action"]
 OutputT = TypeVar("OutputT", default=str)
 """Type of the answer of a run: text, or the `output_type` of the agent."""

@@ -16,7 +16,7 @@ from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.continuation.call_outputs import check_answered
 from holodeck.gateway.continuation.memory import ToolHistoryCache
 from holodeck.gateway.http.errors import reply_for_failed_run
-from holodeck.gateway.http.replies import Reply, StreamedReply, json_reply, missing_servers_header
+from holodeck.gateway.http.replies import Reply, StreamedReply, json_reply, missing_servers_header, retry_header
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.http.stream_errors import encode_chat_error
 from holodeck.gateway.runs.active_runs import ActiveRuns
@@ -55,7 +55,8 @@ class ChatCompletions:
         completion = live.writer.build_completion()
         if live.result is not None and live.result.status in ("failed", "cancelled"):
             return reply_for_failed_run(live.result, completion)
-        return replace(json_reply(completion), headers=missing_servers_header(live.toolbox.missing))
+        headers = missing_servers_header(live.toolbox.missing) | retry_header(live.result)
+        return replace(json_reply(completion), headers=headers)
 
     async def _build_run(self, chat: ChatRequest, caller: Caller) -> LiveRun[ChatWriter]:
         sent_items = tuple(chat.response.input.items)

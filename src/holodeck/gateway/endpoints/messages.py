@@ -17,7 +17,7 @@ from holodeck.gateway.continuation.call_outputs import check_answered
 from holodeck.gateway.continuation.memory import ReasoningCache, ToolHistoryCache
 from holodeck.gateway.http.errors import reply_for_failed_run
 from holodeck.gateway.http.messages_errors import messages_error_reply
-from holodeck.gateway.http.replies import Reply, StreamedReply, json_reply, missing_servers_header
+from holodeck.gateway.http.replies import Reply, StreamedReply, json_reply, missing_servers_header, retry_header
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.http.stream_errors import encode_message_error
 from holodeck.gateway.runs.active_runs import ActiveRuns
@@ -57,7 +57,8 @@ class Messages:
         message = live.writer.build_message()
         if live.result is not None and live.result.status in ("failed", "cancelled"):
             return messages_error_reply(reply_for_failed_run(live.result, message), request.id)
-        return replace(json_reply(message), headers=missing_servers_header(live.toolbox.missing))
+        headers = missing_servers_header(live.toolbox.missing) | retry_header(live.result)
+        return replace(json_reply(message), headers=headers)
 
     async def count_tokens(self, request: Request) -> Reply:
         """Estimate the input tokens of a request, with the tools that the model would be offered."""

@@ -26,6 +26,7 @@ from holodeck.gateway.http.replies import (
     compaction_header,
     json_reply,
     missing_servers_header,
+    retry_header,
 )
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.http.stream_errors import encode_response_error
@@ -294,6 +295,7 @@ def _reply_of_run(live: LiveResponse) -> Reply:
     items = () if live.result is None else live.result.items
     is_truncated = any(isinstance(item, Compaction) and item.is_truncated for item in items)
     headers = missing_servers_header(live.toolbox.missing) | compaction_header(is_truncated=is_truncated)
+    headers |= retry_header(live.result)
     return Reply(body=live.writer.encode_resource(), headers=headers)
 
 

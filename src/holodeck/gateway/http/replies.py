@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from holodeck.lib.errors import BUDGET_EXCEEDED
 from holodeck.lib.record import record
+from holodeck.models.events import RunResult
 
 if TYPE_CHECKING:
     from holodeck.gateway.http.errors import APIError
@@ -70,6 +72,11 @@ class StreamCutError(Exception):
 def json_reply(data: Any, status: int = 200, **headers: str) -> Reply:
     """Build a reply of JSON. `headers`: with `_` for `-` in their names."""
     return Reply(status=status, body=orjson.dumps(data), headers={k.replace("_", "-"): v for k, v in headers.items()})
+
+
+def retry_header(result: RunResult | None) -> dict[str, str]:
+    """The header that stops clients from repeating a request whose run has spent its caller's budget; or none."""
+    return {"x-should-retry": "false"} if result is not None and result.cause == BUDGET_EXCEEDED else {}
 
 
 def compaction_header(*, is_truncated: bool) -> dict[str, str]:

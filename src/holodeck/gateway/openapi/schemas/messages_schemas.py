@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holodeck.gateway.openapi.schemas.reply_schemas import BUDGET_DETAILS
 from holodeck.gateway.openapi.schemas.schema import (
     Schema,
     any_of,
@@ -243,7 +244,9 @@ def _reply_schemas() -> dict[str, Schema]:
                 "stop_reason": nullable(choice(STOP_REASONS)),
                 "stop_sequence": _NULL,
                 "usage": record_of({**_usage_fields(), "service_tier": constant("standard")}),
-            }
+                "incomplete_details": BUDGET_DETAILS,
+            },
+            optional=("incomplete_details",),
         ),
         "MessageTokens": record_of({"input_tokens": integer()}),
         "MessagesError": record_of(
@@ -274,7 +277,10 @@ def _event_schemas() -> dict[str, Schema]:
         record_of({"type": constant("signature_delta"), "signature": string()}),
         record_of({"type": constant("input_json_delta"), "partial_json": string()}),
     )
-    ending = record_of({"stop_reason": choice(STOP_REASONS), "stop_sequence": _NULL})
+    ending = record_of(
+        {"stop_reason": choice(STOP_REASONS), "stop_sequence": _NULL, "incomplete_details": BUDGET_DETAILS},
+        optional=("incomplete_details",),
+    )
     index = {"index": integer()}
     events: tuple[dict[str, Schema], ...] = (
         {"type": constant("message_start"), "message": ref("CreatedMessage")},

@@ -26,10 +26,14 @@ from holodeck.gateway.wire.chat.request import REASONING_FIELD
 from holodeck.gateway.wire.request.options import EFFORTS, MAX_TEMPERATURE, SUMMARIES, VERBOSITIES
 from holodeck.gateway.wire.request.parsed_input import ITEM_STATUSES
 from holodeck.gateway.wire.response.resource import ERROR_TYPES
+from holodeck.lib.errors import BUDGET_EXCEEDED
 from holodeck.models.llm import MAX_PENALTY
 
 RESPONSE_STATUSES = ("queued", "in_progress", "completed", "requires_action", "incomplete", "failed", "cancelled")
-INCOMPLETE_REASONS = ("max_output_tokens", "content_filter", "max_turns", "cancelled")
+INCOMPLETE_REASONS = ("max_output_tokens", "content_filter", "max_turns", BUDGET_EXCEEDED, "cancelled")
+BUDGET_DETAILS = record_of(
+    {"reason": constant(BUDGET_EXCEEDED)}, "Only where the caller's budget was spent after tools had run."
+)
 _TIME = integer("Seconds since 1970.")
 _NULLABLE_TEXT = nullable(string())
 _OUTPUT_ITEM_TYPES = {
@@ -349,7 +353,9 @@ def _chat_reply_schemas() -> dict[str, Schema]:
                 "object": constant("chat.completion"),
                 "choices": array(record_of({**common_choice, "message": message, "finish_reason": reason})),
                 "usage": ref("ChatUsage"),
-            }
+                "incomplete_details": BUDGET_DETAILS,
+            },
+            optional=("incomplete_details",),
         ),
         "ChatChunk": record_of(
             {
@@ -359,9 +365,10 @@ def _chat_reply_schemas() -> dict[str, Schema]:
                     record_of({**common_choice, "delta": _delta_schema(), "finish_reason": nullable(reason)})
                 ),
                 "usage": nullable(ref("ChatUsage")),
+                "incomplete_details": BUDGET_DETAILS,
             },
             "One chunk of a stream. With `include_usage`, the last one has no choices and the tokens.",
-            optional=("usage",),
+            optional=("usage", "incomplete_details"),
         ),
         "ChatError": record_of(
             {"error": record_of({"type": string(), "param": _NULLABLE_TEXT, "code": string(), "message": string()})},

@@ -53,6 +53,7 @@ class ChatWriter:
         # Deltas of this turn that no finished message has covered yet.
         self._unmatched_texts: list[str] = []
         self._finish_reason = ""
+        self._details: dict[str, Any] = {}
         self._usage = Usage()
         self.error: dict[str, Any] | None = None
         """The error of the API, when the run failed or was cancelled."""
@@ -78,6 +79,7 @@ class ChatWriter:
             "object": "chat.completion",
             "choices": [choice],
             "usage": _usage_to_chat_json(self._usage),
+            **self._details,
         }
 
     def feed(self, *events: Event) -> list[bytes]:
@@ -150,8 +152,9 @@ class ChatWriter:
     def _finish_run(self, result: RunResult) -> None:
         self._usage = result.usage
         self._common_fields["service_tier"] = result.service_tier or "default"
-        self._head = self._build_head()
         ending = ending_of(result, is_pause_completed=False)
+        self._details = ending.details
+        self._head = self._build_head()
         if ending.error is not None or ending.status == "cancelled":
             error = ending.error or {"code": "cancelled", "message": "The run was cancelled."}
             self.error = {"type": ending.error_type, "param": None, **error}
@@ -169,7 +172,7 @@ class ChatWriter:
 
     def _build_head(self) -> bytes:
         """The fields that all chunks have in common."""
-        return orjson.dumps({**self._common_fields, "object": "chat.completion.chunk"})[:-1]
+        return orjson.dumps({**self._common_fields, "object": "chat.completion.chunk", **self._details})[:-1]
 
     def _emit_delta(
         self, delta: dict[str, Any], finish: str | None = None, *, logprobs: dict[str, Any] | None = None

@@ -87,6 +87,7 @@ class MessageWriter:
         self._unmatched_texts: list[str] = []
         self._has_refused = False
         self._stop_reason: str | None = None
+        self._details: dict[str, Any] = {}
         self._usage = Usage()
         self._emit({"type": "message_start", "message": self.build_message()})
         if not is_silent:
@@ -100,6 +101,7 @@ class MessageWriter:
             "stop_reason": self._stop_reason,
             "stop_sequence": None,
             "usage": {**_usage_to_json(self._usage), "service_tier": "standard"},
+            **self._details,
         }
 
     def feed(self, *events: Event) -> list[bytes]:
@@ -233,7 +235,8 @@ class MessageWriter:
             self._emit(_failure_to_json(ending, result))
             return
         self._stop_reason = self._find_stop_reason(ending)
-        delta = {"stop_reason": self._stop_reason, "stop_sequence": None}
+        self._details = ending.details
+        delta = {"stop_reason": self._stop_reason, "stop_sequence": None, **self._details}
         self._emit({"type": "message_delta", "delta": delta, "usage": _usage_to_json(self._usage)})
         self._emit({"type": "message_stop"})
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.request.body import ResponseRequest
+from holodeck.lib.errors import BUDGET_EXCEEDED
 from holodeck.lib.record import record
 from holodeck.models.events import Cause, RunResult
 from holodeck.models.items import Usage
@@ -43,6 +44,11 @@ class Ending:
     error: dict[str, str] | None = None
     error_type: str = "server_error"
     incomplete: str | None = None
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What a completion or a message has beside its nearest reason to stop: their APIs know of no budgets."""
+        return {"incomplete_details": {"reason": self.incomplete}} if self.incomplete == BUDGET_EXCEEDED else {}
 
 
 class ResponseResource:
@@ -128,6 +134,7 @@ _INCOMPLETE_REASONS: Mapping[Cause, str] = {
     "max_tokens": "max_output_tokens",
     "max_seconds": "max_turns",
     "max_cost": "max_output_tokens",
+    "budget_exceeded": BUDGET_EXCEEDED,
 }
 
 
