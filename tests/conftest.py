@@ -1,4 +1,6 @@
-"""What all tests share: one PostgreSQL server per worker, and the lines at the end of a run."""
+"""What all tests share: a home of the run, the state of the process, one PostgreSQL server per worker, and the lines at
+the end of a run.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,22 @@ import signal
 import sys
 import warnings
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 from installed_servers import install_servers
+from process_state import ProcessState, restore_logging
 from requirement_manifest import ManifestError, load_requirements, summary
+from run_home import PersonsHome, replace_home
 
 if TYPE_CHECKING:
     from storage.postgres_server import PostgresServer
+
+# Before a test module is imported, which could ask for the home.
+_persons_home = PersonsHome(os.environ)
+replace_home(os.environ)
 
 # Tests start hundreds of processes: each would compile everything that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -95,6 +104,16 @@ def _starts_programs(module: pytest.Module) -> bool:
     return module.path.parent.name in PROGRAM_FOLDERS or not PROGRAM_MODULES.isdisjoint(used)
 
 
+@pytest.fixture(autouse=True)
+def _process_state() -> Iterator[None]:
+    """Fail a test that leaves something in this process that another could notice, and take it away."""
+    before = ProcessState()
+    with restore_logging():
+        yield
+    if changes := before.restore():
+        pytest.fail(f"The test left changed, for all tests after it: {', '.join(changes)}", pytrace=False)
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server of this worker's own, which a test may stop if it starts it again."""
@@ -104,12 +123,26 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run that has written into the person's home."""
+    if "PYTEST_XDIST_WORKER" not in os.environ and _find_written_files(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _find_written_files(config: pytest.Config) -> list[Path]:
+    folder: Path = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+    return _persons_home.find_written_files(folder)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     try:
         line = summary(load_requirements())
     except ManifestError as error:
         line = f"requirements: {error}"
     terminalreporter.write_line(line)
+    for file in _find_written_files(terminalreporter.config):
+        terminalreporter.write_line(f"FAILED: a test wrote {file}. Start its process with a HOME of its own.", red=True)
     seed = terminalreporter.config.getoption("randomly_seed", None)
     if seed is not None:
         terminalreporter.write_line(f"order of the tests: --randomly-seed={seed}")

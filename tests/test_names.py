@@ -9,12 +9,12 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "holodeck"
-MODULES = {path: ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 PARTICIPLES = re.compile(
@@ -30,8 +30,14 @@ MAX_MODULE_LINES = 550
 MAX_MODULES_IN_A_FOLDER = 22
 
 
+@cache
+def parse_modules() -> dict[Path, ast.Module]:
+    # Not when this is imported: every worker imports it, and one runs these tests.
+    return {path: ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+
+
 def functions() -> Iterator[tuple[Path, Function]]:
-    for path, tree in MODULES.items():
+    for path, tree in parse_modules().items():
         for node in ast.walk(tree):
             if isinstance(node, Function):
                 yield path.relative_to(SOURCE), node
@@ -53,7 +59,7 @@ def test_docstrings_describe_components_and_not_people() -> None:
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     texts = {
         f"{path.relative_to(SOURCE)}: {getattr(node, 'name', 'module')}": ast.get_docstring(node) or ""
-        for path, tree in MODULES.items()
+        for path, tree in parse_modules().items()
         for node in ast.walk(tree)
         if isinstance(node, documented)
     }
@@ -66,9 +72,9 @@ def test_functions_fit_on_a_screen() -> None:
 
 
 def test_modules_and_folders_are_small_enough_to_hold() -> None:
-    lines = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in MODULES}
+    lines = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in parse_modules()}
     assert not {path: count for path, count in lines.items() if count > MAX_MODULE_LINES}
-    folders = Counter(path.parent for path in MODULES)
+    folders = Counter(path.parent for path in parse_modules())
     assert not {str(folder): count for folder, count in folders.items() if count > MAX_MODULES_IN_A_FOLDER}
 
 
@@ -89,7 +95,7 @@ def test_tasks_are_started_by_a_group_or_a_task_set(called: str) -> None:
     """`group.create_task` is a `TaskGroup`'s; everything else goes through `lib.tasks.TaskSet`."""
     loose = {
         str(path.relative_to(SOURCE))
-        for path, tree in MODULES.items()
+        for path, tree in parse_modules().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)

@@ -1,11 +1,12 @@
 """Start the `holodeck` command as a fork of a process that has imported all of it.
 
 Importing takes most of the CPU of a short command (0.4 s, and 1 s with the durable engine). `WarmHolodeck` is a process
-of its own, one for each worker, that imports the package once and forks for each command. A fork is a process like any
-other: it has its own arguments, folder, environment and standard streams, runs `holodeck.cli.entry.main`, finalises its
-interpreter, and can be signalled by its id. It differs in that its modules are imported already and that it is not a
-child of the test, from which it would take over limits, mask and ignored signals. What is about those, about imports,
-about the interpreter's own variables or about the program file starts `python -m holodeck` instead.
+of its own, one for each worker, that imports the package and builds its models once, and forks for each command. A fork
+is a process like any other: it has its own arguments, folder, environment and standard streams, runs
+`holodeck.cli.entry.main`, finalises its interpreter, and can be signalled by its id. It differs in that its modules are
+imported already and that it is not a child of the test, from which it would take over limits, mask and ignored signals.
+What is about those, about imports, about the interpreter's own variables or about the program file starts
+`python -m holodeck` instead.
 
 The process listens on a socket. A connection carries one command: its description and its three streams go in, its
 process id and later its exit status come out. It ends when the worker closes its standard input, or ends.
@@ -14,6 +15,7 @@ process id and later its exit status come out. It ends when the worker closes it
 from __future__ import annotations
 
 import atexit
+import fcntl
 import gc
 import importlib
 import json
@@ -26,6 +28,7 @@ import socket
 import struct
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -47,7 +50,10 @@ def can_fork(environ: Mapping[str, str]) -> bool:
 
 
 class Forked:
-    """A command that runs, or a Python file that runs it. Its streams are the caller's to close."""
+    """A command that runs, or a Python file that runs it. Its streams are the caller's to close.
+
+    With `has_terminal`, the standard input is a terminal, whose keys signal the command.
+    """
 
     def __init__(
         self,
@@ -58,10 +64,11 @@ class Forked:
         environ: Mapping[str, str],
         program: str = "",
         is_offline: bool = False,
+        has_terminal: bool = False,
     ) -> None:
         about = {
             **{"args": args, "cwd": str(cwd), "environ": dict(environ)},
-            **{"program": program, "is_offline": is_offline},
+            **{"program": program, "is_offline": is_offline, "has_terminal": has_terminal},
         }
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.connect(warm_address())
@@ -110,11 +117,27 @@ def warm_address() -> bytes:
 
 
 def _import_all() -> None:
+    # The gateway imports it in the function that uses it.
+    import uvloop  # noqa: F401
+
     import holodeck
 
     for module in pkgutil.walk_packages(holodeck.__path__, "holodeck."):
         if not module.name.startswith("holodeck.testing") and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+
+
+def _build_models() -> None:
+    """Build what pydantic defers until a model is first used: most of the CPU of a command that reads a file."""
+    from pydantic import BaseModel
+
+    models = [BaseModel]
+    while models:
+        subclasses = models.pop().__subclasses__()
+        models += subclasses
+        for model in subclasses:
+            if not model.__pydantic_complete__ and model.__module__.startswith("holodeck."):
+                model.model_rebuild()
 
 
 def _accept(listener: socket.socket, end: int) -> dict[str, Any] | None:
@@ -156,6 +179,7 @@ def _main(listener: socket.socket) -> None:
     # Standard input becomes that of the command, and nothing may have been read from it by then.
     end = os.dup(0)
     _import_all()
+    _build_models()
     gc.freeze()
     try:
         about = _accept(listener, end)
@@ -164,6 +188,9 @@ def _main(listener: socket.socket) -> None:
     if about is None:
         return
     listener.detach()
+    if about["has_terminal"]:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     os.chdir(about["cwd"])
     os.environ.clear()
     os.environ.update(about["environ"])

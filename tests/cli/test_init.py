@@ -93,7 +93,12 @@ def test_flags_that_make_no_sense_are_refused_before_anything_is_written(
 def test_on_a_terminal_it_asks_and_asks_again_when_it_cannot_use_the_answer(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "holodeck", "init", "asked"], cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs
+        [sys.executable, "-m", "holodeck", "init", "asked"],
+        cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path)},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
     )
     os.close(theirs)
     said = ""
