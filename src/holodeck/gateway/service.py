@@ -326,6 +326,7 @@ class Service:
             callers=self.callers,
             is_durable=self.background.is_durable,
             in_flight=lambda: self._caller_limits.in_flight,
+            fail_later=self.background.fail_later,
         )
 
     def _build_app(self) -> Gateway:

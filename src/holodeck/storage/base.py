@@ -125,11 +125,19 @@ class ResponseStore(Protocol):
         """Questions of MCP servers that wait for an answer."""
         ...
 
-    async def save(self, record: StoredResponse, *, is_alone: bool = False) -> None:
+    async def save(self, record: StoredResponse, *, is_alone: bool = False, is_reserved: bool = False) -> None:
         """Store a response, or replace its state.
 
         A finished response has its whole stream in `events`, so the chunks of `append_events` are deleted.
         `is_alone`: no other request is in progress, so a short write may block the event loop.
+        `is_reserved`: `reserve` has stored it, which spares an attempt to insert it.
+        """
+        ...
+
+    async def reserve(self, record: StoredResponse) -> None:
+        """Store a new unfinished response for which a request waits: it is neither queued, nor does a quota count it.
+
+        Idempotent.
         """
         ...
 
@@ -345,6 +353,11 @@ class ResponseStore(Protocol):
         """
         ...
 
-    async def check_health(self) -> bool: ...
+    async def check_health(self) -> bool:
+        """Whether the database answers. Raises `StorageError` for as long as it cannot be written.
+
+        After a failed write that is so until a probe has been written, which this method does, with growing pauses.
+        """
+        ...
 
     async def close(self) -> None: ...

@@ -132,6 +132,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     # A page of the conversations of a caller, in the order of their creation.
     ("CREATE INDEX conversations_by_owner ON conversations (owner, created_at, id)",),
+    # One row, which is written to find out whether anything can be.
+    ("CREATE TABLE probes (id BIGINT PRIMARY KEY, data BLOB NOT NULL)",),
 )
 
 

@@ -20,6 +20,7 @@ from holodeck.lib import log
 from holodeck.lib.errors import (
     OVERLOADED,
     SERVER_UNAVAILABLE,
+    STORAGE_FAILED,
     UNAVAILABLE,
     BadRequestError,
     HoloDeckError,
@@ -37,7 +38,7 @@ SHUTDOWN_RETRY_AFTER = "1"
 MAX_NAMES_SHOWN = 20
 
 # Codes of failed runs for which a client can wait, with the status 503.
-_UNAVAILABLE_CODES = frozenset({OVERLOADED, UNAVAILABLE, SERVER_UNAVAILABLE})
+_UNAVAILABLE_CODES = frozenset({OVERLOADED, UNAVAILABLE, SERVER_UNAVAILABLE, STORAGE_FAILED})
 # HTTP statuses of failed runs by the type of their error; every other type is 500.
 _FAILED_RUN_STATUSES = {"invalid_request": 400, "too_many_requests": 429}
 # A later attempt may succeed with these, so the reply has a retry-after even where the provider gave none.
@@ -123,12 +124,10 @@ def reply_for(error: BaseException, request_id: str) -> Reply:
             return _error_reply(429, str(error), "too_many_requests", error.code, None, **headers)
         case NotStoredError():
             again = {"x_should_retry": "false"} if error.has_run_tools else {}
-            return _error_reply(503, _NOT_STORED_TEXT, "server_error", "storage_error", None, **again)
+            return _error_reply(503, _NOT_STORED_TEXT, "server_error", STORAGE_FAILED, None, **again)
         case StorageError():
             log.error("gateway.storage_failed", request=request_id, error=error)
-            return _error_reply(
-                503, "The gateway cannot reach its storage. Try again.", "server_error", "storage_error", None
-            )
+            return _error_reply(503, error.public_text, "server_error", STORAGE_FAILED, None)
         case _:
             log.error("gateway.failed", request=request_id, error=f"{type(error).__name__}: {error}")
             return _error_reply(500, "The gateway failed on this request.", "server_error", "internal_error", None)

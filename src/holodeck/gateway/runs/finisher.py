@@ -1,5 +1,8 @@
 """What happens at the end of a response's run: `ResponseFinisher`, and the record that is stored.
 
+A response that is to be stored is stored before its first tool call, as in progress (`reserve`): no tool acts for one
+that cannot be. An answer without calls is stored once, at its end.
+
 The steps of `ResponseFinisher.finish` are ordered for a crash or a storage error between any two of them. All of them
 may run again for the same run (a background response is retried until it is stored), and none takes effect twice:
 
@@ -14,6 +17,7 @@ may run again for the same run (a background response is retried until it is sto
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -53,12 +57,14 @@ class ResponseFinisher(RunFinisher[ResponseWriter]):
         socket_history: SocketHistory | None,
         claim: CallClaim | None,
         in_flight: Callable[[], int],
+        fail_later: Callable[[str, str], None],
     ) -> None:
         """`is_rebuilt`: the run is that of an earlier process, whose claim and lease are in storage only.
 
         `recorder`: records the approvals that the run asks for, if the gateway has an audit log.
         `drops_tool_calls`: the client does not send back the gateway's own tool calls: see `ToolHistoryCache`.
         `in_flight`: how many requests there are now.
+        `fail_later` stores a response as failed, by its id and its caller's, as soon as storage allows it.
         """
         self._store = store
         self._continuations = continuations
@@ -72,6 +78,18 @@ class ResponseFinisher(RunFinisher[ResponseWriter]):
         self._socket_history = socket_history
         self._claim = claim
         self._in_flight = in_flight
+        self._fail_later = fail_later
+        # A background response is stored before it starts.
+        self.needs_reservation = request.store and not request.background
+        self._is_reserved = False
+        """True from `reserve` until the end is stored, or left to `fail_later`."""
+
+    async def reserve(self, live: LiveResponse) -> None:
+        if not self._is_reserved:
+            record = replace(build_stored_response(live, self._request, self._continuation), events=b"")
+            # Before the attempt: where its acknowledgement is lost, it is not known whether the row is there.
+            self._is_reserved = True
+            await self._store.reserve(record)
 
     async def finish(self, live: LiveResponse) -> bool:
         resource = live.writer.build_resource()
@@ -97,6 +115,9 @@ class ResponseFinisher(RunFinisher[ResponseWriter]):
 
     def close(self, live: LiveResponse) -> None:
         self._continuations.conversations.forget_lease(live.id)
+        if self._is_reserved:
+            self._is_reserved = False
+            self._fail_later(live.id, self._caller.id)
 
     async def _release_unstarted(self) -> None:
         if self._claim is not None:
@@ -155,7 +176,8 @@ class ResponseFinisher(RunFinisher[ResponseWriter]):
         if self._request.store and live.is_durable:
             return await self._store.finish(record)
         if self._request.store:
-            await self._store.save(record, is_alone=self._in_flight() <= 1)
+            await self._store.save(record, is_alone=self._in_flight() <= 1, is_reserved=self._is_reserved)
+            self._is_reserved = False
         return True
 
 

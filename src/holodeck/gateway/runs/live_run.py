@@ -89,6 +89,12 @@ _NEXT_STATES: Mapping[RunState, frozenset[RunState]] = {
 class RunFinisher(Generic[W]):
     """What is done at the end of a run. This one stores nothing, and holds nothing."""
 
+    needs_reservation = False
+    """Whether `reserve` is to be called before a tool acts."""
+
+    async def reserve(self, live: LiveRun[W]) -> None:
+        """Store the run as one that goes on, once. Raises `StorageError`: it could not be stored at its end either."""
+
     async def finish(self, live: LiveRun[W]) -> bool:
         """Store a run that has ended. Raises `StorageError`, and may then be called again.
 
@@ -290,7 +296,11 @@ class LiveRun(Generic[W]):
 
     async def _execute(self, events: EventLog) -> RunResult:
         listen_to_retries(self.trace.record_retry)
-        return await run(self._request, self._model, self.toolbox, events, self._steps)
+        reserve = self._reserve if self._finisher.needs_reservation else None
+        return await run(self._request, self._model, self.toolbox, events, self._steps, before_calls=reserve)
+
+    async def _reserve(self) -> None:
+        await self._finisher.reserve(self)
 
     def _feed_event(self, event: Event) -> None:
         if isinstance(event, _OBSERVED_EVENTS):

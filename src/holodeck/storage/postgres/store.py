@@ -41,6 +41,7 @@ from holodeck.storage.sql import conversations, in_progress, pending_calls, rete
 from holodeck.storage.sql import elicitations as elicitation_sql
 from holodeck.storage.sql import runs as run_sql
 from holodeck.storage.sql.in_progress import IS_UNFINISHED
+from holodeck.storage.write_health import STORE_PROBE, WriteHealth, make_probe_data
 
 # Responses that a search for items fetches at once: a compromise between round trips and bytes read in vain.
 SEARCH_BATCH = 16
@@ -74,6 +75,8 @@ class PostgresStore:
 
     def __init__(self, url: str) -> None:
         self._pool = PostgresPool(url)
+        self._write_health = WriteHealth(self._probe)
+        self._pool.on_failure = self._write_health.report_failure
         self.runs = PostgresRunIndex(self._pool)
         self.usage = PostgresUsage(self._pool)
         self.elicitations = PostgresElicitations(self._pool)
@@ -86,15 +89,16 @@ class PostgresStore:
 
     @property
     def unavailable_reason(self) -> str:
-        # The state of a server is not known without I/O.
-        return ""
+        # The state of a server is not known without I/O, apart from its latest failure.
+        return "" if self._write_health.failure is None else str(self._write_health.failure)
 
-    async def save(self, record: StoredResponse, *, is_alone: bool = False) -> None:
+    async def save(self, record: StoredResponse, *, is_alone: bool = False, is_reserved: bool = False) -> None:
         values = (*(getattr(record, name) for name in _COLUMN_NAMES), self.gateway_id)
 
         async def save(db: Connection) -> None:
             # Most responses are finished when they are first stored. They have no chunks, so one statement is enough.
-            if in_progress.is_finished(record.status) and await insert_response(db, record, values):
+            is_new = in_progress.is_finished(record.status) and not is_reserved
+            if is_new and await insert_response(db, record, values):
                 return
             async with db.transaction():
                 await db.execute(f"{_INSERT_ON_CONFLICT} UPDATE SET {_UPDATED_COLUMNS}", *values)
@@ -103,6 +107,16 @@ class PostgresStore:
                     await db.execute(in_progress.DELETE_CHUNKS, record.id)
 
         await self._pool.run(save, is_repeatable=True)
+
+    async def reserve(self, record: StoredResponse) -> None:
+        values = (*(getattr(record, name) for name in _COLUMN_NAMES), self.gateway_id)
+
+        async def reserve(db: Connection) -> None:
+            async with db.transaction():
+                await db.execute(_INSERT_QUEUED, *values, in_progress.RESERVED)
+                await store_run(db, record.run)
+
+        await self._pool.run(reserve, is_repeatable=True)
 
     async def insert_within_quota(self, record: StoredResponse, *, quota: int, is_durable: bool) -> int | None:
         values = (*(getattr(record, name) for name in _COLUMN_NAMES), self.gateway_id)
@@ -210,7 +224,9 @@ class PostgresStore:
 
     async def find_orphans(self) -> dict[str, int | None]:
         sql = f"SELECT id, keeper FROM responses WHERE {_IS_ORPHAN}"  # noqa: S608 - no values
-        return dict(await self._pool.run(lambda db: db.fetch(sql), is_repeatable=True))
+        found = dict(await self._pool.run(lambda db: db.fetch(sql), is_repeatable=True))
+        await self._write_health.require_writable()
+        return found
 
     async def find_unfinished(self, ids: Collection[str]) -> set[str]:
         sql = f"SELECT id FROM responses WHERE id = ANY($1) AND {IS_UNFINISHED}"  # noqa: S608 - no values
@@ -404,10 +420,16 @@ class PostgresStore:
 
     async def check_health(self) -> bool:
         answer: int = await self._pool.run(lambda db: db.fetchval("SELECT 1"), is_repeatable=True, attempts=1)
+        await self._write_health.require_writable()
         return answer == 1
 
     async def close(self) -> None:
+        await self._write_health.close()
         await self._pool.close()
+
+    async def _probe(self) -> None:
+        data = make_probe_data()
+        await self._pool.run(lambda db: db.execute(STORE_PROBE, data), is_repeatable=True, attempts=1)
 
     async def _execute(self, sql: str, *values: object, is_repeatable: bool = False) -> int:
         """Execute a statement, and return how many rows it changed.

@@ -77,6 +77,11 @@ def insert_within_quota(
     return position
 
 
+def reserve_response(db: sqlite3.Connection, record: StoredResponse, gateway_id: int) -> None:
+    db.execute(_INSERT_QUEUED, (*values_of(record, gateway_id), in_progress.RESERVED))
+    store_run(db, record)
+
+
 def finish_response(db: sqlite3.Connection, record: StoredResponse, gateway_id: int) -> bool:
     row = db.execute(for_sqlite(in_progress.GET_GATEWAY_ID), (record.id,)).fetchone()
     if row is None or row[0] != gateway_id:

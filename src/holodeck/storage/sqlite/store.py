@@ -41,13 +41,16 @@ from holodeck.storage.sql import runs as run_sql
 from holodeck.storage.sql.in_progress import for_sqlite
 from holodeck.storage.sqlite import conversation_rows, response_rows
 from holodeck.storage.sqlite.connection import Durability, InlineWriter, connect_sqlite
-from holodeck.storage.sqlite.damage import FILE_DAMAGED, FileCheck
+from holodeck.storage.sqlite.damage import DAMAGED_REASON, FILE_DAMAGED, FileCheck
 from holodeck.storage.sqlite.elicitations import SQLiteElicitations
 from holodeck.storage.sqlite.run_index import SQLiteRunIndex
 from holodeck.storage.sqlite.usage import SQLiteUsage
 from holodeck.storage.sqlite.worker import Worker
+from holodeck.storage.write_health import STORE_PROBE, WriteHealth, make_probe_data
 
 T = TypeVar("T")
+
+REPLACED_REASON = "the file of the database was deleted or replaced"
 
 
 class SQLiteStore:
@@ -60,7 +63,14 @@ class SQLiteStore:
         self._liveness = SoleLiveness() if is_in_memory else FileLiveness(Path(f"{Path(self._path).resolve()}.alive"))
         self._file_check = FileCheck(None if is_in_memory else Path(self._path))
         on_damage = self._file_check.report
-        self._writer = Worker(self._open_writer, is_writer=True, name="storage writer", on_damage=on_damage)
+        self._write_health = WriteHealth(self._probe)
+        self._writer = Worker(
+            self._open_writer,
+            is_writer=True,
+            name="storage writer",
+            on_damage=on_damage,
+            on_failure=self._write_health.report_failure,
+        )
         self._inline_writer = InlineWriter()
         # With `safe`, a write waits for the disk, which the event loop must not.
         self._can_write_inline = durability == "fast" and not is_in_memory
@@ -79,9 +89,17 @@ class SQLiteStore:
 
     @property
     def unavailable_reason(self) -> str:
-        return self._writer.unavailable_reason or (FILE_DAMAGED if self._file_check.damage else "")
+        failure = self._write_health.failure
+        return (
+            self._writer.unavailable_reason
+            or (FILE_DAMAGED if self._file_check.damage else "")
+            or ("" if failure is None else str(failure))
+        )
 
-    async def save(self, record: StoredResponse, *, is_alone: bool = False) -> None:
+    async def save(self, record: StoredResponse, *, is_alone: bool = False, is_reserved: bool = False) -> None:
+        if is_reserved:
+            await self._writer.run(lambda db: response_rows.replace_response(db, record, self.gateway_id))
+            return
         values = response_rows.values_of(record, self.gateway_id)
         also = None if record.run is None else (response_rows.STORE_RUN, run_sql.values_of(record.run))
         if is_alone and self._inline_writer.insert(response_rows.INSERT_NEW, values, also=also):
@@ -92,6 +110,9 @@ class SQLiteStore:
         # A new response has no chunks to delete.
         if not is_new:
             await self._writer.run(lambda db: response_rows.replace_response(db, record, self.gateway_id))
+
+    async def reserve(self, record: StoredResponse) -> None:
+        await self._writer.run(lambda db: response_rows.reserve_response(db, record, self.gateway_id))
 
     async def insert_within_quota(self, record: StoredResponse, *, quota: int, is_durable: bool) -> int | None:
         return await self._writer.run(
@@ -133,7 +154,7 @@ class SQLiteStore:
         is_replaced, found = await self._reader.run(
             lambda db: (self._check_replaced(), response_rows.find_orphans(db, self._liveness.is_alive))
         )
-        self._require_usable(is_replaced)
+        await self._require_usable(is_replaced)
         return found
 
     async def find_unfinished(self, ids: Collection[str]) -> set[str]:
@@ -315,12 +336,13 @@ class SQLiteStore:
         row, is_replaced = await self._reader.run(
             lambda db: (db.execute("SELECT 1").fetchone(), self._check_replaced())
         )
-        self._require_usable(is_replaced)
+        await self._require_usable(is_replaced)
         return row is not None
 
     async def close(self) -> None:
         """Finish all jobs, close all connections, and release the liveness lock of this gateway."""
         await self._file_check.close()
+        await self._write_health.close()
         await self._writer.close()
         self._inline_writer.close()
         if self._reader is not self._writer:
@@ -365,17 +387,25 @@ class SQLiteStore:
     async def _require_undamaged(self) -> None:
         await self._file_check.wait_checked()
         if self._file_check.damage:
-            raise StorageError(FILE_DAMAGED)
+            raise StorageError(FILE_DAMAGED, reason=DAMAGED_REASON)
 
     def _check_replaced(self) -> bool:
         """Whether the file was deleted or replaced. Called once a second, on the reader's thread, not for every row."""
         return self._replaced_check is not None and self._replaced_check.check_replaced()
 
-    def _require_usable(self, is_replaced: bool) -> None:
-        """Stop all writes while the file is replaced or damaged, and raise `StorageError`; else allow them again."""
+    async def _require_usable(self, is_replaced: bool) -> None:
+        """Stop all writes while the file is replaced or damaged, and raise `StorageError`; else allow them again.
+
+        Also raises `StorageError` while writes fail: see `WriteHealth`.
+        """
         reason = FILE_REPLACED if is_replaced else FILE_DAMAGED if self._file_check.damage else ""
         if reason != self._writer.unavailable_reason:
             self._writer.unavailable_reason = reason
             self._inline_writer.pause(is_over=not reason)
         if reason:
-            raise StorageError(reason)
+            raise StorageError(reason, reason=REPLACED_REASON if is_replaced else DAMAGED_REASON)
+        await self._write_health.require_writable()
+
+    async def _probe(self) -> None:
+        values = (make_probe_data(),)
+        await self._writer.run(lambda db: db.execute(for_sqlite(STORE_PROBE), values), is_one_statement=True)

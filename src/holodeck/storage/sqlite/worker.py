@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from holodeck.lib.errors import StorageError
-from holodeck.storage.sqlite.damage import FILE_DAMAGED, is_damage
+from holodeck.storage.sqlite.damage import DAMAGED_REASON, FILE_DAMAGED, is_damage
 
 # Queued jobs after which no more are collected for a transaction: the first of them waits for all.
 GROUP_COMMIT_JOBS = 64
@@ -45,7 +45,7 @@ _REASONS = (
 )
 
 
-def _ignore_damage(damage: str) -> None:
+def _ignore(report: object) -> None:
     pass
 
 
@@ -58,10 +58,15 @@ class Worker:
         *,
         is_writer: bool,
         name: str,
-        on_damage: Callable[[str], None] = _ignore_damage,
+        on_damage: Callable[[str], None] = _ignore,
+        on_failure: Callable[[StorageError], None] = _ignore,
     ) -> None:
-        """`connect` and `on_damage` are called on the worker's thread. `on_damage` gets SQLite's text of the damage."""
+        """The callbacks are called on the worker's thread. `on_damage` gets SQLite's text of the damage.
+
+        `on_failure` gets every other error of SQLite and of the system that is not about the values of a job.
+        """
         self._on_damage = on_damage
+        self._on_failure = on_failure
         self._connect = connect
         self._is_writer = is_writer
         self.unavailable_reason = ""
@@ -195,8 +200,12 @@ class Worker:
     def _to_storage_error(self, error: Exception) -> StorageError:
         if is_damage(error):
             self._on_damage(str(error).partition(" with text")[0])
-            return StorageError(FILE_DAMAGED)
-        return _storage_error_of(error)
+            return StorageError(FILE_DAMAGED, reason=DAMAGED_REASON)
+        failure = _storage_error_of(error)
+        # A value that one statement cannot store says nothing about the next one.
+        if not self.unavailable_reason and not isinstance(error, sqlite3.IntegrityError | sqlite3.DataError):
+            self._on_failure(failure)
+        return failure
 
 
 def _deliver_outcomes(batch: list[Job], outcomes: list[Any]) -> None:
@@ -233,4 +242,4 @@ def _storage_error_of(error: Exception) -> StorageError:
     # `strerror` and not `str` of an OSError: that contains the path.
     text = (error.strerror or "" if isinstance(error, OSError) else str(error)).lower()
     reason = next((reason for key, reason in _REASONS if key in text), f"{text}.")
-    return StorageError(f"The database cannot be used: {reason}")
+    return StorageError(f"The database cannot be used: {reason}", reason=reason.partition(".")[0])
