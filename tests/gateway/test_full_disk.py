@@ -89,6 +89,7 @@ async def test_no_tool_acts_while_the_disk_is_full_and_the_gateway_is_unready_un
             assert {run["status"] for run in runs["data"]} == {"completed"}
 
 
+@pytest.mark.proves("D-31")
 @async_test(SECONDS)
 async def test_a_response_whose_end_finds_the_disk_full_is_stored_as_failed_once_there_is_room(tmp_path: Path) -> None:
     async with FaultyMCPServer() as server, ScriptedModel([call("slow", seconds=60)]).serve() as scripted:

@@ -111,6 +111,11 @@ class ResponseStore(Protocol):
         ...
 
     @property
+    def loss(self) -> str:
+        """What the database is known to have lost, for everybody, until an operator has acknowledged it. Else empty."""
+        ...
+
+    @property
     def runs(self) -> RunIndex:
         """The index of the responses."""
         ...

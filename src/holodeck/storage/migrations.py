@@ -132,8 +132,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     # A page of the conversations of a caller, in the order of their creation.
     ("CREATE INDEX conversations_by_owner ON conversations (owner, created_at, id)",),
-    # One row, which is written to find out whether anything can be.
-    ("CREATE TABLE probes (id BIGINT PRIMARY KEY, data BLOB NOT NULL)",),
+    (
+        # One row, which is written to find out whether anything can be.
+        "CREATE TABLE probes (id BIGINT PRIMARY KEY, data BLOB NOT NULL)",
+        # One row: the number of the last commit that a file beside a SQLite database knows as well.
+        "CREATE TABLE tail (id BIGINT PRIMARY KEY, number BIGINT NOT NULL)",
+    ),
 )
 
 

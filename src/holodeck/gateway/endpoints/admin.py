@@ -54,6 +54,8 @@ class AdminEndpoints:
             is_ready = await self._store.check_health() and await self._background.check_storage()
         except StorageError as error:
             is_ready, reason = False, error.reason
+        if is_ready and (loss := self._store.loss):
+            return json_reply({"status": "storage incomplete", "reason": loss}, 503)
         if is_ready and await self._audit.find_failure():
             return json_reply({"status": "no audit log"}, 503)
         if is_ready:

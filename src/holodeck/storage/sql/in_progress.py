@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 from holodeck.storage.base import UNFINISHED_STATUSES
+from holodeck.storage.checked_values import decode_optional, encode_value
 
 IS_UNFINISHED = "status IN ('queued', 'in_progress')"
 
@@ -47,8 +48,8 @@ SELECT (SELECT COUNT(*) FROM responses WHERE owner = $1 AND id <> $2 AND {_COUNT
     (SELECT MAX(turn) FROM responses WHERE owner = $1 AND id <> $2 AND {IS_UNFINISHED}),
     (SELECT MAX(turn) FROM responses WHERE status = 'in_progress' AND {IS_UNFINISHED}),
     (SELECT MIN(turn) FROM responses WHERE status = 'queued' AND {IS_UNFINISHED})"""  # noqa: S608
-"""The number of unfinished responses of a caller without this one and reserved ones, and the last queue position among them; then, of
-all callers, the last position that runs and the first that is queued."""
+"""The number of unfinished responses of a caller, without this one and reserved ones, and the last queue position among
+them; then, of all callers, the last position that runs and the first that is queued."""
 
 
 def next_queue_position(queue_state: Sequence[int | None], quota: int) -> int | None:
@@ -67,8 +68,16 @@ def is_finished(status: str) -> bool:
     return status not in UNFINISHED_STATUSES
 
 
-def join_events(events: Sequence[bytes]) -> bytes:
-    return b"\n".join(events)
+def encode_events(events: Sequence[bytes]) -> bytes:
+    """The events of a chunk as they are stored."""
+    return encode_value(b"\n".join(events))
+
+
+def decode_chunks(
+    rows: Iterable[tuple[int | None, bytes | None]], response_id: str
+) -> list[tuple[int | None, bytes | None]]:
+    """The chunks of rows of `READ_CHUNKS`: the number of the first event of each, and its events."""
+    return [(first, decode_optional(events, response_id)) for first, events in rows]
 
 
 def events_after(number: int, chunks: Iterable[tuple[int | None, bytes | None]]) -> list[bytes]:

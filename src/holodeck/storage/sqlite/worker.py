@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from holodeck.lib.errors import StorageError
+from holodeck.storage.checked_values import DamagedValueError
 from holodeck.storage.sqlite.damage import DAMAGED_REASON, FILE_DAMAGED, is_damage
 
 # Queued jobs after which no more are collected for a transaction: the first of them waits for all.
@@ -71,6 +72,8 @@ class Worker:
         self._is_writer = is_writer
         self.unavailable_reason = ""
         """While it is set, every job fails with a `StorageError` of this text."""
+        self.batches = 0
+        """How many batches were run without an error of the whole batch."""
         self._name = name
         self._jobs: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
         self._new_jobs: list[Job] = []
@@ -125,6 +128,7 @@ class Worker:
             try:
                 connection = self._require_connection(connection)
                 outcomes = self._run_batch(connection, batch)
+                self.batches += 1
             except (sqlite3.Error, OSError, StorageError) as error:
                 outcomes = [self._to_storage_error(error)] * len(batch)
             except Exception as error:
@@ -172,7 +176,7 @@ class Worker:
     def _run_job(self, db: sqlite3.Connection, job: Callable[[sqlite3.Connection], Any]) -> Any:
         try:
             return job(db)
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, DamagedValueError) as error:
             return self._to_storage_error(error)
         except StopIteration as error:
             # `Future.set_exception` refuses this one exception.
@@ -198,6 +202,9 @@ class Worker:
         return outcomes
 
     def _to_storage_error(self, error: Exception) -> StorageError:
+        if isinstance(error, DamagedValueError):
+            self._on_damage(str(error))
+            return error
         if is_damage(error):
             self._on_damage(str(error).partition(" with text")[0])
             return StorageError(FILE_DAMAGED, reason=DAMAGED_REASON)

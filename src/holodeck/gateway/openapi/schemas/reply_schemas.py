@@ -307,8 +307,8 @@ def _resource_schemas() -> dict[str, Schema]:
         "Model": record_of(model),
         "Health": record_of(
             {
-                "status": choice(("ok", "no storage", "no audit log")),
-                "reason": string("Why there is no storage, where that is known.", example="the disk is full"),
+                "status": choice(("ok", "no storage", "storage incomplete", "no audit log")),
+                "reason": string("What is wrong with the storage, where that is known.", example="the disk is full"),
             },
             optional=["reason"],
         ),
