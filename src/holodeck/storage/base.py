@@ -18,6 +18,7 @@ from typing import Literal, Protocol
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES
 from holodeck.lib.record import record
 from holodeck.storage.elicitations import ElicitationStore
+from holodeck.storage.idempotency_keys import IdempotencyKeyStore
 from holodeck.storage.runs import RunIndex, StoredRun
 from holodeck.storage.usage import UsageStore
 
@@ -128,6 +129,11 @@ class ResponseStore(Protocol):
     @property
     def elicitations(self) -> ElicitationStore:
         """Questions of MCP servers that wait for an answer."""
+        ...
+
+    @property
+    def idempotency_keys(self) -> IdempotencyKeyStore:
+        """Keys by which clients repeat a request."""
         ...
 
     async def save(self, record: StoredResponse, *, is_alone: bool = False, is_reserved: bool = False) -> None:
@@ -353,8 +359,8 @@ class ResponseStore(Protocol):
     async def delete_older_than(self, before: float) -> int:
         """Delete finished responses and conversations from before a time, in batches. Returns how many were deleted.
 
-        Old pending calls, chunks of streams that belong to no unfinished response, and questions of MCP servers that
-        have expired are deleted as well.
+        Old pending calls, chunks of streams that belong to no unfinished response, and questions of MCP servers and
+        idempotency keys that have expired are deleted as well.
         """
         ...
 

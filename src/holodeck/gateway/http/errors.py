@@ -194,5 +194,15 @@ def reply_for_failed_run(result: RunResult, resource: dict[str, Any]) -> Reply:
     return json_reply(body, status, **headers)
 
 
+def reply_for_stored_failure(resource: dict[str, Any], **headers: str) -> Reply:
+    """Build the reply for a stored response that has failed, to a request that made it and is sent again.
+
+    Its tools may have run, so that no client repeats it by itself.
+    """
+    error = resource["error"]
+    wire = {"message": error["message"], "type": "server_error", "code": error["code"], "param": None}
+    return json_reply({"error": wire | {"response_id": resource["id"]}}, 500, x_should_retry="false", **headers)
+
+
 def _error_reply(status: int, message: str, kind: str, code: str | None, param: str | None, **headers: str) -> Reply:
     return json_reply({"error": {"message": message, "type": kind, "code": code, "param": param}}, status, **headers)

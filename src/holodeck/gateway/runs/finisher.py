@@ -85,7 +85,7 @@ class ResponseFinisher(RunFinisher[ResponseWriter]):
         """True from `reserve` until the end is stored, or left to `fail_later`."""
 
     async def reserve(self, live: LiveResponse) -> None:
-        if not self._is_reserved:
+        if self.needs_reservation and not self._is_reserved:
             record = replace(build_stored_response(live, self._request, self._continuation), events=b"")
             # Before the attempt: where its acknowledgement is lost, it is not known whether the row is there.
             self._is_reserved = True
@@ -100,6 +100,7 @@ class ResponseFinisher(RunFinisher[ResponseWriter]):
             await self._store_pending(live, pending)
             self._remember_for_client(live, record, pending)
             await self._append_to_conversation(live, resource["output"], pending)
+            await self._release_key(live)
             return await self._save(live, record)
         except StorageError:
             # A background response is stored again later, and keeps its lease until then. For others the next request
@@ -170,6 +171,11 @@ class ResponseFinisher(RunFinisher[ResponseWriter]):
             await conversations.append_response(self._request, output, pending, self._caller, live.id)
         elif self._continuation.conversation_to_lease is not None or self._is_rebuilt:
             await conversations.release(self._request.conversation_id, self._caller, live.id)
+
+    async def _release_key(self, live: LiveResponse) -> None:
+        """Make the idempotency key free of a response that did nothing: its client may send the request again."""
+        if live.idempotency_key is not None and _may_be_retried(live, self._continuation):
+            await self._store.idempotency_keys.release_key(self._caller.id, live.idempotency_key, live.id)
 
     async def _save(self, live: LiveResponse, record: StoredResponse) -> bool:
         """Save the record of a response that is to be stored. False: a durable one is another process's by now."""

@@ -151,6 +151,8 @@ class LiveRun(Generic[W]):
         """Called once if the run was started: when it has finished, or another process has it."""
         self.has_request_log = True
         """The outcome is added to the log line of the current request, instead of a line of its own."""
+        self.idempotency_key: str | None = None
+        """The key by which its client can request it again."""
         self.log_context = log.current_fields()
         """The log fields of its request, which may have ended before the run starts."""
         self._request = request
@@ -296,10 +298,11 @@ class LiveRun(Generic[W]):
 
     async def _execute(self, events: EventLog) -> RunResult:
         listen_to_retries(self.trace.record_retry)
-        reserve = self._reserve if self._finisher.needs_reservation else None
+        reserve = self.reserve if self._finisher.needs_reservation else None
         return await run(self._request, self._model, self.toolbox, events, self._steps, before_calls=reserve)
 
-    async def _reserve(self) -> None:
+    async def reserve(self) -> None:
+        """Store the run as one that goes on, if it will be stored and is not yet. Raises `StorageError`."""
         await self._finisher.reserve(self)
 
     def _feed_event(self, event: Event) -> None:

@@ -35,12 +35,14 @@ from holodeck.storage.base import (
 from holodeck.storage.checked_values import COMPRESSED_FROM, decode_value, encode_optional, encode_value
 from holodeck.storage.postgres import conversation_rows
 from holodeck.storage.postgres.elicitations import PostgresElicitations
+from holodeck.storage.postgres.idempotency_keys import PostgresIdempotencyKeys
 from holodeck.storage.postgres.liveness import IS_ALIVE
 from holodeck.storage.postgres.pool import Connection, PostgresPool, without_nul
 from holodeck.storage.postgres.run_index import PostgresRunIndex, store_run
 from holodeck.storage.postgres.usage import PostgresUsage
 from holodeck.storage.sql import conversations, in_progress, pending_calls, retention
 from holodeck.storage.sql import elicitations as elicitation_sql
+from holodeck.storage.sql import idempotency_keys as key_sql
 from holodeck.storage.sql import runs as run_sql
 from holodeck.storage.sql.in_progress import IS_UNFINISHED
 from holodeck.storage.sql.response_values import COLUMN_NAMES, COLUMNS, response_of, size_of, values_of
@@ -77,6 +79,7 @@ class PostgresStore:
         self._pool.on_failure = self._write_health.report_failure
         self.runs = PostgresRunIndex(self._pool)
         self.usage = PostgresUsage(self._pool)
+        self.idempotency_keys = PostgresIdempotencyKeys(self._pool)
         self.elicitations = PostgresElicitations(self._pool)
         # One lock per caller; an entry ends with the last request that refers to its lock.
         self._quota_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -420,6 +423,7 @@ class PostgresStore:
         for statement in pending_calls.DELETE_OLD_CALLS:
             await self._execute(statement, before, is_repeatable=True)
         await self._execute(elicitation_sql.DELETE_EXPIRED, time.time(), is_repeatable=True)
+        await self._execute(key_sql.DELETE_EXPIRED, key_sql.oldest_time(), is_repeatable=True)
         return total
 
     async def check_health(self) -> bool:

@@ -38,6 +38,7 @@ from holodeck.storage.base import (
 from holodeck.storage.liveness import FileLiveness, SoleLiveness
 from holodeck.storage.sql import conversations, in_progress, pending_calls, retention
 from holodeck.storage.sql import elicitations as elicitation_sql
+from holodeck.storage.sql import idempotency_keys as key_sql
 from holodeck.storage.sql import runs as run_sql
 from holodeck.storage.sql.in_progress import for_sqlite
 from holodeck.storage.sql.response_values import size_of, values_of
@@ -45,6 +46,7 @@ from holodeck.storage.sqlite import conversation_rows, response_rows
 from holodeck.storage.sqlite.connection import INLINE_WRITE_BYTES, Durability, InlineWriter, connect_sqlite
 from holodeck.storage.sqlite.damage import DAMAGED_REASON, FILE_DAMAGED, FileCheck
 from holodeck.storage.sqlite.elicitations import SQLiteElicitations
+from holodeck.storage.sqlite.idempotency_keys import SQLiteIdempotencyKeys
 from holodeck.storage.sqlite.run_index import SQLiteRunIndex
 from holodeck.storage.sqlite.tail import LOST_REASON, Tail
 from holodeck.storage.sqlite.usage import SQLiteUsage
@@ -87,6 +89,7 @@ class SQLiteStore:
             self._reader = Worker(self._connect, is_writer=False, name="storage reader", on_damage=on_damage)
         self.runs = SQLiteRunIndex(self._reader)
         self.usage = SQLiteUsage(self._reader, self._writer)
+        self.idempotency_keys = SQLiteIdempotencyKeys(self._reader, self._writer)
         self.elicitations = SQLiteElicitations(self._reader, self._writer, self._liveness)
 
     @property
@@ -346,6 +349,8 @@ class SQLiteStore:
         )
         expired = (for_sqlite(elicitation_sql.DELETE_EXPIRED), (time.time(),))
         await self._writer.run(lambda db: db.execute(*expired))
+        expired_keys = (for_sqlite(key_sql.DELETE_EXPIRED), (key_sql.oldest_time(),))
+        await self._writer.run(lambda db: db.execute(*expired_keys))
         return total
 
     async def check_health(self) -> bool:
