@@ -151,7 +151,7 @@ class ExecutionError(HoloDeckError):
 class StorageError(ExecutionError):
     """Data could not be stored or read. A failed write leaves nothing behind.
 
-    `reason`: the cause for everybody, such as "the disk is full", with neither an address nor a file.
+    `reason`: the cause in public words, such as "the disk is full", with neither an address nor a file.
     """
 
     def __init__(self, message: str, *, reason: str = "") -> None:

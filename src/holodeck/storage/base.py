@@ -113,7 +113,7 @@ class ResponseStore(Protocol):
 
     @property
     def loss(self) -> str:
-        """What the database is known to have lost, for everybody, until an operator has acknowledged it. Else empty."""
+        """What the database is known to have lost, in public words, until an operator acknowledges it. Else empty."""
         ...
 
     @property

@@ -1,8 +1,8 @@
 """The form of every stored value of bytes, in both databases: a checksum in front, so that no changed byte is served.
 
 A value is one byte for its form, the CRC-32 of the rest, and its bytes, as they are or compressed. A disk that changes
-some bytes is noticed but for one case in four billion. It is no protection against people: somebody who can write to
-the database can write a checksum as well.
+some bytes is noticed but for one case in four billion. It is no protection against an attacker: a
+program that can write to the database can write a checksum as well.
 
 Only streams are compressed, which are many times as long as their text. Other values are not: SQL measures them for
 limits of memory, and their length in the database would say little about that.

@@ -31,10 +31,10 @@ FILE_CHECK_WAIT = 10.0
 
 FILE_DAMAGED = (
     "The database cannot be used: its file is damaged, and nothing more is written. Stop the gateway, then restore a "
-    "backup or recover what is left: see 'A damaged database' in deploy/README.md."
+    "backup or recover what is left: see 'A damaged file' in docs/operate/backup-and-restore.md."
 )
 DAMAGED_REASON = "the file of the database is damaged"
-"""The reason of the same error for everybody."""
+"""The public reason of the same error."""
 # Instructions of SQLite's virtual machine between two calls of the progress handler.
 _STEPS_BETWEEN_CHECKS = 10_000
 

@@ -25,7 +25,7 @@ TAIL_LOST = (
     "a newer copy. To go on without what is lost, delete '{file}'."
 )
 LOST_REASON = "the database has lost what was stored last"
-"""The reason of the same error for everybody."""
+"""The public reason of the same error."""
 _OWNER_ONLY = 0o600
 _COUNT_MARK = "INSERT INTO tail (id, number) VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET number = number + 1"
 _READ_MARK = "SELECT COALESCE(MAX(number), 0) FROM tail"
