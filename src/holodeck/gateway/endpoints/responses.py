@@ -285,7 +285,7 @@ class Responses:
                 if key is not None:
                     await self._claim_key(live, key)
                 await self._store.append_events(live.id, 0, queued)
-                live.wire_events += queued
+                live.wire_events.extend(queued)
                 await self._background.submit(live, rebuild_input, turn)
                 is_submitted = True
             return is_submitted

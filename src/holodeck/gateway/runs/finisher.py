@@ -218,7 +218,7 @@ def build_stored_response(
         input_items=orjson.dumps(request.input.wire_items),
         items=encode_items(items),
         pending=(pending or PendingCalls()).encode(),
-        events=b"\n".join(live.wire_events),
+        events=live.wire_events.join(),
         trace=live.trace.encode(),
         run=build_run_row(live, resource),
     )
