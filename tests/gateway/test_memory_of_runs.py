@@ -23,7 +23,7 @@ from holodeck.engine.turn import DELTA_COST
 from holodeck.gateway.runs.live_run import LiveRun
 from holodeck.gateway.runs.wire_events import PACK_EVENTS, WireEvents
 from holodeck.lib.limits import MIB
-from holodeck.lib.memory import RETURN_AFTER_BYTES
+from holodeck.lib.system.memory import RETURN_AFTER_BYTES
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 
 

@@ -79,8 +79,8 @@ from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import ExecutionError, StorageError
 from holodeck.lib.limits import DAY
-from holodeck.lib.memory import MemoryReturn
 from holodeck.lib.system.fd_shortage import watch_file_shortage
+from holodeck.lib.system.memory import MemoryReturn
 from holodeck.lib.tasks import TaskSet
 from holodeck.mcp_server.call_log import CallLog
 from holodeck.mcp_server.catalogue import Catalogue
