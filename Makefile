@@ -80,6 +80,7 @@ chaos: $(READY) ## kill MCP servers in the middle of calls, and gateways in the 
 	$(BIN)/python -m bench.chaos_mcp
 	$(BIN)/python -m bench.chaos_mcp_endpoint
 	$(BIN)/python -m bench.chaos_runs
+	$(BIN)/python -m bench.chaos_full_disk
 
 lock: $(READY) ## choose versions anew and write them down
 	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \

@@ -224,7 +224,8 @@ def _tag_blocks(tag: str, about: str, document: Mapping[str, Any]) -> Iterator[s
         yield operation.description
         yield fence(_command(method, path, operation), "bash")
         yield fence(_reply(operation))
-        yield _parameter_table(entry)
+        yield _parameter_table(entry, "query", "Query parameter")
+        yield _parameter_table(entry, "header", "Header")
         yield _body_fields(operation, document)
         yield _reply_line(operation)
         yield _error_line(routes[method, path])
@@ -272,13 +273,13 @@ def _reply(operation: Operation) -> str:
     return text if shown is None else "\n".join([*text.splitlines()[:shown], "..."])
 
 
-def _parameter_table(entry: Mapping[str, Any]) -> str:
+def _parameter_table(entry: Mapping[str, Any], place: str, title: str) -> str:
     rows = [
         (code(each["name"]), _kind(each["schema"]), each["description"])
         for each in entry.get("parameters", ())
-        if each["in"] == "query"
+        if each["in"] == place
     ]
-    return table(("Query parameter", "Value", "Meaning"), rows)
+    return table((title, "Value", "Meaning"), rows)
 
 
 def _body_fields(operation: Operation, document: Mapping[str, Any]) -> str:

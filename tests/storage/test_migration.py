@@ -12,6 +12,7 @@ import pytest
 from async_tests import async_test
 
 from holodeck.storage.base import Conversation, ConversationItem, StoredResponse
+from holodeck.storage.checked_values import encode_value
 from holodeck.storage.factory import open_store
 from holodeck.storage.runs import RunQuery
 
@@ -53,20 +54,33 @@ DONE = StoredResponse(
 LOST = StoredResponse(id="lost", owner="alice", created_at=2.5, status="in_progress")
 
 
+BYTES = {
+    "responses": ("resource", "input_items", "items", "pending", "events"),
+    "conversations": ("metadata",),
+    "conversation_items": ("data",),
+}
+
+
 async def create_old_database(folder: Path, url: str) -> None:
+    """The old tables, with values in the form of today: migrations are about tables and columns."""
     if url.startswith("sqlite"):
         connection = sqlite3.connect(folder / "kept.db")
         connection.executescript(OLD)
-        for column in ("resource", "input_items", "items", "pending", "events"):  # a text is not yet bytes here
-            connection.execute(f"UPDATE responses SET {column} = CAST({column} AS BLOB)")
-        connection.execute("UPDATE conversations SET metadata = CAST(metadata AS BLOB)")
-        connection.execute("UPDATE conversation_items SET data = CAST(data AS BLOB)")
+        connection.create_function("encoded", 1, lambda value: encode_value(value.encode()))
+        for table, columns in BYTES.items():
+            for column in columns:
+                connection.execute(f"UPDATE {table} SET {column} = encoded({column})")
         connection.execute("PRAGMA user_version = 2")
         connection.commit()
         connection.close()
     else:
         server = await asyncpg.connect(url)
         await server.execute(OLD.replace("BLOB", "BYTEA"))
+        for table, columns in BYTES.items():
+            for column in columns:
+                for (value,) in await server.fetch(f"SELECT DISTINCT {column} FROM {table}"):
+                    sql = f"UPDATE {table} SET {column} = $1 WHERE {column} = $2"
+                    await server.execute(sql, encode_value(value), value)
         await server.execute("CREATE TABLE holodeck_schema (version INTEGER NOT NULL)")
         await server.execute("INSERT INTO holodeck_schema VALUES (2)")
         await server.close()

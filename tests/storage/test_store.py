@@ -314,7 +314,7 @@ async def main() -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
     try:
-        await store.save(StoredResponse(id="big", owner="a", created_at=1.0, status="done", events=b"x" * 1_000_000))
+        await store.save(StoredResponse(id="big", owner="a", created_at=1.0, status="done", items=b"x" * 1_000_000))
     except StorageError as error:
         print(error)
     assert await store.get("small", "a") is not None

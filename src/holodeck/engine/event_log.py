@@ -17,11 +17,13 @@ class EventLog:
 
     def __init__(self) -> None:
         self._events: list[Event] = []
+        self._discarded = 0
+        """How many events were discarded; `_events` has those after them."""
         self._waiters: list[asyncio.Future[None]] = []
         self.is_finished = False
 
     def __len__(self) -> int:
-        return len(self._events)
+        return self._discarded + len(self._events)
 
     @property
     def last(self) -> Event | None:
@@ -36,7 +38,14 @@ class EventLog:
             self.is_finished = True
         if self._waiters:
             self._wake_readers()
-        return len(self._events) - 1
+        return len(self) - 1
+
+    def discard(self, position: int) -> None:
+        """Free the events before `position`, except for the last one. No reader may start before it from now on."""
+        count = min(position - self._discarded, len(self._events) - 1)
+        if count > 0:
+            del self._events[:count]
+            self._discarded += count
 
     async def read(self, starting_after: int = -1) -> AsyncIterator[tuple[int, Event]]:
         """Yield every event after a number, with its own number, until the run has ended."""
@@ -55,7 +64,7 @@ class EventLog:
 
     async def wait_events(self, position: int) -> list[Event]:
         """Wait until there are events from `position` on and return them. An empty list: the run ended before it."""
-        while position >= len(self._events):
+        while position >= len(self):
             if self.is_finished:
                 return []
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -65,7 +74,7 @@ class EventLog:
             finally:
                 if waiter in self._waiters:
                     self._waiters.remove(waiter)
-        return self._events[position:]
+        return self._events[position - self._discarded :]
 
     def _wake_readers(self) -> None:
         waiters, self._waiters = self._waiters, []

@@ -27,10 +27,12 @@ from holodeck.lib.errors import (
     BUDGET_EXCEEDED,
     HOOK_FAILED,
     SERVER_UNAVAILABLE,
+    STORAGE_FAILED,
     HoloDeckError,
     HookError,
     ModelError,
     ServerUnavailableError,
+    StorageError,
 )
 from holodeck.lib.ids import MakeId, new_id
 from holodeck.lib.limits import DEFAULT_ANSWER_BYTES, DEFAULT_MAX_TURNS, DEFAULT_RESPONSE_BYTES
@@ -116,23 +118,37 @@ class RunRequest:
 
 
 async def run(
-    request: RunRequest, model: ModelProvider, toolbox: Toolbox, log: EventLog, steps: Steps | None = None
+    request: RunRequest,
+    model: ModelProvider,
+    toolbox: Toolbox,
+    log: EventLog,
+    steps: Steps | None = None,
+    *,
+    before_calls: Callable[[], Awaitable[None]] | None = None,
 ) -> RunResult:
     """Run to the end and return the result, which is also in the last event of the log.
 
+    `before_calls` is awaited before the calls of each turn run. What it raises fails the run, and none of them runs.
     A `HoloDeckError` becomes a result with the status `failed`. Any other exception is a bug: it becomes such a result
     in the log, and is raised again. A cancelled run has its `RunFinished`, too.
     """
-    return await _Run(request, model, toolbox, log, steps).execute()
+    return await _Run(request, model, toolbox, log, steps, before_calls).execute()
 
 
 class _Run:
     """State of one run: the items, usage and counts so far. Executed once."""
 
     def __init__(
-        self, request: RunRequest, model: ModelProvider, toolbox: Toolbox, log: EventLog, steps: Steps | None
+        self,
+        request: RunRequest,
+        model: ModelProvider,
+        toolbox: Toolbox,
+        log: EventLog,
+        steps: Steps | None,
+        before_calls: Callable[[], Awaitable[None]] | None,
     ) -> None:
         self._request = request
+        self._before_calls = before_calls
         self._model = model
         self._toolbox = toolbox
         self._log = log
@@ -280,6 +296,8 @@ class _Run:
         )
 
     async def _execute_calls(self, calls: list[FunctionCall], runner: ToolCallRunner) -> None:
+        if calls and self._before_calls is not None:
+            await self._before_calls()
         limit = self._request.max_tool_calls
         remaining = None if limit is None else limit - self._calls
         self._items += await runner.run(calls, max_calls=remaining)
@@ -381,6 +399,8 @@ def _first_cause(error: Exception) -> Exception:
 def _failure_of(error: HoloDeckError, *, has_run_tools: bool) -> Failure:
     if isinstance(error, ServerUnavailableError):
         return Failure(code=SERVER_UNAVAILABLE, message=str(error), public_message=error.public_text)
+    if isinstance(error, StorageError):
+        return Failure(code=STORAGE_FAILED, message=str(error), public_message=error.public_text)
     if isinstance(error, HookError):
         return Failure(code=HOOK_FAILED, message=str(error), is_retryable=False)
     if not isinstance(error, ModelError):

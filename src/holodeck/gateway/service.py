@@ -80,6 +80,7 @@ from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import ExecutionError, StorageError
 from holodeck.lib.limits import DAY
 from holodeck.lib.system.fd_shortage import watch_file_shortage
+from holodeck.lib.system.memory import MemoryReturn
 from holodeck.lib.tasks import TaskSet
 from holodeck.mcp_server.call_log import CallLog
 from holodeck.mcp_server.catalogue import Catalogue
@@ -327,6 +328,7 @@ class Service:
             callers=self.callers,
             is_durable=self.background.is_durable,
             in_flight=lambda: self._caller_limits.in_flight,
+            fail_later=self.background.fail_later,
         )
 
     def _build_app(self) -> Gateway:
@@ -445,6 +447,8 @@ class Service:
         self._tasks.start(self._run_retention(), name="housekeeping")
         self._tasks.start(self.meter.run(), name="usage")
         self._tasks.start(watch_file_shortage(), name="open files")
+        memory = MemoryReturn(self.budget, is_idle=lambda: not self._caller_limits.in_flight)
+        self._tasks.start(memory.run(), name="memory")
         self._tasks.start(self.background.watch_gateways(), name="keepers")
         self._tasks.start(self.background.watch_cancel_requests(), name="cancels")
         if self.reloader is not None:

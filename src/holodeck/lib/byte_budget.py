@@ -21,11 +21,13 @@ class OverBudgetError(HoloDeckError):
 class ByteBudget:
     """A limit on the bytes in memory at one time. Without a limit it only counts them."""
 
-    __slots__ = ("available", "limit")
+    __slots__ = ("available", "limit", "released")
 
     def __init__(self, limit: int = sys.maxsize) -> None:
         self.limit = limit
         self.available = limit
+        self.released = 0
+        """Bytes released so far."""
 
     @property
     def used(self) -> int:
@@ -41,6 +43,7 @@ class ByteBudget:
     def release(self, size: int) -> None:
         """Return `size` bytes to the budget."""
         self.available += size
+        self.released += size
 
 
 class Reservation:

@@ -149,7 +149,18 @@ class ExecutionError(HoloDeckError):
 
 
 class StorageError(ExecutionError):
-    """Data could not be stored or read. A failed write leaves nothing behind."""
+    """Data could not be stored or read. A failed write leaves nothing behind.
+
+    `reason`: the cause in public words, such as "the disk is full", with neither an address nor a file.
+    """
+
+    def __init__(self, message: str, *, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+    @property
+    def public_text(self) -> str:
+        return "The gateway cannot reach its storage. Try again."
 
 
 class SessionConflictError(ExecutionError):
@@ -176,6 +187,8 @@ RATE_LIMITED = "rate_limit_exceeded"
 """The provider refused the request because of its rate limit."""
 BUDGET_EXCEEDED: Final = "budget_exceeded"
 """The caller of a gateway has spent its budget."""
+STORAGE_FAILED = "storage_error"
+"""The run could not be stored, and was ended before a tool acted for it."""
 UNAVAILABLE = "model_unavailable"
 """The provider is overloaded, or the request was not sent because the provider keeps failing."""
 SERVER_UNAVAILABLE = "server_unavailable"

@@ -18,6 +18,7 @@ from typing import Literal, Protocol
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES
 from holodeck.lib.record import record
 from holodeck.storage.elicitations import ElicitationStore
+from holodeck.storage.idempotency_keys import IdempotencyKeyStore
 from holodeck.storage.runs import RunIndex, StoredRun
 from holodeck.storage.usage import UsageStore
 
@@ -111,6 +112,11 @@ class ResponseStore(Protocol):
         ...
 
     @property
+    def loss(self) -> str:
+        """What the database is known to have lost, in public words, until an operator acknowledges it. Else empty."""
+        ...
+
+    @property
     def runs(self) -> RunIndex:
         """The index of the responses."""
         ...
@@ -125,11 +131,24 @@ class ResponseStore(Protocol):
         """Questions of MCP servers that wait for an answer."""
         ...
 
-    async def save(self, record: StoredResponse, *, is_alone: bool = False) -> None:
+    @property
+    def idempotency_keys(self) -> IdempotencyKeyStore:
+        """Keys by which clients repeat a request."""
+        ...
+
+    async def save(self, record: StoredResponse, *, is_alone: bool = False, is_reserved: bool = False) -> None:
         """Store a response, or replace its state.
 
         A finished response has its whole stream in `events`, so the chunks of `append_events` are deleted.
         `is_alone`: no other request is in progress, so a short write may block the event loop.
+        `is_reserved`: `reserve` has stored it, which spares an attempt to insert it.
+        """
+        ...
+
+    async def reserve(self, record: StoredResponse) -> None:
+        """Store a new unfinished response for which a request waits: it is neither queued, nor does a quota count it.
+
+        Idempotent.
         """
         ...
 
@@ -340,11 +359,16 @@ class ResponseStore(Protocol):
     async def delete_older_than(self, before: float) -> int:
         """Delete finished responses and conversations from before a time, in batches. Returns how many were deleted.
 
-        Old pending calls, chunks of streams that belong to no unfinished response, and questions of MCP servers that
-        have expired are deleted as well.
+        Old pending calls, chunks of streams that belong to no unfinished response, and questions of MCP servers and
+        idempotency keys that have expired are deleted as well.
         """
         ...
 
-    async def check_health(self) -> bool: ...
+    async def check_health(self) -> bool:
+        """Whether the database answers. Raises `StorageError` for as long as it cannot be written.
+
+        After a failed write that is so until a probe has been written, which this method does, with growing pauses.
+        """
+        ...
 
     async def close(self) -> None: ...

@@ -143,6 +143,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "INSERT INTO spending SELECT owner, start, '', amount FROM spending_of_all",
         "DROP TABLE spending_of_all",
     ),
+    (
+        # One row, which is written to find out whether anything can be.
+        "CREATE TABLE probes (id BIGINT PRIMARY KEY, data BLOB NOT NULL)",
+        # One row: the number of the last commit that a file beside a SQLite database knows as well.
+        "CREATE TABLE tail (id BIGINT PRIMARY KEY, number BIGINT NOT NULL)",
+    ),
+    (
+        # Keys by which clients repeat a request, with the digest of its body and its response.
+        """CREATE TABLE idempotency_keys (
+            owner TEXT NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL, response_id TEXT NOT NULL,
+            created_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (owner, key))""",
+    ),
 )
 
 

@@ -186,8 +186,11 @@ class ConversationState:
         """Whether the response that leases the conversation is still running, in this gateway or another."""
         response_id = conversation.leased_by or ""
         record = await self._store.get(response_id, caller.id)
-        if record is not None:
-            return record.status in UNFINISHED_STATUSES
+        if record is not None and record.status not in UNFINISHED_STATUSES:
+            return False
+        if record is not None and orjson.loads(record.resource)["background"]:
+            # Another gateway continues it, or ends it, if its own is gone. Others end with their gateway.
+            return True
         return response_id in self._leaseholders if conversation.is_leased_here else conversation.is_leaseholder_alive
 
 

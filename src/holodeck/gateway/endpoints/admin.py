@@ -49,13 +49,18 @@ class AdminEndpoints:
         return json_reply({"status": "ok"})
 
     async def get_readiness(self, request: Request) -> Reply:
+        reason = ""
         try:
             is_ready = await self._store.check_health() and await self._background.check_storage()
-        except StorageError:
-            is_ready = False
+        except StorageError as error:
+            is_ready, reason = False, error.reason
+        if is_ready and (loss := self._store.loss):
+            return json_reply({"status": "storage incomplete", "reason": loss}, 503)
         if is_ready and await self._audit.find_failure():
             return json_reply({"status": "no audit log"}, 503)
-        return json_reply({"status": "ok" if is_ready else "no storage"}, 200 if is_ready else 503)
+        if is_ready:
+            return json_reply({"status": "ok"})
+        return json_reply({"status": "no storage", **({"reason": reason} if reason else {})}, 503)
 
     async def get_metrics(self, request: Request) -> Reply:
         """Encode the counters and histograms, with gauges of this moment, as the client accepts them."""

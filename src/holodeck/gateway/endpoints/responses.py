@@ -4,6 +4,9 @@ A response runs in one of three ways. Without `stream` the reply is the finished
 events of the run, and a client that disconnects ends the run. With `background` the response is stored as queued and
 runs on without a client. Any gateway with the same storage can read, follow or cancel a background response, whichever
 gateway runs it.
+
+A request with an `Idempotency-Key` is stored before it starts, and a second one with the same key has the response of
+the first.
 """
 
 from __future__ import annotations
@@ -11,13 +14,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.continuation.resolve import ContinuationResolver
-from holodeck.gateway.http.errors import APIError, not_found_error, reply_for_failed_run
+from holodeck.gateway.http.errors import (
+    APIError,
+    not_found_error,
+    reply_for_failed_run,
+    reply_for_stored_failure,
+    shutting_down_error,
+)
+from holodeck.gateway.http.idempotency_key import (
+    IDEMPOTENCY_KEY,
+    REPLAYED_HEADER,
+    check_same_request,
+    read_idempotency_key,
+)
 from holodeck.gateway.http.query import flag_of, integer_of, page_of
 from holodeck.gateway.http.replies import (
     Reply,
@@ -45,6 +61,7 @@ from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import CANCEL_POLL
 from holodeck.models.items import Compaction
 from holodeck.storage.base import UNFINISHED_STATUSES, ResponseStore, StoredResponse
+from holodeck.storage.idempotency_keys import IdempotencyKey
 
 # Seconds between two reads of a stream that another gateway writes.
 STORED_STREAM_POLL = 0.25
@@ -76,6 +93,11 @@ class Responses:
     async def create(self, request: Request) -> Reply | StreamedReply:
         """Run one request. A client that disconnects ends the run, unless it is a background run."""
         body, caller, client_kind = request.json(), request.caller, request.client_kind
+        key = None
+        if IDEMPOTENCY_KEY in request.headers:
+            key = read_idempotency_key(request, body)
+            if (stored := await self._store.idempotency_keys.find_key(key.owner, key.value)) is not None:
+                return await self._reply_again(request, key, stored)
         if isinstance(body, dict) and body.get("background") is True:
             await self._check_background_limit(caller)
         find = await self._continuations.build_item_lookup(body, caller)
@@ -85,8 +107,16 @@ class Responses:
         )
         if response_request.background:
             body = resolve_references(body, find)
-            return await self._start_background(response_request, body, caller, client_kind=client_kind)
+            try:
+                return await self._start_background(response_request, body, caller, client_kind=client_kind, key=key)
+            except _KeyTakenError as taken:
+                return await self._reply_again(request, taken.key, taken.stored)
         live = await self._builder.build(response_request, caller, client_kind=client_kind)
+        if key is not None:
+            try:
+                await self._reserve_with_key(live, key)
+            except _KeyTakenError as taken:
+                return await self._reply_again(request, taken.key, taken.stored)
         if response_request.stream:
             return await self._stream_run(live)
         self._runs.register(live)
@@ -151,6 +181,50 @@ class Responses:
         record = await self._require_response(request.path_params["id"], request.caller)
         return json_reply(page_of(orjson.loads(record.input_items), request.query))
 
+    async def _reserve_with_key(self, live: LiveResponse, key: IdempotencyKey) -> None:
+        """Store a new response with its key, before it starts. Where that fails, the run is closed."""
+        try:
+            await live.reserve()
+            await self._claim_key(live, key)
+        except BaseException as error:
+            if isinstance(error, _KeyTakenError):
+                await self._store.delete(live.id, live.caller_id)
+            await live.close()
+            raise
+
+    async def _claim_key(self, live: LiveResponse, key: IdempotencyKey) -> None:
+        """Claim a key for a response that is stored. Raises `_KeyTakenError` when another request was first."""
+        stored = await self._store.idempotency_keys.claim_key(replace(key, response_id=live.id))
+        if stored.response_id != live.id:
+            raise _KeyTakenError(key, stored)
+        live.idempotency_key = key.value
+
+    async def _reply_again(
+        self, request: Request, key: IdempotencyKey, stored: IdempotencyKey
+    ) -> Reply | StreamedReply:
+        """The reply to a request that was sent before with the same key: the same response, once it has ended."""
+        check_same_request(key, stored)
+        response_id, caller = stored.response_id, request.caller
+        log.add_fields(response=response_id)
+        # The same body as the first time, so the same choice between the three ways.
+        record = await self._require_response(response_id, caller)
+        asked = request.json()
+        if asked.get("stream") is True:
+            reply = await self._stream_response(response_id, caller, -1, request.client_kind)
+            return replace(reply, headers={**reply.headers, **REPLAYED_HEADER})
+        while record.status in UNFINISHED_STATUSES and asked.get("background") is not True:
+            live = self._find_live(response_id, caller)
+            if live is not None:
+                await live.finished.wait()
+            elif self._background.is_draining:
+                raise shutting_down_error()
+            else:
+                await asyncio.sleep(STORED_STREAM_POLL)
+            record = await self._require_response(response_id, caller)
+        if record.status == "failed" and asked.get("background") is not True:
+            return reply_for_stored_failure(orjson.loads(record.resource), **REPLAYED_HEADER)
+        return Reply(body=record.resource, headers=REPLAYED_HEADER)
+
     async def _stream_run(self, live: LiveResponse) -> StreamedReply:
         """A reply that owns a run, and runs it as it is read."""
         async with AsyncExitStack() as owner:
@@ -172,13 +246,19 @@ class Responses:
             raise background_limit_error(limit)
 
     async def _start_background(
-        self, request: ResponseRequest, body: object, caller: Caller, *, client_kind: ClientKind
+        self,
+        request: ResponseRequest,
+        body: object,
+        caller: Caller,
+        *,
+        client_kind: ClientKind,
+        key: IdempotencyKey | None,
     ) -> Reply | StreamedReply:
         live, rebuild_input, record = await self._builder.build_background(
             request, body, caller, client_kind=client_kind
         )
         limit = self._caller_limits.background_limit(caller)
-        if not await _finish_despite_cancel(self._store_and_submit(live, rebuild_input, record, limit)):
+        if not await _finish_despite_cancel(self._store_and_submit(live, rebuild_input, record, limit, key)):
             raise background_limit_error(limit)
         if request.stream:
             await self._background.wait_started(live)
@@ -186,7 +266,12 @@ class Responses:
         return json_reply(live.writer.build_resource())
 
     async def _store_and_submit(
-        self, live: LiveResponse, rebuild_input: Mapping[str, Any] | None, record: StoredResponse, limit: int
+        self,
+        live: LiveResponse,
+        rebuild_input: Mapping[str, Any] | None,
+        record: StoredResponse,
+        limit: int,
+        key: IdempotencyKey | None,
     ) -> bool:
         """Store a background response as queued and submit its run. False: its caller has `limit` of them already.
 
@@ -198,8 +283,10 @@ class Responses:
             is_durable = rebuild_input is not None and self._background.is_durable
             turn = await self._store.insert_within_quota(record, quota=limit, is_durable=is_durable)
             if turn is not None:
+                if key is not None:
+                    await self._claim_key(live, key)
                 await self._store.append_events(live.id, 0, queued)
-                live.wire_events += queued
+                live.wire_events.extend(queued)
                 await self._background.submit(live, rebuild_input, turn)
                 is_submitted = True
             return is_submitted
@@ -276,6 +363,15 @@ class Responses:
         if record is None:
             raise not_found_error("Response", response_id)
         return record
+
+
+class _KeyTakenError(Exception):
+    """Another request with the same idempotency key was first."""
+
+    def __init__(self, key: IdempotencyKey, stored: IdempotencyKey) -> None:
+        super().__init__()
+        self.key = key
+        self.stored = stored
 
 
 async def _finish_despite_cancel(work: Coroutine[None, None, bool]) -> bool:

@@ -12,7 +12,7 @@ from typing import Literal
 
 ErrorGroup = Literal[
     "protocol", "caller", "operator", "limits", "budget", "drain", "body", "fields", "query", "lookup", "model",
-    "input", "continuation", "servers", "run", "storage", "socket", "file", "login", "elicitation",
+    "input", "continuation", "servers", "run", "storage", "socket", "file", "login", "elicitation", "idempotency",
     "thread",
 ]  # fmt: skip
 """What a request has to have, or a route has to do, for an error to be possible."""
@@ -38,6 +38,7 @@ GROUP_TITLES: dict[ErrorGroup, str] = {
     "login": "Logins at MCP servers",
     "elicitation": "Questions of MCP servers",
     "thread": "Threads of the Messages API",
+    "idempotency": "Repeated requests",
 }
 
 
@@ -414,6 +415,13 @@ ERROR_CODES = (
         "The gateway cannot reach its storage, or could not store the response.",
         "Send the request again, unless the reply has `x-should-retry: false`: then tools have run.",
         "storage",
+    ),
+    _refusal(
+        "idempotency_key_reused",
+        "The `Idempotency-Key` was sent with another body in the last 24 hours.",
+        "Use a new key for another request, and the same body with the same key.",
+        "idempotency",
+        status=422,
     ),
     # WebSockets.
     _refusal(

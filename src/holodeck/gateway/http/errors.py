@@ -20,6 +20,7 @@ from holodeck.lib import log
 from holodeck.lib.errors import (
     OVERLOADED,
     SERVER_UNAVAILABLE,
+    STORAGE_FAILED,
     UNAVAILABLE,
     BadRequestError,
     HoloDeckError,
@@ -37,7 +38,7 @@ SHUTDOWN_RETRY_AFTER = "1"
 MAX_NAMES_SHOWN = 20
 
 # Codes of failed runs for which a client can wait, with the status 503.
-_UNAVAILABLE_CODES = frozenset({OVERLOADED, UNAVAILABLE, SERVER_UNAVAILABLE})
+_UNAVAILABLE_CODES = frozenset({OVERLOADED, UNAVAILABLE, SERVER_UNAVAILABLE, STORAGE_FAILED})
 # A later attempt may succeed with these, so the reply has a retry-after even where the provider gave none.
 _RETRY_LATER_STATUSES = frozenset({429, 503})
 _NOT_STORED_TEXT = "The response was made, but the gateway could not store it."
@@ -121,12 +122,10 @@ def reply_for(error: BaseException, request_id: str) -> Reply:
             return _error_reply(429, str(error), "too_many_requests", error.code, None, **headers)
         case NotStoredError():
             again = {"x_should_retry": "false"} if error.has_run_tools else {}
-            return _error_reply(503, _NOT_STORED_TEXT, "server_error", "storage_error", None, **again)
+            return _error_reply(503, _NOT_STORED_TEXT, "server_error", STORAGE_FAILED, None, **again)
         case StorageError():
             log.error("gateway.storage_failed", request=request_id, error=error)
-            return _error_reply(
-                503, "The gateway cannot reach its storage. Try again.", "server_error", "storage_error", None
-            )
+            return _error_reply(503, error.public_text, "server_error", STORAGE_FAILED, None)
         case _:
             log.error("gateway.failed", request=request_id, error=f"{type(error).__name__}: {error}")
             return _error_reply(500, "The gateway failed on this request.", "server_error", "internal_error", None)
@@ -191,6 +190,16 @@ def reply_for_failed_run(result: RunResult, resource: dict[str, Any]) -> Reply:
     elif after is not None:
         headers["retry_after"] = str(max(1, math.ceil(after)))
     return json_reply(body, status, **headers)
+
+
+def reply_for_stored_failure(resource: dict[str, Any], **headers: str) -> Reply:
+    """Build the reply for a stored response that has failed, to a request that made it and is sent again.
+
+    Its tools may have run, so that no client repeats it by itself.
+    """
+    error = resource["error"]
+    wire = {"message": error["message"], "type": "server_error", "code": error["code"], "param": None}
+    return json_reply({"error": wire | {"response_id": resource["id"]}}, 500, x_should_retry="false", **headers)
 
 
 def _error_reply(status: int, message: str, kind: str, code: str | None, param: str | None, **headers: str) -> Reply:

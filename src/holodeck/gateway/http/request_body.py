@@ -105,7 +105,7 @@ class BodyReader:
 
     def release(self, request_scope: RequestScope) -> None:
         """Return the bytes of a request's body to the budget when the request has ended."""
-        self._budget.available += request_scope.body_bytes
+        self._budget.release(request_scope.body_bytes)
 
     async def _receive_chunk(self, receive: Receive, started_at: float, received_bytes: int) -> Message:
         """Receive the next chunk of a body of which `received_bytes` bytes have arrived since `started_at`."""

@@ -10,7 +10,10 @@ from holodeck.gateway.http.errors import APIError
 
 # Headers that decide what a request may do, or where it ends. They may occur once.
 _SINGLE_HEADERS = frozenset(
-    (b"host", b"origin", b"authorization", b"x-api-key", b"api-key", b"content-length", b"content-type")
+    (
+        *(b"host", b"origin", b"authorization", b"x-api-key", b"api-key"),
+        *(b"content-length", b"content-type", b"idempotency-key"),
+    )
 )
 
 

@@ -92,9 +92,10 @@ def _build_operation(route: Route) -> dict[str, Any]:
     operation = OPERATIONS[route.method, route.path]
     names = re.findall(r"\{(\w+)\}", route.path)
     parameters = [_parameter(name, "path", {"type": "string"}, _PATH_PARAMETERS[name]) for name in names]
-    for name, schema in (operation.query or {}).items():
-        plain = {key: value for key, value in schema.items() if key != "description"}
-        parameters.append(_parameter(name, "query", plain, schema.get("description", "")))
+    for place, described in (("query", operation.query), ("header", operation.headers)):
+        for name, schema in (described or {}).items():
+            plain = {key: value for key, value in schema.items() if key != "description"}
+            parameters.append(_parameter(name, place, plain, schema.get("description", "")))
     built: dict[str, Any] = {
         "operationId": operation.id,
         "tags": [operation.tag],

@@ -52,7 +52,7 @@ from holodeck.lib.limits import CANCEL_POLL, STORE_RETRY_PAUSE
 from holodeck.lib.system.files import FILE_REPLACED
 from holodeck.lib.tasks import TaskSet
 from holodeck.models.items import Usage
-from holodeck.storage.base import ResponseStore, StoredResponse
+from holodeck.storage.base import UNFINISHED_STATUSES, ResponseStore, StoredResponse
 
 # Seconds between attempts of a watching loop while storage fails: rarer than its normal pause, to spare the storage.
 STORAGE_RETRY = 5.0
@@ -69,6 +69,7 @@ DAMAGED_LOOKS = 3
 # Seconds for the requests of a revoked caller to end: one of them may be storing a response at this moment.
 REVOKED_REQUESTS_TIMEOUT = 10.0
 
+NOT_STORED_TEXT = "The response was made, but the gateway could not store it."
 STOPPED_TEXT = "The gateway stopped while this response was being made."
 OTHER_VERSION_TEXT = (
     "The gateway stopped while this response was being made, and this version of HoloDeck cannot go on with what "
@@ -220,6 +221,22 @@ class Background:
         except StorageError as error:
             log.warning("gateway.storage_failed", response=live.id, error=error)
             self._rollback_tasks.start(self._retry_rollback(live, record), name=f"roll back {live.id}")
+
+    def fail_later(self, response_id: str, caller_id: str) -> None:
+        """Store a response as failed whose end could not be stored. Retried in the background while storage fails."""
+        self._rollback_tasks.start(self._fail_unstored(response_id, caller_id), name=f"fail {response_id}")
+
+    async def _fail_unstored(self, response_id: str, caller_id: str) -> None:
+        while True:
+            try:
+                record = await self._store.get(response_id, caller_id)
+                if record is not None and record.status in UNFINISHED_STATUSES:
+                    await self._end_response(record, "failed", NOT_STORED_TEXT)
+            except StorageError as error:
+                log.debug("gateway.storage_failed", response=response_id, error=error)
+                await asyncio.sleep(STORE_RETRY_PAUSE)
+            else:
+                return
 
     async def _retry_rollback(self, live: LiveResponse, record: StoredResponse) -> None:
         while True:

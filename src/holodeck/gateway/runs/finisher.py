@@ -1,5 +1,8 @@
 """What happens at the end of a response's run: `ResponseFinisher`, and the record that is stored.
 
+A response that is to be stored is stored before its first tool call, as in progress (`reserve`): no tool acts for one
+that cannot be. An answer without calls is stored once, at its end.
+
 The steps of `ResponseFinisher.finish` are ordered for a crash or a storage error between any two of them. All of them
 may run again for the same run (a background response is retried until it is stored), and none takes effect twice:
 
@@ -14,6 +17,7 @@ may run again for the same run (a background response is retried until it is sto
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -53,12 +57,14 @@ class ResponseFinisher(RunFinisher[ResponseWriter]):
         socket_history: SocketHistory | None,
         claim: CallClaim | None,
         in_flight: Callable[[], int],
+        fail_later: Callable[[str, str], None],
     ) -> None:
         """`is_rebuilt`: the run is that of an earlier process, whose claim and lease are in storage only.
 
         `recorder`: records the approvals that the run asks for, if the gateway has an audit log.
         `drops_tool_calls`: the client does not send back the gateway's own tool calls: see `ToolHistoryCache`.
         `in_flight`: how many requests there are now.
+        `fail_later` stores a response as failed, by its id and its caller's, as soon as storage allows it.
         """
         self._store = store
         self._continuations = continuations
@@ -72,6 +78,18 @@ class ResponseFinisher(RunFinisher[ResponseWriter]):
         self._socket_history = socket_history
         self._claim = claim
         self._in_flight = in_flight
+        self._fail_later = fail_later
+        # A background response is stored before it starts.
+        self.needs_reservation = request.store and not request.background
+        self._is_reserved = False
+        """True from `reserve` until the end is stored, or left to `fail_later`."""
+
+    async def reserve(self, live: LiveResponse) -> None:
+        if self.needs_reservation and not self._is_reserved:
+            record = replace(build_stored_response(live, self._request, self._continuation), events=b"")
+            # Before the attempt: where its acknowledgement is lost, it is not known whether the row is there.
+            self._is_reserved = True
+            await self._store.reserve(record)
 
     async def finish(self, live: LiveResponse) -> bool:
         resource = live.writer.build_resource()
@@ -82,6 +100,7 @@ class ResponseFinisher(RunFinisher[ResponseWriter]):
             await self._store_pending(live, pending)
             self._remember_for_client(live, record, pending)
             await self._append_to_conversation(live, resource["output"], pending)
+            await self._release_key(live)
             return await self._save(live, record)
         except StorageError:
             # A background response is stored again later, and keeps its lease until then. For others the next request
@@ -97,6 +116,9 @@ class ResponseFinisher(RunFinisher[ResponseWriter]):
 
     def close(self, live: LiveResponse) -> None:
         self._continuations.conversations.forget_lease(live.id)
+        if self._is_reserved:
+            self._is_reserved = False
+            self._fail_later(live.id, self._caller.id)
 
     async def _release_unstarted(self) -> None:
         if self._claim is not None:
@@ -150,12 +172,18 @@ class ResponseFinisher(RunFinisher[ResponseWriter]):
         elif self._continuation.conversation_to_lease is not None or self._is_rebuilt:
             await conversations.release(self._request.conversation_id, self._caller, live.id)
 
+    async def _release_key(self, live: LiveResponse) -> None:
+        """Make the idempotency key free of a response that did nothing: its client may send the request again."""
+        if live.idempotency_key is not None and _may_be_retried(live, self._continuation):
+            await self._store.idempotency_keys.release_key(self._caller.id, live.idempotency_key, live.id)
+
     async def _save(self, live: LiveResponse, record: StoredResponse) -> bool:
         """Save the record of a response that is to be stored. False: a durable one is another process's by now."""
         if self._request.store and live.is_durable:
             return await self._store.finish(record)
         if self._request.store:
-            await self._store.save(record, is_alone=self._in_flight() <= 1)
+            await self._store.save(record, is_alone=self._in_flight() <= 1, is_reserved=self._is_reserved)
+            self._is_reserved = False
         return True
 
 
@@ -190,7 +218,7 @@ def build_stored_response(
         input_items=orjson.dumps(request.input.wire_items),
         items=encode_items(items),
         pending=(pending or PendingCalls()).encode(),
-        events=b"\n".join(live.wire_events),
+        events=live.wire_events.join(),
         trace=live.trace.encode(),
         run=build_run_row(live, resource),
     )

@@ -30,6 +30,7 @@ from holodeck.gateway.configuration import UseCount
 from holodeck.gateway.http.errors import NotStoredError, error_events
 from holodeck.gateway.runs.run_trace import RunTrace
 from holodeck.gateway.runs.stream_writer import StreamWriter
+from holodeck.gateway.runs.wire_events import WireEvents
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
@@ -89,6 +90,12 @@ _NEXT_STATES: Mapping[RunState, frozenset[RunState]] = {
 class RunFinisher(Generic[W]):
     """What is done at the end of a run. This one stores nothing, and holds nothing."""
 
+    needs_reservation = False
+    """Whether `reserve` is to be called before a tool acts."""
+
+    async def reserve(self, live: LiveRun[W]) -> None:
+        """Store the run as one that goes on, once. Raises `StorageError`: it could not be stored at its end either."""
+
     async def finish(self, live: LiveRun[W]) -> bool:
         """Store a run that has ended. Raises `StorageError`, and may then be called again.
 
@@ -132,7 +139,7 @@ class LiveRun(Generic[W]):
         self.model = request.agent or model.name
         self.caller_id = caller_id
         self.writer = writer
-        self.wire_events = list(wire_events)
+        self.wire_events = WireEvents(wire_events)
         self.trace = RunTrace() if trace is None else trace
         self.result: RunResult | None = None
         self.started = asyncio.Event()
@@ -145,6 +152,8 @@ class LiveRun(Generic[W]):
         """Called once if the run was started: when it has finished, or another process has it."""
         self.has_request_log = True
         """The outcome is added to the log line of the current request, instead of a line of its own."""
+        self.idempotency_key: str | None = None
+        """The key by which its client can request it again."""
         self.log_context = log.current_fields()
         """The log fields of its request, which may have ended before the run starts."""
         self._request = request
@@ -230,7 +239,7 @@ class LiveRun(Generic[W]):
 
     def publish(self, wire_events: list[bytes]) -> None:
         """Make events readable: they are stored."""
-        self.wire_events += wire_events
+        self.wire_events.extend(wire_events)
         self._wake_readers()
 
     async def hand_over(self) -> None:
@@ -290,7 +299,12 @@ class LiveRun(Generic[W]):
 
     async def _execute(self, events: EventLog) -> RunResult:
         listen_to_retries(self.trace.record_retry)
-        return await run(self._request, self._model, self.toolbox, events, self._steps)
+        reserve = self.reserve if self._finisher.needs_reservation else None
+        return await run(self._request, self._model, self.toolbox, events, self._steps, before_calls=reserve)
+
+    async def reserve(self) -> None:
+        """Store the run as one that goes on, if it will be stored and is not yet. Raises `StorageError`."""
+        await self._finisher.reserve(self)
 
     def _feed_event(self, event: Event) -> None:
         if isinstance(event, _OBSERVED_EVENTS):
@@ -318,6 +332,7 @@ class LiveRun(Generic[W]):
         try:
             while batch := await events.wait_events(seen):
                 seen += len(batch)
+                events.discard(seen)
                 if self._is_given_up and isinstance(batch[-1], RunFinished):
                     return
                 for event in batch:
@@ -328,7 +343,7 @@ class LiveRun(Generic[W]):
                     self._stream_writer.append(payloads)
                     continue
                 payloads = [*(await self._stream_writer.stop() if self._stream_writer is not None else ()), *payloads]
-                self.wire_events += payloads
+                self.wire_events.extend(payloads)
                 if isinstance(batch[-1], RunFinished):
                     payloads = await self._store_end(batch[-1].result, payloads)
                 if payloads:
@@ -357,7 +372,7 @@ class LiveRun(Generic[W]):
         position = starting_after + 1
         while True:
             if position < len(self.wire_events):
-                batch = self.wire_events[position:]
+                batch = self.wire_events.read(position)
                 position += len(batch)
                 yield batch
                 continue
@@ -375,7 +390,7 @@ class LiveRun(Generic[W]):
             return self._report_not_stored(error, wire_events)
         if self.state is RunState.HANDED_OVER:
             # The process that has it now publishes the end.
-            del self.wire_events[len(self.wire_events) - len(wire_events) :]
+            self.wire_events.remove_last(len(wire_events))
             return []
         return wire_events
 
@@ -399,10 +414,10 @@ class LiveRun(Generic[W]):
         self._failure = NotStoredError(str(error), has_run_tools=has_acted)
         if wire_events:
             self._unstored_events = wire_events
-            del self.wire_events[-len(wire_events) :]
+            self.wire_events.remove_last(len(wire_events))
             wire_events = error_events(self._failure, len(self.wire_events), wire_events[-1])
             self._replacement_count = len(wire_events)
-            self.wire_events += wire_events
+            self.wire_events.extend(wire_events)
         return wire_events
 
     async def retry_store(self) -> None:
@@ -410,9 +425,10 @@ class LiveRun(Generic[W]):
         if self.state is not RunState.FAILED_TO_STORE:
             return
         published = self.wire_events
-        self.wire_events = (
-            [*published[: -self._replacement_count], *self._unstored_events] if self._unstored_events else published
-        )
+        if self._unstored_events:
+            self.wire_events = published.copy()
+            self.wire_events.remove_last(self._replacement_count)
+            self.wire_events.extend(self._unstored_events)
         try:
             await self._store_result()
         except StorageError as error:
@@ -447,7 +463,7 @@ class LiveRun(Generic[W]):
         for event in unread_events:
             if isinstance(event, _OBSERVED_EVENTS):
                 self.on_event(self, event)
-            self.wire_events += self.writer.feed(event)
+            self.wire_events.extend(self.writer.feed(event))
             if isinstance(event, RunFinished):
                 self.result = event.result
         try:
@@ -475,16 +491,19 @@ class _TracedEventLog(EventLog):
 
 
 class _CallbackEventLog(_TracedEventLog):
-    """An event log that passes each event but the last to a callback at once."""
+    """An event log without readers. It passes each event but the last to a callback at once, and has only the last."""
 
     def __init__(self, trace: RunTrace, on_event: Callable[[Event], None]) -> None:
         super().__init__(trace)
         self._on_event = on_event
 
     def append(self, event: Event) -> int:
-        if not isinstance(event, RunFinished):
-            self._on_event(event)
-        return _TracedEventLog.append(self, event)
+        if isinstance(event, RunFinished):
+            return _TracedEventLog.append(self, event)
+        self._on_event(event)
+        if self._trace.awaits_token or not isinstance(event, TextAdded):
+            self._trace.record(event)
+        return 0
 
 
 def _ignore(*_: object) -> None:

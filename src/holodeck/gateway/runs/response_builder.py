@@ -32,7 +32,7 @@ from holodeck.gateway.wire.request.tool_search import add_found_tools
 from holodeck.gateway.wire.response.sent_events import SentEvents
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import tracing
-from holodeck.lib.errors import ExecutionError, StorageError
+from holodeck.lib.errors import ExecutionError
 from holodeck.lib.ids import new_id
 from holodeck.storage.base import UNFINISHED_STATUSES, ResponseStore, StoredResponse
 
@@ -56,8 +56,13 @@ class ResponseBuilder:
         callers: Callers,
         is_durable: bool,
         in_flight: Callable[[], int],
+        fail_later: Callable[[str, str], None],
     ) -> None:
-        """`is_durable`: whether background responses are durable. `in_flight`: how many requests there are now."""
+        """`is_durable`: whether background responses are durable. `in_flight`: how many requests there are now.
+
+        `fail_later`: see `ResponseFinisher`.
+        """
+        self._fail_later = fail_later
         self._callers = callers
         self._is_durable = is_durable
         self._in_flight = in_flight
@@ -151,8 +156,9 @@ class ResponseBuilder:
     ) -> tuple[LiveResponse, Continuation]:
         """Resolve the continuation and build its run, which leases the conversation if calls are pending there."""
         # Checked before a model is paid and tools act for a response that cannot be stored.
-        if request.store and (reason := self._store.unavailable_reason):
-            raise StorageError(reason)
+        if request.store and self._store.unavailable_reason:
+            # Raises, unless storage works again.
+            await self._store.check_health()
         response_id, conversations = new_id("resp"), self._continuations.conversations
         for _ in range(LEASE_ATTEMPTS):
             continuation = await self._continuations.resolve(request, caller, socket_history)
@@ -246,6 +252,7 @@ class ResponseBuilder:
             socket_history=socket_history,
             claim=claim,
             in_flight=self._in_flight,
+            fail_later=self._fail_later,
         )
         trace = self._run_builder.build_trace(prepared, caller, stored)
         # The response and its run were created at one time, not at two of which the seconds may differ.

@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 
 from holodeck.storage.base import Conversation, ConversationContents, ConversationItem, Order, PendingCall
+from holodeck.storage.checked_values import encode_optional, encode_value
 from holodeck.storage.postgres.pool import Connection, without_nul
 from holodeck.storage.sql import conversations, pending_calls
 
@@ -33,7 +34,7 @@ DELETE FROM conversation_items WHERE conversation_id = $1 AND id = $3 AND EXISTS
 
 
 async def create_conversation(db: Connection, conversation: Conversation, items: Sequence[ConversationItem]) -> None:
-    values = (conversation.id, conversation.owner, conversation.created_at, conversation.metadata)
+    values = conversations.values_of(conversation)
     async with db.transaction():
         await db.execute(_INSERT_CONVERSATION, *values)
         await _append_items(db, conversation.id, items)
@@ -41,7 +42,7 @@ async def create_conversation(db: Connection, conversation: Conversation, items:
 
 async def read_conversation(db: Connection, conversation_id: str, caller_id: str) -> Conversation | None:
     row = await db.fetchrow(_SELECT_CONVERSATION, without_nul(conversation_id), caller_id)
-    return Conversation(**row) if row is not None else None
+    return conversations.listed_of(tuple(row)) if row is not None else None
 
 
 async def list_conversations(
@@ -54,7 +55,7 @@ async def list_conversations(
             return None
         position = tuple(found)
     sql = conversations.page_query(order, is_after=after is not None)
-    return [Conversation(**row) for row in await db.fetch(sql, caller_id, limit, *position)]
+    return [conversations.listed_of(tuple(row)) for row in await db.fetch(sql, caller_id, limit, *position)]
 
 
 async def lease_conversation(
@@ -91,7 +92,7 @@ async def add_items(
             return False
         await _append_items(db, conversation_id, items)
         if conversations.may_store_pending_calls(tuple(lease), response_id, pending_calls):
-            await db.execute(conversations.STORE_PENDING_CALLS, conversation_id, pending_calls)
+            await db.execute(conversations.STORE_PENDING_CALLS, conversation_id, encode_optional(pending_calls))
         return True
 
 
@@ -110,17 +111,17 @@ async def list_items(
     sql = conversations.items_query(order, is_after=after is not None)
     position = (without_nul(after),) if after is not None else ()
     rows = await db.fetch(sql, without_nul(conversation_id), limit, max_bytes, *position)
-    return [ConversationItem(**row) for row in rows]
+    return [conversations.item_of(tuple(row)) for row in rows]
 
 
 async def read_item(db: Connection, conversation_id: str, caller_id: str, item_id: str) -> ConversationItem | None:
     row = await db.fetchrow(_SELECT_ITEM, without_nul(conversation_id), caller_id, without_nul(item_id))
-    return ConversationItem(**row) if row is not None else None
+    return conversations.item_of(tuple(row)) if row is not None else None
 
 
 async def find_item(db: Connection, item_id: str, caller_id: str) -> ConversationItem | None:
     row = await db.fetchrow(_FIND_ITEM, without_nul(item_id), caller_id)
-    return ConversationItem(**row) if row is not None else None
+    return conversations.item_of(tuple(row)) if row is not None else None
 
 
 async def add_pending_calls(
@@ -163,6 +164,7 @@ async def _read_calls(db: Connection, sql: str, caller_id: str, ids: Collection[
 async def _append_items(db: Connection, conversation_id: str, items: Sequence[ConversationItem]) -> None:
     last = await db.fetchval(conversations.GET_LAST_POSITION, conversation_id)
     rows = [
-        (conversation_id, last + offset, without_nul(item.id), item.data) for offset, item in enumerate(items, start=1)
+        (conversation_id, last + offset, without_nul(item.id), encode_value(item.data))
+        for offset, item in enumerate(items, start=1)
     ]
     await db.executemany(_INSERT_ITEM, rows)

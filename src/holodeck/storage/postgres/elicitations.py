@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from holodeck.storage.checked_values import decode_optional, encode_value
 from holodeck.storage.elicitations import StoredElicitation
 from holodeck.storage.postgres.liveness import IS_ALIVE
 from holodeck.storage.postgres.pool import PostgresPool, without_nul
@@ -29,7 +30,7 @@ class PostgresElicitations:
         return [elicitation_sql.elicitation_of(tuple(row)) for row in rows]
 
     async def answer_elicitation(self, elicitation_id: str, response_id: str, caller_id: str, answer: bytes) -> bool:
-        values = (without_nul(response_id), caller_id, time.time(), without_nul(elicitation_id), answer)
+        values = (without_nul(response_id), caller_id, time.time(), without_nul(elicitation_id), encode_value(answer))
         # Not repeatable: the second attempt would take the answer of the first for that of another client.
         status = await self._pool.run(lambda db: db.execute(_ANSWER_ALIVE, *values), is_repeatable=False)
         return str(status) == "UPDATE 1"
@@ -38,7 +39,7 @@ class PostgresElicitations:
         answer: bytes | None = await self._pool.run(
             lambda db: db.fetchval(elicitation_sql.READ_ANSWER, elicitation_id), is_repeatable=True
         )
-        return answer
+        return decode_optional(answer, elicitation_id)
 
     async def delete_elicitation(self, elicitation_id: str) -> None:
         await self._pool.run(

@@ -65,6 +65,12 @@ _REASONS = {
     "57P01": "the server was shut down.",
     "23505": "an entry of that id is there already.",
 }
+# Classes of SQLSTATE: a value that one statement cannot store says nothing about the next one.
+_VALUE_ERRORS = ("22", "23")
+
+
+def _ignore(failure: StorageError) -> None:
+    pass
 
 
 class PostgresPool:
@@ -96,6 +102,8 @@ class PostgresPool:
             OSError,
         )
         self._errors = (asyncpg.PostgresError, TimeoutError, *self._lost_errors)
+        self.on_failure: Callable[[StorageError], None] = _ignore
+        """Called with an error that the server reports of itself, such as a full disk."""
         self.liveness = PostgresLiveness(self._connect, self._errors)
 
     async def run(self, job: Job[T], *, is_repeatable: bool, attempts: int = POSTGRES_ATTEMPTS) -> T:
@@ -123,7 +131,10 @@ class PostgresPool:
                 can_repeat = is_repeatable or not is_started
                 is_late = asyncio.get_running_loop().time() > retry_until
                 if attempt == attempts or is_late or not can_repeat or not self._is_connection_error(error):
-                    raise self._to_storage_error(error) from None
+                    failure = self._to_storage_error(error)
+                    if self._is_server_failure(error):
+                        self.on_failure(failure)
+                    raise failure from None
                 log.debug("storage.retry", attempt=attempt, error=type(error).__name__)
                 await asyncio.sleep(backoff_pause(attempt, first=POSTGRES_FIRST_PAUSE, longest=POSTGRES_TIMEOUT))
         # Unreachable: the last attempt returns or raises.
@@ -179,22 +190,29 @@ class PostgresPool:
         """Whether an error is one of the connection, and not of the statement."""
         return isinstance(error, self._lost_errors) and not isinstance(error, self._asyncpg.QueryCanceledError)
 
+    def _is_server_failure(self, error: Exception) -> bool:
+        """Whether the server answers and cannot do the job. One that is away is waited for by each job."""
+        state = getattr(error, "sqlstate", None) or ""
+        return bool(state) and not self._is_connection_error(error) and not state.startswith(_VALUE_ERRORS)
+
     def _to_storage_error(self, error: Exception) -> StorageError:
         if isinstance(error, StorageError):
             return error
         state = getattr(error, "sqlstate", None)
         if state in _REASONS:
-            reason = _REASONS[state]
-        elif isinstance(error, TimeoutError):
-            reason = f"the server at {self._address} did not answer within {POSTGRES_TIMEOUT:g} seconds."
+            text = _REASONS[state]
+            return StorageError(f"The database cannot be used: {text}", reason=text.partition(".")[0])
+        if isinstance(error, TimeoutError):
+            problem = f"did not answer within {POSTGRES_TIMEOUT:g} seconds."
         elif isinstance(error, OSError) and _tls_problem(error):
-            reason = f"the server at {self._address} {_tls_problem(error)}"
+            problem = _tls_problem(error)
         elif self._is_connection_error(error):
-            reason = f"the server at {self._address} cannot be reached."
+            problem = "cannot be reached."
         else:
             # The text of the error may quote stored values.
-            reason = f"the server at {self._address} reports {type(error).__name__} ({state})."
-        return StorageError(f"The database cannot be used: {reason}")
+            problem = f"reports {type(error).__name__} ({state})."
+        reason = f"the server {problem.partition('.')[0]}"
+        return StorageError(f"The database cannot be used: the server at {self._address} {problem}", reason=reason)
 
 
 def _url_problem(error: ValueError) -> str:

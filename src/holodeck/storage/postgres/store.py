@@ -22,6 +22,7 @@ from weakref import WeakValueDictionary
 
 from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, POSTGRES_TIMEOUT
+from holodeck.lib.off_loop import run_off_loop
 from holodeck.storage import items_by_id
 from holodeck.storage.base import (
     Conversation,
@@ -31,39 +32,39 @@ from holodeck.storage.base import (
     PendingCall,
     StoredResponse,
 )
+from holodeck.storage.checked_values import COMPRESSED_FROM, decode_value, encode_optional, encode_value
 from holodeck.storage.postgres import conversation_rows
 from holodeck.storage.postgres.elicitations import PostgresElicitations
+from holodeck.storage.postgres.idempotency_keys import PostgresIdempotencyKeys
 from holodeck.storage.postgres.liveness import IS_ALIVE
 from holodeck.storage.postgres.pool import Connection, PostgresPool, without_nul
 from holodeck.storage.postgres.run_index import PostgresRunIndex, store_run
 from holodeck.storage.postgres.usage import PostgresUsage
 from holodeck.storage.sql import conversations, in_progress, pending_calls, retention
 from holodeck.storage.sql import elicitations as elicitation_sql
+from holodeck.storage.sql import idempotency_keys as key_sql
 from holodeck.storage.sql import runs as run_sql
 from holodeck.storage.sql.in_progress import IS_UNFINISHED
+from holodeck.storage.sql.response_values import COLUMN_NAMES, COLUMNS, response_of, size_of, values_of
+from holodeck.storage.write_health import STORE_PROBE, WriteHealth, make_probe_data
 
 # Responses that a search for items fetches at once: a compromise between round trips and bytes read in vain.
 SEARCH_BATCH = 16
 
-_COLUMN_NAMES = (
-    *("id", "owner", "created_at", "status", "previous_id", "conversation_id"),
-    *("resource", "input_items", "items", "pending", "events", "trace"),
-)
-_COLUMNS = ", ".join(_COLUMN_NAMES)
-_PLACEHOLDERS = ", ".join(f"${number}" for number in range(1, len(_COLUMN_NAMES) + 2))
-_UPDATED_COLUMNS = ", ".join(f"{name} = EXCLUDED.{name}" for name in (*_COLUMN_NAMES[1:], "keeper"))
-_INSERT_ON_CONFLICT = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_PLACEHOLDERS}) ON CONFLICT (id) DO"  # noqa: S608
+_PLACEHOLDERS = ", ".join(f"${number}" for number in range(1, len(COLUMN_NAMES) + 2))
+_UPDATED_COLUMNS = ", ".join(f"{name} = EXCLUDED.{name}" for name in (*COLUMN_NAMES[1:], "keeper"))
+_INSERT_ON_CONFLICT = f"INSERT INTO responses ({COLUMNS}, keeper) VALUES ({_PLACEHOLDERS}) ON CONFLICT (id) DO"  # noqa: S608
 _INSERT_QUEUED = f"""
-INSERT INTO responses ({_COLUMNS}, keeper, turn) VALUES ({_PLACEHOLDERS}, ${len(_COLUMN_NAMES) + 2})
+INSERT INTO responses ({COLUMNS}, keeper, turn) VALUES ({_PLACEHOLDERS}, ${len(COLUMN_NAMES) + 2})
 ON CONFLICT (id) DO NOTHING"""  # noqa: S608
 _INSERT_BOTH = f"""
 WITH added AS ({_INSERT_ON_CONFLICT} NOTHING RETURNING id)
-{run_sql.insert_after("added", first=len(_COLUMN_NAMES) + 2)}"""
+{run_sql.insert_after("added", first=len(COLUMN_NAMES) + 2)}"""
 # "holq" in ASCII. The class of these locks, apart from every other advisory lock in the database.
 QUOTA_LOCKS = 0x686F6C71
 _LOCK_QUOTA = f"SELECT pg_advisory_xact_lock({QUOTA_LOCKS}, hashtext($1))"
 """Serializes the insertions of one caller on all gateways: concurrent ones would all see the same count."""
-_SELECT_RESPONSE = f"SELECT {_COLUMNS} FROM responses WHERE id = $1 AND owner = $2"  # noqa: S608 - no values
+_SELECT_RESPONSE = f"SELECT {COLUMNS} FROM responses WHERE id = $1 AND owner = $2"  # noqa: S608 - no values
 _IS_ORPHAN = f"{IS_UNFINISHED} AND NOT {IS_ALIVE}"
 _SELECT_TEXTS = "SELECT id, resource, input_items FROM responses WHERE id = ANY($1)"
 _READ_CONVERSATION = conversations.conversation_query(IS_ALIVE)
@@ -74,8 +75,11 @@ class PostgresStore:
 
     def __init__(self, url: str) -> None:
         self._pool = PostgresPool(url)
+        self._write_health = WriteHealth(self._probe)
+        self._pool.on_failure = self._write_health.report_failure
         self.runs = PostgresRunIndex(self._pool)
         self.usage = PostgresUsage(self._pool)
+        self.idempotency_keys = PostgresIdempotencyKeys(self._pool)
         self.elicitations = PostgresElicitations(self._pool)
         # One lock per caller; an entry ends with the last request that refers to its lock.
         self._quota_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -86,15 +90,21 @@ class PostgresStore:
 
     @property
     def unavailable_reason(self) -> str:
-        # The state of a server is not known without I/O.
+        # The state of a server is not known without I/O, apart from its latest failure.
+        return "" if self._write_health.failure is None else str(self._write_health.failure)
+
+    @property
+    def loss(self) -> str:
+        # A server notices by itself what its own log has lost.
         return ""
 
-    async def save(self, record: StoredResponse, *, is_alone: bool = False) -> None:
-        values = (*(getattr(record, name) for name in _COLUMN_NAMES), self.gateway_id)
+    async def save(self, record: StoredResponse, *, is_alone: bool = False, is_reserved: bool = False) -> None:
+        values = await self._encode(record)
 
         async def save(db: Connection) -> None:
             # Most responses are finished when they are first stored. They have no chunks, so one statement is enough.
-            if in_progress.is_finished(record.status) and await insert_response(db, record, values):
+            is_new = in_progress.is_finished(record.status) and not is_reserved
+            if is_new and await insert_response(db, record, values):
                 return
             async with db.transaction():
                 await db.execute(f"{_INSERT_ON_CONFLICT} UPDATE SET {_UPDATED_COLUMNS}", *values)
@@ -104,8 +114,18 @@ class PostgresStore:
 
         await self._pool.run(save, is_repeatable=True)
 
+    async def reserve(self, record: StoredResponse) -> None:
+        values = await self._encode(record)
+
+        async def reserve(db: Connection) -> None:
+            async with db.transaction():
+                await db.execute(_INSERT_QUEUED, *values, in_progress.RESERVED)
+                await store_run(db, record.run)
+
+        await self._pool.run(reserve, is_repeatable=True)
+
     async def insert_within_quota(self, record: StoredResponse, *, quota: int, is_durable: bool) -> int | None:
-        values = (*(getattr(record, name) for name in _COLUMN_NAMES), self.gateway_id)
+        values = await self._encode(record)
 
         async def insert(db: Connection) -> int | None:
             async with db.transaction():
@@ -147,13 +167,14 @@ class PostgresStore:
             lock.release()
 
     async def finish(self, record: StoredResponse) -> bool:
-        values = (*(getattr(record, name) for name in _COLUMN_NAMES), self.gateway_id)
+        values = await self._encode(record)
+        resource = values[COLUMN_NAMES.index("resource")]
 
         async def finish(db: Connection) -> bool:
             async with db.transaction():
                 row = await db.fetchrow(f"{in_progress.GET_GATEWAY_ID} FOR UPDATE", record.id)
                 if row is None or row["keeper"] != self.gateway_id:
-                    finished = (record.id, self.gateway_id, record.status, record.resource)
+                    finished = (record.id, self.gateway_id, record.status, resource)
                     return await db.fetchval(in_progress.FIND_FINISHED, *finished) is not None
                 await db.execute(f"{_INSERT_ON_CONFLICT} UPDATE SET {_UPDATED_COLUMNS}", *values)
                 await store_run(db, record.run)
@@ -166,7 +187,7 @@ class PostgresStore:
         row = await self._pool.run(
             lambda db: db.fetchrow(_SELECT_RESPONSE, without_nul(response_id), caller_id), is_repeatable=True
         )
-        return StoredResponse(**row) if row is not None else None
+        return response_of(tuple(row)) if row is not None else None
 
     async def delete(self, response_id: str, caller_id: str) -> bool:
         key = without_nul(response_id)
@@ -188,7 +209,7 @@ class PostgresStore:
     ) -> list[bytes] | None:
         values = (without_nul(response_id), caller_id, max_bytes)
         rows = await self._pool.run(lambda db: db.fetch(conversations.READ_CONTEXT, *values), is_repeatable=True)
-        return [row[0] for row in rows] or None
+        return [decode_value(items, each) for each, items in rows] or None
 
     async def find_responses_containing(self, ids: Collection[str], caller_id: str) -> list[tuple[bytes, bytes]]:
         async def find(db: Connection) -> list[tuple[bytes, bytes]]:
@@ -197,20 +218,22 @@ class PostgresStore:
             while chosen and not search.is_complete:
                 batch, chosen = chosen[:SEARCH_BATCH], chosen[SEARCH_BATCH:]
                 texts = {row[0]: (row[1], row[2]) for row in await db.fetch(_SELECT_TEXTS, batch)}
-                for response_id in batch:
-                    search.search_response(*texts.get(response_id, (b"", b"")))
+                for response_id in filter(texts.__contains__, batch):
+                    search.search_response(*(decode_value(text, response_id) for text in texts[response_id]))
             return search.found
 
         return await self._pool.run(find, is_repeatable=True)
 
     async def read_orphans(self) -> list[StoredResponse]:
-        sql = f"SELECT {_COLUMNS} FROM responses WHERE {_IS_ORPHAN}"  # noqa: S608 - no values
+        sql = f"SELECT {COLUMNS} FROM responses WHERE {_IS_ORPHAN}"  # noqa: S608 - no values
         rows = await self._pool.run(lambda db: db.fetch(sql), is_repeatable=True)
-        return [StoredResponse(**row) for row in rows]
+        return [response_of(tuple(row)) for row in rows]
 
     async def find_orphans(self) -> dict[str, int | None]:
         sql = f"SELECT id, keeper FROM responses WHERE {_IS_ORPHAN}"  # noqa: S608 - no values
-        return dict(await self._pool.run(lambda db: db.fetch(sql), is_repeatable=True))
+        found = dict(await self._pool.run(lambda db: db.fetch(sql), is_repeatable=True))
+        await self._write_health.require_writable()
+        return found
 
     async def find_unfinished(self, ids: Collection[str]) -> set[str]:
         sql = f"SELECT id FROM responses WHERE id = ANY($1) AND {IS_UNFINISHED}"  # noqa: S608 - no values
@@ -236,7 +259,7 @@ class PostgresStore:
         status: str | None = None,
         trace: bytes | None = None,
     ) -> bool:
-        changes = (resource, status, trace)
+        changes = (encode_optional(resource), status, encode_optional(trace))
 
         async def append(db: Connection) -> bool:
             async with db.transaction():
@@ -249,7 +272,7 @@ class PostgresStore:
     async def read_events(self, response_id: str, caller_id: str, starting_after: int = -1) -> list[bytes] | None:
         values = (without_nul(response_id), caller_id, starting_after + 1)
         rows = await self._pool.run(lambda db: db.fetch(in_progress.READ_CHUNKS, *values), is_repeatable=True)
-        return in_progress.events_after(starting_after, rows) if rows else None
+        return in_progress.events_after(starting_after, in_progress.decode_chunks(rows, response_id)) if rows else None
 
     async def request_cancel(self, response_id: str, caller_id: str) -> bool:
         return (
@@ -281,7 +304,7 @@ class PostgresStore:
         )
 
     async def update_conversation(self, conversation_id: str, caller_id: str, metadata: bytes) -> bool:
-        values = (without_nul(conversation_id), caller_id, metadata)
+        values = (without_nul(conversation_id), caller_id, encode_value(metadata))
         return await self._execute(conversation_rows.UPDATE_CONVERSATION, *values, is_repeatable=True) > 0
 
     async def delete_conversation(self, conversation_id: str, caller_id: str) -> bool:
@@ -309,7 +332,7 @@ class PostgresStore:
     ) -> ConversationContents | None:
         values = (without_nul(conversation_id), caller_id, limit, max_bytes)
         rows = await self._pool.run(lambda db: db.fetch(_READ_CONVERSATION, *values), is_repeatable=True)
-        return conversations.conversation_of(map(tuple, rows), self.gateway_id)
+        return conversations.conversation_of(map(tuple, rows), conversation_id, self.gateway_id)
 
     async def lease_conversation(
         self, conversation_id: str, caller_id: str, expected: ConversationContents, response_id: str
@@ -400,14 +423,27 @@ class PostgresStore:
         for statement in pending_calls.DELETE_OLD_CALLS:
             await self._execute(statement, before, is_repeatable=True)
         await self._execute(elicitation_sql.DELETE_EXPIRED, time.time(), is_repeatable=True)
+        await self._execute(key_sql.DELETE_EXPIRED, key_sql.oldest_time(), is_repeatable=True)
         return total
 
     async def check_health(self) -> bool:
         answer: int = await self._pool.run(lambda db: db.fetchval("SELECT 1"), is_repeatable=True, attempts=1)
+        await self._write_health.require_writable()
         return answer == 1
 
     async def close(self) -> None:
+        await self._write_health.close()
         await self._pool.close()
+
+    async def _probe(self) -> None:
+        data = make_probe_data()
+        await self._pool.run(lambda db: db.execute(STORE_PROBE, data), is_repeatable=True, attempts=1)
+
+    async def _encode(self, record: StoredResponse) -> tuple[object, ...]:
+        """The values of a response, in a thread if they are large."""
+        if size_of(record) < COMPRESSED_FROM:
+            return values_of(record, self.gateway_id)
+        return await run_off_loop(lambda: values_of(record, self.gateway_id))
 
     async def _execute(self, sql: str, *values: object, is_repeatable: bool = False) -> int:
         """Execute a statement, and return how many rows it changed.
@@ -444,7 +480,7 @@ async def _append_events(
     row = await db.fetchrow(f"{in_progress.GET_GATEWAY_ID} FOR UPDATE", response_id)
     if row is None:
         return False
-    chunk = (response_id, first_number, len(events), in_progress.join_events(events))
+    chunk = (response_id, first_number, len(events), in_progress.encode_events(events))
     end = await db.fetchval(in_progress.NEXT_EVENT_NUMBER, response_id) or 0
     if first_number != end:
         return row["keeper"] == gateway_id and await db.fetchval(in_progress.FIND_CHUNK, *chunk) is not None

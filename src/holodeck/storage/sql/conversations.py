@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from holodeck.lib.limits import MAX_CONTEXT_DEPTH
-from holodeck.storage.base import ConversationContents, ConversationItem, Order
+from holodeck.storage.base import Conversation, ConversationContents, ConversationItem, Order
+from holodeck.storage.checked_values import CHECK_BYTES, decode_optional, decode_value, encode_optional, encode_value
 
 GET_LIST_POSITION = "SELECT created_at, id FROM conversations WHERE id = $1 AND owner = $2"
 """The position of a conversation among those of its caller: see `page_query`."""
@@ -22,13 +23,13 @@ RELEASE_CONVERSATION = (
 )
 READ_CONTEXT = f"""
 WITH RECURSIVE chain (id, previous_id, depth, bytes) AS (
-    SELECT id, previous_id, 0, CAST(length(items) AS BIGINT) FROM responses WHERE id = $1 AND owner = $2
+    SELECT id, previous_id, 0, CAST(length(items) - {CHECK_BYTES} AS BIGINT) FROM responses WHERE id = $1 AND owner = $2
     UNION ALL
-    SELECT r.id, r.previous_id, chain.depth + 1, chain.bytes + length(r.items)
+    SELECT r.id, r.previous_id, chain.depth + 1, chain.bytes + length(r.items) - {CHECK_BYTES}
     FROM responses r JOIN chain ON r.id = chain.previous_id
     WHERE r.owner = $2 AND chain.depth < {MAX_CONTEXT_DEPTH} AND chain.bytes <= $3)
-SELECT r.items FROM chain JOIN responses r ON r.id = chain.id ORDER BY chain.depth DESC"""  # noqa: S608
-"""The items of a response and its predecessors. The recursion sums sizes, so that no bytes over the limit are read."""
+SELECT r.id, r.items FROM chain JOIN responses r ON r.id = chain.id ORDER BY chain.depth DESC"""  # noqa: S608
+"""The ids and items of a response and its predecessors. The recursion sums sizes: no bytes over the limit are read."""
 STORE_PENDING_CALLS = "UPDATE conversations SET waiting = $2, taken_by = NULL, keeper = NULL WHERE id = $1"
 
 
@@ -39,7 +40,7 @@ def positions_query(limit: str, max_bytes: str, *, where: str = "", direction: s
     as `$2`.
     """
     sizes = f"""
-SELECT position, length(data) AS size FROM conversation_items WHERE conversation_id = $1{where}
+SELECT position, length(data) - {CHECK_BYTES} AS size FROM conversation_items WHERE conversation_id = $1{where}
 ORDER BY position {direction} LIMIT {limit}"""  # noqa: S608 - names of our own
     before = f"SUM(size) OVER (ORDER BY position {direction}) - size"
     return f"""
@@ -91,16 +92,33 @@ WHERE conversation_id = $1 AND position IN ({positions_query("$3", "$4")})
 ORDER BY position"""  # noqa: S608 - names of our own
 
 
-def conversation_of(rows: Iterable[Sequence[Any]], gateway_id: int) -> ConversationContents | None:
+def values_of(conversation: Conversation) -> tuple[object, ...]:
+    """The values of a new row: id, owner, time and metadata."""
+    return conversation.id, conversation.owner, conversation.created_at, encode_value(conversation.metadata)
+
+
+def listed_of(row: Sequence[Any]) -> Conversation:
+    """The conversation of a row of id, owner, time and metadata."""
+    return Conversation(id=row[0], owner=row[1], created_at=row[2], metadata=decode_value(row[3], row[0]))
+
+
+def item_of(row: Sequence[Any]) -> ConversationItem:
+    """The item of a row of id and data."""
+    return ConversationItem(id=row[0], data=decode_value(row[1], row[0]))
+
+
+def conversation_of(
+    rows: Iterable[Sequence[Any]], conversation_id: str, gateway_id: int
+) -> ConversationContents | None:
     """The contents from the rows of `conversation_query`. None when the caller has no such conversation."""
     found = list(rows)
     if not found or found[0][0] != 0:
         return None
     _, _, pending_calls, leased_by, leaseholder_gateway, is_alive = found[0]
     return ConversationContents(
-        items=tuple(ConversationItem(id=row[1], data=row[2]) for row in found[1:]),
+        items=tuple(item_of(row[1:3]) for row in found[1:]),
         last_position=found[-1][0],
-        pending_calls=pending_calls,
+        pending_calls=decode_optional(pending_calls, conversation_id),
         leased_by=leased_by,
         is_leased_here=leased_by is not None and leaseholder_gateway == gateway_id,
         is_leaseholder_alive=bool(is_alive),
@@ -116,7 +134,8 @@ def may_lease(lease: Sequence[Any] | None, end: int, expected: ConversationConte
         return False
     pending_calls, leased_by = lease
     return leased_by == response_id or (
-        (pending_calls, leased_by, end) == (expected.pending_calls, expected.leased_by, expected.last_position)
+        (pending_calls, leased_by, end)
+        == (encode_optional(expected.pending_calls), expected.leased_by, expected.last_position)
     )
 
 

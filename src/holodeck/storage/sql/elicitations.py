@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from holodeck.storage.checked_values import decode_optional, decode_value, encode_value
 from holodeck.storage.elicitations import StoredElicitation
 
 _COLUMNS = "id, response_id, owner, created_at, expires_at, question, answer"
@@ -30,7 +31,7 @@ def values_of(elicitation: StoredElicitation, gateway_id: int) -> tuple[object, 
     """The values of `ADD_ELICITATION`."""
     return (
         *(elicitation.id, elicitation.response_id, elicitation.owner, elicitation.created_at),
-        *(elicitation.expires_at, elicitation.question, gateway_id),
+        *(elicitation.expires_at, encode_value(elicitation.question), gateway_id),
     )
 
 
@@ -43,6 +44,6 @@ def elicitation_of(row: Sequence[Any]) -> StoredElicitation:
         owner=owner,
         created_at=created_at,
         expires_at=expires_at,
-        question=question,
-        answer=answer,
+        question=decode_value(question, elicitation_id),
+        answer=decode_optional(answer, elicitation_id),
     )

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 from holodeck.storage.base import UNFINISHED_STATUSES
+from holodeck.storage.checked_values import decode_optional, encode_value
 
 IS_UNFINISHED = "status IN ('queued', 'in_progress')"
 
@@ -38,14 +39,17 @@ REQUEST_CANCEL = f"UPDATE responses SET cancel_asked = TRUE WHERE id = $1 AND ow
 READ_CANCEL_REQUESTS = f"SELECT id FROM responses WHERE keeper = $1 AND cancel_asked AND {IS_UNFINISHED}"  # noqa: S608
 ASSIGN_GATEWAY = f"UPDATE responses SET keeper = $2 WHERE id = $1 AND {IS_UNFINISHED}"  # noqa: S608
 FIND_UNFINISHED_BEFORE = f"SELECT id, owner FROM responses WHERE created_at < $1 AND {IS_UNFINISHED}"  # noqa: S608
-COUNT_UNFINISHED = f"SELECT COUNT(*) FROM responses WHERE owner = $1 AND {IS_UNFINISHED}"  # noqa: S608
+RESERVED = -1
+"""The queue position of a response for which a request waits, and which is in no queue."""
+_COUNTS = f"COALESCE(turn, 0) <> {RESERVED}"
+COUNT_UNFINISHED = f"SELECT COUNT(*) FROM responses WHERE owner = $1 AND {_COUNTS} AND {IS_UNFINISHED}"  # noqa: S608
 READ_QUEUE_STATE = f"""
-SELECT (SELECT COUNT(*) FROM responses WHERE owner = $1 AND id <> $2 AND {IS_UNFINISHED}),
+SELECT (SELECT COUNT(*) FROM responses WHERE owner = $1 AND id <> $2 AND {_COUNTS} AND {IS_UNFINISHED}),
     (SELECT MAX(turn) FROM responses WHERE owner = $1 AND id <> $2 AND {IS_UNFINISHED}),
     (SELECT MAX(turn) FROM responses WHERE status = 'in_progress' AND {IS_UNFINISHED}),
     (SELECT MIN(turn) FROM responses WHERE status = 'queued' AND {IS_UNFINISHED})"""  # noqa: S608
-"""The number of unfinished responses of a caller without this one, and the last queue position among them; then, of
-all callers, the last position that runs and the first that is queued."""
+"""The number of unfinished responses of a caller, without this one and reserved ones, and the last queue position among
+them; then, of all callers, the last position that runs and the first that is queued."""
 
 
 def next_queue_position(queue_state: Sequence[int | None], quota: int) -> int | None:
@@ -64,8 +68,16 @@ def is_finished(status: str) -> bool:
     return status not in UNFINISHED_STATUSES
 
 
-def join_events(events: Sequence[bytes]) -> bytes:
-    return b"\n".join(events)
+def encode_events(events: Sequence[bytes]) -> bytes:
+    """The events of a chunk as they are stored."""
+    return encode_value(b"\n".join(events))
+
+
+def decode_chunks(
+    rows: Iterable[tuple[int | None, bytes | None]], response_id: str
+) -> list[tuple[int | None, bytes | None]]:
+    """The chunks of rows of `READ_CHUNKS`: the number of the first event of each, and its events."""
+    return [(first, decode_optional(events, response_id)) for first, events in rows]
 
 
 def events_after(number: int, chunks: Iterable[tuple[int | None, bytes | None]]) -> list[bytes]:

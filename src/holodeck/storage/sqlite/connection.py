@@ -113,6 +113,8 @@ class InlineWriter:
         self._connection: sqlite3.Connection | None = None
         self._consecutive = 0
         self._paused_until = 0.0
+        self.inserted = 0
+        """How many rows it has inserted."""
 
     def attach(self, connection: sqlite3.Connection) -> None:
         """Use this connection, which the writer closes. The thread that opened it does not use it any more."""
@@ -141,6 +143,7 @@ class InlineWriter:
             return False
         if (now := self._clock()) - started_at > INLINE_WRITE_SECONDS:
             self._paused_until = now + INLINE_WRITE_PAUSE
+        self.inserted += is_added
         return is_added
 
     def pause(self, *, is_over: bool) -> None:

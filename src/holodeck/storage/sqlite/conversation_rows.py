@@ -1,8 +1,9 @@
 """Rows of conversations, of their items and of pending calls in a SQLite database.
 
 Every function runs on the thread that owns the connection, inside the transaction that `worker.Worker` opens for a
-writer, which is the only one that writes. Values from the file pass `check_json`, so that a function raises
-`sqlite3.DatabaseError` for a row that is not as it was written.
+writer, which is the only one that writes. A function raises `DamagedValueError` for a row that is not as it was
+written. All rows are fetched before the first is decoded: an open statement in the traceback of an error would keep
+the reader at an old state of the database.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from holodeck.storage.base import Conversation, ConversationContents, ConversationItem, Order, PendingCall
+from holodeck.storage.checked_values import encode_optional, encode_value
 from holodeck.storage.sql import conversations, pending_calls
 from holodeck.storage.sql.in_progress import for_sqlite
-from holodeck.storage.sqlite.damage import check_json
 
 _INSERT_CONVERSATION = "INSERT INTO conversations (id, owner, created_at, metadata) VALUES (?, ?, ?, ?)"
 _SELECT_CONVERSATION = "SELECT id, owner, created_at, metadata FROM conversations WHERE id = ? AND owner = ?"
@@ -37,14 +38,13 @@ WHERE i.id = ? AND c.owner = ? ORDER BY c.created_at DESC LIMIT 1"""
 
 
 def create_conversation(db: sqlite3.Connection, conversation: Conversation, items: Sequence[ConversationItem]) -> None:
-    values = (conversation.id, conversation.owner, conversation.created_at, conversation.metadata)
-    db.execute(_INSERT_CONVERSATION, values)
+    db.execute(_INSERT_CONVERSATION, conversations.values_of(conversation))
     _append_items(db, conversation.id, items)
 
 
 def read_conversation(db: sqlite3.Connection, conversation_id: str, caller_id: str) -> Conversation | None:
     row = db.execute(_SELECT_CONVERSATION, (conversation_id, caller_id)).fetchone()
-    return _conversation_of(row) if row is not None else None
+    return conversations.listed_of(row) if row is not None else None
 
 
 def list_conversations(
@@ -57,11 +57,11 @@ def list_conversations(
             return None
         position = found
     sql = for_sqlite(conversations.page_query(order, is_after=after is not None))
-    return [_conversation_of(row) for row in db.execute(sql, (caller_id, limit, *position))]
+    return [conversations.listed_of(row) for row in db.execute(sql, (caller_id, limit, *position)).fetchall()]
 
 
 def update_conversation(db: sqlite3.Connection, conversation_id: str, caller_id: str, metadata: bytes) -> bool:
-    return db.execute(_UPDATE_CONVERSATION, (metadata, conversation_id, caller_id)).rowcount > 0
+    return db.execute(_UPDATE_CONVERSATION, (encode_value(metadata), conversation_id, caller_id)).rowcount > 0
 
 
 def delete_conversation(db: sqlite3.Connection, conversation_id: str, caller_id: str) -> bool:
@@ -80,10 +80,7 @@ def read_contents(
 ) -> ConversationContents | None:
     """See `ResponseStore.read_conversation`. `is_alive`: whether a gateway is alive, by its id."""
     rows = db.execute(_READ_CONTENTS, (conversation_id, caller_id, limit, max_bytes)).fetchall()
-    for row in rows:
-        # The first row has NULL when there are no pending calls.
-        check_json(row[2] or b"", row[1] or conversation_id)
-    contents = conversations.conversation_of(rows, gateway_id)
+    contents = conversations.conversation_of(rows, conversation_id, gateway_id)
     if contents is None or contents.leased_by is None:
         return contents
     return replace(contents, is_leaseholder_alive=is_alive(rows[0][4]))
@@ -119,7 +116,7 @@ def add_items(
         return False
     _append_items(db, conversation_id, items)
     if conversations.may_store_pending_calls(lease, response_id, pending_calls):
-        db.execute(for_sqlite(conversations.STORE_PENDING_CALLS), (conversation_id, pending_calls))
+        db.execute(for_sqlite(conversations.STORE_PENDING_CALLS), (conversation_id, encode_optional(pending_calls)))
     return True
 
 
@@ -137,19 +134,19 @@ def list_items(
         return None
     sql = for_sqlite(conversations.items_query(order, is_after=after is not None))
     values = (conversation_id, limit, max_bytes, *((after,) if after is not None else ()))
-    return [_item_of(row) for row in db.execute(sql, values)]
+    return [conversations.item_of(row) for row in db.execute(sql, values).fetchall()]
 
 
 def read_item(db: sqlite3.Connection, conversation_id: str, caller_id: str, item_id: str) -> ConversationItem | None:
     if not _has_conversation(db, conversation_id, caller_id):
         return None
     row = db.execute(_SELECT_ITEM, (conversation_id, item_id)).fetchone()
-    return _item_of(row) if row is not None else None
+    return conversations.item_of(row) if row is not None else None
 
 
 def find_item(db: sqlite3.Connection, item_id: str, caller_id: str) -> ConversationItem | None:
     row = db.execute(_FIND_ITEM, (item_id, caller_id)).fetchone()
-    return _item_of(row) if row is not None else None
+    return conversations.item_of(row) if row is not None else None
 
 
 def delete_item(db: sqlite3.Connection, conversation_id: str, caller_id: str, item_id: str) -> bool:
@@ -204,15 +201,9 @@ def _has_conversation(db: sqlite3.Connection, conversation_id: str, caller_id: s
     return db.execute(_FIND_CONVERSATION, (conversation_id, caller_id)).fetchone() is not None
 
 
-def _conversation_of(row: tuple[str, str, float, object]) -> Conversation:
-    return Conversation(id=row[0], owner=row[1], created_at=row[2], metadata=check_json(row[3], row[0]))
-
-
 def _append_items(db: sqlite3.Connection, conversation_id: str, items: Sequence[ConversationItem]) -> None:
     last = db.execute(for_sqlite(conversations.GET_LAST_POSITION), (conversation_id,)).fetchone()[0]
-    rows = [(conversation_id, last + offset, item.id, item.data) for offset, item in enumerate(items, start=1)]
+    rows = [
+        (conversation_id, last + offset, item.id, encode_value(item.data)) for offset, item in enumerate(items, start=1)
+    ]
     db.executemany(_INSERT_ITEM, rows)
-
-
-def _item_of(row: tuple[str, object]) -> ConversationItem:
-    return ConversationItem(id=row[0], data=check_json(row[1], row[0]))

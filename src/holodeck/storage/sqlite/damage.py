@@ -1,8 +1,8 @@
-"""Detection of damage in a SQLite file: a check of every value that is read, and a check of the whole file.
+"""Detection of damage in a SQLite file by a check of the whole file.
 
-SQLite raises an error for a lost or changed page only where it cannot interpret the page. Otherwise an index may miss
-a row, which then looks as if it had never been written, or a value may have other bytes. Therefore `check_json` checks
-every value that is read, and a missing row is reported as missing only after a recent check of the file (`FileCheck`)
+SQLite raises an error for a lost or changed page only where it cannot interpret the page. Otherwise a value may have
+other bytes, which its checksum tells (`checked_values`), or an index may miss a row, which then looks as if it had
+never been written. Therefore a missing row is reported as missing only after a recent check of the file (`FileCheck`)
 that found no damage.
 
 Damage is final for the process: the store writes nothing more until an operator has restored the file and restarted
@@ -31,30 +31,12 @@ FILE_CHECK_WAIT = 10.0
 
 FILE_DAMAGED = (
     "The database cannot be used: its file is damaged, and nothing more is written. Stop the gateway, then restore a "
-    "backup or recover what is left: see 'A damaged database' in deploy/README.md."
+    "backup or recover what is left: see 'A damaged file' in docs/operate/backup-and-restore.md."
 )
+DAMAGED_REASON = "the file of the database is damaged"
+"""The public reason of the same error."""
 # Instructions of SQLite's virtual machine between two calls of the progress handler.
 _STEPS_BETWEEN_CHECKS = 10_000
-
-
-def check_json(data: object, row: str) -> bytes:
-    """Return a stored value that can be JSON. Raises `sqlite3.DatabaseError`, naming `row`, for one that cannot.
-
-    The value is not parsed, which would take ten times as long. JSON is UTF-8 and contains no zero bytes; a lost page
-    consists of them.
-    """
-    if not isinstance(data, bytes) or b"\0" in data:
-        raise _malformed_error(row)
-    try:
-        if not data.isascii():
-            data.decode()
-    except UnicodeDecodeError:
-        raise _malformed_error(row) from None
-    return data
-
-
-def _malformed_error(row: str) -> sqlite3.DatabaseError:
-    return sqlite3.DatabaseError(f"malformed value in {row}")
 
 
 class FileCheck:
@@ -119,6 +101,6 @@ class FileCheck:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether an error of SQLite, or of `check_json`, reports damage of the file."""
+    """Whether an error of SQLite reports damage of the file."""
     text = str(error)
     return isinstance(error, sqlite3.DatabaseError) and ("malformed" in text or text.startswith("Could not decode"))

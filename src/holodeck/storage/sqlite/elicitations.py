@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlite3
 import time
 
+from holodeck.storage.checked_values import decode_optional, encode_value
 from holodeck.storage.elicitations import StoredElicitation
 from holodeck.storage.liveness import FileLiveness, SoleLiveness
 from holodeck.storage.sql import elicitations as elicitation_sql
 from holodeck.storage.sql.in_progress import for_sqlite
-from holodeck.storage.sqlite.damage import check_json
 from holodeck.storage.sqlite.worker import Worker
 
 
@@ -35,7 +35,7 @@ class SQLiteElicitations:
     async def read_elicitation_answer(self, elicitation_id: str) -> bytes | None:
         sql = for_sqlite(elicitation_sql.READ_ANSWER)
         row = await self._reader.run(lambda db: db.execute(sql, (elicitation_id,)).fetchone())
-        return None if row is None or row[0] is None else check_json(row[0], elicitation_id)
+        return None if row is None else decode_optional(row[0], elicitation_id)
 
     async def delete_elicitation(self, elicitation_id: str) -> None:
         sql = for_sqlite(elicitation_sql.DELETE_ELICITATION)
@@ -44,13 +44,10 @@ class SQLiteElicitations:
     def _list(self, db: sqlite3.Connection, response_id: str, caller_id: str) -> list[StoredElicitation]:
         sql = for_sqlite(elicitation_sql.LIST_ELICITATIONS + elicitation_sql.OLDEST_FIRST)
         rows = db.execute(sql, (response_id, caller_id, time.time())).fetchall()
-        found = [elicitation_sql.elicitation_of(row) for row in rows if self._liveness.is_alive(row[-1])]
-        for each in found:
-            check_json(each.question, each.id)
-        return found
+        return [elicitation_sql.elicitation_of(row) for row in rows if self._liveness.is_alive(row[-1])]
 
     def _answer(self, db: sqlite3.Connection, values: tuple[object, ...], answer: bytes) -> bool:
         row = db.execute(for_sqlite(elicitation_sql.FIND_UNANSWERED), values).fetchone()
         if row is None or not self._liveness.is_alive(row[0]):
             return False
-        return db.execute(for_sqlite(elicitation_sql.ANSWER_ELICITATION), (*values, answer)).rowcount > 0
+        return db.execute(for_sqlite(elicitation_sql.ANSWER_ELICITATION), (*values, encode_value(answer))).rowcount > 0

@@ -1,54 +1,42 @@
 """Rows of responses and of their streams in a SQLite database.
 
 Every function runs on the thread that owns the connection, inside the transaction that `worker.Worker` opens for a
-writer, which is the only one that writes. Values from the file pass `check_json`, so that a function raises
-`sqlite3.DatabaseError` for a row that is not as it was written.
+writer, which is the only one that writes. A function raises `DamagedValueError` for a row that is not as it was
+written. All rows are fetched before the first is decoded, as in `conversation_rows`.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
-from operator import attrgetter
 
 from holodeck.storage import items_by_id
 from holodeck.storage.base import StoredResponse
+from holodeck.storage.checked_values import decode_value, encode_optional, encode_value
 from holodeck.storage.sql import conversations, in_progress
 from holodeck.storage.sql import runs as run_sql
 from holodeck.storage.sql.in_progress import IS_UNFINISHED, for_sqlite
-from holodeck.storage.sqlite.damage import check_json
+from holodeck.storage.sql.response_values import COLUMN_NAMES, COLUMNS, response_of, values_of
 
-_COLUMN_NAMES = (
-    *("id", "owner", "created_at", "status", "previous_id", "conversation_id"),
-    *("resource", "input_items", "items", "pending", "events", "trace"),
-)
-_COLUMNS = ", ".join(_COLUMN_NAMES)
-_FIRST_JSON = _COLUMN_NAMES.index("resource")
-_UPDATED_COLUMNS = ", ".join(f"{name} = excluded.{name}" for name in (*_COLUMN_NAMES[1:], "keeper"))
-_PLACEHOLDERS = ", ".join("?" * (len(_COLUMN_NAMES) + 1))
-INSERT_NEW = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_PLACEHOLDERS}) ON CONFLICT (id) DO NOTHING"  # noqa: S608
+_UPDATED_COLUMNS = ", ".join(f"{name} = excluded.{name}" for name in (*COLUMN_NAMES[1:], "keeper"))
+_PLACEHOLDERS = ", ".join("?" * (len(COLUMN_NAMES) + 1))
+INSERT_NEW = f"INSERT INTO responses ({COLUMNS}, keeper) VALUES ({_PLACEHOLDERS}) ON CONFLICT (id) DO NOTHING"  # noqa: S608
 """Inserts `values_of` a response, unless one of its id exists."""
 _UPSERT = f"""
-INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_PLACEHOLDERS})
+INSERT INTO responses ({COLUMNS}, keeper) VALUES ({_PLACEHOLDERS})
 ON CONFLICT (id) DO UPDATE SET {_UPDATED_COLUMNS}"""  # noqa: S608
 _INSERT_QUEUED = (
-    f"INSERT INTO responses ({_COLUMNS}, keeper, turn) VALUES ({_PLACEHOLDERS}, ?) ON CONFLICT (id) DO NOTHING"  # noqa: S608
+    f"INSERT INTO responses ({COLUMNS}, keeper, turn) VALUES ({_PLACEHOLDERS}, ?) ON CONFLICT (id) DO NOTHING"  # noqa: S608
 )
 STORE_RUN = run_sql.for_sqlite(run_sql.STORE_RUN)
 """Stores `run_sql.values_of` a run."""
-_SELECT_RESPONSE = f"SELECT {_COLUMNS} FROM responses WHERE id = ?"  # noqa: S608 - no values
+_SELECT_RESPONSE = f"SELECT {COLUMNS} FROM responses WHERE id = ?"  # noqa: S608 - no values
 _SELECT_TEXTS = "SELECT resource, input_items FROM responses WHERE id = ?"
-_columns_of = attrgetter(*_COLUMN_NAMES)
 
 
-def values_of(record: StoredResponse, gateway_id: int) -> tuple[object, ...]:
-    """The values of a row, with the gateway that the response is assigned to as the last one."""
-    return (*_columns_of(record), gateway_id)
-
-
-def insert_response(db: sqlite3.Connection, record: StoredResponse, values: tuple[object, ...]) -> bool:
+def insert_response(db: sqlite3.Connection, record: StoredResponse, gateway_id: int) -> bool:
     """Insert a response and its run. False, and nothing is changed, if there is one of its id."""
-    is_new = db.execute(INSERT_NEW, values).rowcount > 0
+    is_new = db.execute(INSERT_NEW, values_of(record, gateway_id)).rowcount > 0
     if is_new:
         store_run(db, record)
     return is_new
@@ -77,10 +65,15 @@ def insert_within_quota(
     return position
 
 
+def reserve_response(db: sqlite3.Connection, record: StoredResponse, gateway_id: int) -> None:
+    db.execute(_INSERT_QUEUED, (*values_of(record, gateway_id), in_progress.RESERVED))
+    store_run(db, record)
+
+
 def finish_response(db: sqlite3.Connection, record: StoredResponse, gateway_id: int) -> bool:
     row = db.execute(for_sqlite(in_progress.GET_GATEWAY_ID), (record.id,)).fetchone()
     if row is None or row[0] != gateway_id:
-        finished = (record.id, gateway_id, record.status, record.resource)
+        finished = (record.id, gateway_id, record.status, encode_value(record.resource))
         return db.execute(for_sqlite(in_progress.FIND_FINISHED), finished).fetchone() is not None
     db.execute(_UPSERT, values_of(record, gateway_id))
     store_run(db, record)
@@ -90,7 +83,7 @@ def finish_response(db: sqlite3.Connection, record: StoredResponse, gateway_id: 
 
 def read_response(db: sqlite3.Connection, response_id: str, caller_id: str) -> StoredResponse | None:
     row = db.execute(f"{_SELECT_RESPONSE} AND owner = ?", (response_id, caller_id)).fetchone()
-    return _response_of(row) if row is not None else None
+    return response_of(row) if row is not None else None
 
 
 def delete_response(db: sqlite3.Connection, response_id: str, caller_id: str) -> bool:
@@ -102,18 +95,19 @@ def delete_response(db: sqlite3.Connection, response_id: str, caller_id: str) ->
 
 
 def read_context(db: sqlite3.Connection, response_id: str, caller_id: str, max_bytes: int) -> list[bytes]:
-    rows = db.execute(for_sqlite(conversations.READ_CONTEXT), (response_id, caller_id, max_bytes))
-    return [check_json(row[0], f"what comes before {response_id}") for row in rows]
+    rows = db.execute(for_sqlite(conversations.READ_CONTEXT), (response_id, caller_id, max_bytes)).fetchall()
+    return [decode_value(items, each) for each, items in rows]
 
 
 def find_responses_containing(
     db: sqlite3.Connection, ids: Collection[str], caller_id: str
 ) -> list[items_by_id.ResponseTexts]:
     search = items_by_id.ItemSearch(ids)
-    for response_id in items_by_id.choose_newest(db.execute(for_sqlite(items_by_id.READ_SIZES), (caller_id,))):
+    sizes = db.execute(for_sqlite(items_by_id.READ_SIZES), (caller_id,)).fetchall()
+    for response_id in items_by_id.choose_newest(sizes):
         texts = db.execute(_SELECT_TEXTS, (response_id,)).fetchone()
         if texts is not None:
-            search.search_response(*(check_json(text, response_id) for text in texts))
+            search.search_response(*(decode_value(text, response_id) for text in texts))
         if search.is_complete:
             break
     return search.found
@@ -129,7 +123,7 @@ def find_orphans(db: sqlite3.Connection, is_alive: Callable[[int], bool]) -> dic
 
 def read_orphans(db: sqlite3.Connection, is_alive: Callable[[int], bool]) -> list[StoredResponse]:
     rows = (db.execute(_SELECT_RESPONSE, (response_id,)).fetchone() for response_id in find_orphans(db, is_alive))
-    return [_response_of(row) for row in rows if row is not None]
+    return [response_of(row) for row in rows if row is not None]
 
 
 def append_events(
@@ -146,7 +140,7 @@ def append_events(
     row = db.execute(for_sqlite(in_progress.GET_GATEWAY_ID), (response_id,)).fetchone()
     if row is None:
         return False
-    chunk = (response_id, first_number, len(events), in_progress.join_events(events))
+    chunk = (response_id, first_number, len(events), in_progress.encode_events(events))
     end = db.execute(for_sqlite(in_progress.NEXT_EVENT_NUMBER), (response_id,)).fetchone()
     if first_number != (end[0] if end is not None else 0):
         is_repeated = db.execute(for_sqlite(in_progress.FIND_CHUNK), chunk).fetchone() is not None
@@ -154,7 +148,8 @@ def append_events(
     if events:
         db.execute(for_sqlite(in_progress.ADD_CHUNK), chunk)
     if (row[0], resource, status) != (gateway_id, None, None):
-        db.execute(for_sqlite(in_progress.UPDATE_UNFINISHED), (response_id, resource, status, gateway_id, trace))
+        changes = (encode_optional(resource), status, gateway_id, encode_optional(trace))
+        db.execute(for_sqlite(in_progress.UPDATE_UNFINISHED), (response_id, *changes))
     if status is not None:
         db.execute(for_sqlite(run_sql.SET_STATUS), (response_id, status))
     return True
@@ -165,11 +160,4 @@ def read_chunks(
 ) -> list[tuple[int | None, bytes | None]]:
     """The chunks from the one with this event number on. Empty when there is no such response."""
     rows = db.execute(for_sqlite(in_progress.READ_CHUNKS), (response_id, caller_id, first_number)).fetchall()
-    return [(first, events if events is None else check_json(events, response_id)) for first, events in rows]
-
-
-def _response_of(row: tuple[object, ...]) -> StoredResponse:
-    *values, trace = row[_FIRST_JSON:]
-    for value in values if trace is None else (*values, trace):
-        check_json(value, str(row[0]))
-    return StoredResponse(**dict(zip(_COLUMN_NAMES, row, strict=True)))  # type: ignore[arg-type] # by column
+    return in_progress.decode_chunks(rows, response_id)

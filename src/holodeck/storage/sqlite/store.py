@@ -7,7 +7,8 @@ the event loop (`InlineWriter`). A database in memory has one thread for both.
 
 Writes raise `StorageError` once the file is damaged, and while it is deleted or replaced. `find_orphans` and
 `check_health`, which a gateway calls regularly, detect that for the other methods. A row that is not found is
-reported as missing only after a recent check of the file: see `damage`.
+reported as missing only after a recent check of the file: see `damage`. A file that has lost its last commits is
+noticed when it is opened: see `tail`.
 
 Durability `fast` (the default) preserves every acknowledged write when the process dies; a loss of power may lose the
 last moments, but does not damage the file. `safe` waits for the disk on every transaction.
@@ -37,17 +38,24 @@ from holodeck.storage.base import (
 from holodeck.storage.liveness import FileLiveness, SoleLiveness
 from holodeck.storage.sql import conversations, in_progress, pending_calls, retention
 from holodeck.storage.sql import elicitations as elicitation_sql
+from holodeck.storage.sql import idempotency_keys as key_sql
 from holodeck.storage.sql import runs as run_sql
 from holodeck.storage.sql.in_progress import for_sqlite
+from holodeck.storage.sql.response_values import size_of, values_of
 from holodeck.storage.sqlite import conversation_rows, response_rows
-from holodeck.storage.sqlite.connection import Durability, InlineWriter, connect_sqlite
-from holodeck.storage.sqlite.damage import FILE_DAMAGED, FileCheck
+from holodeck.storage.sqlite.connection import INLINE_WRITE_BYTES, Durability, InlineWriter, connect_sqlite
+from holodeck.storage.sqlite.damage import DAMAGED_REASON, FILE_DAMAGED, FileCheck
 from holodeck.storage.sqlite.elicitations import SQLiteElicitations
+from holodeck.storage.sqlite.idempotency_keys import SQLiteIdempotencyKeys
 from holodeck.storage.sqlite.run_index import SQLiteRunIndex
+from holodeck.storage.sqlite.tail import LOST_REASON, Tail
 from holodeck.storage.sqlite.usage import SQLiteUsage
 from holodeck.storage.sqlite.worker import Worker
+from holodeck.storage.write_health import STORE_PROBE, WriteHealth, make_probe_data
 
 T = TypeVar("T")
+
+REPLACED_REASON = "the file of the database was deleted or replaced"
 
 
 class SQLiteStore:
@@ -60,10 +68,20 @@ class SQLiteStore:
         self._liveness = SoleLiveness() if is_in_memory else FileLiveness(Path(f"{Path(self._path).resolve()}.alive"))
         self._file_check = FileCheck(None if is_in_memory else Path(self._path))
         on_damage = self._file_check.report
-        self._writer = Worker(self._open_writer, is_writer=True, name="storage writer", on_damage=on_damage)
+        self._write_health = WriteHealth(self._probe)
+        self._writer = Worker(
+            self._open_writer,
+            is_writer=True,
+            name="storage writer",
+            on_damage=on_damage,
+            on_failure=self._write_health.report_failure,
+        )
         self._inline_writer = InlineWriter()
         # With `safe`, a write waits for the disk, which the event loop must not.
         self._can_write_inline = durability == "fast" and not is_in_memory
+        self._tail = Tail(None if is_in_memory else Path(self._path))
+        self._marked_writes = 0
+        """How many writes there were when the tail was last marked."""
         self._replaced_check = None if is_in_memory else ReplacedFileCheck(Path(self._path))
         self._open_lock = threading.Lock()
         self._reader = self._writer
@@ -71,6 +89,7 @@ class SQLiteStore:
             self._reader = Worker(self._connect, is_writer=False, name="storage reader", on_damage=on_damage)
         self.runs = SQLiteRunIndex(self._reader)
         self.usage = SQLiteUsage(self._reader, self._writer)
+        self.idempotency_keys = SQLiteIdempotencyKeys(self._reader, self._writer)
         self.elicitations = SQLiteElicitations(self._reader, self._writer, self._liveness)
 
     @property
@@ -79,19 +98,39 @@ class SQLiteStore:
 
     @property
     def unavailable_reason(self) -> str:
-        return self._writer.unavailable_reason or (FILE_DAMAGED if self._file_check.damage else "")
+        failure = self._write_health.failure
+        return (
+            self._writer.unavailable_reason
+            or (FILE_DAMAGED if self._file_check.damage else "")
+            or ("" if failure is None else str(failure))
+        )
 
-    async def save(self, record: StoredResponse, *, is_alone: bool = False) -> None:
-        values = response_rows.values_of(record, self.gateway_id)
-        also = None if record.run is None else (response_rows.STORE_RUN, run_sql.values_of(record.run))
-        if is_alone and self._inline_writer.insert(response_rows.INSERT_NEW, values, also=also):
+    @property
+    def loss(self) -> str:
+        return LOST_REASON if self._tail.loss else ""
+
+    async def save(self, record: StoredResponse, *, is_alone: bool = False, is_reserved: bool = False) -> None:
+        if is_reserved:
+            await self._writer.run(lambda db: response_rows.replace_response(db, record, self.gateway_id))
+            return
+        if is_alone and self._insert_inline(record):
             return
         is_new = await self._writer.run(
-            lambda db: response_rows.insert_response(db, record, values), is_one_statement=record.run is None
+            lambda db: response_rows.insert_response(db, record, self.gateway_id), is_one_statement=record.run is None
         )
         # A new response has no chunks to delete.
         if not is_new:
             await self._writer.run(lambda db: response_rows.replace_response(db, record, self.gateway_id))
+
+    def _insert_inline(self, record: StoredResponse) -> bool:
+        """Insert a response on this thread. False: it is too large, or `InlineWriter` cannot."""
+        if size_of(record) > INLINE_WRITE_BYTES:
+            return False
+        also = None if record.run is None else (response_rows.STORE_RUN, run_sql.values_of(record.run))
+        return self._inline_writer.insert(response_rows.INSERT_NEW, values_of(record, self.gateway_id), also=also)
+
+    async def reserve(self, record: StoredResponse) -> None:
+        await self._writer.run(lambda db: response_rows.reserve_response(db, record, self.gateway_id))
 
     async def insert_within_quota(self, record: StoredResponse, *, quota: int, is_durable: bool) -> int | None:
         return await self._writer.run(
@@ -133,7 +172,8 @@ class SQLiteStore:
         is_replaced, found = await self._reader.run(
             lambda db: (self._check_replaced(), response_rows.find_orphans(db, self._liveness.is_alive))
         )
-        self._require_usable(is_replaced)
+        await self._require_usable(is_replaced)
+        await self._mark_tail()
         return found
 
     async def find_unfinished(self, ids: Collection[str]) -> set[str]:
@@ -309,18 +349,23 @@ class SQLiteStore:
         )
         expired = (for_sqlite(elicitation_sql.DELETE_EXPIRED), (time.time(),))
         await self._writer.run(lambda db: db.execute(*expired))
+        expired_keys = (for_sqlite(key_sql.DELETE_EXPIRED), (key_sql.oldest_time(),))
+        await self._writer.run(lambda db: db.execute(*expired_keys))
         return total
 
     async def check_health(self) -> bool:
         row, is_replaced = await self._reader.run(
             lambda db: (db.execute("SELECT 1").fetchone(), self._check_replaced())
         )
-        self._require_usable(is_replaced)
+        await self._require_usable(is_replaced)
         return row is not None
 
     async def close(self) -> None:
         """Finish all jobs, close all connections, and release the liveness lock of this gateway."""
         await self._file_check.close()
+        await self._write_health.close()
+        with suppress(StorageError):
+            await self._mark_tail()
         await self._writer.close()
         self._inline_writer.close()
         if self._reader is not self._writer:
@@ -332,6 +377,11 @@ class SQLiteStore:
             connection = connect_sqlite(self._path, self._durability)
             if self._replaced_check is not None:
                 self._replaced_check.remember_identity()
+            try:
+                self._tail.check_loss(connection)
+            except sqlite3.Error:
+                connection.close()
+                raise
             return connection
 
     def _open_writer(self) -> sqlite3.Connection:
@@ -349,11 +399,23 @@ class SQLiteStore:
         return connection
 
     async def _read_or_check(self, read: Callable[[sqlite3.Connection], T | None]) -> T | None:
-        """What `read` finds. Raises `StorageError` when it finds nothing and the file is damaged."""
+        """What `read` finds. Raises `StorageError` when it finds nothing and the file is damaged, or has lost rows."""
         found = await self._reader.run(read)
         if found is None:
             await self._require_undamaged()
+            if self._tail.loss:
+                raise StorageError(self._tail.loss, reason=LOST_REASON)
         return found
+
+    async def _mark_tail(self) -> None:
+        """Mark the latest commit at both places, if something was written since the last time."""
+        writes = self._writer.batches + self._inline_writer.inserted
+        if writes == self._marked_writes or self._file_check.damage:
+            return
+        number = await self._writer.run(self._tail.count_mark)
+        # The mark itself is one batch.
+        self._marked_writes = writes + 1
+        await self._reader.run(lambda db: self._tail.write_mark(number))
 
     async def _confirm_found(self, change: Awaitable[bool]) -> bool:
         """Whether a change found its row. Raises `StorageError` when it did not and the file is damaged."""
@@ -365,17 +427,26 @@ class SQLiteStore:
     async def _require_undamaged(self) -> None:
         await self._file_check.wait_checked()
         if self._file_check.damage:
-            raise StorageError(FILE_DAMAGED)
+            raise StorageError(FILE_DAMAGED, reason=DAMAGED_REASON)
 
     def _check_replaced(self) -> bool:
         """Whether the file was deleted or replaced. Called once a second, on the reader's thread, not for every row."""
+        self._tail.check_acknowledged()
         return self._replaced_check is not None and self._replaced_check.check_replaced()
 
-    def _require_usable(self, is_replaced: bool) -> None:
-        """Stop all writes while the file is replaced or damaged, and raise `StorageError`; else allow them again."""
+    async def _require_usable(self, is_replaced: bool) -> None:
+        """Stop all writes while the file is replaced or damaged, and raise `StorageError`; else allow them again.
+
+        Also raises `StorageError` while writes fail: see `WriteHealth`.
+        """
         reason = FILE_REPLACED if is_replaced else FILE_DAMAGED if self._file_check.damage else ""
         if reason != self._writer.unavailable_reason:
             self._writer.unavailable_reason = reason
             self._inline_writer.pause(is_over=not reason)
         if reason:
-            raise StorageError(reason)
+            raise StorageError(reason, reason=REPLACED_REASON if is_replaced else DAMAGED_REASON)
+        await self._write_health.require_writable()
+
+    async def _probe(self) -> None:
+        values = (make_probe_data(),)
+        await self._writer.run(lambda db: db.execute(for_sqlite(STORE_PROBE), values), is_one_statement=True)

@@ -22,7 +22,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from holodeck.lib.errors import StorageError
-from holodeck.storage.sqlite.damage import FILE_DAMAGED, is_damage
+from holodeck.storage.checked_values import DamagedValueError
+from holodeck.storage.sqlite.damage import DAMAGED_REASON, FILE_DAMAGED, is_damage
 
 # Queued jobs after which no more are collected for a transaction: the first of them waits for all.
 GROUP_COMMIT_JOBS = 64
@@ -45,7 +46,7 @@ _REASONS = (
 )
 
 
-def _ignore_damage(damage: str) -> None:
+def _ignore(report: object) -> None:
     pass
 
 
@@ -58,14 +59,21 @@ class Worker:
         *,
         is_writer: bool,
         name: str,
-        on_damage: Callable[[str], None] = _ignore_damage,
+        on_damage: Callable[[str], None] = _ignore,
+        on_failure: Callable[[StorageError], None] = _ignore,
     ) -> None:
-        """`connect` and `on_damage` are called on the worker's thread. `on_damage` gets SQLite's text of the damage."""
+        """The callbacks are called on the worker's thread. `on_damage` gets SQLite's text of the damage.
+
+        `on_failure` gets every other error of SQLite and of the system that is not about the values of a job.
+        """
         self._on_damage = on_damage
+        self._on_failure = on_failure
         self._connect = connect
         self._is_writer = is_writer
         self.unavailable_reason = ""
         """While it is set, every job fails with a `StorageError` of this text."""
+        self.batches = 0
+        """How many batches were run without an error of the whole batch."""
         self._name = name
         self._jobs: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
         self._new_jobs: list[Job] = []
@@ -120,6 +128,7 @@ class Worker:
             try:
                 connection = self._require_connection(connection)
                 outcomes = self._run_batch(connection, batch)
+                self.batches += 1
             except (sqlite3.Error, OSError, StorageError) as error:
                 outcomes = [self._to_storage_error(error)] * len(batch)
             except Exception as error:
@@ -167,7 +176,7 @@ class Worker:
     def _run_job(self, db: sqlite3.Connection, job: Callable[[sqlite3.Connection], Any]) -> Any:
         try:
             return job(db)
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, DamagedValueError) as error:
             return self._to_storage_error(error)
         except StopIteration as error:
             # `Future.set_exception` refuses this one exception.
@@ -193,10 +202,17 @@ class Worker:
         return outcomes
 
     def _to_storage_error(self, error: Exception) -> StorageError:
+        if isinstance(error, DamagedValueError):
+            self._on_damage(str(error))
+            return error
         if is_damage(error):
             self._on_damage(str(error).partition(" with text")[0])
-            return StorageError(FILE_DAMAGED)
-        return _storage_error_of(error)
+            return StorageError(FILE_DAMAGED, reason=DAMAGED_REASON)
+        failure = _storage_error_of(error)
+        # A value that one statement cannot store says nothing about the next one.
+        if not self.unavailable_reason and not isinstance(error, sqlite3.IntegrityError | sqlite3.DataError):
+            self._on_failure(failure)
+        return failure
 
 
 def _deliver_outcomes(batch: list[Job], outcomes: list[Any]) -> None:
@@ -233,4 +249,4 @@ def _storage_error_of(error: Exception) -> StorageError:
     # `strerror` and not `str` of an OSError: that contains the path.
     text = (error.strerror or "" if isinstance(error, OSError) else str(error)).lower()
     reason = next((reason for key, reason in _REASONS if key in text), f"{text}.")
-    return StorageError(f"The database cannot be used: {reason}")
+    return StorageError(f"The database cannot be used: {reason}", reason=reason.partition(".")[0])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from holodeck.gateway.endpoints.responses import MAX_SEQUENCE_NUMBER
 from holodeck.gateway.http.error_codes import ErrorGroup
+from holodeck.gateway.http.idempotency_key import MAX_KEY_CHARS
 from holodeck.gateway.http.query import LIST_LIMIT, MAX_LIST_LIMIT
 from holodeck.gateway.openapi.operations import examples, operator_operations
 from holodeck.gateway.openapi.operations.elicitation_operations import ELICITATION_OPERATIONS
@@ -78,7 +79,15 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         reply="Response",
         example=examples.RESPONSE,
         stream="ResponseEvent",
-        errors=(*_INPUT_ERRORS, "run"),
+        headers={
+            "Idempotency-Key": string(
+                "A request that is sent again with the same key within 24 hours has the response of the first, and the "
+                "header `idempotent-replayed: true`. Needs `store`.",
+                max_length=MAX_KEY_CHARS,
+                min_length=1,
+            )
+        },
+        errors=(*_INPUT_ERRORS, "run", "idempotency"),
     ),
     ("POST", "/v1/responses/compact"): Operation(
         id="compactConversation",

@@ -30,6 +30,8 @@ class Operation:
     stream: str | None = None
     """The name of the schema of each event, for routes that can stream."""
     query: dict[str, Schema] | None = None
+    headers: dict[str, Schema] | None = None
+    """The headers of a request that it may have."""
     errors: tuple[ErrorGroup, ...] = ()
     """Beside those that the flags of the route imply."""
     media_type: str = JSON

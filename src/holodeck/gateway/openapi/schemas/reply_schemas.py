@@ -321,7 +321,13 @@ def _resource_schemas() -> dict[str, Schema]:
             {"id": string(), "object": constant("conversation.deleted"), "deleted": boolean()}
         ),
         "Model": record_of(model),
-        "Health": record_of({"status": choice(("ok", "no storage", "no audit log"))}),
+        "Health": record_of(
+            {
+                "status": choice(("ok", "no storage", "storage incomplete", "no audit log")),
+                "reason": string("What is wrong with the storage, where that is known.", example="the disk is full"),
+            },
+            optional=["reason"],
+        ),
     }
 
 
