@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
+
+from holodeck.lib.secret_names import is_secret_name, is_switch, looks_generated
 
 MASK = "***"
 MIN_SECRET_CHARS = 8
@@ -22,33 +24,11 @@ MIN_SECRET_CHARS = 8
 _MAX_REGISTERED = 1000
 # Letters and digits of a needle (see `_needle_of`): a shorter run is in almost every message, and filters nothing.
 _MIN_NEEDLE_BYTES = 4
-_SECRET_NAME = re.compile(
-    # `auth`, but not `author` and `authority`.
-    r"key|token|secret|passw|passphrase|pwd|credential|auth(?!or)|authori[sz]ation|cookie|signature|(?:^|_)pat$",
-    re.IGNORECASE,
-)
-_ADDRESS_NAME = re.compile(
-    r"(?:url|uri|endpoint|hosts?|address|domain|issuer|server|proxy|port|files?|paths?|dir|directory|folder|socket|sock"
-    r"|command|cmd|program|script|exec|helper|options?|opts|args|type|provider|module|package)$",
-    re.IGNORECASE,
-)
 _GENERATED = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[!-~]{20,}|[0-9a-f]{32,}|[0-9A-F]{32,}")
+_MAX_MUTE_CHARS = 2
 _RUN = re.compile(rb"[A-Za-z0-9]+")
 _OPAQUE = frozenset({"nextCursor", "requestState"})
 """Members of an MCP message that are sent back unchanged and never shown."""
-
-
-def is_secret_name(name: str) -> bool:
-    """Return whether a variable, header, option or query parameter of this name has a secret value."""
-    return _SECRET_NAME.search(name) is not None
-
-
-def is_secret_holder(name: str) -> bool:
-    """Return whether the value of a key of this name is itself a secret: `auth_token`, but not `token_url`.
-
-    A new secret does nothing else than the old one; a new address or path does.
-    """
-    return is_secret_name(name) and _ADDRESS_NAME.search(name) is None
 
 
 def secrets_in(name: str, value: str) -> list[str]:
@@ -78,6 +58,36 @@ def url_secrets(url: str) -> list[str]:
     found += [value for name, value in parse_qsl(parts.query) if is_secret_name(name) or _GENERATED.fullmatch(value)]
     found += [segment for segment in parts.path.split("/") if _GENERATED.fullmatch(segment)]
     return [text for text in found if text]
+
+
+def mask_url(url: str, *, is_literal: Callable[[str], bool] = bool) -> str:
+    """Return the URL with `***` for a user or password, for a fragment, and for each secret of its query and path.
+
+    A value of the query is a secret by the name of its parameter, unless it switches something, or by its form.
+    `is_literal`: whether a part is a value and not a reference, which stays.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return MASK
+
+    def mask_pair(pair: str) -> str:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            return MASK if looks_generated(unquote(name)) and is_literal(name) else pair
+        # A name of one or two letters does not say what its value is.
+        is_named = is_secret_name(name) or len(name) <= _MAX_MUTE_CHARS
+        is_secret = looks_generated(unquote(value)) or (is_named and not is_switch(name, value))
+        return f"{name}={MASK}" if is_secret and is_literal(value) else pair
+
+    query = "&".join(map(mask_pair, parts.query.split("&"))) if parts.query else ""
+    user, at, host = parts.netloc.rpartition("@")
+    user = MASK if at and is_literal(user) else user
+    path = "/".join(
+        MASK if _GENERATED.fullmatch(segment) and is_literal(segment) else segment for segment in parts.path.split("/")
+    )
+    fragment = MASK if parts.fragment and is_literal(parts.fragment) else parts.fragment
+    return urlunsplit(parts._replace(netloc=f"{user}{at}{host}", path=path, query=query, fragment=fragment))
 
 
 class SecretText:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from holodeck.lib.secret_names import is_literal_secret
 from holodeck.models.tool import CommandType, MCPTool
 from holodeck.tools.mcp.launch import docker, npx, uvx
 from holodeck.tools.mcp.launch.plan import plan_launch
 from holodeck.tools.mcp.lint.finding import Finding, Severity
-from holodeck.tools.mcp.lint.secrets import is_literal_secret
 from holodeck.tools.mcp.lint.texts import check_text
 
 _NPM_PIN = re.compile(r".+@v?\d+\.\d+\.\d+(?:[-+][\w.+-]+)?")
