@@ -270,10 +270,11 @@ class _EntryWriter:
             return form.reference.replace("NAME", name)
 
         result = map_references(text, refer, self._fixed_values)
-        if "$${" in result:
-            self._lose(key, "a literal '${' may be taken for a variable")
-            result = result.replace("$${", "${")
-        return result
+        if "$${" in result and form.reference:
+            # It must not become a reference to a variable of the user.
+            self._lose(key, "a literal '${' would be taken for a variable, and is written as '$ {'")
+            return result.replace("$${", "$ {")
+        return result.replace("$${", "${")
 
     def _lose(self, key: str, reason: str) -> None:
         self._lost.append(Loss(server=self._name, key=key, reason=reason))
