@@ -24,7 +24,7 @@ from holodeck.config.server_loader import LoadedServers
 from holodeck.config.source import FileRead
 from holodeck.config.yaml_reader import format_key_path
 from holodeck.lib.record import record
-from holodeck.lib.redaction import MASK, mask_url
+from holodeck.lib.redaction import MASK, mask_arguments, mask_url
 from holodeck.lib.secret_names import is_inert_secret
 from holodeck.models.llm import LLM, Provider
 from holodeck.models.tool import FunctionTool, MCPTool
@@ -121,16 +121,16 @@ def describe_endpoint(model: LLM, written: Mapping[str, Any]) -> str:
         return ""
     endpoint = written.get("endpoint")
     if isinstance(endpoint, str):
-        return _mask_url(endpoint)
+        return mask_url(endpoint)
     return model.spec.own_hosts[0] if model.spec.own_hosts else "localhost"
 
 
 def describe_server(tool: MCPTool, written: Mapping[str, Any]) -> str:
     """Return how a server is started or reached, as written in its file: its command line or its URL."""
     if not tool.starts_process:
-        return _mask_url(str(written.get("url") or ""))
+        return mask_url(str(written.get("url") or ""))
     args = written.get("args")
-    words = [str(arg) for arg in args] if isinstance(args, list) else [str(written.get("server") or "")]
+    words = mask_arguments([str(arg) for arg in args]) if isinstance(args, list) else [str(written.get("server") or "")]
     return shlex.join([str(tool.command), *(word for word in words if word or isinstance(args, list))])
 
 
@@ -264,12 +264,7 @@ def _mask_literals(key: str, value: Any) -> Any:
         return value
     if is_inert_secret(key, value) and not _REFERENCE.search(value):
         return MASK
-    return _mask_url(value) if "://" in value else value
-
-
-def _mask_url(url: str) -> str:
-    """The URL with literal secrets masked: those of its query, and a password or a token before the host."""
-    return mask_url(url, is_literal=lambda text: not _REFERENCE.search(text))
+    return mask_url(value) if "://" in value else value
 
 
 def _cut(text: str) -> str:

@@ -11,11 +11,19 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 
-from holodeck.lib.secret_names import is_secret_name, is_switch, looks_generated
+from holodeck.lib.secret_names import (
+    ends_in_secret_word,
+    find_secret_arguments,
+    is_inert_secret,
+    is_place,
+    is_secret_name,
+    is_switch,
+    looks_generated,
+)
 
 MASK = "***"
 MIN_SECRET_CHARS = 8
@@ -26,6 +34,7 @@ _MAX_REGISTERED = 1000
 _MIN_NEEDLE_BYTES = 4
 _GENERATED = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[!-~]{20,}|[0-9a-f]{32,}|[0-9A-F]{32,}")
 _MAX_MUTE_CHARS = 2
+_REFERENCE = re.compile(r"(?<!\$)\$\{")
 _RUN = re.compile(rb"[A-Za-z0-9]+")
 _OPAQUE = frozenset({"nextCursor", "requestState"})
 """Members of an MCP message that are sent back unchanged and never shown."""
@@ -60,11 +69,42 @@ def url_secrets(url: str) -> list[str]:
     return [text for text in found if text]
 
 
-def mask_url(url: str, *, is_literal: Callable[[str], bool] = bool) -> str:
+def mask_written(value: Any, key: str = "") -> Any:
+    """Return a value of a configuration file, as written, with `***` for literal secrets. References stay.
+
+    `key`: the key that has the value.
+    """
+    if isinstance(value, Mapping):
+        return {name: mask_written(item, str(name)) for name, item in value.items()}
+    if isinstance(value, list):
+        texts = all(isinstance(item, str) for item in value)
+        return mask_arguments(value) if key == "args" and texts else [mask_written(item, key) for item in value]
+    if not isinstance(value, str) or not value:
+        return value
+    if "://" in value:
+        return mask_url(value)
+    is_named = ends_in_secret_word(key) and not is_switch(key, value) and not is_place(value)
+    return MASK if _is_literal(value) and (is_named or is_inert_secret(key, value)) else value
+
+
+def mask_arguments(args: Sequence[str]) -> list[str]:
+    """Return the arguments of a command, as written, with `***` for literal secrets."""
+    secret = set(find_secret_arguments(args))
+    return [
+        (f"{arg.partition('=')[0]}={MASK}" if arg.startswith("-") and "=" in arg else MASK)
+        if index in secret and "://" not in arg
+        else mask_url(arg)
+        if "://" in arg
+        else arg
+        for index, arg in enumerate(args)
+    ]
+
+
+def mask_url(url: str) -> str:
     """Return the URL with `***` for a user or password, for a fragment, and for each secret of its query and path.
 
-    A value of the query is a secret by the name of its parameter, unless it switches something, or by its form.
-    `is_literal`: whether a part is a value and not a reference, which stays.
+    A value of the query is a secret by the name of its parameter, unless it switches something, or by its form. A
+    reference to a variable stays.
     """
     try:
         parts = urlsplit(url)
@@ -74,20 +114,24 @@ def mask_url(url: str, *, is_literal: Callable[[str], bool] = bool) -> str:
     def mask_pair(pair: str) -> str:
         name, equals, value = pair.partition("=")
         if not equals:
-            return MASK if looks_generated(unquote(name)) and is_literal(name) else pair
+            return MASK if looks_generated(unquote(name)) and _is_literal(name) else pair
         # A name of one or two letters does not say what its value is.
         is_named = is_secret_name(name) or len(name) <= _MAX_MUTE_CHARS
         is_secret = looks_generated(unquote(value)) or (is_named and not is_switch(name, value))
-        return f"{name}={MASK}" if is_secret and is_literal(value) else pair
+        return f"{name}={MASK}" if is_secret and _is_literal(value) else pair
 
     query = "&".join(map(mask_pair, parts.query.split("&"))) if parts.query else ""
     user, at, host = parts.netloc.rpartition("@")
-    user = MASK if at and is_literal(user) else user
+    user = MASK if at and _is_literal(user) else user
     path = "/".join(
-        MASK if _GENERATED.fullmatch(segment) and is_literal(segment) else segment for segment in parts.path.split("/")
+        MASK if _GENERATED.fullmatch(segment) and _is_literal(segment) else segment for segment in parts.path.split("/")
     )
-    fragment = MASK if parts.fragment and is_literal(parts.fragment) else parts.fragment
+    fragment = MASK if parts.fragment and _is_literal(parts.fragment) else parts.fragment
     return urlunsplit(parts._replace(netloc=f"{user}{at}{host}", path=path, query=query, fragment=fragment))
+
+
+def _is_literal(text: str) -> bool:
+    return _REFERENCE.search(text) is None
 
 
 class SecretText:

@@ -3,12 +3,13 @@
 - `is_secret_name`: the name has a word of secrets anywhere. For masking, where too much does no harm.
 - `ends_in_secret_word`: the value of the name is itself the secret. For literals that should be references.
 - `is_inert_secret`: the value is a secret and nothing else, so that another one does nothing else. For trust.
-- `is_secret_parameter`, `is_literal_secret`: for findings of lint, where a false alarm is a fault.
+- `is_secret_parameter`, `is_literal_secret`, `find_secret_arguments`: for lint, where a false alarm is a fault.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
 _SECRET_NAME = re.compile(
     # `auth`, but not `author` and `authority`.
@@ -54,6 +55,7 @@ _ISSUED = re.compile(
 )
 _URL_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/@:\s]*:[^/@\s]+@")
 _MIN_LITERAL_CHARS = 8
+_ASSIGNMENT = re.compile(r"(?P<name>-{0,2}[A-Za-z_][\w.-]*)=(?P<value>.*)", re.DOTALL)
 
 
 def is_secret_name(name: str) -> bool:
@@ -118,3 +120,13 @@ def is_literal_secret(option: str, value: str) -> bool:
         return True
     is_named = len(value) >= _MIN_LITERAL_CHARS and is_secret_parameter(option)
     return is_named and not value.startswith(("/", "~", "./", "-"))
+
+
+def find_secret_arguments(args: Sequence[str]) -> Iterator[int]:
+    """Yield the index of each argument with a secret: `--api-key VALUE`, `--token=VALUE`, `-e NAME=VALUE`."""
+    option = ""
+    for index, arg in enumerate(args):
+        assigned = _ASSIGNMENT.fullmatch(arg)
+        if is_literal_secret(option, arg) or (assigned and is_literal_secret(assigned["name"], assigned["value"])):
+            yield index
+        option = arg if arg.startswith("-") else ""
