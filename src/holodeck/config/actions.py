@@ -24,8 +24,7 @@ from holodeck.config.server_loader import LoadedServers
 from holodeck.config.source import FileRead
 from holodeck.config.yaml_reader import format_key_path
 from holodeck.lib.record import record
-from holodeck.lib.redaction import MASK, mask_arguments, mask_url
-from holodeck.lib.secret_names import is_inert_secret
+from holodeck.lib.redaction import MASK, is_inert_secret, mask_arguments, mask_url
 from holodeck.models.llm import LLM, Provider
 from holodeck.models.tool import FunctionTool, MCPTool
 

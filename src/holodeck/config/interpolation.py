@@ -20,8 +20,7 @@ from holodeck.config.yaml_reader import Document, KeyPath
 from holodeck.lib.errors import Problem
 from holodeck.lib.net.urls import shown_origin
 from holodeck.lib.record import record
-from holodeck.lib.redaction import LOG_SECRETS, register_secrets, secrets_in, url_secrets
-from holodeck.lib.secret_names import is_secret_name
+from holodeck.lib.redaction import LOG_SECRETS, is_secret_name, register_secrets, secrets_in, url_secrets
 from holodeck.models.file_model import Substituted
 
 Lookup = Callable[[str], str | None]

@@ -17,7 +17,7 @@ from holodeck.config.source import Source
 from holodeck.config.yaml_reader import KeyPath
 from holodeck.lib.errors import Problem
 from holodeck.lib.record import record
-from holodeck.lib.secret_names import ends_in_secret_word, is_secret_name
+from holodeck.lib.redaction import ends_in_secret_word, is_secret_name
 from holodeck.models.file_model import Substituted, as_written, quote_value
 from holodeck.models.llm import LLM, PROVIDER_SPECS, Provider, is_own_host
 from holodeck.models.scope import Scope, split_pattern, split_tool_pattern

@@ -11,8 +11,7 @@ from holodeck.config.problems import problem_at
 from holodeck.config.yaml_reader import Document, KeyPath
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.limits import MAX_SECRET_FILE_BYTES, MIN_SEAL_KEY_BYTES
-from holodeck.lib.redaction import register_secrets, url_secrets
-from holodeck.lib.secret_names import ends_in_secret_word
+from holodeck.lib.redaction import ends_in_secret_word, register_secrets, url_secrets
 from holodeck.models.file_model import Substituted
 
 SECRET_FIELDS = frozenset({"api_key", "token", "client_secret", "seal_key"})

@@ -17,7 +17,7 @@ from holodeck.config.problems import problem_at
 from holodeck.config.yaml_reader import Document, KeyPath, parse_document, read_document
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.record import record
-from holodeck.lib.secret_names import is_inert_secret
+from holodeck.lib.redaction import is_inert_secret
 
 
 @record

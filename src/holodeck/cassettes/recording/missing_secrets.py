@@ -10,8 +10,7 @@ from holodeck.config.agent_loader import SHARED_FILE
 from holodeck.config.interpolation import substitute
 from holodeck.config.yaml_reader import read_document
 from holodeck.lib.errors import ConfigError
-from holodeck.lib.redaction import register_secrets
-from holodeck.lib.secret_names import is_secret_name
+from holodeck.lib.redaction import is_secret_name, register_secrets
 
 _SECRET_MAPPINGS = ("env", "headers", "auth")
 """Keys whose values only the process or the connection of a server gets."""

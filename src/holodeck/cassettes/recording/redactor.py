@@ -17,9 +17,9 @@ from holodeck.lib.redaction import (
     MIN_SECRET_CHARS,
     OPERATOR_SECRETS,
     SecretText,
+    is_secret_name,
     url_secrets,
 )
-from holodeck.lib.secret_names import is_secret_name
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.errors import ErrorFactory
 

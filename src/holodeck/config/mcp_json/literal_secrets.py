@@ -12,8 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from holodeck.lib.record import record
-from holodeck.lib.redaction import secrets_in
-from holodeck.lib.secret_names import is_secret_name
+from holodeck.lib.redaction import is_secret_name, secrets_in
 
 _SCHEME = re.compile(r"(Bearer|Basic|Token|ApiKey)\s+(?=\S)", re.IGNORECASE)
 

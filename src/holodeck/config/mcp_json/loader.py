@@ -31,7 +31,7 @@ from holodeck.config.source import FileRead, Source, resolve_document
 from holodeck.config.tool_list import LoadedTool, ToolListFile
 from holodeck.config.yaml_reader import Document, KeyPath, Position, format_key_path, read_document
 from holodeck.lib.errors import Problem
-from holodeck.lib.secret_names import is_inert_secret
+from holodeck.lib.redaction import is_inert_secret
 from holodeck.models.agent import SharedSettings
 from holodeck.models.file_model import quote_value
 from holodeck.models.tool_rules import CommandRule

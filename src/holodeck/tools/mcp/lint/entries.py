@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from holodeck.lib.secret_names import find_secret_arguments
+from holodeck.lib.redaction import find_secret_arguments
 from holodeck.models.tool import CommandType, MCPTool
 from holodeck.tools.mcp.launch import docker, npx, uvx
 from holodeck.tools.mcp.launch.plan import plan_launch

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holodeck.lib.escape import escape_unprintable, one_line
-from holodeck.lib.secret_names import is_secret_parameter
+from holodeck.lib.redaction import is_secret_parameter
 from holodeck.tools.mcp.lint.finding import Finding
 
 if TYPE_CHECKING:
