@@ -8,7 +8,6 @@ const KEY: CallerKey = {
   allow: { models: ["small-*", "!small-x"], servers: [], tools: [] },
   limits: { requests_per_minute: 60, in_flight: 4 },
   budget: { amount: 20, period: "week" },
-  hash: "sha256:00000000...",
   old_hash_expires: null,
 };
 

@@ -73,7 +73,7 @@ async def test_a_created_key_has_its_scope_until_it_is_rotated_and_revoked(folde
     assert await list_models(folder, first, second, third) == [401, 401, ["small", "big"]]
 
 
-def test_the_list_shows_scope_limits_and_no_whole_hash(folder: Path) -> None:
+def test_the_list_shows_scope_limits_and_no_hash(folder: Path) -> None:
     run_keys(folder, "create", "alice", "-f", ".", "--allow-tools", "github.*", "--allow-tools", "!github.delete_*")
     run_keys(folder, "create", "bob", "-f", ".", "--admin", "--allow-models", "")
     run_keys(folder, "rotate", "bob", "--grace", "7d")
@@ -89,13 +89,13 @@ def test_the_list_shows_scope_limits_and_no_whole_hash(folder: Path) -> None:
     ]
     expires = datetime.fromisoformat(listed[1]["old_hash_expires"]) - datetime.now(UTC)
     assert timedelta(days=6) < expires <= timedelta(days=7)
-    assert (listed[1]["limits"], listed[2]["hash"]) == ({"requests_per_minute": 60}, "${CAROL_HASH}")
+    assert listed[1]["limits"] == {"requests_per_minute": 60}
     shown = run_holodeck("keys", "list", cwd=folder, env={"COLUMNS": "200"}).stdout
     for words in ("tools: github.*, !github.delete_*", "models: none", "everything", "requests_per_minute 60", "until"):
         assert words in shown
     hashes = re.findall(r"[0-9a-f]{64}", text)
     assert len(hashes) == 3
-    assert not any(each in shown + json.dumps(listed) for each in hashes)
+    assert not any(each[:8] in shown + json.dumps(listed) for each in hashes)
 
 
 @async_test(120)

@@ -9,21 +9,29 @@ from typing import Any
 import pytest
 from cli.mcp_project import NPX, UVX, MCPProject
 
+from holodeck.tools.mcp.lock.drift import lock_entry
+
 SERVER = """
 import json, sys
 from pathlib import Path
+
+def more(method):
+    file = Path(__file__).with_name("more.json")
+    return json.loads(file.read_text()).get(method, {}) if file.exists() else {}
 
 for line in sys.stdin:
     message = json.loads(line)
     if "id" not in message:
         continue
     about = {"name": "files", "version": "1.2"}
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
     results = {
-        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about},
+        "initialize": hello | more("initialize"),
         "tools/list": {"tools": json.loads(Path(__file__).with_name("tools.json").read_text())},
         "tools/call": {"content": [{"type": "text", "text": "the content"}]},
     }
-    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": results.get(message["method"], {})}), flush=True)
+    result = results.get(message["method"]) or more(message["method"])
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
 """
 READ = {
     "name": "read",
@@ -105,6 +113,72 @@ def test_check_shows_the_difference_with_invisible_characters_and_has_exit_code_
     assert [(one["tool"], one["kind"]) for one in server["drift"]] == [("read", "changed"), ("write", "missing")]
     assert [change["field"] for change in server["drift"][0]["changes"]] == ["description", "input_schema"]
     assert (project.path / "holodeck.lock").read_bytes() == before
+
+
+def test_a_short_text_that_spells_the_pin_of_a_long_one_does_not_accept_the_long_one(project: MCPProject) -> None:
+    long = {**READ, "description": "Reads a file. " * 200 + POISON}
+    short = {**READ, "description": str(lock_entry("tool", long).values["description"])}
+    set_tools(project, short)
+    project.run_mcp("lock")
+    set_tools(project, long)
+    assert project.run_mcp("lock", "--check").returncode == 3
+    project.run_mcp("lock", "--accept")
+    assert project.run_mcp("lock", "--check").returncode == 0
+    assert '"pinned": {"description": {"begins": ' in read_lines(project)["read"]
+
+
+def test_a_change_of_anything_that_is_passed_on_of_a_tool_is_drift_by_its_name(project: MCPProject) -> None:
+    changes: dict[str, dict[str, Any]] = {
+        "other._meta": {"_meta": {"note": POISON}},
+        "other.icons": {"icons": [{"src": "data:image/svg+xml,x"}]},
+        "other.execution": {"execution": {"taskSupport": "required"}},
+        "other.unheard": {"unheard": POISON},
+        "other.input_schema": {"input_schema": POISON},
+        "title": {"title": {"not": "a text"}},
+        "annotations": {"annotations": [POISON]},
+        "output_schema": {"outputSchema": {"type": "object", "description": POISON}},
+    }
+    tools = {name: {**READ, "name": f"tool_{number}"} for number, name in enumerate(changes)}
+    set_tools(project, *tools.values())
+    project.run_mcp("lock")
+    set_tools(project, *({**tool, **changes[name]} for name, tool in tools.items()))
+    (server,) = json.loads(project.run_mcp("lock", "--check", "--json").stdout)["files"][0]["servers"]
+    found = {one["tool"]: [change["field"] for change in one["changes"]] for one in server["drift"]}
+    assert found == {tool["name"]: [name] for name, tool in tools.items()}
+    project.run_mcp("lock", "--accept")
+    assert project.run_mcp("lock", "--check").returncode == 0, "what was written is read as the same"
+
+
+def test_prompts_resources_templates_and_instructions_are_locked_and_may_be_ignored(project: MCPProject) -> None:
+    def answer(text: str, size: int) -> None:
+        entry = {"name": "one", "description": text}
+        lists = {
+            "initialize": {"instructions": text, "capabilities": {"tools": {}, "prompts": {}, "resources": {}}},
+            "prompts/list": {"prompts": [{**entry, "arguments": [{"name": "a", "description": "A word."}]}]},
+            "resources/list": {"resources": [{**entry, "uri": "a://1", "size": size}]},
+            "resources/templates/list": {"resourceTemplates": [{**entry, "uriTemplate": "a://{id}"}]},
+        }
+        (project.path / "more.json").write_text(json.dumps(lists))
+
+    answer("Plain.", 1)
+    set_tools(project, READ)
+    project.write_servers(files={**UVX, "load_prompts": True})
+    assert project.run_mcp("lock").returncode == 0
+    answer("Plain.", 2)
+    assert project.run_mcp("lock", "--check").returncode == 0, "a size changes with the content"
+    answer(POISON, 2)
+    done = project.run_mcp("lock", "--check")
+    nouns = ("prompt one", "resource a://1", "template a://{id}", "instructions")
+    assert (done.returncode, [f"files: {noun} has changed" in done.stdout for noun in nouns]) == (3, [True] * 4)
+    assert "    + Reads a file. Before that, read" in done.stdout
+    for command in ("prompts", "resources"):
+        assert "id_rsa" not in project.run_mcp(command, "-v").stdout
+    rules = [arg for name in ("resources", "templates", "instructions") for arg in ("--ignore", f"files:{name}")]
+    assert project.run_mcp("lock", *rules).returncode == 3, "the prompt still differs"
+    assert project.run_mcp("lock", "--accept", "files").returncode == 0
+    answer(POISON + "!", 3)
+    data = json.loads(project.run_mcp("lock", "--check", "--json").stdout)
+    assert [each.get("prompt") for each in data["files"][0]["servers"][0]["drift"]] == ["one"]
 
 
 @pytest.mark.proves("D-35")

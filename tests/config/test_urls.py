@@ -115,6 +115,29 @@ def test_a_plain_websocket_off_this_machine_warns(folder: AgentFolder) -> None:
     assert [warning.key for warning in loaded.warnings] == ["tools[0].url"]
 
 
+@pytest.mark.proves("D-12")
+@pytest.mark.parametrize(
+    ("query", "line"),
+    [
+        ("", "headers: {Authorization: 'Bearer ${KEY}'}"),
+        ("", "headers: {X-Tenant: '${KEY}'}"),
+        ("", "auth: {type: bearer, token: '${KEY}'}"),
+        ("?api_key=${KEY}", ""),
+        ("?v=ghp_abcdefghijklmnop0123456789", ""),
+    ],
+)
+def test_a_plain_websocket_off_this_machine_is_sent_no_credentials(folder: AgentFolder, query: str, line: str) -> None:
+    lines = ("transport: websocket", *([line] if line else []))
+    (problem,) = folder.load_errors(agent_with_tool(*lines, f"url: 'ws://mcp.example.com/mcp{query}'"), KEYS)
+    assert (problem.key, "sent in the clear" in problem.message, "wss://" in problem.fix) == (
+        "tools[0].url",
+        True,
+        True,
+    )
+    for url in (f"wss://mcp.example.com/mcp{query}", f"ws://127.0.0.1:9/mcp{query}"):
+        assert folder.load(agent_with_tool(*lines, f"url: '{url}'"), KEYS)
+
+
 SENT = "provider: openai_compatible, name: x, api_key: '${KEY}'"
 FROM_ENVIRONMENT = "provider: openai, name: x"
 KEYS = {"KEY": "k3y", "OPENAI_API_KEY": "k3y"}

@@ -173,7 +173,7 @@ async def test_a_key_is_rotated_with_grace_and_revoked_after_a_question(tmp_path
 
 
 @async_test(SECONDS)
-async def test_hashes_and_buttons_stay_on_one_line_beside_long_texts(tmp_path: Path, browser_url: str) -> None:
+async def test_buttons_stay_on_one_line_beside_long_texts(tmp_path: Path, browser_url: str) -> None:
     async with _open_keys(tmp_path, browser_url) as (gateway, page):
         limits = {"requests_per_minute": 60, "tokens_per_minute": 1_000_000, "in_flight": 10}
         allow = {"models": ["small-*", "!small-x", "large-*"], "agents": ["support-*", "research-*"]}
@@ -184,7 +184,7 @@ async def test_hashes_and_buttons_stay_on_one_line_beside_long_texts(tmp_path: P
         await page.reload()
         row = page.get_by_role("row").filter(has_text="carol")
         await expect(row).to_contain_text("the key before is accepted until")
-        assert await row.locator("code").evaluate("hash => hash.getClientRects().length") == 1
+        assert "sha256" not in await row.inner_text()
         tops = [
             await button.evaluate("b => b.getBoundingClientRect().top")
             for button in await row.get_by_role("button").all()

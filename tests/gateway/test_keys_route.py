@@ -63,11 +63,12 @@ async def test_with_a_grace_period_both_keys_work_after_a_rotation(tmp_path: Pat
 async def test_a_narrowed_key_is_refused_the_model_that_it_lost_at_its_next_request(tmp_path: Path) -> None:
     async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), keys=[ALICE, BOB], admins=[OPS]) as gateway:
         assert (await gateway.send("POST", "/v1/responses", ASK, key=ALICE))[0] == 200
-        hash_before = (await gateway.send("GET", "/v1/keys", key=OPS))[1]["data"][0]["hash"]
+        _, before = await gateway.send("GET", "/v1/keys", key=OPS)
+        assert "sha256" not in str(before), "the hash of a key is for the file alone"
         body: dict[str, Any] = {"name": ALICE, "allow": {"models": ["other-*"]}, "limits": {"in_flight": 3}}
         status, updated = await gateway.send("POST", "/v1/keys/update", body, key=OPS)
         assert (status, updated["allow"], updated["limits"]) == (200, {"models": ["other-*"]}, {"in_flight": 3})
-        assert updated["hash"] == hash_before
+        assert "hash" not in updated
         assert "key" not in updated
         status, said = await gateway.send("POST", "/v1/responses", ASK, key=ALICE)
         assert (status, said["error"]["code"]) == (404, "model_not_found")
@@ -243,13 +244,29 @@ async def test_the_configuration_names_the_problems_of_a_file_that_was_changed(t
     async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), keys=[ALICE, BOB], admins=[OPS]) as gateway:
         _, before = await gateway.send("GET", "/v1/config", key=OPS)
         assert (before["problems"], before["settings"]["keys"][0]["name"]) == ([], ALICE)
-        assert len(before["settings"]["keys"][0]["hash"]) < 20
+        assert "sha256:" not in str(before["settings"])
         assert not await gateway.reload(modles=[])
         _, after = await gateway.send("GET", "/v1/config", key=OPS)
         assert [(each["key"], each["severity"]) for each in after["problems"]] == [("modles", "error")]
         assert after["settings"] == before["settings"], "what runs is what was read before"
         status, said = await gateway.send("POST", "/v1/keys", {"name": "erin"}, key=OPS)
         assert (status, said["error"]["code"]) == (409, "not_applied")
+
+
+@async_test
+async def test_the_configuration_shows_no_literal_secret(tmp_path: Path) -> None:
+    far = {"name": "far", "transport": "http", "url": "https://m.example/mcp?api_key=letmein12&mode=fast"}
+    local = {"name": "near", "command": "npx", "args": ["-y", "server@1.0.0", "--token=letmein12", "--level=3"]}
+    servers = [each | {"description": "d", "enabled": False} for each in (far, local)]
+    model = ScriptedModel(lambda _: say("Hi."))
+    async with run_gateway(
+        tmp_path, model, keys=[ALICE], admins=[OPS], mcp_servers=servers, allow_stdio=True
+    ) as gateway:
+        _, shown = await gateway.send("GET", "/v1/config", key=OPS)
+    assert "letmein12" not in str(shown)
+    first, second = shown["settings"]["mcp_servers"]
+    assert first["url"] == "https://m.example/mcp?api_key=***&mode=fast"
+    assert second["args"] == ["-y", "server@1.0.0", "--token=***", "--level=3"]
 
 
 @async_test

@@ -233,7 +233,7 @@ def modes_of_files(folder: Path) -> dict[str, int]:
 
 @async_test(SECONDS)
 async def test_storage_files_are_closed_to_other_users_of_the_machine(tmp_path: Path) -> None:
-    before = os.umask(0o022)
+    before = os.umask(0)
     try:
         async with (
             ScriptedModel(lambda _: say("hi")).serve() as scripted,

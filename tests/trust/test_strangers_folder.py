@@ -152,17 +152,17 @@ async def test_values_of_an_env_file_and_files_outside_the_folder_are_shown_and_
     async with open_strangers_folder(tmp_path) as folder:
         outside = tmp_path / "instructions.md"
         outside.write_text("Be kind.")
-        (folder.path / ".env").write_text("PACKAGE=server\nUNUSED=1\nTOKEN=1\n")
+        (folder.path / ".env").write_text(f"PACKAGE=server\nUNUSED=1\nTOKEN={'a4' * 16}{CANARY}\n")
         tool = folder.npx_tool("${PACKAGE}") | {"env": {"SOME_TOKEN": "${TOKEN}"}}
         folder.write_agent(tools=[tool], instructions={"file": "../instructions.md"})
         trusted = await folder.run("trust", "--yes", "--json")
         assert trusted.returncode == 0
         assert '"../instructions.md"' in trusted.stdout
-        (folder.path / ".env").write_text("PACKAGE=server\nUNUSED=2\nTOKEN=2\n")
+        (folder.path / ".env").write_text(f"PACKAGE=server\nUNUSED=2\nTOKEN={'b7' * 16}{CANARY}\n")
         assert (await folder.run("mcp", "list")).returncode == 0, "a new token does nothing else than the old one"
-        (folder.path / ".env").write_text("PACKAGE=other\nTOKEN=2\n")
+        (folder.path / ".env").write_text("PACKAGE=other\n")
         changed = await folder.run("mcp", "list")
-        (folder.path / ".env").write_text("PACKAGE=server\nTOKEN=2\n")
+        (folder.path / ".env").write_text(f"PACKAGE=server\nTOKEN={CANARY}{CANARY}\n")
         outside.write_text("Be bad.")
         also = await folder.run("run", "Hi")
     assert (changed.returncode, "what is new: .env" in changed.stderr) == (2, True)

@@ -111,6 +111,8 @@ class RecordedTool:
     input_schema: Mapping[str, Any]
     output_schema: Mapping[str, Any] | None
     annotations: Mapping[str, Any]
+    raw: Mapping[str, Any]
+    """The entry of the list, with all texts escaped."""
 
     @property
     def digest(self) -> str:
@@ -165,6 +167,7 @@ def _parse_tools(page: Mapping[str, Any]) -> Iterator[RecordedTool]:
                 input_schema=mapping(tool.get("inputSchema")),
                 output_schema=output if isinstance(output, dict) else None,
                 annotations=mapping(tool.get("annotations")),
+                raw=tool,
             )
 
 

@@ -17,7 +17,7 @@ from holodeck.config.problems import problem_at
 from holodeck.config.yaml_reader import Document, KeyPath, parse_document, parse_scalar
 from holodeck.lib.errors import ConfigError, ExecutionError
 from holodeck.lib.limits import MIB
-from holodeck.lib.system.files import draft_of
+from holodeck.lib.system.file_replacement import replace_file
 
 VERSION = 1
 # A recording of hundreds of turns, with images. A larger file is no test that people review.
@@ -47,9 +47,8 @@ def write_cassette(cassette: Cassette) -> None:
     """Write a cassette, all or nothing. Raises `ExecutionError`."""
     try:
         cassette.path.parent.mkdir(parents=True, exist_ok=True)
-        with draft_of(cassette.path) as draft:
-            draft.write_text(format_cassette(cassette), encoding="utf-8")
-            draft.replace(cassette.path)
+        # Private when it is new: it has what was said. The mode of an existing one is its owner's choice.
+        replace_file(cassette.path, format_cassette(cassette).encode())
     except OSError as error:
         raise ExecutionError(f"Cannot write the cassette {cassette.path}: {error.strerror}.") from None
 

@@ -1,11 +1,11 @@
 """What a file would do once it is used: the models it asks, the programs it starts, the addresses it dials, the Python
-code it imports, and the files outside its folder that it reads.
+code it imports, the scripts that it runs, and the files that it reads.
 
 `list_actions` derives them from what a loader has returned, and nothing is started, dialled or read for it. Details are
-texts as written in the file: references instead of the values of variables, and `***` with a fingerprint instead of a
-literal secret. `Actions.digest` is the trust digest. It changes with everything that acts, and with nothing else: not
-with a comment, a description, a time limit or a test case, apart from the models of tests. Keys that are not known to
-be inert count, so that a new key counts until it is listed here.
+texts as written in the file: references instead of the values of variables, and `***` instead of a literal secret, of
+which a new one does nothing else. No detail has a digest of a secret. `Actions.digest` is the trust digest. It changes
+with everything that acts, and with nothing else: not with a comment, a description, a time limit or a test case, apart
+from the models of tests. Keys that are not known to be inert count, so that a new key counts until it is listed here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit, urlunsplit
 
 from holodeck.config.agent_loader import LoadedAgent, LoadedTool
 from holodeck.config.checks.test_cases import list_test_models
@@ -25,7 +24,7 @@ from holodeck.config.server_loader import LoadedServers
 from holodeck.config.source import FileRead
 from holodeck.config.yaml_reader import format_key_path
 from holodeck.lib.record import record
-from holodeck.lib.redaction import is_secret_holder
+from holodeck.lib.redaction import MASK, is_inert_secret, mask_arguments, mask_url
 from holodeck.models.llm import LLM, Provider
 from holodeck.models.tool import FunctionTool, MCPTool
 
@@ -33,20 +32,20 @@ from holodeck.models.tool import FunctionTool, MCPTool
 if TYPE_CHECKING:
     from holodeck.config.gateway_loader import LoadedGateway
 
-ActionKind = Literal["model", "process", "connection", "code", "file", "variables", "gateway", "shared"]
+ActionKind = Literal["model", "process", "connection", "code", "script", "file", "variables", "gateway", "shared"]
 
 NO_KEY = "none"
 """The text for a model that gets no key."""
 # A digest of another format would be another one for the same file.
 _FORMAT = b"holodeck actions 1\n"
-# 128 bits: nobody finds another text with the same fingerprint.
-_FINGERPRINT_CHARS = 32
+# Characters of a value that are shown. A longer one is shown by its beginning and a digest.
+_MAX_VALUE_CHARS = 2_000
 _INERT_MODEL_KEYS = frozenset(
     {"provider", "endpoint", "api_key", "name", "temperature", "max_tokens", "top_p", "timeout", "api_version"}
 )
 """Keys of a model that do not act, or have a detail of their own."""
 _INERT_SERVER_KEYS = frozenset(
-    {"name", "description", "type", "enabled", "required", "encoding", "load_tools", "load_prompts", "load_resources"}
+    {"name", "description", "type", "enabled", "required", "encoding"}
     | {"timeout", "sse_read_timeout", "request_timeout", "startup_timeout", "terminate_on_close"}
     | {"max_concurrent_calls", "max_result_bytes"}
     | {"command", "args", "server", "transport", "url", "cwd"}
@@ -121,16 +120,16 @@ def describe_endpoint(model: LLM, written: Mapping[str, Any]) -> str:
         return ""
     endpoint = written.get("endpoint")
     if isinstance(endpoint, str):
-        return _mask_url(endpoint)
+        return mask_url(endpoint)
     return model.spec.own_hosts[0] if model.spec.own_hosts else "localhost"
 
 
 def describe_server(tool: MCPTool, written: Mapping[str, Any]) -> str:
     """Return how a server is started or reached, as written in its file: its command line or its URL."""
     if not tool.starts_process:
-        return _mask_url(str(written.get("url") or ""))
+        return mask_url(str(written.get("url") or ""))
     args = written.get("args")
-    words = [str(arg) for arg in args] if isinstance(args, list) else [str(written.get("server") or "")]
+    words = mask_arguments([str(arg) for arg in args]) if isinstance(args, list) else [str(written.get("server") or "")]
     return shlex.join([str(tool.command), *(word for word in words if word or isinstance(args, list))])
 
 
@@ -143,12 +142,20 @@ def _sort(actions: Iterable[Action], *, is_whole: bool = True) -> Actions:
 
 
 def _agent_actions(loaded: LoadedAgent, prefix: str = "") -> Iterator[Action]:
+    acting = list(_acting_parts(loaded, prefix))
+    yield from acting
+    # Instructions from the folder do something by what acts on them only.
+    if acting:
+        yield from _read_actions([each for each in loaded.reads if each.is_inside], prefix)
+
+
+def _acting_parts(loaded: LoadedAgent, prefix: str) -> Iterator[Action]:
     yield from _model_actions(loaded.agent.model, loaded.written.get("model"), prefix.rstrip("/") or "model")
     # A gateway that serves the agent runs no test cases.
     for path, model in () if prefix else list_test_models(loaded.agent):
         yield from _model_actions(model, value_at(loaded.written, path), format_key_path(path))
     yield from _tool_actions(loaded.tools, prefix)
-    yield from _read_actions(loaded.reads, prefix)
+    yield from _read_actions([each for each in loaded.reads if not each.is_inside], prefix)
     for file, digest in loaded.code.items():
         yield Action(kind="code", name=f"{prefix}{file}", details=(("sha256", digest),))
 
@@ -204,6 +211,8 @@ def _tool_actions(tools: Iterable[LoadedTool], prefix: str = "") -> Iterator[Act
             yield Action(kind="shared", name=tool.name, is_personal=True)
         elif tool.enabled:
             yield _server_action(tool, item.written, prefix)
+            for file, digest in item.files.items():
+                yield Action(kind="script", name=f"{prefix}{file}", details=(("sha256", digest), ("path", file)))
 
 
 def _server_action(tool: MCPTool, written: Mapping[str, Any], prefix: str) -> Action:
@@ -223,12 +232,11 @@ def _server_action(tool: MCPTool, written: Mapping[str, Any], prefix: str) -> Ac
 
 def _read_actions(reads: Iterable[FileRead], prefix: str = "") -> Iterator[Action]:
     for each in reads:
-        digest = ("sha256", each.sha256)
         if each.variables:
-            details = (("names", ", ".join(each.variables)), digest)
+            details = tuple((name, _cut(_mask(name, value))) for name, value in each.variables)
             yield Action(kind="variables", name=f"{prefix}{each.path}", details=details)
         else:
-            yield Action(kind="file", name=f"{prefix}{each.path}", details=(digest,))
+            yield Action(kind="file", name=f"{prefix}{each.path}", details=(("sha256", each.sha256),))
 
 
 def _value_details(key: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -241,7 +249,7 @@ def _value_details(key: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _mask(key: str, value: Any) -> str:
-    """The text of a value, as JSON unless it is a text. Literals that their keys name as secrets are fingerprints."""
+    """The text of a value, as JSON unless it is a text. Literal secrets are masked."""
     masked = _mask_literals(key, value)
     return masked if isinstance(masked, str) else json.dumps(masked, ensure_ascii=False, sort_keys=True, default=str)
 
@@ -253,27 +261,13 @@ def _mask_literals(key: str, value: Any) -> Any:
         return [_mask_literals(key, item) for item in value]
     if not isinstance(value, str):
         return value
-    if is_secret_holder(key) and not _REFERENCE.search(value):
-        return _fingerprint(value)
-    return _mask_url(value) if "://" in value else value
+    if is_inert_secret(key, value) and not _REFERENCE.search(value):
+        return MASK
+    return mask_url(value) if "://" in value else value
 
 
-def _mask_url(url: str) -> str:
-    """The URL with a fingerprint for each literal value of its query and for a password."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return url
-
-    def mask_value(match: re.Match[str]) -> str:
-        return f"={match[1]}" if _REFERENCE.search(match[1]) else f"={_fingerprint(match[1])}"
-
-    query = "&".join(re.sub(r"=(.*)", mask_value, pair) for pair in parts.query.split("&")) if parts.query else ""
-    user, at, host = parts.netloc.rpartition("@")
-    if at and not _REFERENCE.search(user):
-        user = _fingerprint(user)
-    return urlunsplit(parts._replace(netloc=f"{user}{at}{host}", query=query))
-
-
-def _fingerprint(secret: str) -> str:
-    return f"***{sha256(secret.encode('utf-8', 'surrogateescape')).hexdigest()[:_FINGERPRINT_CHARS]}"
+def _cut(text: str) -> str:
+    if len(text) <= _MAX_VALUE_CHARS:
+        return text
+    digest = sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+    return f"{text[:_MAX_VALUE_CHARS]}… ({len(text)} characters, sha256:{digest})"

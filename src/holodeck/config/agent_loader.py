@@ -342,6 +342,9 @@ def _read_named_file(source: Source, path: KeyPath, project: ProjectFiles) -> st
         reason = error.problems[0].message if isinstance(error, ConfigError) else "the home folder is not known"
         project.problems.append(problem_at(source.document, path, f"cannot read '{written}': {reason}"))
         return None
-    if not file.resolve().is_relative_to(source.folder.resolve()):
-        project.reads.append(FileRead(path=written, sha256=sha256(text.encode()).hexdigest()))
+    # The file of a function is among the code.
+    if path[0] != "tools":
+        is_inside = file.resolve().is_relative_to(source.folder.resolve())
+        digest = sha256(text.encode()).hexdigest()
+        project.reads.append(FileRead(path=written, sha256=digest, is_inside=is_inside))
     return text

@@ -28,7 +28,7 @@ def hash_code_files(folder: Path) -> dict[Path, str]:
     cannot be imported either.
     """
     found: dict[Path, str] = {}
-    for path in _walk(folder, set()):
+    for path in walk_code_files(folder):
         if len(found) == MAX_CODE_FILES:
             message = f"the folder of this function has more than {MAX_CODE_FILES:,} Python files that it could import"
             raise ConfigError.of([Problem(message=message, fix="Put the functions into a folder of their own.")])
@@ -38,6 +38,11 @@ def hash_code_files(folder: Path) -> dict[Path, str]:
             continue
         found[path] = sha256(data).hexdigest()
     return found
+
+
+def walk_code_files(folder: Path) -> Iterator[Path]:
+    """Yield each file below `folder` that Python can import from there, in a stable order."""
+    return _walk(folder, set())
 
 
 def is_package_name(name: str) -> bool:

@@ -17,7 +17,7 @@ from holodeck.config.source import Source
 from holodeck.config.yaml_reader import KeyPath
 from holodeck.lib.errors import Problem
 from holodeck.lib.record import record
-from holodeck.lib.redaction import is_secret_name
+from holodeck.lib.redaction import ends_in_secret_word, is_secret_name
 from holodeck.models.file_model import Substituted, as_written, quote_value
 from holodeck.models.llm import LLM, PROVIDER_SPECS, Provider, is_own_host
 from holodeck.models.scope import Scope, split_pattern, split_tool_pattern
@@ -28,10 +28,6 @@ from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, BadURLError, is_s
 if TYPE_CHECKING:
     from holodeck.config.agent_loader import LoadedAgent
     from holodeck.models.gateway import GatewayFile
-
-_SECRET_NAME = re.compile(
-    r"(^|[_-])(api[_-]?key|key|token|secret|password|passwd|pwd|credentials?|authorization)$", re.IGNORECASE
-)
 
 
 def model_warnings(source: Source, environ: Mapping[str, str]) -> list[Problem]:
@@ -140,7 +136,7 @@ def _check_literal_secrets(source: Source, tool: Mapping[str, Any], path: KeyPat
     for key in ("env", "headers", "auth"):
         values = tool.get(key)
         for name, value in values.items() if isinstance(values, dict) else ():
-            if _SECRET_NAME.search(name) and _is_literal_value(value):
+            if ends_in_secret_word(name) and _is_literal_value(value):
                 yield _literal_secret_warning(source, (*path, key, name), name)
 
 

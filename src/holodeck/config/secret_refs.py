@@ -11,13 +11,10 @@ from holodeck.config.problems import problem_at
 from holodeck.config.yaml_reader import Document, KeyPath
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.limits import MAX_SECRET_FILE_BYTES, MIN_SEAL_KEY_BYTES
-from holodeck.lib.redaction import register_secrets, url_secrets
+from holodeck.lib.redaction import ends_in_secret_word, register_secrets, url_secrets
 from holodeck.models.file_model import Substituted
 
 SECRET_FIELDS = frozenset({"api_key", "token", "client_secret", "seal_key"})
-_SECRET_NAMES = re.compile(
-    r"(^|[_-])(api[_-]?key|key|token|secret|password|passwd|credentials?|authorization|cookie)$", re.IGNORECASE
-)
 _MAPPINGS = frozenset({"headers", "env"})
 _UNREAD_PLACEHOLDER = "sqlite:///unread"
 """The value of a secret that could not be read. It is valid for every secret key, so that it has no further problem."""
@@ -53,7 +50,7 @@ class SecretResolver:
                 self._refuse_literal(item, (*path, key), key)
             if key in _MAPPINGS and isinstance(item, dict):
                 for name, text in item.items():
-                    if _SECRET_NAMES.search(str(name)):
+                    if ends_in_secret_word(str(name)):
                         self._refuse_literal(text, (*path, key, name), name)
             result[key] = self.resolve(item, (*path, key))
         if not path and "seal_key" in result:

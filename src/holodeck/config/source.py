@@ -7,7 +7,6 @@ then in the `.env` file beside the configuration file.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from holodeck.config.problems import problem_at
 from holodeck.config.yaml_reader import Document, KeyPath, parse_document, read_document
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.record import record
-from holodeck.lib.redaction import is_secret_holder
+from holodeck.lib.redaction import is_inert_secret
 
 
 @record
@@ -27,10 +26,12 @@ class FileRead:
 
     path: str
     """As written in the file that names it."""
-    sha256: str
-    """Hash of what was taken."""
-    variables: tuple[str, ...] = ()
-    """Names of the variables that were taken from a `.env` file. Empty: the whole file was."""
+    sha256: str = ""
+    """Hash of the file; empty for one of variables."""
+    is_inside: bool = False
+    """Whether it is in the folder of the file that names it."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """The variables that were taken from a `.env` file, sorted, each with its value, without secrets."""
 
 
 @record
@@ -106,17 +107,6 @@ def resolve_document(
     )
 
 
-def hash_variables(values: Mapping[str, str]) -> str:
-    """Hash of names and values, whatever their order."""
-    digest = sha256()
-    for name in sorted(values):
-        # Lengths, so that no two different mappings have the same bytes.
-        for text in (name, values[name]):
-            data = text.encode("utf-8", "surrogateescape")
-            digest.update(len(data).to_bytes(8) + data)
-    return digest.hexdigest()
-
-
 class _VariableResolver:
     def __init__(self, document: Document, folder: Path, environ: Mapping[str, str], vocabulary: Vocabulary) -> None:
         self._document = document
@@ -143,26 +133,16 @@ class _VariableResolver:
     def reads(self, inert_keys: Collection[str]) -> Iterator[FileRead]:
         """The `.env` files, with what the document takes from each, also where the environment takes precedence.
 
-        Secrets are left out, by the name of the key that gets them and by their form: a new token does nothing else
-        than the old one. A value that any other key gets, or that is an address or a path, counts. What only
-        `inert_keys` of the document get is left out as well.
+        Secrets are left out, by the name of every key that gets them and by their form (`is_inert_secret`): a new token
+        does nothing else than the old one. What only `inert_keys` of the document get is left out as well.
         """
         document = {key: value for key, value in self._document.value.items() if key not in inert_keys}
         references = list(_find_references("", document))
-        acting = {name for key, name in references if not is_secret_holder(key)}
-        names = {name for _, name in references}
-        files = {".env": {name: beside[name] for beside in self._sources[1:] for name in names & beside.keys()}}
-        files[".env"] = {name: value for name, value in files[".env"].items() if name in acting or _is_place(value)}
+        beside = {name: value for values in self._sources[1:] for name, value in values.items()}
+        yield from _read_variables(".env", beside, references)
         for written, values in self._named_env_files.items():
             # The server gets all of them, each by its own name.
-            files[written] = {
-                name: value
-                for name, value in values.items()
-                if name in acting or not is_secret_holder(name) or _is_place(value)
-            }
-        for written, taken in files.items():
-            if taken:
-                yield FileRead(path=written, sha256=hash_variables(taken), variables=tuple(sorted(taken)))
+            yield from _read_variables(written, values, [*references, *((name, name) for name in values)])
 
     def _resolve_tool(self, tool: Any, path: KeyPath) -> Any:
         sources = self._sources
@@ -213,9 +193,15 @@ class _VariableResolver:
             return {}
 
 
-def _is_place(value: str) -> bool:
-    """Whether a value is an address or a path, whatever the name of its key says."""
-    return "://" in value or value.lstrip().startswith(("/", "~", "."))
+def _read_variables(
+    written: str, values: Mapping[str, str], references: Collection[tuple[str, str]]
+) -> Iterator[FileRead]:
+    """What keys get from a `.env` file. `references`: each key with the name of a variable that it gets."""
+    taken = {
+        name: values[name] for key, name in references if name in values and not is_inert_secret(key, values[name])
+    }
+    if taken:
+        yield FileRead(path=written, variables=tuple(sorted(taken.items())))
 
 
 def _find_references(key: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -7,13 +7,14 @@ a file can be used. Paths become absolute, relative to the folder of the file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pydantic
 
 from holodeck.config.checks.start import server_problems
+from holodeck.config.launch_files import hash_launch_files
 from holodeck.config.lint import tool_warnings
 from holodeck.config.problems import problem_at
 from holodeck.config.source import Source
@@ -56,6 +57,8 @@ class LoadedTool:
     """The folder of that file, which relative paths start from."""
     is_personal: bool = False
     """Whether the user's own settings define it."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The hashes of the files in `folder` that its command runs, by their paths."""
 
 
 class ToolListFile:
@@ -103,7 +106,9 @@ class ToolListFile:
                 self.problems.append(problem)
             elif tool is not None:
                 written, file = _restore_references(entry), self.source.document.file
-                loaded.append(LoadedTool(tool=tool, written=written, file=file, folder=self.source.folder.absolute()))
+                folder = self.source.folder.absolute()
+                files = hash_launch_files(tool, folder) if isinstance(tool, MCPTool) else {}
+                loaded.append(LoadedTool(tool=tool, written=written, file=file, folder=folder, files=files))
         return loaded
 
     def sorted_problems(self) -> list[Problem]:

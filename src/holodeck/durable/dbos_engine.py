@@ -43,7 +43,13 @@ from holodeck.durable.dbos_sqlite_compat import install_clock
 from holodeck.lib import log
 from holodeck.lib.errors import ExecutionError, StorageError
 from holodeck.lib.limits import DELETE_BATCH, SQLITE_BUSY_SECONDS, STORE_RETRY_PAUSE
-from holodeck.lib.system.files import create_private_file, draft_of, remove_stale_drafts, warn_if_waiting
+from holodeck.lib.system.files import (
+    create_private_file,
+    draft_of,
+    make_private_folder,
+    remove_stale_drafts,
+    warn_if_waiting,
+)
 from holodeck.lib.tasks import TaskSet
 
 # Connections of the pool of DBOS. A step uses one for a millisecond, so a few are enough for many runs.
@@ -491,7 +497,7 @@ def _prepare_database(url: str) -> None:
         return
     path = Path(url.removeprefix(prefix))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         remove_stale_drafts(path)
         if not path.exists():
             _create_database(path)

@@ -15,11 +15,10 @@ from pathlib import Path
 from holodeck.durable.base import WorkArchive, WorkEngine, executor_name, executor_number
 from holodeck.lib.errors import ConfigError, StorageError
 from holodeck.lib.extras import install_hint, is_installed
-from holodeck.lib.system.files import user_state_folder, warn_if_waiting
+from holodeck.lib.system.files import make_private_folder, open_private_file, user_state_folder, warn_if_waiting
 from holodeck.storage.liveness import FileLiveness
 
 # Questions and answers are private to the user.
-_OWNER_ONLY = 0o700
 
 
 class LocalState:
@@ -60,8 +59,8 @@ class LocalState:
         Raises `StorageError` when the folder or its lock file cannot be created.
         """
         try:
-            self.folder.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
-            handle = os.open(self.folder / "runs.door", os.O_RDWR | os.O_CREAT, 0o600)
+            make_private_folder(self.folder)
+            handle = open_private_file(self.folder / "runs.door", os.O_RDWR)
         except OSError as error:
             raise StorageError(f"Durable runs cannot be kept in {self.folder}: {error.strerror}.") from None
         try:

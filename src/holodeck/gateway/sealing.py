@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from holodeck.lib import log
 from holodeck.lib.limits import MIN_SEAL_KEY_BYTES
+from holodeck.lib.system.files import open_private_file
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.storage_url import seal_key_file
 
@@ -189,7 +190,7 @@ def _create_key_file(file: Path) -> None:
     """Write a new key file atomically. When two gateways start at once, the first file stays."""
     draft = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+        with os.fdopen(open_private_file(draft, os.O_WRONLY | os.O_EXCL), "wb") as opened:
             opened.write(secrets.token_bytes(MIN_SEAL_KEY_BYTES))
             opened.flush()
             os.fsync(opened.fileno())

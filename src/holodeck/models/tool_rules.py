@@ -10,9 +10,10 @@ from typing import Any
 
 from holodeck.lib.errors import MissingTransportFieldError, ValidationError
 from holodeck.lib.record import record
+from holodeck.lib.redaction import mask_url
 from holodeck.models.file_model import Substituted, Violation, as_written, quote_value
 from holodeck.models.transport import FIELD_TRANSPORTS, TRANSPORT_SPECS, TransportSpec
-from holodeck.models.url import ALLOW_INSECURE, HTTPS_REQUIRED, url_problem, wrong_scheme
+from holodeck.models.url import ALLOW_INSECURE, HTTPS_REQUIRED, parse_endpoint, url_problem, wrong_scheme
 
 COMMANDS = ("npx", "uvx", "docker")
 USER_SETTINGS = "~/.holodeck/config.yaml"
@@ -216,10 +217,24 @@ def _check_url(data: Mapping[str, Any], transport: str, spec: TransportSpec) -> 
     insecure = [host for host in hosts if isinstance(host, str)] if isinstance(hosts, list) else []
     problem = url_problem(url, schemes=spec.url_schemes, allow_insecure_hosts=insecure)
     if problem is None:
-        return []
+        return _check_cleartext_credentials(data, url)
     fix = ""
     if problem == HTTPS_REQUIRED:
         fix = ALLOW_INSECURE
     elif problem == wrong_scheme(spec.url_schemes):
         fix = f"Use {spec.url_schemes[0]}://, or another transport for this URL."
     return [Violation(key="url", message=problem, fix=fix)]
+
+
+def _check_cleartext_credentials(data: Mapping[str, Any], url: str) -> list[Violation]:
+    """Refuse `ws://` off this machine for a server that is sent credentials. Plain HTTP is refused with its URL."""
+    endpoint = parse_endpoint(url)
+    if endpoint.scheme != "ws" or endpoint.is_loopback:
+        return []
+    sent = [f"'{key}'" for key in ("headers", "auth", "caller_authorization") if data.get(key)]
+    if mask_url(url) != url:
+        sent.append("the query of the URL")
+    if not sent:
+        return []
+    message = f"'url' must use wss:// (or ws:// for localhost): {', '.join(sent)} would be sent in the clear"
+    return [Violation(key="url", message=message, fix=f"Use wss://, or leave out {' and '.join(sent)}.")]

@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from holodeck.lib.system.files import make_private_folder, open_private_file
+
 # The file whose lock is the lock on the whole folder.
 _FOLDER_LOCK_FILE = "door"
-# Before the umask. Every user with write access to the folder may check the locks; the files are empty.
-_LOCK_FILE_MODE = 0o666
 
 
 class FileLiveness:
@@ -35,10 +35,10 @@ class FileLiveness:
         """Acquire the lock of this process, and remove the files of dead ones. Does nothing the second time."""
         if self._handle is not None:
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self._folder)
         with self._lock_folder():
             self._remove_stale_files()
-            handle = os.open(self._lock_file_of(self.number), os.O_RDWR | os.O_CREAT, _LOCK_FILE_MODE)
+            handle = open_private_file(self._lock_file_of(self.number), os.O_RDWR)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -64,7 +64,7 @@ class FileLiveness:
 
     @contextmanager
     def _lock_folder(self) -> Iterator[None]:
-        handle = os.open(self._folder / _FOLDER_LOCK_FILE, os.O_RDWR | os.O_CREAT, _LOCK_FILE_MODE)
+        handle = open_private_file(self._folder / _FOLDER_LOCK_FILE, os.O_RDWR)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield

@@ -14,7 +14,7 @@ from holodeck.trust.store import TrustRecord, TrustStore, record_path
 VARIABLE = "HOLODECK_TRUST"
 """Environment variable with trust digests, or `all`. It is read from the process only, never from a `.env` file."""
 ALL = "all"
-_NAMES_DO_NOT_ACT = frozenset({"process", "connection", "variables"})
+_NAMES_DO_NOT_ACT = frozenset({"process", "connection", "variables", "script"})
 
 State = Literal["trusted", "new", "changed"]
 

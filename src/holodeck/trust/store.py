@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,13 +21,12 @@ import orjson
 from holodeck.config.actions import Action
 from holodeck.lib.errors import ConfigError, ExecutionError, Problem
 from holodeck.lib.record import record
+from holodeck.lib.system.files import make_private_folder, open_private_file, replace_private_file
 
 # Seconds to wait for another process, whose write takes milliseconds.
 LOCK_TIMEOUT = 10.0
 _LOCK_POLL = 0.02
 _VERSION = 1
-_FOLDER_MODE = 0o700
-_FILE_MODE = 0o600
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -113,30 +111,17 @@ class TrustStore:
 
     def _update(self, change: Callable[[dict[str, Mapping[str, Any]]], dict[str, Mapping[str, Any]]]) -> None:
         try:
-            self._folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            make_private_folder(self._folder)
             with self._lock():
                 content = {"version": _VERSION, "files": change(self._read())}
-                self._replace(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
+                data = orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
+                replace_private_file(self.file, data)
         except OSError as error:
             raise ExecutionError(f"Cannot write {self.file}: {error.strerror}.") from None
 
-    def _replace(self, content: bytes) -> None:
-        draft = self.file.with_name(f"{self.file.name}.{secrets.token_hex(8)}.new")
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self.file)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
-
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        handle = os.open(self.file.with_suffix(".lock"), flags, _FILE_MODE)
+        handle = open_private_file(self.file.with_suffix(".lock"), os.O_RDWR | os.O_NOFOLLOW)
         try:
             _wait_lock(handle, self.file)
             yield

@@ -6,7 +6,7 @@ that calls it at `/mcp`. The server behind must see no call by either of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +18,12 @@ from gateway.audit_entries import AUDIT_FILE, read_audit
 from gateway.mcp_endpoint.sdk_client import connect, text_of
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
+from holodeck.models.tool import MCPTool
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
+from holodeck.tools.mcp.factory import create_mcp_plugin
+from holodeck.tools.mcp.lock.current_lock import build_current_lock
+from holodeck.tools.mcp.lock.drift import LockedEntry
+from holodeck.tools.mcp.lock.lock_file import LockFile, write_lock
 
 KEY = "hd-caller"
 ARGUMENTS = {"a": 1, "b": 2}
@@ -101,3 +106,42 @@ async def test_without_a_rule_the_same_call_runs_and_is_recorded_by_every_door(t
     assert (made["door"], made["caller"], made["server"], made["tool"]) == (door, f"key:{KEY}", "sums", "add")
     assert (ended["outcome"], ended["call_id"]) == ("ok", made["call_id"])
     assert orjson.dumps(ARGUMENTS) not in (tmp_path / AUDIT_FILE).read_bytes()
+
+
+@pytest.mark.proves("D-38")
+@async_test
+async def test_a_client_gets_no_prompt_resource_template_or_instructions_that_differ_from_the_lock(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = LockedEntry(values={"description": "Another text."})
+    async with FaultyMCPServer() as server:
+        entry = {"name": "sums", "transport": "http", "url": server.url, "load_prompts": True}
+        async with create_mcp_plugin(MCPTool.model_validate({**entry, "type": "mcp"})) as plugin:
+            accepted = await build_current_lock(plugin)
+        changed, kept = list(accepted.prompts)[:2]
+        uri = next(iter(accepted.resources))
+        lock = replace(
+            accepted,
+            prompts={**accepted.prompts, changed: other},
+            resources={**accepted.resources, uri: other},
+            templates={},
+            instructions=other,
+        )
+        write_lock(tmp_path, LockFile(files={"gateway.yaml": {"sums": lock}}))
+        async with (
+            run_gateway(tmp_path, ScriptedModel(), mcp_servers=[entry], admins=[KEY]) as gateway,
+            connect(gateway, key=KEY) as client,
+        ):
+            prompts = {prompt.name for prompt in (await client.list_prompts()).prompts}
+            assert (changed in prompts, kept in prompts) == (False, True)
+            assert uri not in {str(resource.uri) for resource in (await client.list_resources()).resources}
+            assert (await client.list_resource_templates()).resource_templates == [], "none of them was accepted"
+            with pytest.raises(mcp.MCPError, match="Unknown prompt"):
+                await client.get_prompt(changed)
+            _, listed = await gateway.send("GET", "/v1/mcp/servers", key=KEY)
+    (resource,) = listed["data"]
+    assert resource["description"] is None, "the instructions of the server are not passed on"
+    withheld = " ".join(resource["warnings"])
+    for text in (f"prompt '{changed}'", f"resource '{uri}'", "The template '", "instructions", "Another text."):
+        assert text in withheld
+    assert "mcp.withheld server=sums reason=" in caplog.text

@@ -27,7 +27,6 @@ export function KeyTable({ keys, onAction, onEdit }: KeyTableProps) {
           <th>Caller</th>
           <th>May use</th>
           <th>Limits</th>
-          <th>Hash</th>
           <th>
             <span class="visually-hidden">Actions</span>
           </th>
@@ -46,9 +45,6 @@ export function KeyTable({ keys, onAction, onEdit }: KeyTableProps) {
             </td>
             <td data-label="may use">{describeScope(key.allow)}</td>
             <td data-label="limits">{describeLimits(key)}</td>
-            <td class="hash">
-              <code>{key.hash}</code>
-            </td>
             <td>
               <div class="row-actions">
                 <button type="button" aria-label={`Edit ${key.name}`} onClick={() => onEdit(key)}>

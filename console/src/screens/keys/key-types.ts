@@ -6,7 +6,6 @@ export interface CallerKey {
   allow: Partial<Record<ScopeArea, string[] | null>> | null;
   limits: Partial<Record<string, number | null>> | null;
   budget: { amount: number; period: string } | null;
-  hash: string;
   old_hash_expires: string | null;
 }
 

@@ -19,7 +19,7 @@ import orjson
 from holodeck.lib.errors import ExecutionError, SessionConflictError, StorageError
 from holodeck.lib.limits import SQLITE_BUSY_SECONDS
 from holodeck.lib.record import record
-from holodeck.lib.system.files import create_private_file, user_state_folder, warn_if_waiting
+from holodeck.lib.system.files import create_private_file, make_private_folder, user_state_folder, warn_if_waiting
 from holodeck.models.items import Item, Message
 from holodeck.models.items_json import decode_item, encode_item
 
@@ -27,7 +27,6 @@ STORE_FILE = "sessions.db"
 # Characters of the first question that are the title of a session: a row of a table stays a line.
 MAX_TITLE_CHARS = 80
 _SCHEMA_VERSION = 1
-_OWNER_ONLY = 0o700
 # The low byte of an extended error code of SQLite is the primary code.
 _PRIMARY_CODE = 0xFF
 _SCHEMA = (
@@ -164,7 +163,7 @@ class SessionStore:
     def _open(self) -> Iterator[sqlite3.Connection]:
         """Run the block in one transaction, which excludes other processes. Raises `StorageError`."""
         try:
-            self.path.parent.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
+            make_private_folder(self.path.parent)
             create_private_file(self.path)
         except OSError as error:
             raise StorageError(f"Sessions cannot be stored in {self.path}: {error.strerror}.") from None

@@ -13,6 +13,7 @@ from holodeck.cli.output.stdin import read_available
 from holodeck.lib.errors import ExecutionError
 from holodeck.lib.limits import MAX_QUESTION_BYTES, MIB
 from holodeck.lib.record import record
+from holodeck.lib.system.files import create_private_file, make_private_folder
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -140,8 +141,8 @@ def _open_history(name: str) -> History:
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     path = Path(state).expanduser() / "holodeck" / name
     with suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        make_private_folder(path.parent)
+        create_private_file(path)
         path.chmod(0o600)
         return FileHistory(path)
     return InMemoryHistory()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -80,21 +80,23 @@ def command(
     if any(server.name == "files" for server in servers):
         files["data/welcome.md"] = init_templates.WELCOME
     _write_files(folder, files, force=force)
-    _trust(folder / "agent.yaml")
+    _trust(folder / "agent.yaml", made=files)
     click.echo(f"Made {escape_unprintable(str(folder))}:")
     for file in files:
         click.echo(f"  {file}")
     click.echo(f"\nNext: cd {escape_unprintable(str(folder))} && holodeck validate")
 
 
-def _trust(file: Path) -> None:
+def _trust(file: Path, *, made: Collection[str]) -> None:
     """Trust the new file: the user has just said what is in it. Without a store, the first use asks.
 
     In a folder that has settings or variables already, the first use asks as well: they may be a stranger's.
+    `made`: the files that were written with it.
     """
     with suppress(ConfigError, ExecutionError):
         loaded = read_agent(file, environ=PlaceholderVariables(os.environ))
-        if not loaded.reads and all(item.is_personal or item.file == str(file) for item in loaded.tools):
+        is_ours = all(each.path in made for each in loaded.reads)
+        if is_ours and all(item.is_personal or item.file == str(file) for item in loaded.tools):
             save_trust(file, list_actions(loaded), open_trust_store())
 
 

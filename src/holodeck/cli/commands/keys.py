@@ -31,7 +31,7 @@ _LIMIT = re.compile(r"([a-z_]+)\s*=\s*(\d{1,12})")
 _BUDGET = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)/([a-z]+)")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _KINDS = ("models", "agents", "servers", "tools")
-_COLUMNS = ("NAME", "ADMIN", "MAY USE", "LIMITS", "HASH", "OLD KEY")
+_COLUMNS = ("NAME", "ADMIN", "MAY USE", "LIMITS", "OLD KEY")
 _ADMIN_HELP = (
     "An operator: reads the runs of all callers, changes keys and servers. With --allow-... options, only /metrics and "
     "the servers that they allow."
@@ -316,7 +316,6 @@ def _row_of(caller: Mapping[str, Any]) -> tuple[str, ...]:
         "yes" if caller["admin"] is True else "",
         _summarize_scope(caller["allow"]),
         ", ".join(f"{name} {value}" for name, value in limits.items()),
-        caller["hash"],
         f"until {caller['old_hash_expires']}" if caller["old_hash_expires"] else "",
     )
 

@@ -19,6 +19,8 @@ Notify = Callable[[str, bool], None]
 """Receives a sentence, and whether it is a warning."""
 
 _SERVERS = f"{log.ROOT}.mcp.server"
+_LOCKED = ("tool", "prompt", "resource", "template")
+"""The fields of `mcp.withheld` that name what is withheld. None of them: the instructions of the server."""
 _SHOWN_ELSEWHERE = frozenset({"mcp.call_failed", "mcp.hung"})
 """A failed call has a line of its own in the run; a server that hangs is reported when its connection is lost."""
 
@@ -61,9 +63,8 @@ class ServerNotices(logging.Handler):
                 return f"{server} is not available: {_one_line_text(fields.get('reason'))}"
             case "mcp.same_names" | "mcp.full_names":
                 return _names_sentence(server, _one_line_text(fields.get("offered_as")), fields.get("unlisted"))
-            case "mcp.dropped":
-                name, reason = _one_line_text(fields.get("name")), _one_line_text(fields.get("reason"))
-                return f"{server}: '{name}' is left out: {reason}"
+            case "mcp.dropped" | "mcp.withheld":
+                return _left_out_sentence(server, event, fields)
             case "mcp.list_cut":
                 return f"{server} lists too much: only its first {fields.get('kept')} {fields.get('list')} are used."
             case "model.retry":
@@ -73,6 +74,7 @@ class ServerNotices(logging.Handler):
                 return f"{fields.get('model')} failed {failures} times in a row and is left alone for {pause:g} s."
             case (
                 "mcp.unmatched_pattern"
+                | "mcp.tools_changed"
                 | "mcp.variables_withheld"
                 | "model.answer_does_not_fit"
                 | "model.slow"
@@ -106,6 +108,15 @@ def _names_sentence(server: str, names: str, unlisted: object) -> str:
     if unlisted:
         return f"Until it is known what tools {unlisted} has, those of {server} are offered as {names}."
     return f"Another server has tools with names that {server} uses, too; here they are offered as {names}."
+
+
+def _left_out_sentence(server: str, event: str, fields: Mapping[str, Any]) -> str:
+    reason = _one_line_text(fields.get("reason"))
+    if event == "mcp.dropped":
+        return f"{server}: '{_one_line_text(fields.get('name'))}' is left out: {reason}"
+    names = (f"its {noun} '{fields[noun]}'" for noun in _LOCKED if noun in fields)
+    named = _one_line_text(next(names, "the text of its instructions"))
+    return f"{server}: {named} is withheld: {reason}. 'holodeck mcp lock --accept' accepts it."
 
 
 def _one_line_text(value: object) -> str:

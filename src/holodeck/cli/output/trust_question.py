@@ -26,7 +26,8 @@ _HEADINGS: dict[ActionKind, str] = {
     "process": "starts programs",
     "connection": "connects to servers",
     "code": "imports Python code",
-    "file": "reads files outside its folder",
+    "script": "runs files of its folder",
+    "file": "reads files",
     "variables": "takes values from files",
     "gateway": "serves, with these settings of the gateway",
     "shared": "uses your own servers of ~/.holodeck/config.yaml",
@@ -101,7 +102,7 @@ def _lines_of(action: Action) -> Iterator[str]:
     label, text = first
     yield f"    {action.name}" + (f": {_short(label, text)}" if text else "")
     for label, text in others:
-        if (label, text) != ("folder", "."):
+        if (label, text) != ("folder", ".") and label != "path":
             yield f"        {label}: {_short(label, text)}"
 
 

@@ -26,7 +26,6 @@ from holodeck.lib.errors import ConfigError, Problem
 from holodeck.models.callers import CallerKey
 
 # Characters of a hash that are shown: enough to tell two apart.
-_SHOWN_HASH_CHARS = len("sha256:") + 8
 # Stands for the name and the hash of an entry, which may be variables in the file, while its settings are checked.
 _ANY_CALLER = {"name": "caller", "hash": f"sha256:{'0' * 64}"}
 
@@ -186,15 +185,13 @@ def _drop_absent(value: Any) -> Any:
 
 
 def describe_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What may be shown of an entry, with the beginning of its hash."""
-    written = str(entry.get("hash", ""))
+    """What may be shown of an entry: nothing of its key, and nothing of the hash."""
     return {
         "name": entry.get("name"),
         "admin": entry.get("admin", False),
         "allow": entry.get("allow"),
         "limits": entry.get("limits"),
         "budget": entry.get("budget"),
-        "hash": written[:_SHOWN_HASH_CHARS] + "..." if written.startswith("sha256:") else written,
         "old_hash_expires": entry.get("old_hash_expires"),
     }
 

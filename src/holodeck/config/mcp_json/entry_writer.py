@@ -16,6 +16,7 @@ from holodeck.config.interpolation import map_references
 from holodeck.config.mcp_json.literal_secrets import replace_secrets
 from holodeck.config.mcp_json.programs import EntryForm, Program
 from holodeck.lib.record import record
+from holodeck.lib.redaction import mask_arguments, mask_url
 from holodeck.models.tool import DEFAULT_ARGS, CommandType
 from holodeck.models.transport import TransportType
 
@@ -270,22 +271,23 @@ class _EntryWriter:
             return form.reference.replace("NAME", name)
 
         result = map_references(text, refer, self._fixed_values)
-        if "$${" in result:
-            self._lose(key, "a literal '${' may be taken for a variable")
-            result = result.replace("$${", "${")
-        return result
+        if "$${" in result and form.reference:
+            # It must not become a reference to a variable of the user.
+            self._lose(key, "a literal '${' would be taken for a variable, and is written as '$ {'")
+            return result.replace("$${", "$ {")
+        return result.replace("$${", "${")
 
     def _lose(self, key: str, reason: str) -> None:
         self._lost.append(Loss(server=self._name, key=key, reason=reason))
 
 
 def describe_entry(written: Mapping[str, Any]) -> str:
-    """How a server is started or reached, as one line: its command line or its URL, as written."""
+    """How a server is started or reached, as one line: its command line or its URL, as written, without secrets."""
     if written.get("url"):
-        return str(written["url"])
+        return mask_url(str(written["url"]))
     command = str(written.get("command") or CommandType.NPX)
     args = written.get("args") or [*DEFAULT_ARGS.get(command, ()), str(written.get("server") or "")]
-    return shlex.join([command, *(str(arg) for arg in args if arg)])
+    return shlex.join([command, *mask_arguments([str(arg) for arg in args if arg])])
 
 
 def _find_single_variable(text: str) -> str | None:

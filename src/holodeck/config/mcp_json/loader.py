@@ -27,10 +27,11 @@ from holodeck.config.mcp_json.tool_draft import ToolDraft
 from holodeck.config.mcp_json.translate import translate_entry
 from holodeck.config.server_loader import LoadedServers
 from holodeck.config.server_names import make_unique_name
-from holodeck.config.source import FileRead, Source, hash_variables, resolve_document
+from holodeck.config.source import FileRead, Source, resolve_document
 from holodeck.config.tool_list import LoadedTool, ToolListFile
 from holodeck.config.yaml_reader import Document, KeyPath, Position, format_key_path, read_document
 from holodeck.lib.errors import Problem
+from holodeck.lib.redaction import is_inert_secret
 from holodeck.models.agent import SharedSettings
 from holodeck.models.file_model import quote_value
 from holodeck.models.tool_rules import CommandRule
@@ -92,9 +93,14 @@ def _read_document(path: str | os.PathLike[str]) -> Document:
 
 def _input_defaults(listing: ServerListing) -> Iterator[FileRead]:
     """The answers that the file itself gives to its `inputs`, in the form of a `.env` file."""
-    defaults = {str(item.get("id")): item["default"] for item in listing.inputs if isinstance(item.get("default"), str)}
+    given = [item for item in listing.inputs if isinstance(item.get("default"), str)]
+    defaults = {
+        str(item.get("id")): item["default"]
+        for item in given
+        if not is_inert_secret("password" if item.get("password") is True else str(item.get("id")), item["default"])
+    }
     if defaults:
-        yield FileRead(path="inputs", sha256=hash_variables(defaults), variables=tuple(sorted(defaults)))
+        yield FileRead(path="inputs", variables=tuple(sorted(defaults.items())))
 
 
 def _translate_entries(

@@ -35,9 +35,9 @@ from holodeck.lib import log
 from holodeck.lib.errors import StorageError
 from holodeck.lib.record import record
 from holodeck.lib.redaction import LOG_SECRETS
+from holodeck.lib.system.files import open_private_file
 
 # Only its owner can read it.
-_FILE_MODE = 0o600
 # Bytes at the end of a file in which its last whole line is looked for: many times the longest line.
 TAIL_BYTES = 1024 * 1024
 
@@ -211,8 +211,7 @@ class ChainedFile:
             os.fsync(self._handle)
 
     def _open_locked(self) -> int:
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-        handle = os.open(self._path, flags, _FILE_MODE)
+        handle = open_private_file(self._path, os.O_RDWR | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
             raise StorageError(self._text("it is not a regular file. Name another one in 'audit.file'"))

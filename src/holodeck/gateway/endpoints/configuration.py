@@ -10,10 +10,11 @@ from holodeck.gateway.configuration import ConfigurationHolder, ReloadOutcome
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
 from holodeck.lib.errors import Problem
+from holodeck.lib.redaction import mask_written
 
 
 class ConfigurationEndpoint:
-    """The route of the configuration, for operators. Values of variables are not in it, only their names."""
+    """The route of the configuration, for operators. Values of variables and literal secrets are not in it."""
 
     def __init__(self, configurations: ConfigurationHolder, *, get_outcome: Callable[[], ReloadOutcome | None]) -> None:
         """`get_outcome`: of the latest reading of the files. None: this gateway does not read them again."""
@@ -22,9 +23,10 @@ class ConfigurationEndpoint:
 
     async def get(self, request: Request) -> Reply:
         current, outcome = self._configurations.current, self._get_outcome()
-        settings = dict(current.loaded.written)
-        if isinstance(settings.get("keys"), list):
-            settings["keys"] = [describe_entry(entry) for entry in settings["keys"] if isinstance(entry, dict)]
+        written = current.loaded.written
+        settings = {key: mask_written(value, key) for key, value in written.items()}
+        if isinstance(written.get("keys"), list):
+            settings["keys"] = [describe_entry(entry) for entry in written["keys"] if isinstance(entry, dict)]
         agents = [{"name": name, "file": str(agent.path)} for name, agent in current.loaded.agents.items()]
         return json_reply(
             {

@@ -143,7 +143,7 @@ def _server_resource_of(offer: ServerTools) -> dict[str, Any]:
         "last_error": str(failure) if failure is not None else None,
         "stderr": server.stderr_tail or None,
         "next_try_at": int(offer.next_try) if offer.next_try is not None else None,
-        "warnings": list(server.unmatched_patterns),
+        "warnings": [*server.unmatched_patterns, *(drift.notice for drift in server.withheld_texts)],
         "withheld": [_drift_resource_of(drift) for drift in server.withheld_tools],
     }
 
@@ -181,5 +181,5 @@ def _write_accepted(loaded: LoadedTool, accepted: Sequence[ToolDrift]) -> None:
         servers = dict(lock.files.get(file, {}))
         locked = servers.get(name, ServerLock())
         for drift in accepted:
-            locked = locked.accept_tool(drift.tool, drift.current)
+            locked = locked.accept(drift)
         write_lock(loaded.folder, lock.replace_servers(file, {**servers, name: locked}))

@@ -1,7 +1,8 @@
 """Files that several processes may use: drafts, private files, regular files, and files replaced while open.
 
 - `read_regular_file` reads a bounded part of a file, and refuses folders, pipes, devices and sockets.
-- `create_private_file` creates a file that only its owner can read.
+- `make_private_folder`, `open_private_file`, `create_private_file` and `replace_private_file` make what only its owner
+  can read, whatever the umask of the process: everything that is stored for a user is made by them.
 - `draft_of` provides a path at which one process builds a SQLite file before it is moved into place;
   `remove_stale_drafts` removes those of processes that were killed.
 - `warn_if_waiting` logs that a lock of another process delays this one.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
 import threading
 from collections.abc import Iterator, Mapping
@@ -28,6 +30,7 @@ FILE_REPLACED = (
     "stop the gateway, remove what is left of them, put the copies or the right file in their place and start it again."
 )
 _OWNER_ONLY = 0o600
+_OWNER_FOLDER = 0o700
 # The files of one SQLite database.
 _SQLITE_SUFFIXES = ("", "-journal", "-wal", "-shm")
 _KINDS = {
@@ -80,10 +83,55 @@ def user_state_folder(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "holodeck"
 
 
+def make_private_folder(path: Path) -> None:
+    """Create a folder that only its owner can enter, and each missing one above it. Existing ones are not changed."""
+    if path.is_dir():
+        return
+    make_private_folder(path.parent)
+    with suppress(FileExistsError):
+        path.mkdir(mode=_OWNER_FOLDER)
+        path.chmod(_OWNER_FOLDER)
+    if not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+
+
+def open_private_file(path: Path, flags: int) -> int:
+    """Open a file with these flags, and return its descriptor. A missing one is created, for its owner only.
+
+    The permissions of an existing file are not changed. Raises `FileExistsError` for one if the flags have `O_EXCL`.
+    """
+    flags |= os.O_CLOEXEC | os.O_CREAT
+    try:
+        handle = os.open(path, flags | os.O_EXCL, _OWNER_ONLY)
+    except FileExistsError:
+        if flags & os.O_EXCL:
+            raise
+        # A link to a missing file exists as well.
+        return os.open(path, flags, _OWNER_ONLY)
+    # A umask may have taken rights from the owner, too.
+    os.fchmod(handle, _OWNER_ONLY)
+    return handle
+
+
 def create_private_file(path: Path) -> None:
     """Create an empty file that only its owner can read. The permissions of an existing file are not changed."""
     with suppress(FileExistsError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _OWNER_ONLY))
+        os.close(open_private_file(path, os.O_WRONLY | os.O_EXCL))
+
+
+def replace_private_file(path: Path, content: bytes) -> None:
+    """Replace a file as a whole, or make it, for its owner only. Readers see the old content or the new one."""
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
+    handle = open_private_file(draft, os.O_WRONLY | os.O_EXCL)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

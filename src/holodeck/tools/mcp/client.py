@@ -24,7 +24,7 @@ from holodeck.tools.mcp.call_limit import CallLimit
 from holodeck.tools.mcp.connection.connection import Connection, ConnectionState
 from holodeck.tools.mcp.connection.supervisor import StartLimits, Supervisor
 from holodeck.tools.mcp.content import MCPToolResult, PromptResult, count_resource_bytes, limit_answer, prompt_of
-from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL, MCPPromptInfo, MCPToolInfo
+from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL, MCPPromptInfo, MCPToolInfo, text_or_none
 from holodeck.tools.mcp.lock.drift import ServerLock, ToolDrift
 from holodeck.tools.mcp.output_validation import OutputChecker
 from holodeck.tools.mcp.protocol.jsonrpc import HEADER_MISMATCH, Message
@@ -64,13 +64,15 @@ class MCPClient:
     ) -> None:
         """`setup`: the definition, and what its transports are built from. `call_limit`: shared with other clients.
 
-        `lock`: the accepted tools; others are withheld. None: all tools are accepted.
+        `lock`: what was accepted of the server; the rest is withheld. None: all of it is accepted.
         """
         self.config = tool = setup.tool
         self._setup = setup
         self._errors = setup.errors
         self.callbacks = callbacks = callbacks or Callbacks()
         self.lock = lock
+        self._logged_drift: ToolDrift | None = None
+        """The drift of the instructions that was logged last."""
         self.call_limit = call_limit or CallLimit(tool.max_concurrent_calls)
         self._result_builder = ResultBuilder(tool, self._errors, OutputChecker(in_process=setup.is_offline))
         self._lists = ServerLists(tool, callbacks, self._errors, lock)
@@ -133,8 +135,17 @@ class MCPClient:
 
     @property
     def instructions(self) -> str | None:
+        """The instructions of the server, with invisible characters escaped; None if they differ from the lock."""
+        return None if self._instructions_drift is not None else self._listed_instructions
+
+    @property
+    def _listed_instructions(self) -> str | None:
         terms = self._supervisor.terms
-        return terms.instructions if terms is not None else None
+        return text_or_none(terms.instructions) if terms is not None else None
+
+    @property
+    def _instructions_drift(self) -> ToolDrift | None:
+        return None if self.lock is None else self.lock.find_instructions_drift(self._listed_instructions)
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
@@ -157,6 +168,13 @@ class MCPClient:
     def withheld_tools(self) -> Sequence[ToolDrift]:
         """The tools of the latest list that are not offered, because they differ from the lock."""
         return self._lists.tools.listing.withheld
+
+    @property
+    def withheld_texts(self) -> Sequence[ToolDrift]:
+        """The prompts, resources, templates and instructions that are not passed on, as they differ from the lock."""
+        lists = (self._lists.prompts, self._lists.resources, self._lists.templates)
+        drift = [each for cached in lists for each in cached.listing.withheld]
+        return [*drift, *([self._instructions_drift] if self._instructions_drift is not None else [])]
 
     @property
     def budget(self) -> ByteBudget:
@@ -244,9 +262,12 @@ class MCPClient:
         """Return a prompt with its arguments filled in, as the server sent it. Raises MCPError."""
         connection = await self._supervisor.get_connection()
         session = connection.session
-        if self.config.load_prompts:
+        if self.config.load_prompts or self.lock is not None:
             await self._lists.prompts.get_current(session)
         known = self._lists.prompts.find(session, name)
+        if known is None and self.lock is not None and not self.lock.may_change("prompt"):
+            text = f"the prompt '{name}' is not as holodeck.lock has it, or the server does not have it."
+            raise self._errors.protocol("prompts/get", text, is_public=True)
         params = {"name": known.name if known is not None else name, "arguments": arguments}
         return await session.call(
             "prompts/get", params, seconds=self.config.request_timeout, on_progress=on_progress, peer=peer
@@ -505,6 +526,10 @@ class MCPClient:
         return type(error)(text, server=error.server, phase=error.phase, details=details)
 
     def _on_connected(self, connection: Connection) -> None:
+        drift = self._instructions_drift
+        if drift is not None and drift != self._logged_drift:
+            log.warning("mcp.withheld", server=self.config.name, reason=drift.reason)
+        self._logged_drift = drift
         self._lists.watcher.watch(connection)
         self._subscriptions.resume()
 

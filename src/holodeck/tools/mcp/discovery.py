@@ -19,7 +19,7 @@ from holodeck.lib.limits import MIB
 from holodeck.lib.record import record
 from holodeck.models.tool import MCPTool
 from holodeck.tools.executor import READ_RESOURCE
-from holodeck.tools.mcp.lock.drift import ServerLock, ToolDrift
+from holodeck.tools.mcp.lock.drift import EntryT, Noun, ServerLock, ToolDrift
 from holodeck.tools.mcp.names import model_names, normalize_tool_name
 from holodeck.tools.mcp.protocol.jsonrpc import Message
 from holodeck.tools.mcp.protocol.session import Session
@@ -151,12 +151,19 @@ async def list_tools(session: Session, tool: MCPTool, lock: ServerLock | None = 
         unmatched=unmatched,
         warnings=(*listing.warnings, *warnings),
     )
-    return listing if lock is None else _withhold_drifted(listing, lock)
+    return withhold_drifted(listing, lock, "tool", _name_of)
 
 
-def _withhold_drifted(listing: FetchedList[MCPToolInfo], lock: ServerLock) -> FetchedList[MCPToolInfo]:
-    accepted, withheld = lock.split_tools(listing.items)
-    warnings = (_build_warning("mcp.withheld", tool=drift.tool, reason=drift.reason) for drift in withheld)
+def withhold_drifted(
+    listing: FetchedList[EntryT], lock: ServerLock | None, noun: Noun, key_of: Callable[[EntryT], str]
+) -> FetchedList[EntryT]:
+    """Return the list without the entries that differ from the lock. `noun`: what its entries are."""
+    if lock is None:
+        return listing
+    accepted, withheld = lock.split_entries(noun, listing.items, key_of)
+    if not withheld:
+        return listing
+    warnings = (_build_warning("mcp.withheld", **{noun: drift.tool}, reason=drift.reason) for drift in withheld)
     return replace(
         listing,
         items=accepted,
@@ -166,9 +173,10 @@ def _withhold_drifted(listing: FetchedList[MCPToolInfo], lock: ServerLock) -> Fe
     )
 
 
-async def list_prompts(session: Session, tool: MCPTool) -> FetchedList[MCPPromptInfo]:
-    """Fetch the prompts of the server. Raises MCPError."""
-    return await fetch_listing(session, tool, PROMPTS, _parse_prompt, _name_of)
+async def list_prompts(session: Session, tool: MCPTool, lock: ServerLock | None = None) -> FetchedList[MCPPromptInfo]:
+    """Fetch the prompts of the server, without those that differ from the lock. Raises MCPError."""
+    listing = await fetch_listing(session, tool, PROMPTS, _parse_prompt, _name_of)
+    return withhold_drifted(listing, lock, "prompt", _name_of)
 
 
 async def fetch_listing(

@@ -22,7 +22,9 @@ from holodeck.tools.mcp.discovery import (
     fetch_listing,
     require_text,
     text_or_none,
+    withhold_drifted,
 )
+from holodeck.tools.mcp.lock.drift import ServerLock
 from holodeck.tools.mcp.protocol.jsonrpc import METHOD_NOT_FOUND
 from holodeck.tools.mcp.protocol.session import Session
 from holodeck.tools.mcp.protocol.versions import mapping
@@ -66,15 +68,29 @@ class MCPResourceTemplateInfo:
     """The entry of the list; see `MCPResourceInfo.raw`."""
 
 
-async def list_resources(session: Session, tool: MCPTool) -> FetchedList[MCPResourceInfo]:
-    """Fetch the resources of the server; none if it does not declare any. Raises MCPError."""
-    return await fetch_listing(session, tool, RESOURCES, _parse_resource, lambda info: info.uri)
+async def list_resources(
+    session: Session, tool: MCPTool, lock: ServerLock | None = None
+) -> FetchedList[MCPResourceInfo]:
+    """Fetch the resources of the server, without those that differ from the lock. Raises MCPError.
+
+    There are none if it does not declare any.
+    """
+    listing = await fetch_listing(session, tool, RESOURCES, _parse_resource, lambda info: info.uri)
+    return withhold_drifted(listing, lock, "resource", lambda info: info.uri)
 
 
-async def list_resource_templates(session: Session, tool: MCPTool) -> FetchedList[MCPResourceTemplateInfo]:
-    """Fetch the resource templates of the server; none if it does not know the request. Raises MCPError."""
+async def list_resource_templates(
+    session: Session, tool: MCPTool, lock: ServerLock | None = None
+) -> FetchedList[MCPResourceTemplateInfo]:
+    """Fetch the resource templates of the server, without those that differ from the lock. Raises MCPError.
+
+    There are none if it does not know the request.
+    """
     try:
-        return await fetch_listing(session, tool, RESOURCE_TEMPLATES, _parse_template, lambda info: info.uri_template)
+        listing = await fetch_listing(
+            session, tool, RESOURCE_TEMPLATES, _parse_template, lambda info: info.uri_template
+        )
+        return withhold_drifted(listing, lock, "template", lambda info: info.uri_template)
     except MCPProtocolError as error:
         # Servers without templates declare the same capability, and need not know this list.
         if error.details.get("code") == METHOD_NOT_FOUND:

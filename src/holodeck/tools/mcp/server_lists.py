@@ -29,7 +29,7 @@ class ServerLists:
     def __init__(
         self, tool: MCPTool, callbacks: Callbacks, errors: ErrorFactory, lock: ServerLock | None = None
     ) -> None:
-        """`lock`: the accepted tools; others are withheld. None: all tools are accepted."""
+        """`lock`: the accepted entries of all lists; others are withheld. None: all are accepted."""
         self._config = tool
         self._errors = errors
         self.tools: CachedList[MCPToolInfo] = CachedList(
@@ -37,14 +37,14 @@ class ServerLists:
         )
         self.prompts: CachedList[MCPPromptInfo] = CachedList(
             tool.name,
-            lambda session: list_prompts(session, tool),
+            lambda session: list_prompts(session, tool, lock),
             lambda info: (info.name, normalize_tool_name(info.name)),
         )
         self.resources: CachedList[MCPResourceInfo] = CachedList(
-            tool.name, lambda session: list_resources(session, tool), lambda info: (info.uri,)
+            tool.name, lambda session: list_resources(session, tool, lock), lambda info: (info.uri,)
         )
         self.templates: CachedList[MCPResourceTemplateInfo] = CachedList(
-            tool.name, lambda session: list_resource_templates(session, tool), lambda info: (info.uri_template,)
+            tool.name, lambda session: list_resource_templates(session, tool, lock), lambda info: (info.uri_template,)
         )
         self.watcher = ListChangeWatcher(
             {"tools": [self.tools], "prompts": [self.prompts], "resources": [self.resources, self.templates]},

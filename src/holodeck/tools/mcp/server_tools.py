@@ -15,7 +15,8 @@ from contextlib import suppress
 from holodeck.lib import log
 from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.errors import MCPError
-from holodeck.lib.limits import DISCOVERY_TIMEOUT
+from holodeck.lib.escape import one_line
+from holodeck.lib.limits import DISCOVERY_TIMEOUT, MAX_FAILURE_SHOWN
 from holodeck.lib.tasks import TaskSet
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.discovery import MCPToolInfo
@@ -30,6 +31,11 @@ REVIVAL_SPREAD = 1.3
 # Seconds that an offer waits longer than a start may take: the error of a start that took too long comes after its
 # limit, and the start itself after a pause if earlier ones have failed.
 START_ERROR_GRACE = 5.0
+
+
+# Names in a sentence about changed tools; the fields of the event have all of them.
+_MAX_NAMES_SHOWN = 10
+_LOCK_HINT = "'holodeck mcp lock' keeps tools as they are."
 
 
 class ServerTools:
@@ -186,6 +192,8 @@ class ServerTools:
     def _apply_tools(self, tools: Sequence[MCPToolInfo]) -> None:
         has_changed = self.failure is not None or self.latest_tools is None
         self._tools, self.failure = tools[: self._max_tools], None
+        if self.latest_tools is not None and self._tools != self.latest_tools:
+            self._report_changed_tools(self.latest_tools)
         self.latest_tools = self._tools
         if has_changed:
             self.server.announce_change()
@@ -201,6 +209,18 @@ class ServerTools:
                 version=self.server.protocol_version,
                 seconds=round(time.monotonic() - self._listing_started_at, 3),
             )
+
+    def _report_changed_tools(self, earlier: Sequence[MCPToolInfo]) -> None:
+        """Log the tools that were not in an earlier list, or were others, before they are offered."""
+        before = {tool.name: tool for tool in earlier}
+        added = [tool.name for tool in self._tools if tool.name not in before]
+        changed = [tool.name for tool in self._tools if tool.name in before and tool != before[tool.name]]
+        # With a lock, what comes back is as it was accepted.
+        if self.server.lock is not None or not (added or changed):
+            return
+        parts = [f"{_describe_names(names)} {word}" for names, word in ((added, "new"), (changed, "changed")) if names]
+        notice = f"{self.server.name} has other tools than at its start: {', '.join(parts)}. {_LOCK_HINT}"
+        log.warning("mcp.tools_changed", server=self.server.name, new=added, changed=changed, notice=notice)
 
     def _apply_failure(self, error: MCPError) -> None:
         is_new = str(self.failure) != str(error)
@@ -258,3 +278,9 @@ def _default_timeout(tool: MCPTool) -> float:
     """Return the seconds that an offer waits for the list. A process may have to be downloaded first."""
     seconds = tool.startup_timeout if tool.starts_process else min(tool.startup_timeout, DISCOVERY_TIMEOUT)
     return seconds + START_ERROR_GRACE
+
+
+def _describe_names(names: Sequence[str]) -> str:
+    shown = ", ".join(one_line(name, MAX_FAILURE_SHOWN) for name in names[:_MAX_NAMES_SHOWN])
+    rest = len(names) - _MAX_NAMES_SHOWN
+    return f"{shown} and {rest} more are" if rest > 0 else f"{shown} {'is' if len(names) == 1 else 'are'}"

@@ -26,7 +26,8 @@ from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.record import record
 from holodeck.models.tool import MCPTool
 from holodeck.runtime import lint_servers
-from holodeck.tools.mcp.lock.drift import FIELDS, ServerLock, ToolDrift, lock_tool
+from holodeck.tools.mcp.lock.current_lock import build_current_lock
+from holodeck.tools.mcp.lock.drift import FIELDS, LISTS, OTHER, ServerLock, ToolDrift
 from holodeck.tools.mcp.lock.lock_file import LOCK_FILE, LockFile, read_lock, write_lock
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ Examples:
   holodeck mcp lock --accept files           accept all changes of the server 'files'
   holodeck mcp lock --accept files.read      accept one tool
   holodeck mcp lock --ignore clock.now:description
+  holodeck mcp lock --ignore files:resources
 
 \b
 Exit codes: 0 all tools are as locked, 1 a server failed, 2 wrong configuration or usage, 3 a tool differs or nothing is
@@ -54,7 +56,8 @@ _ACCEPT_HELP = (
 
 Servers = Mapping[str, ServerLock]
 Rule = tuple[str, str, str]
-"""Server, tool and field that may change."""
+"""Server, tool and field that may change. Without a tool, the field is a list of the server, or its instructions."""
+_IGNORABLE_LISTS = (*(key for noun, key in LISTS.items() if noun != "tool"), "instructions")
 
 
 @record
@@ -94,16 +97,18 @@ class _Comparison:
     "--ignore",
     "ignored",
     multiple=True,
-    metavar="SERVER.TOOL:FIELD",
-    help=f"Let a field of a tool change from now on: {', '.join(FIELDS)} (repeatable).",
+    metavar="SERVER.TOOL:FIELD|SERVER:LIST",
+    help=f"Let a field of a tool change from now on: {', '.join(FIELDS)}, {OTHER}NAME. Or what a server has beside its "
+    f"tools: {', '.join(_IGNORABLE_LISTS)} (repeatable).",
 )
 @start_timeout_option
 @target_options
 def command(target: Target, check: bool, accept: str | None, ignored: tuple[str, ...], timeout: float | None) -> int:
     """Lock the tools of all servers: write holodeck.lock beside the file, or compare with the one that is there.
 
-    While there is a lock, a tool that is new or has changed is withheld from models, and all others work. What `mcp
-    lint` finds in tools that are not locked yet is shown. Without --accept, an error among it is asked about.
+    While there is a lock, a tool that is new or has changed is withheld from models, and all others work. The same
+    holds for prompts, resources, templates and the instructions of a server. What `mcp lint` finds in tools that are
+    not locked yet is shown. Without --accept, an error among it is asked about.
     """
     if target.file is None:
         raise _usage_error("a lock belongs to a file", "Name it with -f instead of --url or --command.")
@@ -152,10 +157,7 @@ class _Answer:
 
 
 async def _read_server(plugin: MCPPlugin) -> _Answer:
-    tools = await plugin.list_tools()
-    info = plugin.server_info
-    version = " ".join(info[key] for key in ("name", "version") if isinstance(info.get(key), str))
-    return _Answer(tools=tools, lock=ServerLock(tools={tool.name: lock_tool(tool) for tool in tools}, version=version))
+    return _Answer(tools=await plugin.list_tools(), lock=await build_current_lock(plugin))
 
 
 def _compare(file: str, results: Sequence[ServerResult[_Answer]]) -> _Comparison:
@@ -202,11 +204,14 @@ def _update_lock(each: _Comparison, accept: str | None, rules: Sequence[Rule]) -
         if accept in (_EVERYTHING, name):
             after[name] = _accept_server(after.get(name, ServerLock()), current)
         elif accept is not None and accept.startswith(f"{name}."):
-            after[name] = _accept_tool(after.get(name, ServerLock()), current, accept.removeprefix(f"{name}."))
+            tool = accept.removeprefix(f"{name}.")
+            after[name] = _accept_server(after.get(name, ServerLock()), current, tool=tool)
     if accept == _EVERYTHING:
         after = {name: server for name, server in after.items() if name in each.names}
     for server, tool, field in rules:
-        if server in after and tool in after[server].tools:
+        if server in after and not tool:
+            after[server] = replace(after[server], ignored=after[server].ignored | {field})
+        elif server in after and tool in after[server].tools:
             after[server] = _ignore_field(after[server], tool, field)
     if after == each.locked:
         return None
@@ -216,14 +221,12 @@ def _update_lock(each: _Comparison, accept: str | None, rules: Sequence[Rule]) -
     return after
 
 
-def _accept_server(locked: ServerLock, current: ServerLock) -> ServerLock:
-    for name in {**locked.tools, **current.tools}:
-        locked = locked.accept_tool(name, current.tools.get(name))
-    return replace(current, tools={name: locked.tools[name] for name in current.tools})
-
-
-def _accept_tool(locked: ServerLock, current: ServerLock, name: str) -> ServerLock:
-    return replace(current, tools=locked.accept_tool(name, current.tools.get(name)).tools)
+def _accept_server(locked: ServerLock, current: ServerLock, *, tool: str | None = None) -> ServerLock:
+    """Return the lock with everything as it is now, or with one tool as it is."""
+    for drift in locked.compare(current):
+        if tool is None or (drift.noun, drift.tool) == ("tool", tool):
+            locked = locked.accept(drift)
+    return replace(locked, launch=current.launch, version=current.version)
 
 
 def _ignore_field(server: ServerLock, tool: str, field: str) -> ServerLock:
@@ -255,9 +258,9 @@ def _print_result(each: _Comparison, after: Servers | None, *, is_refused: bool)
     if after is not None:
         total = sum(len(server.tools) for server in after.values())
         click.echo(f"Wrote {LOCK_FILE}: {_count(len(after), 'server')}, {_count(total, 'tool')} of {each.file.name}.")
-        remaining = sum(map(len, each.find_drift(after).values()))
+        remaining = [drift for found in each.find_drift(after).values() for drift in found]
         if remaining:
-            click.echo(f"Still withheld: {_count(remaining, 'tool')}.")
+            click.echo(f"Still withheld: {_count(len(remaining), _noun_of(remaining))}.")
     elif is_refused:
         click.echo(
             f"Nothing was written: there are {count_findings(each.findings)} in the tools of {each.file.name}. "
@@ -265,16 +268,18 @@ def _print_result(each: _Comparison, after: Servers | None, *, is_refused: bool)
         )
     elif each.locked is None:
         click.echo(f"There is no {LOCK_FILE} for {each.file.name}. 'holodeck mcp lock' writes it.")
-    elif each.find_drift(each.locked):
-        click.echo("Models do not get these tools. 'holodeck mcp lock --accept' accepts them as they are now.")
+    elif drift := [one for found in each.find_drift(each.locked).values() for one in found]:
+        nouns = "these tools" if _noun_of(drift) == "tool" else "any of this"
+        click.echo(f"Models do not get {nouns}. 'holodeck mcp lock --accept' accepts them as they are now.")
     elif not each.errors:
         click.echo(f"All tools of {each.file.name} are as {LOCK_FILE} has them.")
 
 
 def _print_drift(server: str, drift: ToolDrift) -> None:
     label = {"new": "is new", "missing": "is gone", "changed": "has changed"}[drift.kind]
-    click.secho(escape_unprintable(f"{server}.{drift.tool} {label}"), bold=True)
-    for change in drift.changes:
+    name = f"{server}.{drift.tool}" if drift.noun == "tool" else f"{server}: {drift.noun} {drift.tool}".rstrip()
+    click.secho(escape_unprintable(f"{name} {label}"), bold=True)
+    for change in drift.changes if drift.noun == "tool" else drift.shown_changes:
         click.echo(f"  {change.field}")
         for mark, text, colour in (("-", change.locked, "red"), ("+", change.current, "green")):
             for line in escape_unprintable(text).splitlines():
@@ -282,7 +287,8 @@ def _print_drift(server: str, drift: ToolDrift) -> None:
 
 
 def _drift_data(drift: ToolDrift) -> dict[str, Any]:
-    return {"tool": drift.tool, "kind": drift.kind, "changes": [asdict(change) for change in drift.changes]}
+    changes = [asdict(change) for change in drift.changes]
+    return {drift.noun: drift.tool, "kind": drift.kind, "changes": changes}
 
 
 def _comparison_data(each: _Comparison, after: Servers | None) -> dict[str, Any]:
@@ -304,9 +310,10 @@ def _comparison_data(each: _Comparison, after: Servers | None) -> dict[str, Any]
 def _parse_rule(text: str) -> Rule:
     target, _, field = text.rpartition(":")
     server, _, tool = target.partition(".")
-    if not server or not tool or field not in FIELDS:
-        fix = f"Write SERVER.TOOL:FIELD with one of {', '.join(FIELDS)}."
-        raise _usage_error(f"--ignore '{text}' names no field of a tool", fix)
+    is_field = field in FIELDS or (field.startswith(OTHER) and field != OTHER)
+    if not server or not (is_field if tool else field in _IGNORABLE_LISTS):
+        fix = f"Write SERVER.TOOL:FIELD with one of {', '.join(FIELDS)}, {OTHER}NAME, or SERVER:LIST with one of "
+        raise _usage_error(f"--ignore '{text}' names no field of a tool", f"{fix}{', '.join(_IGNORABLE_LISTS)}.")
     return server, tool, field
 
 
@@ -320,12 +327,16 @@ def _check_selection(accept: str | None, rules: Sequence[Rule], compared: Sequen
         for server, lock in servers.items()
         for tool in lock.tools
     }
-    wanted = [f"{server}.{tool}" for server, tool, _ in rules]
+    wanted = [f"{server}.{tool}" if tool else server for server, tool, _ in rules]
     if accept not in (None, _EVERYTHING) and accept not in known:
         wanted.append(str(accept))
     for name in wanted:
-        if name not in tools:
+        if name not in tools and name not in known:
             raise _usage_error(f"there is no '{name}'", f"Servers: {', '.join(sorted(known)) or 'none'}.")
+
+
+def _noun_of(drift: Sequence[ToolDrift]) -> str:
+    return "tool" if all(each.noun == "tool" for each in drift) else "change"
 
 
 def _count(number: int, noun: str) -> str:

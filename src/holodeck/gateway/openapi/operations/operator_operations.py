@@ -65,7 +65,6 @@ _KEY: dict[str, Any] = {
     "allow": {"models": ["small*"]},
     "limits": None,
     "budget": None,
-    "hash": "sha256:4f2c1a9b...",
     "old_hash_expires": None,
 }
 _CONFIGURATION: dict[str, Any] = {
@@ -282,7 +281,6 @@ def _key_schemas() -> dict[str, Schema]:
         "name": string(),
         "admin": boolean("Whether it is an operator's key."),
         **{name: nullable(schema) for name, schema in settings.items()},
-        "hash": string("The start of the hash."),
         "old_hash_expires": nullable(string("Until then the key before is accepted as well.")),
     }
     created = {**key, "key": string("The key itself, shown only now.")}

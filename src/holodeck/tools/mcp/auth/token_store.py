@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import importlib
 import os
-import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any, Protocol
 import orjson
 
 from holodeck.lib import log
+from holodeck.lib.system.files import make_private_folder, open_private_file, replace_private_file
 
 # Seconds to wait for another process that renews the same token. After that the token is renewed without the lock.
 TOKEN_LOCK_TIMEOUT = 15.0
@@ -61,8 +61,8 @@ class FileTokenStore:
     async def lock(self, key: str) -> AsyncIterator[None]:
         """Hold the lock, or enter without it after `TOKEN_LOCK_TIMEOUT`: renewing twice is better than hanging."""
         try:
-            self._make_folder()
-            handle = os.open(self._path(key, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            make_private_folder(self._folder)
+            handle = open_private_file(self._path(key, "lock"), os.O_RDWR | os.O_NOFOLLOW)
         except OSError as error:
             # A home folder that cannot be written to has no second writer either.
             log.debug("mcp.tokens_not_locked", error=error)
@@ -77,9 +77,6 @@ class FileTokenStore:
     def _path(self, key: str, kind: str = "json") -> Path:
         return self._folder / f"{_file_name_of(key)}.{kind}"
 
-    def _make_folder(self) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
     def _read(self, key: str) -> LoginRecord | None:
         try:
             return _parse_record(self._path(key).read_bytes())
@@ -90,18 +87,8 @@ class FileTokenStore:
             return None
 
     def _write(self, key: str, content: bytes) -> None:
-        self._make_folder()
-        temporary = self._path(key, f"{secrets.token_hex(8)}.tmp")
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self._path(key))
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        make_private_folder(self._folder)
+        replace_private_file(self._path(key), content)
 
 
 class KeyringTokenStore:

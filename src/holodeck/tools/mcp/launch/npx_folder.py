@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from holodeck.lib.system.files import draft_of, user_cache_folder
+from holodeck.lib.system.files import draft_of, make_private_folder, user_cache_folder
 
 _FOLDER_VARIABLE = "HOLODECK_SERVER_FOLDER"
 _SHELL_SETTING = "npm_config_script_shell"
@@ -36,7 +36,7 @@ _PACKAGE_FILE = "{}\n"
 def prepare_npx_folder() -> Path:
     """Create the folder, if needed, and return it. Raises OSError."""
     folder = user_cache_folder() / "npx"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(folder)
     for name, text, mode in (("package.json", _PACKAGE_FILE, 0o600), ("shell", _SHELL_SCRIPT, 0o700)):
         _write_file(folder / name, text, mode)
     return folder

@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from holodeck.lib.errors import MCPConfigError
-from holodeck.lib.system.files import user_cache_folder
+from holodeck.lib.system.files import make_private_folder, user_cache_folder
 from holodeck.lib.system.landlock import build_command, find_missing
 from holodeck.models.tool import Sandbox
 
@@ -67,7 +67,7 @@ def plan_sandbox(
     program = _find_program(argv[0], env, cwd)
     home = user_cache_folder() / "sandboxes" / sha256(f"{folder.absolute()}\0{server}".encode()).hexdigest()[:32]
     temporary = home / "tmp"
-    temporary.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(temporary)
     programs = [program, *_find_helpers(argv[0], env)]
     readable = [*map(Path, _SYSTEM), *read, *(path for each in programs for path in _list_program_files(each))]
     prefix = env.get("npm_config_prefix")

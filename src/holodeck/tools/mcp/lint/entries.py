@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from holodeck.lib.redaction import find_secret_arguments
 from holodeck.models.tool import CommandType, MCPTool
 from holodeck.tools.mcp.launch import docker, npx, uvx
 from holodeck.tools.mcp.launch.plan import plan_launch
 from holodeck.tools.mcp.lint.finding import Finding, Severity
-from holodeck.tools.mcp.lint.secrets import is_literal_secret
 from holodeck.tools.mcp.lint.texts import check_text
 
 _NPM_PIN = re.compile(r".+@v?\d+\.\d+\.\d+(?:[-+][\w.+-]+)?")
 _PYPI_PIN = re.compile(r".+(?:===?\s*[^*\s]+|@v?\d\S*)")
 # After the last `/`: before it, a colon begins a port.
 _IMAGE_PIN = re.compile(r"(?:.*/)?[^/:]+:(?!latest$)[\w.-]+|.+@sha256:[0-9a-f]{64}")
-_ASSIGNMENT = re.compile(r"(?P<name>-{0,2}[A-Za-z_][\w.-]*)=(?P<value>.*)", re.DOTALL)
 
 
 def check_entry(tool: MCPTool, written_args: Sequence[str]) -> Iterator[Finding]:
@@ -25,7 +24,7 @@ def check_entry(tool: MCPTool, written_args: Sequence[str]) -> Iterator[Finding]
     for package in _find_unpinned(tool):
         message = f"'{package}' has no fixed version: another one can be started next time"
         yield _entry_finding("unpinned_package", "warning", tool, "args" if tool.args else "server", message)
-    for index in _find_secrets(written_args):
+    for index in find_secret_arguments(written_args):
         message = "a secret that all users of this machine see in the list of processes; use a variable in 'env'"
         yield _entry_finding("secret_argument", "error", tool, f"args[{index}]", message)
 
@@ -44,16 +43,6 @@ def _find_unpinned(tool: MCPTool) -> list[str]:
     start = docker.find_run_position(args)
     end = len(args) if start is None else docker.scan_run_options(args, start).end
     return [image for image in args[end : end + 1] if not _IMAGE_PIN.fullmatch(image)]
-
-
-def _find_secrets(args: Sequence[str]) -> Iterator[int]:
-    """Yield the index of each argument with a secret: `--api-key VALUE`, `--token=VALUE`, `-e NAME=VALUE`."""
-    option = ""
-    for index, arg in enumerate(args):
-        assigned = _ASSIGNMENT.fullmatch(arg)
-        if is_literal_secret(option, arg) or (assigned and is_literal_secret(assigned["name"], assigned["value"])):
-            yield index
-        option = arg if arg.startswith("-") else ""
 
 
 def _entry_finding(code: str, severity: Severity, tool: MCPTool, place: str, message: str) -> Finding:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holodeck.lib.escape import escape_unprintable, one_line
+from holodeck.lib.redaction import is_secret_parameter
 from holodeck.tools.mcp.lint.finding import Finding
-from holodeck.tools.mcp.lint.secrets import is_secret_parameter
 
 if TYPE_CHECKING:
     from holodeck.tools.mcp.discovery import MCPToolInfo

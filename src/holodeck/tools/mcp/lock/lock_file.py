@@ -1,14 +1,14 @@
-"""The file `holodeck.lock`: the tools of MCP servers as a person accepted them.
+"""The file `holodeck.lock`: what MCP servers list, as a person accepted it.
 
-It lies beside the file that defines the servers, and is meant for version control: JSON with one line for each tool, in
-a stable order, so that a review shows what changed. Servers are grouped by the file that defines them, because two
-agent files in one folder may have servers of the same name.
+It lies beside the file that defines the servers, and is meant for version control: JSON with one line for each tool,
+prompt, resource and template, in a stable order, so that a review shows what changed. Servers are grouped by the file
+that defines them, because two agent files in one folder may have servers of the same name.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import orjson
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.record import record
 from holodeck.lib.system.files import draft_of
-from holodeck.tools.mcp.lock.drift import FIELDS, LockedTool, ServerLock
+from holodeck.tools.mcp.lock.drift import FIELDS, LISTS, LockedEntry, ServerLock, decode_values, encode_values
 
 LOCK_FILE = "holodeck.lock"
 _VERSION = 1
@@ -82,7 +82,7 @@ def write_lock(folder: Path, lock: LockFile) -> Path:
 
 
 def format_lock(lock: LockFile) -> str:
-    """Return the text of a lock: sorted, with one line for each tool."""
+    """Return the text of a lock: sorted, with one line for each entry."""
     files = [
         f"    {_dump(name)}: {{\n{_format_servers(servers)}\n    }}" for name, servers in sorted(lock.files.items())
     ]
@@ -92,42 +92,64 @@ def format_lock(lock: LockFile) -> str:
 def _format_servers(servers: Mapping[str, ServerLock]) -> str:
     texts = []
     for name, server in sorted(servers.items()):
-        head = [f'        "launch": {_dump(server.launch)}', f'        "version": {_dump(server.version)}']
-        tools = [f"          {_dump(tool)}: {_dump(_encode_tool(each))}" for tool, each in sorted(server.tools.items())]
-        listed = "{\n" + ",\n".join(tools) + "\n        }" if tools else "{}"
-        texts.append(f"      {_dump(name)}: {{\n" + ",\n".join([*head, f'        "tools": {listed}']) + "\n      }")
+        lines = [f'        "launch": {_dump(server.launch)}', f'        "version": {_dump(server.version)}']
+        if server.ignored:
+            lines.append(f'        "ignored": {_dump(sorted(server.ignored))}')
+        if server.instructions is not None:
+            lines.append(f'        "instructions": {_dump(encode_values(server.instructions))}')
+        for noun, key in LISTS.items():
+            entries = server.entries(noun)
+            if entries or noun == "tool":
+                lines.append(f'        "{key}": {_format_entries(entries)}')
+        texts.append(f"      {_dump(name)}: {{\n" + ",\n".join(lines) + "\n      }")
     return ",\n".join(texts)
 
 
-def _encode_tool(tool: LockedTool) -> dict[str, Any]:
-    plain: dict[str, Any] = {"parameters": tool.parameters}
-    plain |= {name: tool.values[name] for name in FIELDS if name in tool.values}
-    if tool.ignored:
-        plain["ignored"] = sorted(tool.ignored)
+def _format_entries(entries: Mapping[str, LockedEntry]) -> str:
+    lines = [f"          {_dump(name)}: {_dump(_encode_entry(each))}" for name, each in sorted(entries.items())]
+    return "{\n" + ",\n".join(lines) + "\n        }" if lines else "{}"
+
+
+def _encode_entry(entry: LockedEntry) -> dict[str, Any]:
+    plain: dict[str, Any] = {"parameters": entry.parameters} if "input_schema" in entry.values else {}
+    plain |= encode_values(entry)
+    if entry.ignored:
+        plain["ignored"] = sorted(entry.ignored)
     return plain
 
 
 def _decode_servers(servers: Mapping[str, Any]) -> dict[str, ServerLock]:
-    return {
-        name: ServerLock(
-            tools={tool: _decode_tool(plain) for tool, plain in server["tools"].items()},
-            launch=str(server.get("launch", "")),
-            version=str(server.get("version", "")),
-        )
-        for name, server in servers.items()
-    }
+    return {name: _decode_server(server) for name, server in servers.items()}
 
 
-def _decode_tool(plain: Mapping[str, Any]) -> LockedTool:
-    unknown = set(plain) - {*FIELDS, "parameters", "ignored"}
-    if unknown:
-        raise ValueError(f"unknown field '{min(unknown)}'")
-    ignored = frozenset(plain.get("ignored", ()))
-    return LockedTool(
-        values={name: plain[name] for name in FIELDS if name in plain},
-        parameters=plain.get("parameters", ""),
-        ignored=ignored,
+def _decode_server(server: Mapping[str, Any]) -> ServerLock:
+    _refuse_unknown(server, {*LISTS.values(), "launch", "version", "instructions", "ignored"})
+    instructions = server.get("instructions")
+    return ServerLock(
+        tools=_decode_entries(server["tools"]),
+        prompts=_decode_entries(server.get("prompts", {})),
+        resources=_decode_entries(server.get("resources", {})),
+        templates=_decode_entries(server.get("templates", {})),
+        instructions=None if instructions is None else _decode_entry(instructions),
+        ignored=frozenset(server.get("ignored", ())) - {LISTS["tool"]},
+        launch=str(server.get("launch", "")),
+        version=str(server.get("version", "")),
     )
+
+
+def _decode_entries(entries: Mapping[str, Any]) -> dict[str, LockedEntry]:
+    return {name: _decode_entry(plain) for name, plain in entries.items()}
+
+
+def _decode_entry(plain: Mapping[str, Any]) -> LockedEntry:
+    _refuse_unknown(plain, {*FIELDS, "other", "pinned", "parameters", "ignored"})
+    ignored = frozenset(plain.get("ignored", ()))
+    return LockedEntry(values=decode_values(plain), parameters=plain.get("parameters", ""), ignored=ignored)
+
+
+def _refuse_unknown(plain: Mapping[str, Any], known: Set[str]) -> None:
+    if unknown := set(plain) - known:
+        raise ValueError(f"unknown field '{min(unknown)}'")
 
 
 def _dump(value: object) -> str:

@@ -1,7 +1,8 @@
 """A server of a registry as an entry of our files: the command line with its exact version, or the URL.
 
-What the registry leaves to the user becomes a reference to a variable. Text of the registry never does: `${` in it is
-written as a literal, so that no entry of a registry can name a secret of the user.
+What the registry leaves to the user becomes a reference to a variable whose name begins with `MCP_` and the name of the
+entry, whatever the server calls it: no entry of a registry can name a variable that the user has for another purpose.
+Text of the registry never becomes a reference: `${` in it is written as a literal.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _OPTION = re.compile(r"--?[A-Za-z0-9][A-Za-z0-9_.-]*")
+_PREFIX = "MCP_"
+# Stands around a reference until its text is complete. No registry can write it: it is removed from its texts.
+_MARK = "\0"
+_MARKED = re.compile(rf"{_MARK}([^{_MARK}]*){_MARK}")
 _CURLY = re.compile(r"\{([A-Za-z0-9_.-]+)\}")
 
 
@@ -113,12 +118,12 @@ class _EntryBuilder:
         transport = _TRANSPORTS.get(remote.transport)
         if transport is None:
             raise UnusableError(f"its transport '{remote.transport}' is not known")
-        url = self._fill(remote.url, remote.variables)
+        url = self._write(self._fill(remote.url, remote.variables))
         headers: dict[str, str] = {}
         for each in remote.headers:
             if not _HEADER.fullmatch(each.name):
                 raise UnusableError("a header has an unusual name")
-            text = self._build_value(each, self._variable_for(each.name))
+            text = self._build_text(each, self._variable_for(each.name))
             if text is not None:
                 headers[each.name] = text
         entry: dict[str, Any] = {"transport": transport, "url": url}
@@ -134,7 +139,7 @@ class _EntryBuilder:
         for each in inputs:
             if not _VARIABLE.fullmatch(each.name):
                 raise UnusableError("a variable has an unusual name")
-            text = self._build_value(each, each.name)
+            text = self._build_text(each, self._variable_for(each.name))
             if text is not None:
                 env[each.name] = text
         return env
@@ -146,26 +151,37 @@ class _EntryBuilder:
                 raise UnusableError("an option has an unusual name")
             # An option without a value is a switch.
             is_switch = each.is_named and each.value is None and each.default is None and each.is_required
-            text = None if is_switch and not each.is_secret else self._build_value(each, self._variable_for(each.name))
+            text = None if is_switch and not each.is_secret else self._build_text(each, self._variable_for(each.name))
             if each.is_named and (text is not None or is_switch):
                 args.append(each.name)
             if text is not None:
                 args.append(text)
         return args
 
-    def _build_value(self, each: Input, variable: str) -> str | None:
+    def _build_text(self, each: Input, variable: str) -> str | None:
         """The value as text of our files: fixed, or a reference. None for one that the user need not give."""
+        value = self._build_value(each, variable)
+        return None if value is None else self._write(value)
+
+    def _write(self, value: str) -> str:
+        """The text of our files for a value in which references are marked."""
+        # Escaped as a whole: pieces that are harmless alone could be a reference together.
+        return _MARKED.sub(r"${\1}", escape_references(value))
+
+    def _build_value(self, each: Input, variable: str) -> str | None:
+        """The value with marked references. None for one that the user need not give."""
         if each.value is not None:
             return self._fill(each.value, each.variables)
         default = each.default
-        if default is not None and not each.is_secret and not set("{}$") & set(default):
+        if default is not None and not each.is_secret and not set(f"{{}}${_MARK}") & set(default):
             return self._refer(each, variable, default)
         if each.is_required or each.is_secret:
             return self._refer(each, variable)
         return None
 
     def _fill(self, text: str, variables: Sequence[Input]) -> str:
-        """The text with `{name}` replaced by references or values, and everything else taken literally."""
+        """The text with `{name}` replaced by marked references or values, and everything else as it is."""
+        text = text.replace(_MARK, "")
         known = {each.name: each for each in variables}
         parts: list[str] = []
         position = 0
@@ -173,21 +189,22 @@ class _EntryBuilder:
             each = known.get(match[1])
             if each is None:
                 continue
-            parts.append(escape_references(text[position : match.start()]))
+            parts.append(text[position : match.start()])
             parts.append(self._build_value(each, self._variable_for(each.name)) or "")
             position = match.end()
-        parts.append(escape_references(text[position:]))
+        parts.append(text[position:])
         return "".join(parts)
 
     def _refer(self, each: Input, variable: str, default: str | None = None) -> str:
         self._variables[variable] = NeededVariable(
             name=variable, description=each.description, is_secret=each.is_secret, is_required=default is None
         )
-        return f"${{{variable}}}" if default is None else f"${{{variable}:-{default}}}"
+        reference = variable if default is None else f"{variable}:-{default}"
+        return f"{_MARK}{reference}{_MARK}"
 
     def _variable_for(self, name: str) -> str:
-        text = re.sub(r"[^A-Za-z0-9]+", "_", f"{self._label}_{name}").strip("_").upper()
-        return text if text[:1].isalpha() else f"SERVER_{text}"
+        """The variable that the user sets for an input. A server of the label `aws` must not get what AWS gave."""
+        return re.sub(r"[^A-Za-z0-9]+", "_", f"{_PREFIX}{self._label}_{name}").strip("_").upper()
 
 
 def _package_args(kind: str, package: Package, runtime: list[str], variables: list[str]) -> list[str]:
