@@ -33,7 +33,7 @@ from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.request.body import read_socket_message, stream_id_of
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import BadRequestError
-from holodeck.lib.json.parse import TooDeepError, parse_json
+from holodeck.lib.json.parse import JSONLimitError, parse_json
 
 # Messages of one WebSocket that may be queued behind the running response.
 MAX_QUEUED_MESSAGES = 16
@@ -249,7 +249,7 @@ async def _run_until_disconnect(coroutine: Awaitable[None]) -> None:
 def _parse_message(message: bytes) -> object:
     try:
         return parse_json(message)
-    except TooDeepError as error:
+    except JSONLimitError as error:
         raise BadRequestError(f"The message is {error}.", code="invalid_json") from None
     except ValueError:
         _check_utf8(message)

@@ -14,7 +14,7 @@ from holodeck.gateway.http.replies import Reply, StreamedReply
 from holodeck.gateway.http.request_body import RequestReservation
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.lib.errors import BadRequestError
-from holodeck.lib.json.parse import TooDeepError, parse_json
+from holodeck.lib.json.parse import JSONLimitError, parse_json
 from holodeck.lib.record import record
 
 
@@ -44,7 +44,7 @@ class Request:
         """
         try:
             return parse_json(self.body)
-        except TooDeepError as error:
+        except JSONLimitError as error:
             raise BadRequestError(f"The body is {error}.", code="invalid_json") from None
         except ValueError:
             raise BadRequestError("The body is not valid JSON.", code="invalid_json") from None

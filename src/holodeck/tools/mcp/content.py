@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from holodeck.lib.errors import MCPError
+from holodeck.lib.json.parse import parse_json
 from holodeck.lib.record import record
 from holodeck.models.content import (
     AudioContent,
@@ -234,9 +235,9 @@ def _is_in_text(parts: list[str], structured: Any) -> bool:
             equivalents.append(value)
     for part in parts:
         try:
-            if orjson.loads(part) in equivalents:
+            if parse_json(part) in equivalents:
                 return True
-        except orjson.JSONDecodeError:
+        except ValueError:
             continue
     return False
 
