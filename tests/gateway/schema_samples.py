@@ -18,14 +18,14 @@ class RecordedObject(dict[str, Any]):
 
     def __init__(self, fields: Mapping[str, Any], place: str, reads: dict[str, set[str]]) -> None:
         super().__init__(fields)
-        self._place = place
+        self.place = place
         self._reads = reads
 
     def copy(self) -> RecordedObject:
-        return RecordedObject(self, self._place, self._reads)
+        return RecordedObject(self, self.place, self._reads)
 
     def pop(self, key: str, *default: Any) -> Any:
-        self._reads.setdefault(self._place, set()).add(key)
+        self._reads.setdefault(self.place, set()).add(key)
         return super().pop(key, *default)
 
 
