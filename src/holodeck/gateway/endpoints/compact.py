@@ -75,6 +75,7 @@ class ContextEndpoints:
         insert_outputs(compaction.input, outputs)
         targets |= _approval_targets_of(waiting)
         items = place_outputs_after_calls((*context, *compaction.input.items))
+        self._run_builder.configurations.current.file_fetcher.check_images(items)
         started_at = time.monotonic()
         found = await self._run_builder.build_compactor(backend).compact(items, max_tokens=compaction.max_tokens)
         self._count_tokens(found, caller, backend, time.monotonic() - started_at)
