@@ -13,10 +13,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import orjson
 import pytest
 from async_tests import async_test
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from gateway.scraped_metrics import parse_metrics
+from websockets.asyncio.client import ClientConnection, connect
 
 from holodeck.gateway.server.admission import LATE_SECONDS, LATE_TURN, MAX_WAIT, MAX_WAITING, STARTS_PER_TURN
 from holodeck.testing import ScriptedModel, say
@@ -76,7 +78,7 @@ async def _check_refused(gateway: RunningGateway, path: str, mark: bytes) -> Non
     writer.close()
 
 
-async def _check_socket(gateway: RunningGateway) -> None:
+async def _check_handshake(gateway: RunningGateway) -> None:
     head = b"GET /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
     reply, reader, writer = await _send(gateway, head + b"\r\n")
     assert reply.startswith(b"HTTP/1.1 503 ")
@@ -84,16 +86,28 @@ async def _check_socket(gateway: RunningGateway) -> None:
     writer.close()
 
 
+async def _check_socket(socket: ClientConnection) -> None:
+    await socket.send(orjson.dumps({"type": "response.create", "model": MODEL, "input": "?"}).decode())
+    said = orjson.loads(await socket.recv())
+    assert (said["type"], said["error"]["code"]) == ("error", "gateway_overloaded")
+
+
 @async_test(60)
 async def test_a_late_gateway_refuses_requests_before_their_bodies_and_answers_probes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with run_gateway(tmp_path, ScriptedModel(say("yes")), admins=["hd-admin"]) as gateway:
+    headers = {"authorization": "Bearer hd-admin"}
+    async with (
+        run_gateway(tmp_path, ScriptedModel(say("yes")), admins=["hd-admin"]) as gateway,
+        connect(f"{gateway.url.replace('http', 'ws')}/v1/responses", additional_headers=headers) as socket,
+    ):
         with caplog.at_level(logging.WARNING):
             async with make_late(gateway):
                 began_at = time.monotonic()
                 await asyncio.gather(
-                    *(_check_refused(gateway, *door) for door in DOORS.items()), _check_socket(gateway)
+                    *(_check_refused(gateway, *door) for door in DOORS.items()),
+                    _check_handshake(gateway),
+                    _check_socket(socket),
                 )
                 refused = gateway.service.admission.refused
                 lines = [each for each in caplog.records if each.getMessage().startswith("gateway.overloaded")]

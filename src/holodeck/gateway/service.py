@@ -413,6 +413,7 @@ class Service:
             max_queued_bytes=limits.body_bytes,
             budget=self.budget,
             refusals=self._refusals,
+            admission=self.admission,
             histories=SocketHistories(max(limits.body_budget, limits.context_bytes)),
         )
 

@@ -28,7 +28,7 @@ class Refusals:
         self._metrics = metrics
 
     def count_overload(self) -> None:
-        """Count a request that was refused for overload. The line of the log is for many of them."""
+        """Count a request that was refused for overload. `Admission` writes one line for many of them."""
         self._metrics.count_refusal(GATEWAY_OVERLOADED)
 
     def report(
@@ -40,6 +40,9 @@ class Refusals:
         """
         code = error.get("code") or error["type"]
         if code == _CLIENT_GONE:
+            return
+        if code == GATEWAY_OVERLOADED:
+            self.count_overload()
             return
         self._metrics.count_refusal(code if code in _KNOWN_CODES else OTHER_LABEL, caller_id)
         fields: dict[str, object] = {"code": code, "status": status, "route": route, **ids}
