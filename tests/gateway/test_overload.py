@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -135,6 +136,9 @@ async def test_requests_that_come_at_once_start_in_order_a_few_in_each_turn(tmp_
         started: list[tuple[int, int]] = []
         turn = 0
 
+        def start(number: int) -> None:
+            started.append((number, turn))
+
         def count_turn() -> None:
             nonlocal turn
             turn += 1
@@ -143,7 +147,7 @@ async def test_requests_that_come_at_once_start_in_order_a_few_in_each_turn(tmp_
 
         for number in range(STARTS_PER_TURN + MAX_WAITING):
             assert not admission.is_overloaded
-            admission.start(lambda number=number: started.append((number, turn)))
+            admission.start(partial(start, number))
         assert (len(started), admission.waiting) == (STARTS_PER_TURN, MAX_WAITING)
         assert admission.is_overloaded, "there are enough in line"
         count_turn()
@@ -159,9 +163,9 @@ async def test_a_request_in_line_that_waits_too_long_makes_the_gateway_refuse_ot
     async with run_gateway(tmp_path) as gateway:
         admission, started = gateway.service.admission, list[int]()
         for number in range(STARTS_PER_TURN + 1):
-            admission.start(lambda number=number: started.append(number))
-        assert not admission.is_overloaded
+            admission.start(partial(started.append, number))
+        before = admission.is_overloaded
         time.sleep(MAX_WAIT)  # noqa: ASYNC251 - a long computation
-        assert admission.is_overloaded
+        assert (before, admission.is_overloaded) == (False, True)
         assert (await gateway.send("GET", "/v1/models"))[0] == 200, "it came after the one that had waited"
         assert (started[-1], admission.refused) == (STARTS_PER_TURN, 0)

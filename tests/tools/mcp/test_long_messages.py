@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from async_tests import async_test
 from counted_calls import CountedCalls
@@ -49,9 +50,9 @@ async def _count_calls(request: Callable[[], Awaitable[object]]) -> int:
 async def test_a_megabyte_of_any_message_takes_few_steps_per_byte(tmp_path: Path) -> None:
     command = [sys.executable, str(SERVER), str(SIZE)]
     env = {key: Secret(value) for key, value in stand_in(tmp_path, command).items()}
-    started = {"command": CommandType.NPX, "args": ["-y", "long"], "env": env, "allow_unsafe_args": True}
-    plugin = create_mcp_plugin(MCPTool(name="long", server="long", **started), base_dir=tmp_path)
-    async with plugin:
+    started: dict[str, Any] = {"command": CommandType.NPX, "args": ["-y", "long"], "allow_unsafe_args": True}
+    tool = MCPTool(name="long", server="long", env=env, **started)
+    async with create_mcp_plugin(tool, base_dir=tmp_path) as plugin:
         counts = {name: await _count_calls(partial(request, plugin)) for name, request in REQUESTS.items()}
         counts |= {kind: await _count_calls(partial(plugin.call_tool, kind)) for kind in CALLS}
     assert {name: count / SIZE for name, count in counts.items() if count > SIZE * MAX_CALLS_PER_BYTE} == {}

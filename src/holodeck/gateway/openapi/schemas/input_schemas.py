@@ -122,6 +122,8 @@ def part_schemas() -> dict[str, Schema]:
                 "detail": choice(("auto",)),
             },
             required=("type",),
+            one_of=("file_data", "file_url"),
+            is_exclusive=True,
         ),
         "InputAudio": body_of(
             {"type": constant("input_audio"), "input_audio": sound}, required=("type", "input_audio")
