@@ -172,7 +172,7 @@ ERROR_CODES = (
         503,
         "gateway_overloaded",
         "The gateway has more requests than it can answer, and refused this one before it read its body.",
-        f"{_RETRY_HEADER} Nothing was done for it. Operators: see `limits` and more gateways.",
+        f"{_RETRY_HEADER} Nothing was done for it.",
         "load",
     ),
     _failure(503, "shutting_down", "The gateway ends.", _RETRY_HEADER, "drain"),
