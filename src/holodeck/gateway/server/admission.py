@@ -1,7 +1,7 @@
 """Admission of requests: a few start in each turn of the event loop, others wait in line, and overload is refused.
 
 Without it, all requests that have arrived start in one turn, which then takes as long as all of them together: probes
-wait for it, clients give up, and their answers are made for nobody. In line, a request costs its head and 64 KiB of
+wait for it, clients give up, and their answers are made in vain. In line, a request costs its head and 64 KiB of
 its body at most; it starts in the order of arrival.
 
 The gateway is overloaded
