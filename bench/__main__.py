@@ -10,6 +10,7 @@ import sys
 
 NAMES = (
     "gateway",
+    "overload",
     "revisions",
     "turns",
     "startup",

@@ -1,4 +1,4 @@
-"""One module each dials models and MCP servers, makes other HTTP clients, and uses the JSON Schema library."""
+"""One module each dials, makes other HTTP clients, parses JSON from outside, and uses the JSON Schema library."""
 
 from __future__ import annotations
 
@@ -17,6 +17,52 @@ OTHER_CLIENTS = {"urllib.request", "http.client", "requests", "httpx", "urllib3"
 SCHEMA_MODULES = {SOURCE / "lib" / "json" / name for name in ("schema.py", "schema_worker_program.py")}
 MAKERS = {"ClientSession", "AsyncClient"}
 DIALLERS = {"create_connection", "open_connection", "start_connection"}
+# Modules that parse JSON without the limits of `lib/json/parse.py`, because this program or its user wrote it.
+PARSERS_OF_OWN_JSON = {
+    SOURCE / path
+    for path in (
+        "agents/sessions/session_store.py",
+        "cassettes/server_data.py",
+        "cli/commands/mcp/call.py",
+        "cli/commands/mcp/target.py",
+        "durable/dbos_engine.py",
+        "evaluation/measures/pattern_program.py",
+        "gateway/app.py",
+        "gateway/audit/entry.py",
+        "gateway/continuation/conversation_lock.py",
+        "gateway/continuation/message_threads.py",
+        "gateway/continuation/pending_calls.py",
+        "gateway/continuation/resolve.py",
+        "gateway/endpoints/conversations.py",
+        "gateway/endpoints/elicitations.py",
+        "gateway/endpoints/responses.py",
+        "gateway/endpoints/responses_ws.py",
+        "gateway/endpoints/runs.py",
+        "gateway/http/errors.py",
+        "gateway/http/mcp_errors.py",
+        "gateway/http/messages_errors.py",
+        "gateway/mcp/elicitations.py",
+        "gateway/runs/background.py",
+        "gateway/runs/response_builder.py",
+        "gateway/runs/run_rows.py",
+        "gateway/runs/run_trace.py",
+        "gateway/server/http_protocol.py",
+        "gateway/wire/compaction_item.py",
+        "gateway/wire/request/sealed_input.py",
+        "gateway/wire/response/sent_events.py",
+        "lib/extras.py",
+        "lib/json/schema_worker.py",
+        "lib/json/schema_worker_program.py",
+        "lib/system/landlock.py",
+        "models/items_json.py",
+        # A model of this machine, whose answer is as long as the context that it was loaded with.
+        "providers/local/model.py",
+        # Finds the id of a malformed message, in 64 KiB at most.
+        "tools/mcp/protocol/jsonrpc.py",
+    )
+}
+# Servers and models of tests.
+TESTING = SOURCE / "testing"
 
 
 def _parse_modules(*, imported: set[str], called: set[str]) -> dict[Path, ast.AST]:
@@ -63,3 +109,15 @@ def test_no_other_module_uses_the_json_schema_library_and_none_lets_it_fetch() -
         (made,) = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.func is used)
         assert used.attr == "validator_for"
         assert any(word.arg == "offline" and ast.literal_eval(word.value) is True for word in made.keywords)
+
+
+def test_json_from_outside_is_parsed_by_one_module() -> None:
+    parsing = {
+        path
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in {"loads", "load", "JSONDecoder"}
+        if isinstance(node.value, ast.Name) and node.value.id in {"json", "orjson"}
+    }
+    outside = {path for path in parsing if not path.is_relative_to(TESTING)}
+    assert outside == PARSERS_OF_OWN_JSON | {SOURCE / "lib" / "json" / "parse.py"}

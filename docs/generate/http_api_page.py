@@ -369,7 +369,8 @@ def _kind(schema: Mapping[str, Any], *, shows_null: bool = True) -> str:
         values = [code(str(value)) for value in schema["enum"] if value is not None]
         return ", ".join([*values, "null"] if shows_null and None in schema["enum"] else values)
     for word in ("oneOf", "anyOf"):
-        if word in schema:
+        # Beside properties it says which of them are needed.
+        if word in schema and "properties" not in schema:
             return " or ".join(_kind(each) for each in schema[word] if shows_null or each != NULL)
     kind = schema.get("type", "any value")
     names = [kind] if isinstance(kind, str) else kind

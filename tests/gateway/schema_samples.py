@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from gateway.documented_gateway import document
@@ -18,14 +18,14 @@ class RecordedObject(dict[str, Any]):
 
     def __init__(self, fields: Mapping[str, Any], place: str, reads: dict[str, set[str]]) -> None:
         super().__init__(fields)
-        self._place = place
+        self.place = place
         self._reads = reads
 
     def copy(self) -> RecordedObject:
-        return RecordedObject(self, self._place, self._reads)
+        return RecordedObject(self, self.place, self._reads)
 
     def pop(self, key: str, *default: Any) -> Any:
-        self._reads.setdefault(self._place, set()).add(key)
+        self._reads.setdefault(self.place, set()).add(key)
         return super().pop(key, *default)
 
 
@@ -47,7 +47,7 @@ class SchemaSamples:
         if "$ref" in schema:
             name = schema["$ref"].rpartition("/")[2]
             yield from self.allowed(document()["components"]["schemas"][name], name)
-        elif "oneOf" in schema or "anyOf" in schema:
+        elif _has_variants(schema):
             for number, variant in enumerate(schema.get("oneOf") or schema["anyOf"]):
                 yield from self.allowed(variant, f"{place}/{number}")
         elif "const" in schema:
@@ -64,7 +64,7 @@ class SchemaSamples:
         if "$ref" in schema:
             name = schema["$ref"].rpartition("/")[2]
             yield from self.mutated(document()["components"]["schemas"][name], name)
-        elif "oneOf" in schema or "anyOf" in schema:
+        elif _has_variants(schema):
             for number, variant in enumerate(schema.get("oneOf") or schema["anyOf"]):
                 yield from self.mutated(variant, f"{place}/{number}")
         elif "type" in schema and schema["type"] != "null":
@@ -94,9 +94,14 @@ class SchemaSamples:
     def _allowed_objects(self, schema: Mapping[str, Any], place: str) -> Iterator[Any]:
         base = self._smallest(schema, place)
         yield RecordedObject(base, place, self.reads)
+        for name in _alternatives(schema)[1:]:
+            other = {name: next(self.allowed(schema["properties"][name], f"{place}.{name}"))}
+            yield RecordedObject({**_without(base, _alternatives(schema)), **other}, place, self.reads)
         for name, inner in schema["properties"].items():
+            is_alternative = "oneOf" in schema and name in _alternatives(schema)
+            rest = _without(base, _alternatives(schema)) if is_alternative else base
             for value in self.allowed(inner, f"{place}.{name}"):
-                yield RecordedObject({**base, name: value}, place, self.reads)
+                yield RecordedObject({**rest, name: value}, place, self.reads)
 
     def _mutated_of_type(self, schema: Mapping[str, Any], place: str) -> Iterator[Any]:
         kind = _type_of(schema)
@@ -123,7 +128,9 @@ class SchemaSamples:
         base = self._smallest(schema, place)
         yield {**base, "no_such_field": 1}
         for name in schema.get("required", ()):
-            yield {key: value for key, value in base.items() if key != name}
+            yield _without(base, [name])
+        if _alternatives(schema):
+            yield _without(base, _alternatives(schema))
         for name, inner in schema["properties"].items():
             for value in self.mutated(inner, f"{place}.{name}"):
                 yield {**base, name: value}
@@ -132,8 +139,24 @@ class SchemaSamples:
         """The smallest object that the schema allows, with the field that `add_field` adds there."""
         fields = schema["properties"]
         self.fields[place] = set(fields)
-        base = {name: next(self.allowed(fields[name], f"{place}.{name}")) for name in schema.get("required", ())}
+        needed = (*schema.get("required", ()), *_alternatives(schema)[:1])
+        base = {name: next(self.allowed(fields[name], f"{place}.{name}")) for name in needed}
         return base if self._added is None or self._added[0] != place else {**base, self._added[1]: ADDED}
+
+
+def _has_variants(schema: Mapping[str, Any]) -> bool:
+    """Whether a value is one of several kinds. Beside properties, that says which of them are needed."""
+    return ("oneOf" in schema or "anyOf" in schema) and "properties" not in schema
+
+
+def _alternatives(schema: Mapping[str, Any]) -> list[str]:
+    """The fields of an object of which it must have one at least."""
+    either = schema.get("anyOf") or schema.get("oneOf") or ()
+    return [each["required"][0] for each in either] if "properties" in schema else []
+
+
+def _without(base: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {key: value for key, value in base.items() if key not in names}
 
 
 def _type_of(schema: Mapping[str, Any]) -> str:

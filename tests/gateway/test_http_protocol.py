@@ -9,10 +9,11 @@ from typing import Any
 import orjson
 import pytest
 from async_tests import async_test
+from counted_calls import CountedCalls
 from gateway.running_gateway import MODEL, run_gateway
 from gateway.test_keep_alive import open_raw_connection
 
-from holodeck.gateway.server.http_protocol import MAX_HEAD_BYTES
+from holodeck.gateway.server.http_protocol import MAX_HEAD_BYTES, MAX_HEADERS
 from holodeck.testing import ScriptedModel, say, wait
 
 
@@ -91,6 +92,39 @@ async def test_headers_over_the_limit_are_refused(tmp_path: Path) -> None:
         client = await open_raw_connection(gateway)
         head = b"GET /v1/models HTTP/1.1\r\nhost: 127.0.0.1\r\nx-more: "
         client.writer.write(head.ljust(MAX_HEAD_BYTES + 1, b"x"))
-        assert (await client.head()).startswith(b"HTTP/1.1 400")
+        assert (await client.head()).startswith(b"HTTP/1.1 431")
         assert await client.reader.read() == b""
+        client.writer.close()
+
+
+HEADS_OVER_A_LIMIT = {
+    "10,000 headers": (b"/v1/models", b"x-one: 1\r\n" * 10_000),
+    "one header too many": (b"/healthz", b"".join(b"x-%d: 1\r\n" % number for number in range(MAX_HEADERS))),
+    "a long header": (b"/v1/models", b"x-long: %b\r\n" % (b"x" * MAX_HEAD_BYTES)),
+    "a long URL": (b"/v1/models?q=" + b"x" * MAX_HEAD_BYTES, b""),
+}
+
+
+@async_test
+async def test_a_whole_head_over_a_limit_is_refused_before_it_is_processed(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path) as gateway:
+        for name, (url, headers) in HEADS_OVER_A_LIMIT.items():
+            client, work = await open_raw_connection(gateway), CountedCalls()
+            with work.counting():
+                client.writer.write(b"GET %b HTTP/1.1\r\nhost: 127.0.0.1\r\n%b\r\n" % (url, headers))
+                reply = await client.reader.read()
+            assert reply.startswith(b"HTTP/1.1 431"), name
+            assert b'"code":"headers_too_large"' in reply, name
+            # A few for each header that is read, and none for those after the limit.
+            assert work.count < 30 * MAX_HEADERS, name
+            client.writer.close()
+
+
+@async_test
+async def test_as_many_headers_as_are_allowed_are_read(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path) as gateway:
+        client = await open_raw_connection(gateway)
+        headers = b"".join(b"x-%d: 1\r\n" % number for number in range(MAX_HEADERS - 1))
+        client.writer.write(b"GET /v1/models HTTP/1.1\r\nhost: 127.0.0.1\r\n" + headers + b"\r\n")
+        assert (await client.head()).startswith(b"HTTP/1.1 200")
         client.writer.close()

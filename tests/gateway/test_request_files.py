@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +85,66 @@ async def test_a_file_of_a_stored_conversation_is_fetched_for_the_response_that_
         body = {"model": MODEL, "input": "Well?", "conversation": conversation["id"]}
         assert (await gateway.send("POST", "/v1/responses", body))[0] == 200
     assert b64encode(PDF).decode() in str(gateway.model_requests[0]["messages"][0])
+
+
+IMAGE_DOORS: dict[str, tuple[Callable[[str], dict[str, Any]], str]] = {
+    "/v1/responses": (
+        lambda url: {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": url}]}]},
+        "input[0].content[0].image_url",
+    ),
+    "/v1/responses/compact": (
+        lambda url: {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": url}]}]},
+        "input[0].content[0].image_url",
+    ),
+    "/v1/chat/completions": (
+        lambda url: {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]},
+        "messages[0].content[0].image_url.url",
+    ),
+    "/v1/messages": (
+        lambda url: {
+            "max_tokens": 9,
+            "messages": [
+                {"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": url}}]},
+            ],
+        },
+        "messages[0].content[0].source.url",
+    ),
+}
+PRIVATE_HOSTS = (
+    *("127.0.0.1", "10.1.2.3", "169.254.169.254", "[::1]", "[fd00::1]", "[::ffff:10.0.0.1]", "2130706433", "0x7f.1"),
+    *("localhost", "LOCALHOST.", "intranet", "printer.local", "metadata.google.internal", "db.svc.home.arpa"),
+)
+
+
+@async_test
+async def test_a_link_to_an_image_at_a_private_host_is_refused_at_every_door_and_names_its_field(
+    tmp_path: Path,
+) -> None:
+    async with run_gateway(tmp_path) as gateway:
+        for path, (build_body, param) in IMAGE_DOORS.items():
+            for host in PRIVATE_HOSTS:
+                body = {"model": MODEL, **build_body(f"http://{host}/cat.png")}
+                status, reply = await gateway.send("POST", path, body)
+                assert (status, param in reply["error"]["message"]) == (400, True), (path, host, reply)
+        file = {"type": "input_image", "image_url": "http://10.0.0.1/cat.png"}
+        items = [{"role": "user", "content": [file]}]
+        _, conversation = await gateway.send("POST", "/v1/conversations", {"items": items})
+        body = {"model": MODEL, "input": "Well?", "conversation": conversation["id"]}
+        status, reply = await gateway.send("POST", "/v1/responses", body)
+        assert (status, reply["error"]["code"]) == (400, "invalid_url")
+        assert gateway.model_requests == []
+
+
+@async_test
+async def test_links_to_images_at_public_hosts_and_at_those_that_the_operator_allows_go_to_the_model(
+    tmp_path: Path,
+) -> None:
+    rules = {"allow": True, "allow_private_hosts": ["10.0.0.0/8", "pictures.internal"]}
+    model = ScriptedModel(*[say("A cat.")] * 9)
+    async with run_gateway(tmp_path, model, request_files=rules) as gateway:
+        for path in ("/v1/responses", "/v1/chat/completions", "/v1/messages"):
+            for host in ("10.1.2.3", "pictures.internal", "pictures.example"):
+                url = f"http://{host}/cat.png"
+                status, reply = await gateway.send("POST", path, {"model": MODEL, **IMAGE_DOORS[path][0](url)})
+                assert status == 200, reply
+                assert gateway.model_requests[-1]["messages"][0]["content"][0]["image_url"]["url"] == url

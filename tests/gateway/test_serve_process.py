@@ -254,7 +254,7 @@ async def test_headers_without_an_end_are_refused(tmp_path: Path) -> None:
         for request in (b"GET /" + b"x" * 70_000, b"GET / HTTP/1.1\r\nx: " + b"y" * 70_000):
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(request)
-            assert (await reader.readline()).startswith(b"HTTP/1.1 400")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 431")
             writer.close()
         assert (await served.send("GET", "/v1/models"))[0] == 200
 

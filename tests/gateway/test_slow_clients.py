@@ -21,6 +21,7 @@ from websockets.asyncio.client import connect
 
 from holodeck.gateway.http.refusals import Refusals
 from holodeck.gateway.metrics.counters import Metrics
+from holodeck.gateway.server.admission import Admission
 from holodeck.gateway.server.http_protocol import build_http_protocol
 from holodeck.gateway.server.slow_clients import SHUTDOWN_READER_SECONDS
 from holodeck.testing import ScriptedModel, say
@@ -91,7 +92,7 @@ async def test_a_client_that_does_not_read_during_shutdown_is_disconnected_after
     loop, state, config = asyncio.get_running_loop(), ServerState(), uvicorn.Config(answer, log_config=None)
     config.load()
     protocol = functools.partial(
-        build_http_protocol(READER_SECONDS, READER_SECONDS, Refusals(Metrics())),
+        build_http_protocol(READER_SECONDS, READER_SECONDS, Refusals(Metrics()), Admission()),
         config=config,
         server_state=state,
         app_state={},

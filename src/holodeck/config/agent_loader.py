@@ -9,7 +9,6 @@ reported at once. Nothing is started, imported or executed, and the network is n
 from __future__ import annotations
 
 import ast
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from holodeck.config.source import FileRead, Source, read_source
 from holodeck.config.tool_list import LoadedTool, ToolCheck, ToolFinding, ToolListFile
 from holodeck.config.yaml_reader import KeyPath, parse_document
 from holodeck.lib.errors import ConfigError, Problem
+from holodeck.lib.json.parse import parse_json
 from holodeck.lib.json.schema import SchemaError, check_schema
 from holodeck.lib.record import record
 from holodeck.models.agent import Agent, SharedSettings
@@ -258,7 +258,7 @@ def _read_response_format(source: Source, project: ProjectFiles) -> dict[str, An
         if text is None:
             return None
         try:
-            value = json.loads(text) if text.lstrip().startswith("{") else parse_document(text, value).value
+            value = parse_json(text) if text.lstrip().startswith("{") else parse_document(text, value).value
         except (ValueError, RecursionError):
             problems.append(problem_at(source.document, ("response_format",), "the file is not valid JSON"))
             return None

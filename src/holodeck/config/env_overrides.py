@@ -10,11 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from holodeck.config.known_keys import closest_match
 from holodeck.config.yaml_reader import KeyPath, parse_scalar
 from holodeck.lib.errors import Problem
+from holodeck.lib.json.parse import parse_json
 from holodeck.models.file_model import Substituted
 
 PREFIX = "HOLODECK_"
@@ -73,7 +72,7 @@ def _parse_override(text: str, variable: str) -> Any:
     """The value of a variable: JSON where it looks like it, else a scalar as in YAML."""
     if text[:1] in {"[", "{"}:
         try:
-            return _mark_substituted(orjson.loads(text), variable)
+            return _mark_substituted(parse_json(text), variable)
         except ValueError:
             pass
     value = parse_scalar(text)

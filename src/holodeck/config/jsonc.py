@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 from holodeck.config.files import file_error, read_text
 from holodeck.config.yaml_reader import Document, KeyPath, Position, format_key_path
 from holodeck.lib.errors import Problem
+from holodeck.lib.json.parse import TooManyValuesError, check_value_count
 from holodeck.lib.limits import MAX_YAML_DEPTH, MIB
 
 # Largest file. ~/.claude.json has histories beside its servers, so it is much larger than a list of servers.
@@ -71,6 +72,10 @@ class _JSONCParser:
         self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
     def parse(self) -> Any:
+        try:
+            check_value_count(self._text)
+        except TooManyValuesError as error:
+            raise file_error(self.file, f"the file is {error}") from None
         self._skip_whitespace()
         if self._offset == len(self._text):
             raise file_error(self.file, "the file is empty")

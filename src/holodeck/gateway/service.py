@@ -69,6 +69,7 @@ from holodeck.gateway.runs.durable_engine import build_durable_engine
 from holodeck.gateway.runs.response_builder import ResponseBuilder
 from holodeck.gateway.runs.run_builder import RunBuilder
 from holodeck.gateway.sealing import SealKeys, read_seal_keys
+from holodeck.gateway.server.admission import Admission
 from holodeck.gateway.server.draining_server import DrainingServer
 from holodeck.gateway.server.http_protocol import build_http_protocol
 from holodeck.gateway.server.listener import open_listener
@@ -132,6 +133,7 @@ class Service:
             _server_names(self.configurations.current), settings=config.metrics, find_price=self._find_price
         )
         self._refusals = Refusals(self._metrics)
+        self.admission = Admission()
         self._seal_keys = SealKeys(read_seal_keys(config, folder))
         self.callers = build_callers(config, folder)
         self.callers.add_revocation_listener(self._end_revoked)
@@ -417,6 +419,7 @@ class Service:
             max_queued_bytes=limits.body_bytes,
             budget=self.budget,
             refusals=self._refusals,
+            admission=self.admission,
             histories=SocketHistories(max(limits.body_budget, limits.context_bytes)),
         )
 
@@ -424,7 +427,7 @@ class Service:
         limits = self.config.limits
         config = uvicorn.Config(
             self.app,
-            http=build_http_protocol(limits.request_seconds, limits.reader_seconds, self._refusals),
+            http=build_http_protocol(limits.request_seconds, limits.reader_seconds, self._refusals, self.admission),
             log_config=None,
             access_log=False,
             # Only traces use the scheme that a proxy forwards.

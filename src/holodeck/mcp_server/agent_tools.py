@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-import orjson
-
+from holodeck.lib.json.parse import parse_json
 from holodeck.lib.record import record
 from holodeck.mcp_server.context import RequestContext
 from holodeck.tools.mcp.names import normalize_tool_name
@@ -69,7 +68,7 @@ class AgentTool:
         answer = await self.run(question, context)
         result: dict[str, Any] = {"content": [{"type": "text", "text": answer.text}], "isError": answer.is_error}
         if self._has_structured_answer and not answer.is_error:
-            result["structuredContent"] = orjson.loads(answer.text)
+            result["structuredContent"] = parse_json(answer.text)
         return result
 
     @property

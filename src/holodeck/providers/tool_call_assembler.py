@@ -136,7 +136,7 @@ def arguments_object(arguments: str) -> dict[str, Any]:
 
 def _is_complete(arguments: str) -> bool:
     try:
-        orjson.loads(arguments)
-    except orjson.JSONDecodeError:
+        parse_json(arguments)
+    except ValueError:
         return False
     return True

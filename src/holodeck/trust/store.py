@@ -20,6 +20,7 @@ import orjson
 
 from holodeck.config.actions import Action
 from holodeck.lib.errors import ConfigError, ExecutionError, Problem
+from holodeck.lib.json.parse import parse_json
 from holodeck.lib.record import record
 from holodeck.lib.system.files import make_private_folder, open_private_file, replace_private_file
 
@@ -101,7 +102,7 @@ class TrustStore:
                 raise self._error("can be written by other users", f"Look at it, then: chmod 600 {self.file}")
             data = file.read()
         try:
-            content = orjson.loads(data)
+            content = parse_json(data)
             files = content["files"] if content["version"] == _VERSION else None
         except (ValueError, KeyError, TypeError):
             files = None

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
-import orjson
-
 from holodeck.config.checks.test_cases import list_test_models
 from holodeck.config.files import read_bytes
 from holodeck.config.problems import problem_at, value_at
@@ -22,6 +20,7 @@ from holodeck.config.source import Source
 from holodeck.config.yaml_reader import KeyPath
 from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
 from holodeck.lib.extras import Extra, install_hint, is_installed
+from holodeck.lib.json.parse import parse_json
 from holodeck.lib.limits import MIN_SEAL_KEY_BYTES
 from holodeck.models.agent import Agent
 from holodeck.models.auth import OAuthClientCredentials
@@ -152,7 +151,7 @@ def _check_key_set(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
     key: KeyPath = ("jwt", "jwks_file")
     written = quote_value(value_at(source.data, key))
     try:
-        value = orjson.loads(read_bytes(source.folder / name, name))
+        value = parse_json(read_bytes(source.folder / name, name))
     except ConfigError as error:
         yield problem_at(source.document, key, f"cannot read {written}: {error.problems[0].message}")
         return

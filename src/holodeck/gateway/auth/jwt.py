@@ -16,11 +16,10 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from holodeck.gateway.auth.callers import JWT_CALLER_PREFIX, Caller, ClaimValues, Credential, is_storable
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.lib import log
+from holodeck.lib.json.parse import parse_json
 from holodeck.lib.limits import MIB
 from holodeck.lib.record import record
 from holodeck.lib.system.files import read_regular_file
@@ -143,7 +142,7 @@ class JWTProvider:
 
     async def _fetch_keys(self) -> None:
         try:
-            data = orjson.loads(await self._read_jwks())
+            data = parse_json(await self._read_jwks())
             self._keys = dict(_signing_keys(data["keys"]))
         # A boundary: whatever fails at the identity provider, tokens with unknown keys are not recognised.
         except Exception as error:

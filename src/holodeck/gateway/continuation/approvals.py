@@ -8,10 +8,8 @@ arguments (`call_digest`), and is used once.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from decimal import Decimal
 from typing import Any
 
 from holodeck.gateway.wire.item_ids import approval_id
@@ -19,6 +17,7 @@ from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.gateway.wire.request.parsed_input import ApprovalAnswer, Input
 from holodeck.lib.call_errors import APPROVED_WITHOUT_RESULT, NOT_APPROVED, UNDECIDED
 from holodeck.lib.ids import new_id
+from holodeck.lib.json.parse import parse_exact_json
 from holodeck.lib.record import record
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
@@ -51,8 +50,7 @@ _NO_CLAIMS: Mapping[str, str] = {}
 def call_digest(target: tuple[str, str], call: FunctionCall) -> bytes:
     """Digest of a call's target and arguments. Spacing and key order of the arguments do not change it."""
     try:
-        # Not with orjson: it reads different large numbers as the same float.
-        canonical = repr((target, _canonicalize(json.loads(call.arguments, parse_float=Decimal))))
+        canonical = repr((target, _canonicalize(parse_exact_json(call.arguments))))
     except (ValueError, RecursionError):
         canonical = repr((target, call.arguments))
     return hashlib.blake2b(canonical.encode(), digest_size=DIGEST_BYTES).digest()

@@ -78,6 +78,7 @@ class ContextEndpoints:
         insert_outputs(compaction.input, outputs)
         targets |= _approval_targets_of(waiting)
         items = place_outputs_after_calls((*context, *compaction.input.items))
+        self._run_builder.configurations.current.file_fetcher.check_images(items)
         started_at, is_charged = time.monotonic(), self._budgets.has_limit(caller.id)
         compactor = self._run_builder.build_compactor(backend, caller)
         found = await compactor.compact(items, max_tokens=compaction.max_tokens)

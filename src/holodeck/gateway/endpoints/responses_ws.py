@@ -23,17 +23,23 @@ from holodeck.gateway.auth.callers import Caller, Callers
 from holodeck.gateway.continuation.memory import SocketHistories, SocketHistory
 from holodeck.gateway.continuation.resolve import ContinuationResolver
 from holodeck.gateway.http.asgi import Message, Receive, Send
-from holodeck.gateway.http.errors import APIError, shutting_down_error, websocket_error_event
+from holodeck.gateway.http.errors import APIError, overloaded_error, shutting_down_error, websocket_error_event
 from holodeck.gateway.http.refusals import Refusals
-from holodeck.gateway.http.request_body import OVER_BUDGET_MESSAGE, RequestReservation, over_budget_error
+from holodeck.gateway.http.request_body import (
+    OVER_BUDGET_MESSAGE,
+    RequestReservation,
+    over_budget_error,
+    too_many_values_error,
+)
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.response_builder import ResponseBuilder
+from holodeck.gateway.server.admission import Admission
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.request.body import read_socket_message, stream_id_of
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import BadRequestError
-from holodeck.lib.json.parse import TooDeepError, parse_json
+from holodeck.lib.json.parse import JSONLimitError, TooManyValuesError, parse_json
 
 # Messages of one WebSocket that may be queued behind the running response.
 MAX_QUEUED_MESSAGES = 16
@@ -68,16 +74,18 @@ class ResponseSockets:
         max_queued_bytes: int,
         budget: ByteBudget,
         refusals: Refusals,
+        admission: Admission,
         histories: SocketHistories,
     ) -> None:
         """`seconds`: the longest time that a connection may be open.
 
         `max_queued_bytes`: of the queued messages of one connection; a single larger one is queued nevertheless.
-        `budget`: from which messages have acquired their bytes.
+        `budget`: from which messages have acquired their bytes. `admission`: knows whether the gateway is overloaded.
         """
         self._max_queued_bytes = max_queued_bytes
         self._budget = budget
         self._refusals = refusals
+        self._admission = admission
         self._histories = histories
         self._builder = builder
         self._runs = runs
@@ -147,6 +155,10 @@ class ResponseSockets:
     ) -> None:
         body: object = None
         stream_id: str | None = None
+        if self._admission.is_overloaded:
+            self._admission.count_refusal()
+            await self._refuse(caller, send, overloaded_error())
+            return
         try:
             with RequestReservation(self._budget) as reservation:
                 reservation.acquire_parsed(message)
@@ -249,7 +261,9 @@ async def _run_until_disconnect(coroutine: Awaitable[None]) -> None:
 def _parse_message(message: bytes) -> object:
     try:
         return parse_json(message)
-    except TooDeepError as error:
+    except TooManyValuesError:
+        raise too_many_values_error() from None
+    except JSONLimitError as error:
         raise BadRequestError(f"The message is {error}.", code="invalid_json") from None
     except ValueError:
         _check_utf8(message)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 ErrorGroup = Literal[
-    "protocol", "caller", "operator", "limits", "budget", "drain", "body", "fields", "query", "lookup", "model",
+    "protocol", "caller", "operator", "limits", "budget", "drain", "load", "body", "fields", "query", "lookup", "model",
     "input", "continuation", "servers", "run", "storage", "socket", "file", "login", "elicitation", "idempotency",
     "thread",
 ]  # fmt: skip
@@ -23,6 +23,7 @@ GROUP_TITLES: dict[ErrorGroup, str] = {
     "limits": "Limits",
     "budget": "Requests that use a model",
     "drain": "Shutdown",
+    "load": "Overload",
     "body": "Bodies",
     "fields": "Fields of a body",
     "query": "Query parameters",
@@ -79,6 +80,13 @@ _RETRY_HEADER = "Wait as many seconds as the `retry-after` header says, and send
 ERROR_CODES = (
     # Before a route is found.
     _refusal("invalid_http", "The bytes are not a valid HTTP request.", "Use an HTTP library.", "protocol"),
+    _refusal(
+        "headers_too_large",
+        "The request has too many headers, or too many bytes in them and in its URL.",
+        "Send fewer. A cookie or a token may be longer than you think, and a proxy may add headers.",
+        "protocol",
+        status=431,
+    ),
     _refusal(
         "duplicate_header",
         "A header that decides what the request may do occurs twice.",
@@ -162,6 +170,13 @@ ERROR_CODES = (
         "budget",
         "run",
         kind="too_many_requests",
+    ),
+    _failure(
+        503,
+        "gateway_overloaded",
+        "The gateway has more requests than it can answer, and refused this one before it read its body.",
+        f"{_RETRY_HEADER} Nothing was done for it.",
+        "load",
     ),
     _failure(503, "shutting_down", "The gateway ends.", _RETRY_HEADER, "drain"),
     # Bodies.

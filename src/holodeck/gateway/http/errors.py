@@ -34,6 +34,9 @@ LOAD_RETRY_AFTER = 1.0
 MISSING_RETRY_AFTER = "5"
 # Seconds, as the value of a header: by then a new connection reaches another gateway.
 SHUTDOWN_RETRY_AFTER = "1"
+# Seconds, as the value of a header: twice what a request may wait in line, so that the line is gone by then.
+OVERLOAD_RETRY_AFTER = "2"
+GATEWAY_OVERLOADED = "gateway_overloaded"
 # Names that a message lists: enough for most gateways, and still readable.
 MAX_NAMES_SHOWN = 20
 
@@ -134,6 +137,16 @@ def reply_for(error: BaseException, request_id: str) -> Reply:
 def protocol_error_body(message: str) -> bytes:
     """The body of a refusal that a server protocol writes itself, for input that is not a valid request."""
     return reply_for(BadRequestError(message, code="invalid_http"), "").body
+
+
+def headers_too_large_error(max_count: int, max_bytes: int) -> APIError:
+    message = f"The headers are too large: at most {max_count}, with {max_bytes} bytes in all."
+    return APIError(431, message, kind="invalid_request", code="headers_too_large")
+
+
+def overloaded_error() -> APIError:
+    message = "This gateway has more requests than it can answer at the moment. Ask again later."
+    return APIError(503, message, kind="server_error", code=GATEWAY_OVERLOADED, retry_after=OVERLOAD_RETRY_AFTER)
 
 
 def error_events(error: BaseException, sequence: int, last: bytes) -> list[bytes]:

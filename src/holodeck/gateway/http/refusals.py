@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holodeck.gateway.http.error_codes import ERROR_CODES
+from holodeck.gateway.http.errors import GATEWAY_OVERLOADED
 from holodeck.gateway.metrics.counters import OTHER_LABEL, Metrics
 from holodeck.lib import log
 
@@ -26,6 +27,10 @@ class Refusals:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
+    def count_overload(self) -> None:
+        """Count a request that was refused for overload. `Admission` writes one line for many of them."""
+        self._metrics.count_refusal(GATEWAY_OVERLOADED)
+
     def report(
         self, status: int, error: Mapping[str, Any], *, route: str, caller_id: str = "", address: str = "", **ids: str
     ) -> None:
@@ -35,6 +40,9 @@ class Refusals:
         """
         code = error.get("code") or error["type"]
         if code == _CLIENT_GONE:
+            return
+        if code == GATEWAY_OVERLOADED:
+            self.count_overload()
             return
         self._metrics.count_refusal(code if code in _KNOWN_CODES else OTHER_LABEL, caller_id)
         fields: dict[str, object] = {"code": code, "status": status, "route": route, **ids}

@@ -11,10 +11,10 @@ from typing import Any
 
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.http.replies import Reply, StreamedReply
-from holodeck.gateway.http.request_body import RequestReservation
+from holodeck.gateway.http.request_body import RequestReservation, too_many_values_error
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.lib.errors import BadRequestError
-from holodeck.lib.json.parse import TooDeepError, parse_json
+from holodeck.lib.json.parse import JSONLimitError, TooManyValuesError, parse_json
 from holodeck.lib.record import record
 
 
@@ -44,7 +44,9 @@ class Request:
         """
         try:
             return parse_json(self.body)
-        except TooDeepError as error:
+        except TooManyValuesError:
+            raise too_many_values_error() from None
+        except JSONLimitError as error:
             raise BadRequestError(f"The body is {error}.", code="invalid_json") from None
         except ValueError:
             raise BadRequestError("The body is not valid JSON.", code="invalid_json") from None

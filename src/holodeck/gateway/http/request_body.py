@@ -45,8 +45,7 @@ class RequestReservation(Reservation):
         """Hold the estimated size of the parsed body. Raises `TooManyError`, or `APIError` when it could never fit."""
         weight = parsed_weight(body)
         if weight > self.limit:
-            message = "The body has more values in it than this gateway reads. Send fewer at a time."
-            raise APIError(413, message, kind="invalid_request", code="too_large")
+            raise too_many_values_error()
         self.acquire(weight)
 
 
@@ -120,6 +119,11 @@ class BodyReader:
                 taken = elapsed + max(remaining, 0.0)
                 message = f"The body came too slowly: {received_bytes} bytes in {taken:.0f} seconds."
             raise APIError(408, message, kind="invalid_request", code="request_timeout") from None
+
+
+def too_many_values_error() -> APIError:
+    message = "The body has more values in it than this gateway reads. Send fewer at a time."
+    return APIError(413, message, kind="invalid_request", code="too_large")
 
 
 def over_budget_error() -> TooManyError:

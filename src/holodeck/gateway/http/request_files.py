@@ -3,6 +3,9 @@
 The rules of dialling are those for MCP servers of requests: only hosts and addresses that `request_files` allows,
 judged at the moment of dialling, for each redirect as well, and without a proxy. Number, bytes and time of one request
 are bounded. A file that may not or cannot be fetched is a refusal of the request, never a note to the model.
+
+Links to images go to the model's provider, which fetches them from where it is. A local model, or a provider inside of
+the operator's network, would fetch what the client itself cannot reach, so a link to a private host is refused here.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any, NoReturn
 from urllib.parse import unquote, urljoin, urlsplit
 
 from holodeck.gateway.http.host_policy import HostPolicy
+from holodeck.gateway.wire.request.content_parts import LinkURL
 from holodeck.gateway.wire.request.json_fields import refuse, refuse_unsupported
 from holodeck.gateway.wire.request.parsed_input import Input
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
@@ -25,7 +29,7 @@ from holodeck.lib.net.http1 import BodyTooLargeError
 from holodeck.lib.net.ip_policy import RefusedAddressError
 from holodeck.lib.off_loop import run_off_loop
 from holodeck.models.gateway import RequestFiles
-from holodeck.models.items import FileData, FunctionCallOutput, Item, Message, Part
+from holodeck.models.items import FileData, FunctionCallOutput, ImageLink, Item, Message, Part
 from holodeck.models.url import parse_endpoint
 
 # Files of one request, with those of its context: more than people attach to a question.
@@ -50,7 +54,7 @@ class FileFetcher:
         The content of files in the input is stored with the response, so no later response fetches them again. Raises
         `BadRequestError`, which names the field.
         """
-        links = [part.url for item in (*context, *parsed.items) for part in _file_links(item)]
+        links = self.check_images((*context, *parsed.items))
         if not links:
             return context
         params = dict(_params_of(parsed.wire_items)) if parsed.list_file_paths is None else parsed.list_file_paths()
@@ -69,6 +73,20 @@ class FileFetcher:
             _refuse_download(where, f"it took more than {seconds:g} s")
         parsed.items[:] = [_with_content(item, fetched) for item in parsed.items]
         return tuple(_with_content(item, fetched) for item in context)
+
+    def check_images(self, items: Iterable[Item]) -> list[str]:
+        """Raise `BadRequestError` for a link to an image that the provider of a model would fetch from a private host.
+
+        Returns the links to files, which are to be fetched here.
+        """
+        files: list[str] = []
+        for item in items:
+            for part in _links(item):
+                if isinstance(part, FileData):
+                    files.append(part.url)
+                else:
+                    self._policy.check_public(part.url, part.url.param if isinstance(part.url, LinkURL) else "input")
+        return files
 
     async def _fetch(self, url: str, where: str) -> FileData:
         address, redirects = url, 0
@@ -90,6 +108,7 @@ class FileFetcher:
         from holodeck.lib.net.aiohttp_client import create_http_client, read_body
 
         self._policy.check(url, where)
+        self._policy.check_public(url, where)
         ip_policy = self._policy.ip_policy_for(parse_endpoint(url).host)
         try:
             async with (
@@ -123,13 +142,15 @@ def _reason_of(error: BaseException) -> str:
     return "its address is not a public one" if is_private else "its server cannot be reached"
 
 
-def _file_links(item: Item) -> Iterator[FileData]:
+def _links(item: Item) -> Iterator[FileData | ImageLink]:
     parts: Iterable[Part] = item.content if isinstance(item, Message | FunctionCallOutput) else ()
-    return (part for part in parts if isinstance(part, FileData) and not part.url.startswith("data:"))
+    return (part for part in parts if isinstance(part, FileData | ImageLink) and not part.url.startswith("data:"))
 
 
 def _with_content(item: Item, fetched: dict[str, FileData]) -> Item:
-    if not any(True for _ in _file_links(item)) or not isinstance(item, Message | FunctionCallOutput):
+    if not any(isinstance(part, FileData) for part in _links(item)):
+        return item
+    if not isinstance(item, Message | FunctionCallOutput):  # pragma: no cover - no other item has links
         return item
     parts = [
         replace(fetched[part.url], filename=part.filename or fetched[part.url].filename)

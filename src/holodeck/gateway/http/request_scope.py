@@ -20,8 +20,9 @@ UNKNOWN_ROUTE = "unknown"
 """The route of a request whose path is none of the gateway's."""
 
 _REQUEST_ID = re.compile(rf"[A-Za-z0-9._:/=+@~-]{{1,{MAX_REQUEST_ID_CHARS}}}")
-# Machines request these every few seconds: they are not traced, and logged at debug level while they succeed.
-_PROBE_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
+# Machines request these every few seconds: they are not traced, logged at debug level while they succeed, and answered
+# under any load.
+PROBE_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 _OK = 200
 _FIRST_SERVER_ERROR = 500
 
@@ -72,7 +73,7 @@ class RequestScope:
         method, seconds = self._scope["method"], time.perf_counter() - self._started_at
         self._metrics.count_request(self.route, method, self.status, seconds, self.caller_id)
         path, status = self._scope["path"], self.status
-        write_log = log.debug if path in _PROBE_PATHS and status == _OK else log.info
+        write_log = log.debug if path in PROBE_PATHS and status == _OK else log.info
         write_log("gateway.request", method=method, path=path, status=status, seconds=round(seconds, 4))
         try:
             if tracing.tracers:
@@ -99,7 +100,7 @@ def open_socket_span(headers: Mapping[str, str], path: str, request_id: str) -> 
 def _open_request_span(
     scope: Mapping[str, Any], headers: Mapping[str, str], request_scope: RequestScope
 ) -> AbstractContextManager[tracing.Span]:
-    if not tracing.tracers or scope["path"] in _PROBE_PATHS:
+    if not tracing.tracers or scope["path"] in PROBE_PATHS:
         return tracing.NOOP_SPAN
     attributes = {
         "http.request.method": scope["method"],

@@ -11,6 +11,7 @@ from holodeck import __version__
 from holodeck.gateway.http.error_codes import ERROR_CODES, ErrorCode, ErrorGroup, errors_of
 from holodeck.gateway.http.replies import EVENTS, JSON
 from holodeck.gateway.http.request import Route
+from holodeck.gateway.http.request_scope import PROBE_PATHS
 from holodeck.gateway.openapi.operations.all_operations import OPERATIONS, TAGS
 from holodeck.gateway.openapi.operations.elicitation_operations import build_elicitation_schemas
 from holodeck.gateway.openapi.operations.login_operations import build_login_schemas
@@ -75,6 +76,8 @@ def errors_of_route(route: Route) -> list[ErrorCode]:
 def error_groups_of(route: Route) -> set[ErrorGroup]:
     """The groups of these errors: those of its operation, and those that the flags of the route imply."""
     groups: set[ErrorGroup] = set(OPERATIONS[route.method, route.path].errors)
+    if route.path not in PROBE_PATHS:
+        groups.add("load")
     if not route.is_public:
         groups.update(("caller", "drain"))
         if route.is_counted:

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
-
 from holodeck.gateway.backends import Backend
 from holodeck.gateway.runs.trace_spans import build_spans
+from holodeck.lib.json.parse import parse_json
 
 # Characters of arguments and outputs in a span. `items` has all of them.
 MAX_SPAN_TEXT = 16_384
@@ -146,7 +145,7 @@ def _parse_arguments(text: str) -> Any:
     if len(text) > MAX_SPAN_TEXT:
         return text[:MAX_SPAN_TEXT]
     try:
-        return orjson.loads(text)
+        return parse_json(text)
     except ValueError:
         return text
 

@@ -1,8 +1,9 @@
 """HTTP/1.1 on one connection: uvicorn's protocol with limits of time and size, and fewer writes to the socket.
 
 `GatewayHTTPProtocol` closes a connection whose request head does not arrive in time or is too large, aborts one whose
-client stops reading (`SlowClientGuard`), and answers malformed requests with the error object of the API. It is also
-the `Client` of its requests, so that the application learns of a disconnect without a task per request.
+client stops reading (`SlowClientGuard`), and answers malformed requests with the error object of the API. `Admission`
+decides when a request starts; under overload it is refused here, before its body is read and without a task. It is
+also the `Client` of its requests, so that the application learns of a disconnect without a task per request.
 
 `CoalescingTransport` joins what is written to the socket in one turn of the event loop, such as the head and the body
 of a reply.
@@ -13,25 +14,39 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from functools import cache
 from http import HTTPStatus
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import orjson
 from httptools import HttpParserUpgrade
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from holodeck.gateway.http.errors import protocol_error_body
+from holodeck.gateway.http.errors import headers_too_large_error, overloaded_error, protocol_error_body, reply_for
+from holodeck.gateway.http.mcp_errors import is_mcp_path, mcp_error_reply
+from holodeck.gateway.http.messages_errors import is_messages_path, messages_error_reply
 from holodeck.gateway.http.refusals import Refusals
-from holodeck.gateway.http.replies import JSON
-from holodeck.gateway.http.request_scope import UNKNOWN_ROUTE
+from holodeck.gateway.http.replies import Reply
+from holodeck.gateway.http.request_scope import PROBE_PATHS, UNKNOWN_ROUTE
+from holodeck.gateway.server.admission import Admission
 from holodeck.gateway.server.disconnect import CLIENT_EXTENSION
 from holodeck.gateway.server.slow_clients import SlowClientGuard
+from holodeck.lib.ids import new_id
 from holodeck.lib.limits import KIB
 
 # Bytes that `CoalescingTransport` buffers at most; more is sent at once, whatever follows.
 COALESCED_BYTES = 64 * KIB
 # Bytes of a request line with its headers: several of the longest tokens fit in.
 MAX_HEAD_BYTES = 64 * KIB
+# Headers of a request, as other servers have it: browsers and SDKs send 20, and proxies add some.
+MAX_HEADERS = 100
+
+
+_Door = Literal["messages", "mcp", "other"]
+"""The APIs by the form of their errors."""
+# As long as the ids of requests, so that the length of a reply does not change.
+_ID_PLACE = "x" * len(new_id("req"))
 
 
 class CoalescingTransport:
@@ -88,17 +103,34 @@ class CoalescingTransport:
         return getattr(self._transport, name)
 
 
+class _RefusedCycle:
+    """In place of uvicorn's state of a request: one that has its reply, so that its body is dropped as it comes."""
+
+    response_complete = True
+    more_body = False
+    disconnected = False
+    keep_alive = True
+    message_event = asyncio.Event()
+
+
+_REFUSED_CYCLE: Any = _RefusedCycle()
+
+
 class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
     """uvicorn's HTTP protocol with limits on request heads and on clients that do not read. Also a `Client`.
 
-    A request head may take `seconds` from the first byte, or from the connection, and have `MAX_HEAD_BYTES`.
+    A request head may take `seconds` from the first byte, or from the connection, and have `MAX_HEAD_BYTES` and
+    `MAX_HEADERS`.
     """
 
     seconds: ClassVar[float]
     refusals: ClassVar[Refusals]
+    admission: ClassVar[Admission]
     _header_timer: asyncio.TimerHandle | None = None
     _header_bytes: int | None = None
     """Bytes of the head that is being received. None: no head is incomplete."""
+    _head_size = 0
+    """Bytes of the URL and the headers that were parsed."""
     _upgrade_offset = sys.maxsize
     """Where the bytes after a WebSocket handshake begin, in the data that the handshake ended in."""
     _on_disconnect: Callable[[], None] | None = None
@@ -121,12 +153,27 @@ class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
         self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
-        """Send a 400 as uvicorn does, with the error object of the API as its body."""
-        body = protocol_error_body(msg)
-        self.refusals.report(HTTPStatus.BAD_REQUEST, orjson.loads(body)["error"], route=UNKNOWN_ROUTE)
-        head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: {JSON}\r\ncontent-length: {len(body)}\r\n"
-        self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
+        """Send a 400 as uvicorn does, with the error object of the API as its body; a 431 for a head over a limit."""
+        reply = Reply(status=HTTPStatus.BAD_REQUEST, body=protocol_error_body(msg))
+        if self._is_head_too_large():
+            reply = reply_for(headers_too_large_error(MAX_HEADERS, MAX_HEAD_BYTES), "")
+        self.refusals.report(reply.status, orjson.loads(reply.body)["error"], route=UNKNOWN_ROUTE)
+        self.transport.write(_encode_reply(reply, b"connection: close\r\n"))
         self.transport.close()
+
+    def on_url(self, url: bytes) -> None:
+        self._head_size += len(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_size += len(name) + len(value)
+        if self._is_head_too_large():
+            # The parser stops, and uvicorn calls `send_400_response`.
+            raise ValueError("the head is too large")
+        super().on_header(name, value)
+
+    def _is_head_too_large(self) -> bool:
+        return self._head_size > MAX_HEAD_BYTES or (self.headers is not None and len(self.headers) >= MAX_HEADERS)
 
     def on_response_complete(self) -> None:
         self._coalescing_transport.flush()
@@ -134,7 +181,7 @@ class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._header_bytes = 0
+        self._header_bytes = self._head_size = 0
         self.scope["extensions"] = {CLIENT_EXTENSION: self}  # type: ignore[dict-item] # of a kind that uvicorn does not know
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
@@ -144,7 +191,42 @@ class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._header_bytes = None
-        super().on_headers_complete()
+        if self.admission.is_overloaded and not self.parser.should_upgrade() and self._can_be_refused():
+            self._refuse_overloaded()
+        else:
+            super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        start = super()._start_asgi_task
+        if cycle.scope["path"] in PROBE_PATHS:
+            start(cycle, app)
+        else:
+            # A client that has left while its request was in line gets no work done for it.
+            self.admission.start(lambda: None if self.is_disconnected else start(cycle, app))
+
+    def _can_be_refused(self) -> bool:
+        """False for a probe, and for a request behind another one on this connection, whose reply comes first."""
+        is_probe = self.url.partition(b"?")[0].decode("latin-1") in PROBE_PATHS
+        return not is_probe and (self.cycle is None or self.cycle.response_complete)
+
+    def _refuse_overloaded(self, *, must_close: bool = False) -> None:
+        """Reply with 503. The connection stays open, and the body is dropped as it comes: a client may send it first.
+
+        Costs a fraction of what a request does: no task, no context, no line of the log.
+        """
+        self.admission.count_refusal()
+        self.refusals.count_overload()
+        must_close = must_close or not self.parser.should_keep_alive()
+        path = self.url.partition(b"?")[0].decode("latin-1")
+        door: _Door = "messages" if is_messages_path(path) else "mcp" if is_mcp_path(path) else "other"
+        reply = _encode_overloaded(door, must_close).replace(_ID_PLACE.encode(), new_id("req").encode())
+        is_head = self.parser.get_method() == b"HEAD"
+        self.transport.write(reply.partition(b"\r\n\r\n")[0] + b"\r\n\r\n" if is_head else reply)
+        self._cancel_header_timer()
+        self.cycle = _REFUSED_CYCLE
+        self.on_response_complete()
+        if must_close:
+            self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         before = self.cycle
@@ -155,7 +237,8 @@ class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
             if is_all_head and self.cycle is before:
                 self._header_bytes += len(data)
             if self._header_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-                self.send_400_response("The headers are too large.")
+                self._head_size = self._header_bytes
+                self.send_400_response("")
         protocol = self.transport.get_protocol()
         is_upgraded = protocol is not self
         if is_upgraded and self._upgrade_offset < len(data):
@@ -168,6 +251,9 @@ class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
             self._start_header_timer()
 
     def handle_websocket_upgrade(self) -> None:
+        if self.admission.is_overloaded:
+            self._refuse_overloaded(must_close=True)
+            return
         # uvicorn calls this while it handles the parser's exception, whose argument is the offset.
         upgrade = sys.exception()
         self._upgrade_offset = upgrade.args[0] if isinstance(upgrade, HttpParserUpgrade) else sys.maxsize
@@ -195,11 +281,37 @@ class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
             self._header_timer = None
 
 
-def build_http_protocol(seconds: float, reader_seconds: float, refusals: Refusals) -> type[GatewayHTTPProtocol]:
+def _encode_reply(reply: Reply, headers: bytes) -> bytes:
+    """Encode a reply that the protocol writes itself. `headers`: more lines of its head, each with its end."""
+    written = {"content-type": reply.content_type, "content-length": str(len(reply.body)), **reply.headers}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in written.items())
+    return STATUS_LINE[reply.status] + lines.encode() + headers + b"\r\n" + reply.body
+
+
+@cache
+def _encode_overloaded(door: _Door, must_close: bool) -> bytes:
+    """Encode the refusal of an overloaded gateway, with `_ID_PLACE` where the id of the request belongs."""
+    reply = reply_for(overloaded_error(), "")
+    if door == "messages":
+        reply = messages_error_reply(reply, _ID_PLACE)
+    elif door == "mcp":
+        reply = mcp_error_reply(reply, "")
+    named = f"x-request-id: {_ID_PLACE}\r\n".encode()
+    return _encode_reply(reply, named + (b"connection: close\r\n" if must_close else b""))
+
+
+def build_http_protocol(
+    seconds: float, reader_seconds: float, refusals: Refusals, admission: Admission
+) -> type[GatewayHTTPProtocol]:
     """Build a protocol class with these limits; uvicorn creates an instance for each connection.
 
     `seconds`: for a request head. `reader_seconds`: without any read by the client. `refusals`: records what is not a
-    valid request.
+    valid request. `admission`: of the requests of all connections.
     """
-    attributes = {"seconds": seconds, "reader_seconds": reader_seconds, "refusals": refusals}
+    attributes = {
+        "seconds": seconds,
+        "reader_seconds": reader_seconds,
+        "refusals": refusals,
+        "admission": admission,
+    }
     return type("LimitedHTTPProtocol", (GatewayHTTPProtocol,), attributes)

@@ -1,11 +1,22 @@
-"""Parsing of untrusted JSON with a limit on its depth, and an estimate of the memory that it will take."""
+"""Parsing of untrusted JSON with limits on its values and its depth, and an estimate of the memory that it will take.
+
+The one door for JSON of clients, models, MCP servers, identity providers and files. `orjson.loads` and `json.loads`
+are left to what this program wrote itself; a test lists the modules that use them.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+from decimal import Decimal
 from typing import Any
 
 import orjson
 
+# Values of one text: twice what 10,000 items of a conversation have, and more than the 300,000 tokens of the largest
+# embeddings request. As objects they take some 60 MB and 20 ms; later passes in Python are the greater cost. Not in
+# proportion to the length: however long a text is, the event loop waits for all of it.
+MAX_JSON_VALUES = 400_000
 # Levels of nesting of a body, a message or arguments. Real schemas nest 20 deep, perhaps 40.
 MAX_JSON_DEPTH = 100
 # Levels that orjson writes; it reads 1,024. Parsed values are written again a dozen levels down, in events and records.
@@ -18,24 +29,75 @@ _WIDE_SHARE = 0.6
 _WIDE_BYTE = b"\xf0"
 
 
-class TooDeepError(ValueError):
+_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_TEXT_STRING, _BYTES_STRING = re.compile(_STRING, re.DOTALL), re.compile(_STRING.encode(), re.DOTALL)
+
+
+class JSONLimitError(ValueError):
+    """The text may be JSON, but is over a limit. Its message is what follows "The text is ..."."""
+
+
+class TooDeepError(JSONLimitError):
     """The value is nested deeper than `MAX_JSON_DEPTH`."""
 
     def __init__(self) -> None:
         super().__init__(f"nested deeper than {MAX_JSON_DEPTH} levels")
 
 
-def parse_json(text: bytes | str) -> Any:
+class TooManyValuesError(JSONLimitError):
+    """The text has more than `MAX_JSON_VALUES` values."""
+
+    def __init__(self) -> None:
+        super().__init__(f"made of more than {MAX_JSON_VALUES} values")
+
+
+def parse_json(text: bytes | bytearray | str) -> Any:
     """Parse JSON text of a client, a model or a server.
 
-    Raises `ValueError` for text that is not JSON, and its subclass `TooDeepError`: a value that can be read but not
-    written again would fail much later, in the middle of a run.
+    Raises `ValueError` for text that is not JSON, and its subclass `JSONLimitError`. A value that is nested too deep
+    could be read, but not written again: it would fail much later, in the middle of a run.
     """
-    value = orjson.loads(text)
+    value = parse_deep_json(text)
     levels = text.count("[") + text.count("{") if isinstance(text, str) else text.count(b"[") + text.count(b"{")
     if levels > MAX_JSON_DEPTH:
         _check_depth(value)
     return value
+
+
+def parse_deep_json(text: bytes | bytearray | str) -> Any:
+    """Parse JSON as `parse_json` does, up to the 1,024 levels that the parser reads.
+
+    For a message with parts that are judged one by one, so that one tool with a deep schema does not cost all others.
+    """
+    if len(text) > MAX_JSON_VALUES:
+        check_value_count(text)
+    return orjson.loads(text)
+
+
+def parse_exact_json(text: str) -> Any:
+    """Parse JSON with its decimals as they are written: the other functions read different large numbers as the same.
+
+    Raises `ValueError` and `RecursionError`.
+    """
+    check_value_count(text)
+    return json.loads(text, parse_float=Decimal)
+
+
+def check_value_count(text: bytes | bytearray | str) -> None:
+    """Raise `TooManyValuesError`, for a parser that builds objects next. Costs two scans of a long text at most."""
+    # Every value has a byte of its own, so that a shorter text cannot have as many.
+    if len(text) > MAX_JSON_VALUES and _count_marks(text) >= MAX_JSON_VALUES:
+        # Exact: marks inside of strings, such as the commas of a text, begin no value.
+        bare = _TEXT_STRING.sub("", text) if isinstance(text, str) else _BYTES_STRING.sub(b"", text)
+        if _count_marks(bare) >= MAX_JSON_VALUES:
+            raise TooManyValuesError
+
+
+def _count_marks(text: bytes | bytearray | str) -> int:
+    """Count what can begin a value, besides the first one. An empty object or array counts as two: it takes as much."""
+    if isinstance(text, str):
+        return text.count(",") + text.count("[") + text.count("{")
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
 def _check_depth(value: Any) -> None:

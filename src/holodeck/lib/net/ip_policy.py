@@ -52,6 +52,20 @@ _NOT_PUBLIC_V6 = tuple(
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
+# Domains that are reserved for private networks, or that private networks use and the Internet does not have.
+_PRIVATE_DOMAINS = (
+    ".localhost",
+    ".local",
+    ".internal",
+    ".intranet",
+    ".private",
+    ".corp",
+    ".home",
+    ".lan",
+    ".home.arpa",
+)
+
+
 class RefusedAddressError(OSError):
     """The policy forbids this address; it was not dialled."""
 
@@ -69,6 +83,17 @@ def is_public(address: str) -> bool:
     if parsed in _NAT64:
         return is_public(str(ipaddress.IPv4Address(int(parsed) & 0xFFFF_FFFF)))
     return parsed in _GLOBAL_V6 and not any(parsed in network for network in _NOT_PUBLIC_V6)
+
+
+def is_public_host(host: str) -> bool:
+    """Return whether a host can be one of the whole Internet, as far as its name tells: nothing is resolved.
+
+    False for an address that is not public, for a name without a dot, and for names that only a private network has.
+    """
+    name = host.lower().removesuffix(".")
+    if _parse_address(name) is not None:
+        return is_public(name)
+    return "." in name and not name.endswith(_PRIVATE_DOMAINS)
 
 
 @record

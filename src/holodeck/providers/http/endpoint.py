@@ -21,6 +21,7 @@ from urllib.parse import urlsplit, urlunsplit
 import orjson
 
 from holodeck.lib.errors import OVERLOADED, UNAVAILABLE, ModelError
+from holodeck.lib.json.parse import parse_deep_json, parse_json
 from holodeck.lib.limits import KIB, MIB
 from holodeck.lib.net.http1 import HTTP1Response, ResponseLostError, UnreadableResponseError
 from holodeck.lib.net.http1_pool import ConnectFailedError, HTTP1Pool, InvalidHeaderError, InvalidURLError
@@ -168,8 +169,8 @@ class Endpoint:
         if data == b"[DONE]":
             return DONE
         try:
-            event = orjson.loads(data)
-        except orjson.JSONDecodeError:
+            event = parse_deep_json(data)
+        except ValueError:
             event = None
         if isinstance(event, dict):
             return event
@@ -182,8 +183,8 @@ class Endpoint:
         if len(body) > MAX_MODEL_BODY_BYTES:
             raise self.address.error(f"its answer is too big to be one: more than {MAX_MODEL_BODY_BYTES} bytes.")
         try:
-            document = orjson.loads(body)
-        except orjson.JSONDecodeError:
+            document = parse_json(body)
+        except ValueError:
             document = None
         if isinstance(document, dict):
             return document

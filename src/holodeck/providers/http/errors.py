@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from holodeck.lib.errors import BAD_QUESTION, CONTEXT_TOO_LONG, RATE_LIMITED, UNAVAILABLE, ModelError
+from holodeck.lib.json.parse import parse_json
 from holodeck.providers.http.model_address import ModelAddress, without_addresses
 
 RETRYABLE_STATUSES = frozenset({408, 409, 429})
@@ -147,8 +148,8 @@ def _advice(address: ModelAddress, status: int, wait: float | None, proxy: str) 
 def _parse_refusal_body(body: bytes) -> tuple[str, str]:
     """Return the message and the code in the body of an error response, which may have any form."""
     try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        document = parse_json(body)
+    except ValueError:
         text = body.decode("utf-8", "replace").strip()
         return ("a web page instead of JSON" if text.startswith("<") else text), ""
     # Google's endpoints wrap the error in a list.

@@ -15,10 +15,9 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-import orjson
-
 from holodeck.lib import log
 from holodeck.lib.errors import ANSWER_MISFIT, BAD_QUESTION, ModelError
+from holodeck.lib.json.parse import parse_json
 from holodeck.lib.json.schema import SchemaError
 from holodeck.lib.json.schema_worker import SchemaChecker, UncheckedError
 from holodeck.lib.limits import MAX_CHECKED_BYTES
@@ -146,7 +145,7 @@ class FormatEnforcer(ModelWrapper):
             return None
         texts = [item.text for item in answer.items if isinstance(item, Message)]
         try:
-            value = orjson.loads(texts[-1] if texts else "")
+            value = parse_json(texts[-1] if texts else "")
         except ValueError as error:
             return f"it is not valid JSON ({error})"
         try:

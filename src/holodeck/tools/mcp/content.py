@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from holodeck.lib.errors import MCPError
+from holodeck.lib.json.parse import parse_json
 from holodeck.lib.record import record
 from holodeck.models.content import (
     AudioContent,
@@ -39,6 +40,8 @@ __all__ = [
 ]
 
 EMPTY_ANSWER = "(the tool gave an empty answer)"
+# Parts of one answer, and messages of one prompt: many more than a model is shown. Each takes some steps.
+MAX_BLOCKS = 10_000
 # Bytes of the longest character in UTF-8.
 _BYTES_PER_CHAR = 4
 
@@ -102,19 +105,25 @@ def blocks_of(content: object) -> tuple[list[ContentBlock], list[str]]:
         return [], [] if content is None else ["the content of the answer is not a list"]
     blocks: list[ContentBlock] = []
     warnings: list[str] = []
-    for item in content:
+    for item in content if len(content) <= MAX_BLOCKS else content[:MAX_BLOCKS]:
         if type(item) is dict and item.get("type") == "text" and type(text := item.get("text")) is str:
             blocks.append(TextContent(text=text))
         else:
             blocks.append(_parse_block(mapping(item), warnings))
+    if len(content) > MAX_BLOCKS:
+        warnings.append(f"the answer has {len(content)} parts, of which {MAX_BLOCKS} are used")
+        blocks.append(TextContent(text=f"[left out: {len(content) - MAX_BLOCKS} further parts]"))
     return blocks, warnings
 
 
 def prompt_of(answer: Message) -> PromptResult:
-    """Return the prompt in the answer to `prompts/get`. Entries that are no messages are ignored."""
+    """Return the prompt in the answer to `prompts/get`, with `MAX_BLOCKS` messages at most.
+
+    Entries that are no messages are ignored.
+    """
     messages: list[PromptMessage] = []
     listed = answer.get("messages")
-    for item in listed if isinstance(listed, list) else []:
+    for item in listed[:MAX_BLOCKS] if isinstance(listed, list) else []:
         content = mapping(item).get("content")
         blocks, _ = blocks_of(content if isinstance(content, list) else [content])
         role = mapping(item).get("role")
@@ -234,9 +243,9 @@ def _is_in_text(parts: list[str], structured: Any) -> bool:
             equivalents.append(value)
     for part in parts:
         try:
-            if orjson.loads(part) in equivalents:
+            if parse_json(part) in equivalents:
                 return True
-        except orjson.JSONDecodeError:
+        except ValueError:
             continue
     return False
 

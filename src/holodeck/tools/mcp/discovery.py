@@ -30,7 +30,7 @@ from holodeck.tools.mcp.transports.http_headers import BadAnnotationError, find_
 
 # Pages of one list. A server that still names a next page never ends its list.
 MAX_LIST_PAGES = 1_000
-# Tools or prompts of one server; the list is cut after the page that exceeds it.
+# Entries of one list of a server, with those that cannot be used: what exceeds it is cut off.
 MAX_LISTED = 20_000
 # Bytes of all input schemas of one server: 20,000 tools with 1.6 KiB each.
 MAX_LISTED_SCHEMA_BYTES = 32 * MIB
@@ -200,9 +200,11 @@ async def fetch_listing(
         async with asyncio.timeout(max(tool.startup_timeout, tool.request_timeout)):
             async for page in _fetch_pages(session, kind.method, tool.request_timeout, warnings):
                 ttls.append(_parse_ttl(page.get("ttlMs")))
-                for entry in _require_entries(session, page, kind):
+                entries = _require_entries(session, page, kind)
+                free = MAX_LISTED - len(found) - len(rejected)
+                for entry in entries[:free]:
                     _add_entry(entry, read, key_of, found, rejected)
-                if len(found) > MAX_LISTED:
+                if len(entries) > free:
                     warnings.append(_build_warning("mcp.list_cut", list=kind.key, kept=len(found)))
                     break
     except TimeoutError as error:

@@ -8,8 +8,10 @@ own name, its normalised form, the name as models see it, and that name with `se
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Iterator, Sequence
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import lru_cache
 from typing import Protocol
 
 from holodeck.lib.record import record
@@ -19,6 +21,9 @@ from holodeck.tools.mcp.names import normalize_tool_name
 
 # How similar the name of a tool must be to be suggested, from 0 to 1: enough for a typo or a missing word.
 _MIN_SIMILARITY = 0.6
+# Compiled lists of the files: the five of each of some hundred servers.
+_MAX_COMPILED = 512
+_WILDCARDS = re.compile(r"[*?[]")
 
 
 class NamedTool(Protocol):
@@ -42,12 +47,43 @@ class _Reading:
 _READING = _Reading()
 
 
+def has_wildcard(pattern: str) -> bool:
+    return _WILDCARDS.search(pattern) is not None
+
+
+class ToolPatterns:
+    """A list of patterns for the tools of one server, compiled once.
+
+    A tool is looked up among the plain names, and matched against all globs by one expression: a thousand tools and a
+    thousand patterns do not take a million steps of Python.
+    """
+
+    __slots__ = ("_globs", "_names")
+
+    def __init__(self, patterns: Collection[str], server: str) -> None:
+        # The prefix is removed from the pattern. Added to the name, `read_*` would match all tools of server `read`.
+        spelled = dict.fromkeys((*patterns, *(pattern.removeprefix(f"{server}__") for pattern in patterns)))
+        globs = [translate(pattern) for pattern in spelled if has_wildcard(pattern)]
+        # A name with a wildcard in it is not looked up: `[a]` does not match a tool of that name.
+        self._names = frozenset(pattern for pattern in spelled if not has_wildcard(pattern))
+        self._globs = re.compile("|".join(globs)) if globs else None
+
+    def match(self, tool: NamedTool) -> bool:
+        """Return whether one of the patterns matches a spelling of the tool."""
+        spellings = {tool.name, normalize_tool_name(tool.name), tool.model_name}
+        if not self._names.isdisjoint(spellings):
+            return True
+        return self._globs is not None and any(self._globs.match(spelling) for spelling in spellings)
+
+
+@lru_cache(_MAX_COMPILED)
+def _compile_patterns(patterns: tuple[str, ...], server: str) -> ToolPatterns:
+    return ToolPatterns(patterns, server)
+
+
 def is_match(patterns: Collection[str], server: str, tool: NamedTool) -> bool:
-    """True when one of the patterns matches a spelling of the tool."""
-    spellings = (tool.name, normalize_tool_name(tool.name), tool.model_name)
-    # The prefix is removed from the pattern. Added to the name, `read_*` would match all tools of server `read`.
-    bare = [pattern.removeprefix(f"{server}__") for pattern in patterns]
-    return any(fnmatchcase(spelling, pattern) for pattern in (*patterns, *bare) for spelling in spellings)
+    """True when one of the patterns of a file matches a spelling of the tool."""
+    return bool(patterns) and _compile_patterns(tuple(patterns), server).match(tool)
 
 
 def is_allowed(server: MCPTool, tool: NamedTool) -> bool:
@@ -108,7 +144,8 @@ def unmatched_patterns(server: MCPTool, tools: Sequence[NamedTool]) -> Iterator[
     names = [tool.name for tool in tools]
     for key, patterns in keys.items():
         for pattern in patterns:
-            if pattern != READ_RESOURCE and not any(is_match([pattern], server.name, tool) for tool in tools):
+            compiled = ToolPatterns([pattern], server.name)
+            if pattern != READ_RESOURCE and not any(map(compiled.match, tools)):
                 close = difflib.get_close_matches(pattern, names, n=1, cutoff=_MIN_SIMILARITY)
                 hint = f" Did you mean '{close[0]}'?" if close else ""
                 yield f"{server.name}: '{pattern}' in '{key}' matches none of its tools.{hint}"

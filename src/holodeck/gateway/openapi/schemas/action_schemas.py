@@ -121,7 +121,12 @@ def action_input_schemas(direct: dict[str, Schema]) -> dict[str, Schema]:
             "Whether the change was made.",
             *("call_id", "status"),
         ),
-        "InputComputerCall": item("computer_call", computer, "Actions for your computer, sent back.", "call_id"),
+        "InputComputerCall": body_of(
+            {"type": constant("computer_call"), **common, **computer},
+            "Actions for your computer, sent back.",
+            required=("type", "call_id"),
+            one_of=("actions", "action"),
+        ),
         "ComputerCallOutput": item(
             "computer_call_output", _screenshot_fields(), "The screenshot after the actions.", "call_id", "output"
         ),

@@ -76,6 +76,7 @@ def build_body_schemas() -> dict[str, Schema]:
         "CreateResponse": body_of(
             {**_response_fields(), **_http_fields()},
             "`input` is required unless the request continues a response or a conversation.",
+            one_of=("input", "previous_response_id", "conversation"),
         ),
         "SocketMessage": body_of(
             {
@@ -90,6 +91,7 @@ def build_body_schemas() -> dict[str, Schema]:
             },
             "A message of a WebSocket: a response to create.",
             required=("type",),
+            one_of=("input", "previous_response_id", "conversation"),
         ),
         "CompactConversation": body_of(
             {
@@ -103,6 +105,7 @@ def build_body_schemas() -> dict[str, Schema]:
                 "context_management": _context_management("The result has about so many tokens, at most."),
             },
             "`input` is required unless there is a `previous_response_id`.",
+            one_of=("input", "previous_response_id"),
         ),
         "CreateConversation": body_of(
             {
@@ -347,6 +350,7 @@ def _chat_message_schemas() -> dict[str, Schema]:
             },
             "An earlier answer, sent back. It has `content`, `refusal` or `tool_calls`.",
             required=("role",),
+            one_of=("content", "refusal", "tool_calls"),
         ),
         "ChatToolMessage": body_of(
             {

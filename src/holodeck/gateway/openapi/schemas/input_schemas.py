@@ -34,7 +34,7 @@ from holodeck.gateway.openapi.schemas.schema import (
 )
 from holodeck.gateway.wire.request.content_parts import AUDIO_TYPES, CACHE_FIELD, IMAGE_DETAILS
 from holodeck.gateway.wire.request.input_items import MCP_STATUSES, MESSAGE_ROLES
-from holodeck.gateway.wire.request.mcp_declarations import MAX_REQUEST_HEADERS
+from holodeck.gateway.wire.request.mcp_declarations import MAX_PATTERN_CHARS, MAX_REQUEST_HEADERS, MAX_TOOL_GLOBS
 from holodeck.gateway.wire.request.parsed_input import ITEM_STATUSES
 from holodeck.gateway.wire.request.tools import CHOICE_MODES, FUNCTION_NAME, HOSTED_TOOL_TYPES
 from holodeck.lib.limits import (
@@ -44,6 +44,7 @@ from holodeck.lib.limits import (
     MAX_INPUT_TEXT_CHARS,
     MAX_REQUEST_TOOLS,
     MAX_TOOL_NAME_CHARS,
+    MAX_TOOLS,
 )
 
 WEB_URL = "^https?://"
@@ -53,6 +54,11 @@ JSON_SCHEMA = mapping("A JSON Schema.")
 CACHE_MARK: dict[str, Schema] = {
     CACHE_FIELD: mapping("A mark for the prompt cache. Sent to the provider, if it has the field.")
 }
+_PATTERNS = array(
+    string("A name, or a pattern with `*`.", max_length=MAX_PATTERN_CHARS),
+    f"At most {MAX_TOOL_GLOBS} of them are patterns.",
+    max_items=MAX_TOOLS,
+)
 _PART_TYPES = {
     "input_text": "InputText",
     "input_image": "InputImage",
@@ -129,6 +135,8 @@ def part_schemas() -> dict[str, Schema]:
                 **CACHE_MARK,
             },
             required=("type",),
+            one_of=("file_data", "file_url"),
+            is_exclusive=True,
         ),
         "InputAudio": body_of(
             {"type": constant("input_audio"), "input_audio": sound, **CACHE_MARK}, required=("type", "input_audio")
@@ -394,7 +402,7 @@ def _declaration_schemas(direct: dict[str, Schema]) -> dict[str, Schema]:
                     additionalProperties=string(),
                     maxProperties=MAX_REQUEST_HEADERS,
                 ),
-                "allowed_tools": any_of(array(string()), ref("ToolFilter"), about="Left out: all tools."),
+                "allowed_tools": any_of(_PATTERNS, ref("ToolFilter"), about="Left out: all tools."),
                 "require_approval": any_of(
                     choice(("always", "never")), approval, about="Which calls you approve. Left out: `always`."
                 ),
@@ -405,8 +413,8 @@ def _declaration_schemas(direct: dict[str, Schema]) -> dict[str, Schema]:
             required=("type", "server_label"),
         ),
         "ToolFilter": any_of(
-            array(string()),
-            body_of({"tool_names": array(string("A name, or a pattern with `*`.")), "read_only": boolean()}),
+            _PATTERNS,
+            body_of({"tool_names": _PATTERNS, "read_only": boolean()}),
             about="Some tools of a server.",
         ),
     }

@@ -242,8 +242,7 @@ def _server_call_schemas() -> dict[str, Schema]:
             "description": _NULLABLE_TEXT,
             "input_schema": mapping(),
             "annotations": nullable(mapping()),
-        },
-        optional=("description", "annotations"),
+        }
     )
     tool_error = record_of({"type": constant("mcp_tool_execution_error"), "content": array(mapping())})
     other_error = record_of(
@@ -334,7 +333,11 @@ def _resource_schemas() -> dict[str, Schema]:
 def _list_schemas() -> dict[str, Schema]:
     page = {"first_id": _NULLABLE_TEXT, "last_id": _NULLABLE_TEXT, "has_more": boolean("There are further pages.")}
     return {
-        "StoredItem": any_of(ref("InputItem"), ref("OutputItem"), about="An item of an input or of an output."),
+        # As it was sent, with what the gateway has added to it.
+        "StoredItem": {
+            **any_of(ref("InputItem"), ref("OutputItem"), about="An item of an input or of an output."),
+            "required": ["id", "type"],
+        },
         "ConversationList": record_of({"object": constant("list"), "data": array(ref("Conversation")), **page}),
         "ItemList": record_of({"object": constant("list"), "data": array(ref("StoredItem")), **page}),
         "ModelList": record_of({"object": constant("list"), "data": array(ref("Model"))}),

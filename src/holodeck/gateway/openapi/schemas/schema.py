@@ -70,11 +70,25 @@ def record_of(fields: Mapping[str, Schema], about: str = "", *, optional: Iterab
     return _build_object(fields, [name for name in fields if name not in left_out], about)
 
 
-def body_of(fields: Mapping[str, Schema], about: str = "", *, required: Iterable[str] = ()) -> Schema:
-    """An object that a client sends: every other field is refused. A field that is not required may be null."""
+def body_of(
+    fields: Mapping[str, Schema],
+    about: str = "",
+    *,
+    required: Iterable[str] = (),
+    one_of: Iterable[str] = (),
+    is_exclusive: bool = False,
+) -> Schema:
+    """An object that a client sends: every other field is refused. A field that is not required may be null.
+
+    `one_of`: fields of which it must have one at least; if that `is_exclusive`, only one that is not null.
+    """
     needed = list(required)
     known = {name: schema if name in needed else nullable(schema) for name, schema in fields.items()}
-    return _build_object(known, needed, about)
+    alternatives: list[Schema] = [{"required": [name]} for name in one_of]
+    if is_exclusive:
+        alternatives = [{**each, "properties": {each["required"][0]: {"not": NULL}}} for each in alternatives]
+    word = "oneOf" if is_exclusive else "anyOf"
+    return {**_build_object(known, needed, about), **({word: alternatives} if alternatives else {})}
 
 
 def nullable(schema: Schema) -> Schema:

@@ -14,10 +14,12 @@ from holodeck.gateway.wire.request.mcp_declarations import (
     ApprovalRule,
     MCPDeclaration,
     ToolFilter,
+    compile_patterns,
+    read_patterns,
     read_server_url,
     read_token,
 )
-from holodeck.lib.limits import MAX_REQUEST_TOOLS, MAX_TOOL_NAME_CHARS
+from holodeck.lib.limits import MAX_REQUEST_TOOLS, MAX_TOOL_NAME_CHARS, MAX_TOOLS
 from holodeck.lib.record import record
 from holodeck.lib.secret import Secret
 
@@ -41,14 +43,16 @@ def read_toolset(entry: JSONFields) -> Toolset:
     name = entry.require_text("mcp_server_name", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False)
     is_default_enabled = _read_config(entry.get_object("default_config"))
     configs, where = entry.get_mapping("configs") or {}, entry.path_of("configs")
+    if len(configs) > MAX_TOOLS:
+        refuse(f"Invalid '{where}': at most {MAX_TOOLS} tools.", where, "array_above_max_length")
     enabled = {tool: _read_config(JSONFields(each, f"{where}.{tool}")) for tool, each in configs.items()}
     entry.refuse_present("The gateway asks the server for its tools.", "tools")
     entry.refuse_unread()
-    chosen = tuple(tool for tool, is_enabled in enabled.items() if is_enabled)
-    excluded = tuple(tool for tool, is_enabled in enabled.items() if not is_enabled)
+    exceptions = [tool for tool, is_enabled in enabled.items() if is_enabled is not is_default_enabled]
+    patterns = compile_patterns(exceptions, name, where)
     if not is_default_enabled:
-        return Toolset(server_name=name, allowed=ToolFilter(names=chosen), param=entry.path)
-    return Toolset(server_name=name, allowed=ToolFilter(excluded=excluded) if excluded else None, param=entry.path)
+        return Toolset(server_name=name, allowed=ToolFilter(patterns=patterns), param=entry.path)
+    return Toolset(server_name=name, allowed=ToolFilter(excluded=patterns) if exceptions else None, param=entry.path)
 
 
 def read_mcp_servers(fields: JSONFields, toolsets: Sequence[Toolset]) -> tuple[MCPDeclaration, ...]:
@@ -76,7 +80,7 @@ def _read_server(entry: JSONFields, toolsets: Mapping[str, Toolset]) -> MCPDecla
     name = entry.require_text("name", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False)
     url = read_server_url(entry, "url") or entry.refuse_missing("url")
     token = read_token(entry, "authorization_token")
-    allowed, is_enabled = _read_tool_configuration(entry)
+    allowed, is_enabled = _read_tool_configuration(entry, name)
     entry.refuse_unread()
     if name in toolsets:
         allowed = toolsets[name].allowed
@@ -95,14 +99,14 @@ def _read_server(entry: JSONFields, toolsets: Mapping[str, Toolset]) -> MCPDecla
     )
 
 
-def _read_tool_configuration(entry: JSONFields) -> tuple[ToolFilter | None, bool]:
+def _read_tool_configuration(entry: JSONFields, server: str) -> tuple[ToolFilter | None, bool]:
     """Read the older form of a toolset, inside its server."""
     inner = entry.get_object("tool_configuration")
     if inner is None:
         return None, True
-    names, is_enabled = inner.get_strings("allowed_tools"), inner.get_flag("enabled") is not False
+    patterns, is_enabled = read_patterns(inner, "allowed_tools", server), inner.get_flag("enabled") is not False
     inner.refuse_unread()
-    return None if names is None else ToolFilter(names=tuple(names)), is_enabled
+    return None if patterns is None else ToolFilter(patterns=patterns), is_enabled
 
 
 def _read_config(config: JSONFields | None) -> bool:

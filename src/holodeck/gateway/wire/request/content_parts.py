@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import mimetypes
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal, Self, cast
 
 from holodeck.gateway.wire.request.field_table import NO_FILES
 from holodeck.gateway.wire.request.json_fields import (
@@ -57,12 +57,28 @@ def read_parts(value: object, path: str, *, is_assistant: bool = False) -> tuple
     return tuple(parts), wire_parts
 
 
+class LinkURL(str):
+    """The URL of an image that the model's provider would fetch, with the path of its field in the request."""
+
+    __slots__ = ("param",)
+
+    def __new__(cls, url: str, param: str) -> Self:
+        link = super().__new__(cls, url)
+        link.param = param
+        return link
+
+    param: str
+
+
 def read_image_url(fields: JSONFields, key: str) -> str:
+    """Read the URL of an image. A link is a `LinkURL`, whose host is judged when the request is prepared."""
     url = fields.require_text(key, max_length=MAX_IMAGE_URL_CHARS)
-    if not url.startswith(("https://", "http://", "data:image/")):
-        where = fields.path_of(key)
+    if url.startswith("data:image/"):
+        return url
+    where = fields.path_of(key)
+    if not url.startswith(("https://", "http://")):
         refuse(f"Invalid '{where}': expected an http or https URL, or a data URL with an image.", where, "invalid_url")
-    return url
+    return LinkURL(url, where)
 
 
 def text_to_wire(text: str, *, is_assistant: bool) -> WirePart:
@@ -76,7 +92,8 @@ def part_to_wire(part: Part, *, is_assistant: bool = False) -> WirePart:
         case TextContent(text=text):
             return text_to_wire(text, is_assistant=is_assistant)
         case ImageLink(url=url, detail=detail):
-            return {"type": "input_image", "image_url": url, "detail": detail}
+            # Plain text: the path of a `LinkURL` is of the request, not of the item.
+            return {"type": "input_image", "image_url": str(url), "detail": detail}
         case ImageContent(data=data, mime_type=kind):
             return {"type": "input_image", "image_url": f"data:{kind};base64,{data}", "detail": "auto"}
         case AudioContent(data=data, mime_type=kind):

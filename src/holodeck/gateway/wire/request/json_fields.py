@@ -10,9 +10,11 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NoReturn
 
 from holodeck.lib.errors import BadRequestError
-from holodeck.lib.limits import MAX_SHOWN_CHARS
+from holodeck.lib.limits import MAX_INPUT_ITEMS, MAX_SHOWN_CHARS
 from holodeck.models.content import CacheMark
 
+# Texts of a list such as `include` or `stop_sequences`, of which each has a few.
+MAX_LISTED_TEXTS = 1_000
 EXTRA_ADVICE = "The operator of this gateway can allow it for a model, with 'allow_extra_parameters'."
 NOT_SUPPORTED = "This gateway does not implement it."
 _TYPE_NAMES = {
@@ -34,6 +36,11 @@ def refuse(message: str, param: str, code: str = "invalid_value") -> NoReturn:
 def refuse_type(param: str, expected: str, value: object) -> NoReturn:
     got = _TYPE_NAMES.get(type(value), "something else")
     refuse(f"Invalid type for '{param}': expected {expected}, but got {got} instead.", param, "invalid_type")
+
+
+def _refuse_long_text(param: str, value: str, max_length: int) -> NoReturn:
+    message = f"Invalid '{param}': string too long. Expected at most {max_length} characters, but got {len(value)}."
+    refuse(message, param, "string_above_max_length")
 
 
 def refuse_unsupported(param: str, reason: str) -> NoReturn:
@@ -86,12 +93,7 @@ class JSONFields:
         if not isinstance(value, str):
             refuse_type(self.path_of(key), "a string", value)
         if max_length is not None and len(value) > max_length:
-            where = self.path_of(key)
-            refuse(
-                f"Invalid '{where}': string too long. Expected at most {max_length} characters, but got {len(value)}.",
-                where,
-                "string_above_max_length",
-            )
+            _refuse_long_text(self.path_of(key), value, max_length)
         return value
 
     def require_text(self, key: str, *, max_length: int | None = None, may_be_empty: bool = True) -> str:
@@ -135,13 +137,14 @@ class JSONFields:
             refuse_choice(self.path_of(key), value, choices)
         return value
 
-    def get_array(self, key: str, *, max_length: int | None = None) -> list[Any] | None:
+    def get_array(self, key: str, *, max_length: int = MAX_INPUT_ITEMS) -> list[Any] | None:
+        """A list with a maximum in any case: what is read element by element must not be as long as a body allows."""
         value = self._unread.pop(key, None)
         if value is None:
             return None
         if not isinstance(value, list):
             refuse_type(self.path_of(key), "an array", value)
-        if max_length is not None and len(value) > max_length:
+        if len(value) > max_length:
             where = self.path_of(key)
             message = (
                 f"Invalid '{where}': array too long. Expected at most {max_length} elements, but got {len(value)}."
@@ -149,18 +152,22 @@ class JSONFields:
             refuse(message, where, "array_above_max_length")
         return value
 
-    def get_strings(self, key: str) -> list[str] | None:
-        values = self.get_array(key)
+    def get_strings(
+        self, key: str, *, max_length: int = MAX_LISTED_TEXTS, max_text_length: int | None = None
+    ) -> list[str] | None:
+        values = self.get_array(key, max_length=max_length)
         for index, value in enumerate(values or ()):
             if not isinstance(value, str):
                 refuse_type(f"{self.path_of(key)}[{index}]", "a string", value)
+            if max_text_length is not None and len(value) > max_text_length:
+                _refuse_long_text(f"{self.path_of(key)}[{index}]", value, max_text_length)
         return values
 
     def get_object(self, key: str) -> JSONFields | None:
         value = self._unread.pop(key, None)
         return None if value is None else JSONFields(value, self.path_of(key))
 
-    def iter_objects(self, key: str, *, max_length: int | None = None) -> Iterator[JSONFields]:
+    def iter_objects(self, key: str, *, max_length: int = MAX_INPUT_ITEMS) -> Iterator[JSONFields]:
         for index, value in enumerate(self.get_array(key, max_length=max_length) or ()):
             yield JSONFields(value, f"{self.path_of(key)}[{index}]")
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type, refuse_unsupported
-from holodeck.lib.limits import MAX_INPUT_TEXT_CHARS, MAX_SHOWN_CHARS, MAX_TOOL_NAME_CHARS
+from holodeck.lib.limits import MAX_INPUT_TEXT_CHARS, MAX_SHOWN_CHARS, MAX_TOOL_NAME_CHARS, MAX_TOOLS
 from holodeck.lib.record import record
 from holodeck.lib.secret import Secret
 from holodeck.tools.mcp.discovery import MCPToolInfo
-from holodeck.tools.mcp.tool_patterns import is_match
+from holodeck.tools.mcp.tool_patterns import ToolPatterns, has_wildcard
 
 # Limit of HTTP headers that a request may define for its server: many times what servers need.
 MAX_REQUEST_HEADERS = 32
+# Names with wildcards in one list of tools. They are compiled for the request, which takes up to a millisecond each.
+MAX_TOOL_GLOBS = 100
+# Characters of such a name: the longest that the protocol recommends for a tool, twice.
+MAX_PATTERN_CHARS = 256
 _NO_CONNECTORS = "Name a server that this gateway has with 'server_label', or give its 'server_url'."
 _NO_SEARCH = "This gateway offers all tools at once."
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -31,15 +35,15 @@ _RESERVED_PREFIXES = ("mcp-", "proxy-")
 class ToolFilter:
     """Some of a server's tools: those whose name matches a pattern and whose read-only hint is as wanted. None: any."""
 
-    names: tuple[str, ...] | None = None
+    patterns: ToolPatterns | None = None
     read_only: bool | None = None
-    excluded: tuple[str, ...] = ()
-    """Names of tools that are none of them."""
+    excluded: ToolPatterns | None = None
+    """Tools that are none of them."""
 
-    def matches(self, server: str, tool: MCPToolInfo) -> bool:
-        if self.names is not None and not is_match(self.names, server, tool):
+    def matches(self, tool: MCPToolInfo) -> bool:
+        if self.patterns is not None and not self.patterns.match(tool):
             return False
-        if self.excluded and is_match(self.excluded, server, tool):
+        if self.excluded is not None and self.excluded.match(tool):
             return False
         return self.read_only is None or self.read_only is (tool.annotations.get("readOnlyHint") is True)
 
@@ -52,10 +56,10 @@ class ApprovalRule:
     always: ToolFilter | None = None
     never: ToolFilter | None = None
 
-    def needs_approval(self, server: str, tool: MCPToolInfo) -> bool:
-        if self.never is not None and self.never.matches(server, tool):
+    def needs_approval(self, tool: MCPToolInfo) -> bool:
+        if self.never is not None and self.never.matches(tool):
             return False
-        if self.always is not None and self.always.matches(server, tool):
+        if self.always is not None and self.always.matches(tool):
             return True
         return self.default == "always"
 
@@ -83,11 +87,11 @@ class MCPDeclaration:
         return self.authorization is not None or bool(self.headers)
 
     def is_allowed(self, tool: MCPToolInfo) -> bool:
-        return self.allowed is None or self.allowed.matches(self.server_label, tool)
+        return self.allowed is None or self.allowed.matches(tool)
 
     def needs_approval(self, tool: MCPToolInfo) -> bool:
         """True when the client wants to approve each call of this tool."""
-        return self.approval.needs_approval(self.server_label, tool)
+        return self.approval.needs_approval(tool)
 
 
 def read_declaration(fields: JSONFields) -> MCPDeclaration:
@@ -101,8 +105,8 @@ def read_declaration(fields: JSONFields) -> MCPDeclaration:
     token = read_token(fields, "authorization")
     headers = _read_headers(fields, has_token=token is not None)
     description = fields.get_text("server_description", max_length=MAX_INPUT_TEXT_CHARS)
-    allowed = _read_tool_filter(fields, "allowed_tools")
-    approval = _read_approval_rule(fields)
+    allowed = _read_tool_filter(fields, "allowed_tools", label)
+    approval = _read_approval_rule(fields, label)
     if (callers := fields.get_strings("allowed_callers")) not in (None, ["direct"]):
         refuse_choice(fields.path_of("allowed_callers"), callers, ("direct",))
     fields.refuse_unread()
@@ -170,20 +174,34 @@ def _read_headers(fields: JSONFields, *, has_token: bool) -> dict[str, Secret]:
     return headers
 
 
-def _read_tool_filter(fields: JSONFields, key: str) -> ToolFilter | None:
+def _read_tool_filter(fields: JSONFields, key: str, server: str) -> ToolFilter | None:
     if isinstance(fields.value.get(key), list):
-        return ToolFilter(names=tuple(fields.get_strings(key) or ()))
+        return ToolFilter(patterns=read_patterns(fields, key, server))
     if isinstance(fields.value.get(key), str):
         refuse_type(fields.path_of(key), "an array of names or an object", fields.value[key])
     inner = fields.get_object(key)
     if inner is None:
         return None
-    names, read_only = inner.get_strings("tool_names"), inner.get_flag("read_only")
+    patterns, read_only = read_patterns(inner, "tool_names", server), inner.get_flag("read_only")
     inner.refuse_unread()
-    return ToolFilter(names=None if names is None else tuple(names), read_only=read_only)
+    return ToolFilter(patterns=patterns, read_only=read_only)
 
 
-def _read_approval_rule(fields: JSONFields) -> ApprovalRule:
+def read_patterns(fields: JSONFields, key: str, server: str) -> ToolPatterns | None:
+    """Read a list of names and patterns of the tools of a server. Raises `BadRequestError`, which names the field."""
+    names = fields.get_strings(key, max_length=MAX_TOOLS, max_text_length=MAX_PATTERN_CHARS)
+    return None if names is None else compile_patterns(names, server, fields.path_of(key))
+
+
+def compile_patterns(names: Collection[str], server: str, where: str) -> ToolPatterns:
+    """Compile names and patterns that a request has at `where`. Raises `BadRequestError` for too many patterns."""
+    if sum(map(has_wildcard, names)) > MAX_TOOL_GLOBS:
+        message = f"Invalid '{where}': at most {MAX_TOOL_GLOBS} of the names may have wildcards."
+        refuse(message, where, "array_above_max_length")
+    return ToolPatterns(names, server)
+
+
+def _read_approval_rule(fields: JSONFields, server: str) -> ApprovalRule:
     value = fields.value.get("require_approval")
     if value is None or isinstance(value, str):
         chosen = fields.get_choice("require_approval", ("always", "never"))
@@ -191,7 +209,7 @@ def _read_approval_rule(fields: JSONFields) -> ApprovalRule:
     inner = fields.get_object("require_approval")
     if inner is None:  # pragma: no cover - not null, as seen above
         return ApprovalRule()
-    always, never = _read_tool_filter(inner, "always"), _read_tool_filter(inner, "never")
+    always, never = _read_tool_filter(inner, "always", server), _read_tool_filter(inner, "never", server)
     inner.refuse_unread()
     # If only tools that need approval are listed, the others need none.
     return ApprovalRule(default="never" if always and not never else "always", always=always, never=never)

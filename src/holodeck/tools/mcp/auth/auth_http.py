@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
-import orjson
 
+from holodeck.lib.json.parse import parse_json
 from holodeck.lib.limits import KIB
 from holodeck.lib.net import aiohttp_client
 from holodeck.lib.net.http1 import BodyTooLargeError
@@ -45,8 +45,8 @@ class AuthResponse:
     def json(self) -> dict[str, Any] | None:
         """Return the JSON object in the body, or None when the body is anything else."""
         try:
-            value = orjson.loads(self.body)
-        except orjson.JSONDecodeError:
+            value = parse_json(self.body)
+        except ValueError:
             return None
         return value if isinstance(value, dict) else None
 

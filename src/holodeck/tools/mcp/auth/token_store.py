@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import orjson
 
 from holodeck.lib import log
+from holodeck.lib.json.parse import parse_json
 from holodeck.lib.system.files import make_private_folder, open_private_file, replace_private_file
 
 # Seconds to wait for another process that renews the same token. After that the token is renewed without the lock.
@@ -152,8 +153,8 @@ def _file_name_of(key: str) -> str:
 
 def _parse_record(content: bytes) -> LoginRecord | None:
     try:
-        value = orjson.loads(content)
-    except orjson.JSONDecodeError:
+        value = parse_json(content)
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None
 

@@ -13,9 +13,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from holodeck.lib.errors import ConfigError, Problem
+from holodeck.lib.json.parse import parse_json
 from holodeck.lib.record import record
 from holodeck.lib.system.files import draft_of
 from holodeck.tools.mcp.lock.drift import FIELDS, LISTS, LockedEntry, ServerLock, decode_values, encode_values
@@ -60,7 +59,7 @@ def read_lock(folder: Path) -> LockFile | None:
     except OSError as error:
         raise _lock_error(path, f"cannot be read: {error.strerror}", "Check its permissions.") from error
     try:
-        data = orjson.loads(content)
+        data = parse_json(content)
     except ValueError as error:
         line = getattr(error, "lineno", None)
         raise _lock_error(path, f"is not valid JSON: {error}", _FIX, line=line) from None

@@ -8,10 +8,13 @@ from typing import Any
 
 import orjson
 
+from holodeck.lib.json.parse import JSONLimitError, parse_deep_json
 from holodeck.lib.limits import KIB
 
 # Bytes of a malformed message that are parsed by the slow, tolerant parser to find its id.
 MAX_SNIFFED_BYTES = 64 * KIB
+# Messages of one batch, as protocol version 2025-03-26 allows: peers that batch at all send a few together.
+MAX_BATCH_MESSAGES = 1_000
 
 Message = dict[str, Any]
 RequestId = int | str
@@ -55,8 +58,15 @@ def expand_fragments(value: Any) -> Any:
 
 
 def decode(raw: bytes | bytearray) -> Any:
-    """Decode JSON in UTF-8, with or without a byte order mark. Raises ValueError."""
-    return orjson.loads(raw.removeprefix(_BOM))
+    """Decode a message or a batch: JSON in UTF-8, with or without a byte order mark.
+
+    Raises `ValueError`, and its subclass `JSONLimitError` for one with too many values or messages.
+    """
+    # Not `removeprefix`, which copies the array of a large answer.
+    message = parse_deep_json(raw.removeprefix(_BOM))
+    if type(message) is list and len(message) > MAX_BATCH_MESSAGES:
+        raise JSONLimitError(f"a batch of more than {MAX_BATCH_MESSAGES} messages")
+    return message
 
 
 def build_cancellation(request_id: RequestId, reason: str) -> Message:

@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 
-import orjson
-
 from holodeck.lib import log
 from holodeck.lib.byte_budget import OverBudgetError, Reservation
 from holodeck.lib.errors import MCPConnectionError, MCPError
+from holodeck.lib.json.parse import JSONLimitError
 from holodeck.tools.mcp.protocol.jsonrpc import Message, PrettyPrintedAnswer, RequestId, decode, sniff_id
 from holodeck.tools.mcp.transports.base import Delivery, OnMessage, TransportSetup
 
@@ -106,9 +105,9 @@ class DuplexTransport(ABC):
             # On the event loop, whatever the size: the parser holds the GIL, so that in a thread it would block the
             # loop just as long. Measured in both: 50 MB take 0.3 s as one string and 0.6 s as objects.
             # 'max_result_bytes' bounds the size.
-            message = orjson.loads(raw)
-        except orjson.JSONDecodeError:
-            self._recover_unreadable(raw)
+            message = decode(raw)
+        except ValueError as error:
+            self._fail_unreadable(bytes(raw), error)
             return
         self._dispatch(self._errors.mask_message(message, raw), raw)
 
@@ -163,23 +162,24 @@ class DuplexTransport(ABC):
             log.warning("mcp.stray_answer", server=self._errors.server, raw=self._errors.excerpt(raw))
         self._discard(UNEXPECTED_ANSWER, raw)
 
-    def _recover_unreadable(self, raw: bytes | bytearray) -> None:
-        try:
-            # `decode` accepts a byte order mark, the only deviation from JSON that is tolerated.
-            self._dispatch(self._errors.mask_message(decode(raw), raw), raw)
-        except ValueError as error:
-            raw = bytes(raw)
-            self._record_stray(raw)
-            request_id = self._pretty.find_id(raw)
-            problem = "it is spread over several lines" if request_id is not None else str(error)
-            self.fail_unusable(request_id if request_id is not None else sniff_id(raw), problem, raw)
+    def _fail_unreadable(self, raw: bytes, error: ValueError) -> None:
+        self._record_stray(raw)
+        if isinstance(error, JSONLimitError):
+            self._fail_answer(sniff_id(raw), str(error), raw)
+            return
+        request_id = self._pretty.find_id(raw)
+        problem = "it is spread over several lines" if request_id is not None else str(error)
+        self.fail_unusable(request_id if request_id is not None else sniff_id(raw), problem, raw)
 
     def fail_unusable(self, request_id: RequestId | None, problem: str, raw: bytes | bytearray) -> None:
-        """Discard a message that cannot be used, and fail the request that it answers, if the id is known."""
+        """Discard a message that is not JSON on one line, and fail the request that it answers, if the id is known."""
+        self._fail_answer(request_id, f"not a JSON message on one line ({problem})", raw)
+
+    def _fail_answer(self, request_id: RequestId | None, problem: str, raw: bytes | bytearray) -> None:
         self._discard(problem, raw)
         if request_id is not None:
             excerpt = self._errors.excerpt(raw)
-            text = f"the answer is not a JSON message on one line ({problem}). It begins: {excerpt}"
+            text = f"the answer is {problem}. It begins: {excerpt}"
             self._fail_request(request_id, self._errors.protocol("call", text, raw=excerpt))
 
     def _fail_request(self, request_id: RequestId, error: MCPError) -> None:

@@ -18,6 +18,7 @@ from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 from holodeck.lib.call_errors import OUTCOME_UNKNOWN
 from holodeck.lib.errors import MCPConnectionError, MCPError
+from holodeck.lib.json.parse import JSONLimitError
 from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, MAX_STREAM_RETRY, NOTICE_TIMEOUT, STREAM_RETRY
 from holodeck.lib.net.http1 import BodyTooLargeError, HTTP1Response
 from holodeck.lib.net.sse import EventTooLargeError
@@ -71,7 +72,8 @@ class ResponseStreams:
             decoded = self.http.errors.mask_message(decode(data), data)
         except ValueError as error:
             raw = self.http.errors.excerpt(data)
-            text = f"the answer is not JSON ({error}). It begins: {raw}"
+            problem = error if isinstance(error, JSONLimitError) else f"not JSON ({error})"
+            text = f"the answer is {problem}. It begins: {raw}"
             raise self.http.errors.protocol(phase, text, raw=raw) from error
         if type(decoded) is dict and "method" not in decoded and decoded.get("id") == request_id:
             return decoded

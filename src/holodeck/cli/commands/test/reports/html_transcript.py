@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holodeck.cli.commands.test.reports.html_markup import escape
 from holodeck.cli.commands.test.verdict_lines import describe_check, format_cost, format_rate
 from holodeck.cli.output.run_lines import output_text, run_summary_line
+from holodeck.lib.json.parse import parse_json
 from holodeck.models.items import Compaction, FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _describe_run(verdict: Verdict) -> str:
 
 def _indent_json(text: str) -> str:
     try:
-        value: Any = json.loads(text)
+        value: Any = parse_json(text)
     # The model may have written anything.
     except (ValueError, RecursionError):
         return text

@@ -1,0 +1,171 @@
+"""Under more load than it carries, the gateway refuses requests early, answers those that it takes, and stays healthy.
+
+The event loop of the gateway is that of the test, so that a function that the test calls in it makes it late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import orjson
+import pytest
+from async_tests import async_test
+from gateway.running_gateway import MODEL, RunningGateway, run_gateway
+from gateway.scraped_metrics import parse_metrics
+from websockets.asyncio.client import ClientConnection, connect
+
+from holodeck.gateway.server.admission import LATE_SECONDS, LATE_TURN, MAX_WAIT, MAX_WAITING, STARTS_PER_TURN
+from holodeck.testing import ScriptedModel, say
+
+DOORS = {
+    "/v1/responses": b'"code":"gateway_overloaded"',
+    "/v1/chat/completions": b'"code":"gateway_overloaded"',
+    "/v1/messages": b'"type":"api_error"',
+    "/mcp": b'"jsonrpc":"2.0"',
+}
+
+
+@asynccontextmanager
+async def make_late(gateway: RunningGateway) -> AsyncIterator[None]:
+    """Block the event loop for a moment in every turn, until the gateway has noticed, and to the end of the block."""
+    loop = asyncio.get_running_loop()
+    is_blocking = True
+
+    def block() -> None:
+        if is_blocking:
+            time.sleep(LATE_TURN)
+            loop.call_soon(block)
+
+    block()
+    try:
+        # Only requests make it look at its turns.
+        while not gateway.service.admission.is_overloaded:
+            assert (await gateway.send("GET", "/v1/models"))[0] in (401, 503)
+        yield
+    finally:
+        is_blocking = False
+
+
+async def _send(gateway: RunningGateway, request: bytes) -> tuple[bytes, asyncio.StreamReader, asyncio.StreamWriter]:
+    host, port = gateway.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(request)
+    return await _read_reply(reader), reader, writer
+
+
+async def _read_reply(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    return head + await reader.readexactly(size)
+
+
+async def _check_refused(gateway: RunningGateway, path: str, mark: bytes) -> None:
+    # Of the body nothing is sent, and nobody asks who the client is.
+    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    reply, reader, writer = await _send(gateway, f"{head}content-length: 9\r\n\r\n".encode())
+    assert reply.startswith(b"HTTP/1.1 503 "), reply
+    assert b"retry-after: 2\r\n" in reply
+    assert mark in reply
+    # What comes of the body later is no request, and the connection can be used again.
+    writer.write(b"{} GET / " + b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+    assert b'{"status":"ok"}' in await _read_reply(reader)
+    writer.close()
+
+
+async def _check_handshake(gateway: RunningGateway) -> None:
+    head = b"GET /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
+    reply, reader, writer = await _send(gateway, head + b"\r\n")
+    assert reply.startswith(b"HTTP/1.1 503 ")
+    assert await reader.read() == b"", "the connection is closed"
+    writer.close()
+
+
+async def _check_socket(socket: ClientConnection) -> None:
+    await socket.send(orjson.dumps({"type": "response.create", "model": MODEL, "input": "?"}).decode())
+    said = orjson.loads(await socket.recv())
+    assert (said["type"], said["error"]["code"]) == ("error", "gateway_overloaded")
+
+
+@async_test(60)
+async def test_a_late_gateway_refuses_requests_before_their_bodies_and_answers_probes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    headers = {"authorization": "Bearer hd-admin"}
+    async with (
+        run_gateway(tmp_path, ScriptedModel(say("yes")), admins=["hd-admin"]) as gateway,
+        connect(f"{gateway.url.replace('http', 'ws')}/v1/responses", additional_headers=headers) as socket,
+    ):
+        with caplog.at_level(logging.WARNING):
+            async with make_late(gateway):
+                began_at = time.monotonic()
+                await asyncio.gather(
+                    *(_check_refused(gateway, *door) for door in DOORS.items()),
+                    _check_handshake(gateway),
+                    _check_socket(socket),
+                )
+                refused = gateway.service.admission.refused
+                lines = [each for each in caplog.records if each.getMessage().startswith("gateway.overloaded")]
+                assert refused > len(DOORS)
+                assert 1 <= len(lines) <= time.monotonic() - began_at + 2 * LATE_SECONDS
+            assert not gateway.model_requests
+            await _wait_ready(gateway)
+            status, said = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "?"}, key="hd-admin")
+            assert (status, said["status"]) == (200, "completed")
+        assert gateway.service.admission.longest_turn >= LATE_TURN
+        _, exposed = await gateway.send("GET", "/metrics", key="hd-admin")
+        assert parse_metrics(exposed).value("holodeck_refused_requests_total", code="gateway_overloaded") == refused
+
+
+async def _wait_ready(gateway: RunningGateway) -> None:
+    while gateway.service.admission.is_overloaded:
+        # It looks at its turns by a timer of its own, and a probe makes no difference.
+        assert (await gateway.send("GET", "/healthz"))[0] == 200
+
+
+@async_test
+async def test_requests_that_come_at_once_start_in_order_a_few_in_each_turn(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path) as gateway:
+        admission, loop = gateway.service.admission, asyncio.get_running_loop()
+        started: list[tuple[int, int]] = []
+        turn = 0
+
+        def start(number: int) -> None:
+            started.append((number, turn))
+
+        def count_turn() -> None:
+            nonlocal turn
+            turn += 1
+            if admission.waiting:
+                loop.call_soon(count_turn)
+
+        for number in range(STARTS_PER_TURN + MAX_WAITING):
+            assert not admission.is_overloaded
+            admission.start(partial(start, number))
+        assert (len(started), admission.waiting) == (STARTS_PER_TURN, MAX_WAITING)
+        assert admission.is_overloaded, "there are enough in line"
+        count_turn()
+        assert (await gateway.send("GET", "/v1/models"))[0] == 200, "it came when there was room, and had its turn"
+        assert [number for number, _ in started] == list(range(STARTS_PER_TURN + MAX_WAITING))
+        assert max(Counter(turn for _, turn in started).values()) == STARTS_PER_TURN
+
+
+@async_test
+async def test_a_request_in_line_that_waits_too_long_makes_the_gateway_refuse_others_until_it_starts(
+    tmp_path: Path,
+) -> None:
+    async with run_gateway(tmp_path) as gateway:
+        admission, started = gateway.service.admission, list[int]()
+        for number in range(STARTS_PER_TURN + 1):
+            admission.start(partial(started.append, number))
+        before = admission.is_overloaded
+        time.sleep(MAX_WAIT)  # noqa: ASYNC251 - a long computation
+        assert (before, admission.is_overloaded) == (False, True)
+        assert (await gateway.send("GET", "/v1/models"))[0] == 200, "it came after the one that had waited"
+        assert (started[-1], admission.refused) == (STARTS_PER_TURN, 0)
