@@ -19,6 +19,7 @@ from bench.gateway_process import GatewayProcess
 from bench.table import print_table
 from holodeck.gateway.auth.callers import hash_key
 from holodeck.storage.base import StoredResponse
+from holodeck.storage.checked_values import encode_value
 from holodeck.storage.runs import StoredRun
 from holodeck.storage.sql.usage import ADD_ROW
 from holodeck.storage.sqlite.connection import connect_sqlite
@@ -67,8 +68,7 @@ SELECT printf('resp_%032x', n), 'key:caller' || (n % {CALLERS}), :now - {DAYS * 
 FROM counter"""  # noqa: E501
 _FILL_RESPONSES = """
 INSERT INTO responses (id, owner, created_at, status, resource, input_items, items, pending, events, trace)
-SELECT id, owner, created_at, status, :body, CAST('[]' AS BLOB), :body, CAST('[]' AS BLOB), CAST('' AS BLOB), :trace
-FROM runs"""
+SELECT id, owner, created_at, status, :body, :none, :body, :none, :empty, :body FROM runs"""
 
 
 def fill_store(path: Path, count: int) -> None:
@@ -80,7 +80,8 @@ def fill_store(path: Path, count: int) -> None:
             db.execute(f"PRAGMA {setting}")
         db.execute("BEGIN")
         db.execute(_FILL_RUNS, {"count": count, "now": time.time(), "details": _DETAILS})
-        db.execute(_FILL_RESPONSES, {"body": _BODY[:300], "trace": _BODY[:300]})
+        values = {"body": _BODY[:300], "none": b"[]", "empty": b""}
+        db.execute(_FILL_RESPONSES, {name: encode_value(value) for name, value in values.items()})
         _fill_usage(db, count)
         db.execute("COMMIT")
     finally:

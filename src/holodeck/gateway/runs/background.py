@@ -69,7 +69,7 @@ DAMAGED_LOOKS = 3
 # Seconds for the requests of a revoked caller to end: one of them may be storing a response at this moment.
 REVOKED_REQUESTS_TIMEOUT = 10.0
 
-NOT_STORED_TEXT = "The response was made, but the gateway could not store it."
+NOT_STORED_TEXT = "The gateway could not store the end of this response."
 STOPPED_TEXT = "The gateway stopped while this response was being made."
 OTHER_VERSION_TEXT = (
     "The gateway stopped while this response was being made, and this version of HoloDeck cannot go on with what "
