@@ -8,9 +8,9 @@ request; all others go to the `send` of the session. The owner calls `close` at 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from itertools import count
 from typing import Any
 
 from holodeck.mcp_server.context import RequestContext, Send
@@ -42,7 +42,6 @@ class LegacySession:
         self._send = send
         self._capabilities: Mapping[str, Any] = {}
         self._log_level = DEFAULT_LOG_LEVEL
-        self._ids = count(1)
         self._questions: dict[object, asyncio.Future[Message]] = {}
         self._subscriptions: dict[str, ResourceSubscription] = {}
         self._stop_listening: Callable[[], None] | None = None
@@ -136,7 +135,8 @@ class LegacySession:
 
     async def _ask(self, send: Send, method: str, params: Params, key: str) -> Mapping[str, Any]:
         """Send a request to the client with the messages of one of its own requests, and wait for the answer."""
-        request_id = f"holodeck-{next(self._ids)}"
+        # Random, so that no answer can be sent before its question was read.
+        request_id = f"holodeck-{secrets.token_urlsafe(16)}"
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._questions[request_id] = future
         try:

@@ -29,7 +29,7 @@ from holodeck.mcp_server.errors import (
 )
 from holodeck.mcp_server.view import View
 from holodeck.tools.arguments import ArgumentChecker, BadArgumentsError
-from holodeck.tools.executor import APPROVAL_NEEDED, CHANGED, INVALID_ARGUMENTS
+from holodeck.tools.executor import CHANGED, INVALID_ARGUMENTS
 from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL
 from holodeck.tools.mcp.executor import ToolRoute
 from holodeck.tools.mcp.plugin import MCPPlugin
@@ -149,7 +149,7 @@ class Methods:
             if needs_person:
                 refusal = await find_refusal(context, server.name, tool.name, arguments)
                 if refusal is not None:
-                    return await entry.refuse(refusal, APPROVAL_NEEDED)
+                    return await entry.refuse(refusal.text, refusal.code)
             reason = await entry.start(is_approved=needs_person)
             if reason is not None:
                 return build_failure(reason)
@@ -219,8 +219,8 @@ class Methods:
             if needs_person:
                 refusal = await find_refusal(context, server.name, reading.name, {"uri": uri})
                 if refusal is not None:
-                    await entry.refuse(refusal, APPROVAL_NEEDED)
-                    raise invalid_params(refusal)
+                    await entry.refuse(refusal.text, refusal.code)
+                    raise invalid_params(refusal.text)
             reason = await entry.start(is_approved=needs_person)
             if reason is not None:
                 raise RPCError(INTERNAL_ERROR, reason)

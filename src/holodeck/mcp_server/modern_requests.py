@@ -3,6 +3,10 @@
 A server behind that asks something makes a call pause: its result is then `input_required`, with the questions and a
 `requestState`. The client sends the call again with the answers and that state, and the paused call goes on. A paused
 call belongs to the caller that made it, is found only by its state, and is cancelled after `PAUSE_LIMIT`.
+
+An answer counts only for a question of the call that it was asked for: the same method, arguments and view. Questions of
+this program, such as for an approval, have random keys, so that none can be answered before it was asked. A question of
+a server has the key that the server gave it, which a client may answer in its first request, as at the server itself.
 """
 
 from __future__ import annotations
@@ -11,7 +15,6 @@ import asyncio
 import secrets
 from collections.abc import Container, Coroutine, Mapping
 from contextlib import AsyncExitStack
-from itertools import count
 from typing import Any
 
 from holodeck.lib.record import record
@@ -48,6 +51,8 @@ MAX_PAUSED = 1_000
 # Seconds for paused calls to end when they are cancelled.
 CLOSE_TIMEOUT = 5.0
 
+# Fields of a request that differ between the rounds of one call.
+_ROUND_FIELDS = frozenset({"_meta", "inputResponses", "requestState"})
 # Methods that may be answered with questions.
 _PAUSABLE = frozenset({"tools/call", "prompts/get", "resources/read"})
 # Methods whose results say for how long they may be used.
@@ -67,17 +72,16 @@ class _Question:
 class _PausableCall:
     """One call that may pause. `task` runs its handler; each round ends with the result or with questions."""
 
-    def __init__(self, caller_id: str, identity: object, send: Send, answers: Mapping[str, Any]) -> None:
-        """`answers`: to questions that are not asked yet; a client may know them from an earlier call."""
-        self._answers = dict(answers)
-        self.caller_id = caller_id
-        self.identity = identity
-        """Method and target of the call, which the client must repeat."""
+    def __init__(self, method: str, params: Params, view: View, send: Send) -> None:
+        self._early_answers = dict(mapping(params.get("inputResponses")))
+        """Answers of the first request, to questions of a server that the client knows by their keys."""
+        self.view = view
+        self._method = method
+        self._params = params
         self.send = send
         """Of the current round."""
         self.task: asyncio.Task[Result] | None = None
         self.questions: dict[str, _Question] = {}
-        self._numbers = count(1)
         self._asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when there is a question that the client has not been asked yet."""
 
@@ -85,14 +89,21 @@ class _PausableCall:
         """Send a message with the current round."""
         self.send(message)
 
+    def is_repeated_by(self, method: str, params: Params, view: View) -> bool:
+        """Whether a request is the next round of this call: the same one, by the same caller in the same scope."""
+        is_same = (method, _fixed_params(params)) == (self._method, _fixed_params(self._params))
+        return is_same and view == self.view
+
     async def ask(self, method: str, params: Params, key: str) -> Mapping[str, Any]:
-        """Put a question to the client, and wait until a later round has its answer. Raises RefusalError."""
-        known = self._answers.pop(key, None)
-        if isinstance(known, dict):
+        """Put a question to the client, and wait until a later round has its answer. Raises RefusalError.
+
+        `key`: that of the server which asks. Without one the question cannot be answered before it was asked.
+        """
+        if key and isinstance(known := self._early_answers.pop(key, None), dict):
             return known
         answer: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
         if not key or key in self.questions:
-            key = f"question-{next(self._numbers)}"
+            key = secrets.token_urlsafe(16)
         self.questions[key] = _Question(request={"method": method, "params": dict(params)}, answer=answer)
         self._announce_question()
         try:
@@ -102,7 +113,7 @@ class _PausableCall:
 
     def apply_answers(self, answers: Mapping[str, Any]) -> None:
         """Take the answers of the client. Those to other questions are ignored; what is not answered is asked again."""
-        self._answers = {}
+        self._early_answers.clear()
         for key, answer in answers.items():
             question = self.questions.get(key)
             if question is not None and not question.answer.done():
@@ -164,7 +175,7 @@ class ModernRequests:
     def cancel_callers(self, caller_ids: Container[str]) -> None:
         """Cancel the paused calls of these callers."""
         for state, call in list(self._paused.items()):
-            if call.caller_id in caller_ids:
+            if call.view.caller_id in caller_ids:
                 self._drop(state)
 
     def end_subscriptions(self) -> None:
@@ -180,8 +191,7 @@ class ModernRequests:
     async def _run_round(self, method: str, params: Params, meta: Mapping[str, Any], view: View, send: Send) -> Result:
         call = self._resume(method, params, view, send) if "requestState" in params else None
         if call is None:
-            answers = mapping(params.get("inputResponses"))
-            call = _PausableCall(view.caller_id, _identity_of(method, params), send, answers)
+            call = _PausableCall(method, params, view, send)
             context = _build_context(view, params, meta, call.send_now, call.ask)
             call.task = self._start(self._methods.handle(method, params, context))
         assert call.task is not None  # noqa: S101 - a paused call has one
@@ -199,7 +209,7 @@ class ModernRequests:
         return task
 
     def _pause(self, call: _PausableCall) -> Result:
-        of_caller = [state for state, each in self._paused.items() if each.caller_id == call.caller_id]
+        of_caller = [state for state, each in self._paused.items() if each.view.caller_id == call.view.caller_id]
         if len(of_caller) >= MAX_PAUSED_PER_CALLER:
             self._drop(of_caller[0])
         elif len(self._paused) >= MAX_PAUSED:
@@ -215,7 +225,7 @@ class ModernRequests:
     def _resume(self, method: str, params: Params, view: View, send: Send) -> _PausableCall:
         state = params["requestState"]
         call = self._paused.get(state) if isinstance(state, str) else None
-        if call is None or call.caller_id != view.caller_id or call.identity != _identity_of(method, params):
+        if call is None or not call.is_repeated_by(method, params, view):
             raise invalid_params(
                 "'requestState' is not known: the call was answered, has waited too long, or is another one."
             )
@@ -314,8 +324,9 @@ def _complete(method: str, result: Result) -> Result:
     return completed
 
 
-def _identity_of(method: str, params: Params) -> object:
-    return method, params.get("name"), params.get("uri")
+def _fixed_params(params: Params) -> dict[str, Any]:
+    """Return what the client must repeat in each round of a call."""
+    return {key: value for key, value in params.items() if key not in _ROUND_FIELDS}
 
 
 def _drop_message(message: Message) -> None:
