@@ -536,6 +536,7 @@ GATEWAY_GROUPS = (
             "agents": Key(["*"], [""]),
             "servers": Key(["*"], ["!"]),
             "tools": Key(["*.get_*", "!*.get_secret"], ["github"]),
+            "prompts": Key(["github.review_*"], ["github"]),
         },
     ),
     Group(

@@ -17,10 +17,11 @@ from holodeck.lib.errors import MCPError
 from holodeck.lib.net.uri_template import match_template
 from holodeck.mcp_server.agent_tools import AgentTool
 from holodeck.mcp_server.view import View
-from holodeck.tools.mcp.discovery import MCPPromptInfo
+from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL, MCPPromptInfo
 from holodeck.tools.mcp.executor import MCPExecutor, ToolRoute
 from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.resource_discovery import MCPResourceInfo, MCPResourceTemplateInfo
+from holodeck.tools.mcp.tool_patterns import is_allowed
 
 # Seconds that a list of prompts or resources waits for one server.
 PART_TIMEOUT = 10.0
@@ -91,7 +92,7 @@ class Catalogue:
         for server, templates in await self._collect_templates(view):
             if any(match_template(each.uri_template, uri) is not None for each in templates):
                 return server
-        able = [server for server in self.servers(view) if server.has_resources and view.has_resources(server.name)]
+        able = [server for server in self._readable_servers(view) if server.has_resources]
         return able[0] if len(able) == 1 else None
 
     async def find_template_server(self, template: str, view: View) -> MCPPlugin | None:
@@ -104,6 +105,14 @@ class Catalogue:
     def servers(self, view: View) -> list[MCPPlugin]:
         """Return the servers that a client may use, as they are configured."""
         return [server for name, server in self.executor.servers.items() if view.has_server(name)]
+
+    def _readable_servers(self, view: View) -> list[MCPPlugin]:
+        """Return the servers whose resources a client may read, by its scope and by the patterns of the server."""
+        return [
+            server
+            for server in self.servers(view)
+            if view.has_resources(server.name) and is_allowed(server.config, READ_RESOURCE_TOOL)
+        ]
 
     def _agent_name(self, agent: AgentTool) -> str:
         """Return the name of an agent's tool, which gives way to a tool of any server: models know that by its name."""
@@ -128,23 +137,23 @@ class Catalogue:
 
     async def _name_prompts(self, view: View) -> dict[str, tuple[MCPPlugin, MCPPromptInfo]]:
         named: dict[str, tuple[MCPPlugin, MCPPromptInfo]] = {}
-        for server, prompts in await self._collect(view, lambda server: server.list_prompts()):
+        for server, prompts in await self._collect(self.servers(view), lambda server: server.list_prompts()):
             for prompt in prompts:
                 name = prompt.name if prompt.name not in named else f"{server.name}__{prompt.name}"
                 named.setdefault(name, (server, prompt))
-        return named
+        # Those out of scope count for names, so that a name does not change with the scope of a key.
+        return {name: found for name, found in named.items() if view.has_prompt(found[0].name, found[1].name)}
 
     async def _collect_resources(self, view: View) -> list[Part[MCPResourceInfo]]:
-        parts = await self._collect(view, lambda server: server.list_resources())
-        return [(server, part) for server, part in parts if view.has_resources(server.name)]
+        return await self._collect(self._readable_servers(view), lambda server: server.list_resources())
 
     async def _collect_templates(self, view: View) -> list[Part[MCPResourceTemplateInfo]]:
-        parts = await self._collect(view, lambda server: server.list_resource_templates())
-        return [(server, part) for server, part in parts if view.has_resources(server.name)]
+        return await self._collect(self._readable_servers(view), lambda server: server.list_resource_templates())
 
-    async def _collect(self, view: View, fetch: Callable[[MCPPlugin], Awaitable[Sequence[T]]]) -> list[Part[T]]:
-        """Return the lists of all servers of a client that answer in time, in the order of the configuration."""
-        servers = self.servers(view)
+    async def _collect(
+        self, servers: Sequence[MCPPlugin], fetch: Callable[[MCPPlugin], Awaitable[Sequence[T]]]
+    ) -> list[Part[T]]:
+        """Return the lists of servers, in their order; an empty one of each that does not answer in time."""
         return list(zip(servers, await asyncio.gather(*(self._fetch(one, fetch) for one in servers)), strict=True))
 
     async def _fetch(self, server: MCPPlugin, fetch: Callable[[MCPPlugin], Awaitable[Sequence[T]]]) -> Sequence[T]:

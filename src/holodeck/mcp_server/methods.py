@@ -36,7 +36,7 @@ from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from holodeck.tools.mcp.protocol.versions import META_RELATED_TASK, ProtocolEra, mapping
 from holodeck.tools.mcp.resource_subscriptions import OnUpdate, ResourceSubscription
-from holodeck.tools.mcp.tool_patterns import is_denied, needs_approval
+from holodeck.tools.mcp.tool_patterns import needs_approval
 
 # Entries of one page of a list: more than most clients ever see, and few enough for one message.
 PAGE_SIZE = 1_000
@@ -89,18 +89,13 @@ class Methods:
 
     async def subscribe(self, uri: str, view: View, listener: OnUpdate) -> ResourceSubscription:
         """Call the listener with the address of a resource whenever it changes. Raises RPCError."""
-        server = await self._find_resource_server(uri, view)
+        server = await self.catalogue.find_resource_server(uri, view)
         if server is None:
             raise RPCError(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
         try:
             return await server.subscribe(uri, listener)
         except MCPError as error:
             raise error_of(error, _server_text(server, error)) from error
-
-    async def _find_resource_server(self, uri: str, view: View) -> MCPPlugin | None:
-        """Return the server of a resource that may be read; None if there is none, or reading is denied."""
-        server = await self.catalogue.find_resource_server(uri, view)
-        return None if server is None or is_denied(server.config, READ_RESOURCE_TOOL) else server
 
     async def request_log_level(self, level: str, view: View) -> None:
         """Let the servers of a client send log messages of this level, if they do not yet."""
@@ -209,7 +204,7 @@ class Methods:
 
     async def _read_resource(self, params: Mapping[str, Any], context: RequestContext) -> Result:
         uri = _require_text(params, "uri")
-        server = await self._find_resource_server(uri, context.view)
+        server = await self.catalogue.find_resource_server(uri, context.view)
         if server is None:
             code = INVALID_PARAMS if context.era is ProtocolEra.MODERN else RESOURCE_NOT_FOUND
             raise RPCError(code, f"Resource not found: {uri}", {"uri": uri})

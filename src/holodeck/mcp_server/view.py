@@ -18,6 +18,8 @@ class Scope(Protocol):
 
     def allows_resources(self, server: str) -> bool: ...
 
+    def allows_prompt(self, server: str, prompt: str) -> bool: ...
+
 
 @record
 class View:
@@ -38,6 +40,9 @@ class View:
 
     def has_resources(self, server: str) -> bool:
         return self.has_server(server) and self.scope.allows_resources(server)
+
+    def has_prompt(self, server: str, prompt: str) -> bool:
+        return self.has_server(server) and self.scope.allows_prompt(server, prompt)
 
     def has_agent(self, name: str) -> bool:
         return self.has_agents and self.server is None and self.scope.allows_agent(name)

@@ -15,6 +15,7 @@ import orjson
 import pytest
 from async_tests import async_test
 from gateway.audit_entries import AUDIT_FILE, read_audit
+from gateway.mcp_endpoint.raw_client import build_request, raw_client
 from gateway.mcp_endpoint.sdk_client import connect, text_of
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
@@ -101,3 +102,76 @@ async def test_without_a_rule_the_same_call_runs_and_is_recorded_by_every_door(t
     assert (made["door"], made["caller"], made["server"], made["tool"]) == (door, f"key:{KEY}", "sums", "add")
     assert (ended["outcome"], ended["call_id"]) == ("ok", made["call_id"])
     assert orjson.dumps(ARGUMENTS) not in (tmp_path / AUDIT_FILE).read_bytes()
+
+
+RESOURCE, TEMPLATE, PROMPT = "test://notes.txt", "test://pages/{topic}/{page}", "review"
+RESOURCE_METHODS: dict[str, dict[str, Any]] = {
+    "resources/list": {},
+    "resources/templates/list": {},
+    "resources/read": {"uri": RESOURCE},
+    "resources/subscribe": {"uri": RESOURCE},
+    "completion/complete": {
+        "ref": {"type": "ref/resource", "uri": TEMPLATE},
+        "argument": {"name": "topic", "value": ""},
+    },
+}
+PROMPT_METHODS: dict[str, dict[str, Any]] = {
+    "prompts/list": {},
+    "prompts/get": {"name": PROMPT, "arguments": {"code": "x"}},
+    "completion/complete": {"ref": {"type": "ref/prompt", "name": PROMPT}, "argument": {"name": "code", "value": ""}},
+}
+# By scope: whether its caller may read resources, and use prompts, of the server `docs`.
+SCOPES: dict[str, tuple[dict[str, Any], bool, bool]] = {
+    "hd-all": ({}, True, True),
+    "hd-one-tool": ({"tools": ["docs.echo"]}, False, False),
+    "hd-reads": ({"tools": ["docs.read_resource"]}, True, False),
+    "hd-all-tools": ({"tools": ["docs.*"]}, True, False),
+    "hd-not-echo": ({"tools": ["!docs.echo"]}, True, True),
+    "hd-reads-not": ({"tools": ["!docs.read_resource"]}, False, True),
+    "hd-prompts": ({"tools": [], "prompts": ["docs.rev*"]}, False, True),
+    "hd-other-prompts": ({"prompts": ["docs.greet"]}, True, False),
+    "hd-no-prompts": ({"prompts": ["!docs.*"]}, True, False),
+    "hd-other-server": ({"tools": ["other.*"], "prompts": ["other.*"]}, False, False),
+}
+
+
+@pytest.mark.proves("D-38", "D-39")
+@async_test(120)
+async def test_resources_and_prompts_out_of_scope_are_not_there_by_any_door(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda _: say("Done."))
+    async with FaultyMCPServer() as docs:
+        entry = {"name": "docs", "transport": "http", "url": docs.url, "load_resources": True}
+        scopes = {key: scope for key, (scope, _, _) in SCOPES.items()}
+        async with run_gateway(tmp_path, model, mcp_servers=[entry], scopes=scopes) as gateway:
+            found = {key: await _find_features(gateway, key) for key in SCOPES}
+    for key, (scope, reads, has_prompts) in SCOPES.items():
+        has_server = key != "hd-other-server"
+        doors = ("/mcp", "/mcp/docs") if has_server else ("/mcp",)
+        expected = {(door, "resources", method): reads for door in doors for method in RESOURCE_METHODS}
+        expected |= {(door, "prompts", method): has_prompts for door in doors for method in PROMPT_METHODS}
+        assert found[key] == {**expected, ("/v1/responses", "resources", "read_resource"): reads}, scope
+
+
+async def _find_features(gateway: RunningGateway, key: str) -> dict[tuple[str, str, str], bool]:
+    """Whether a caller finds the resource and the prompt, by door, kind and method."""
+    found: dict[tuple[str, str, str], bool] = {}
+    for door in ("/mcp", "/mcp/docs"):
+        async with raw_client(gateway, key=key, path=door) as client:
+            if (await client.send(build_request("ping")))[0] == 404:
+                continue
+            await client.initialize()
+            for kind, methods in (("resources", RESOURCE_METHODS), ("prompts", PROMPT_METHODS)):
+                for method, params in methods.items():
+                    found[door, kind, method] = _has_feature(method, await client.request(method, params))
+    await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"}, key=key)
+    offered = orjson.dumps(gateway.model_requests[-1].get("tools", ())).decode()
+    found["/v1/responses", "resources", "read_resource"] = RESOURCE in offered
+    return found
+
+
+def _has_feature(method: str, answer: dict[str, Any]) -> bool:
+    if method.endswith("/list"):
+        (entries,) = (value for value in answer.values() if isinstance(value, list))
+        own = {entry.get("uri") or entry.get("uriTemplate") or entry["name"] for entry in entries}
+        return bool(own & {RESOURCE, TEMPLATE, PROMPT})
+    return "code" not in answer

@@ -20,7 +20,7 @@ const LIMITS: readonly [string, string][] = [
   ["background", "Background responses"],
   ["sockets", "WebSockets"],
 ];
-const EXAMPLES = { models: "small-*", agents: "helper", servers: "files", tools: "files.read_*" };
+const EXAMPLES = { models: "small-*", agents: "helper", servers: "files", tools: "files.read_*", prompts: "files.*" };
 const PERIODS = ["hour", "day", "week", "month"];
 
 interface KeyFormProps {

@@ -267,7 +267,7 @@ class RequestServers:
         route = self._routes.get(name)
         if route is None or not self._is_visible(name) or not route.server.has_resources:
             return None
-        if not self._scope.allows_resources(route.server.name):
+        if not self._scope.allows_links(route.server.name):
             return None
         label, declaration = route.server.name, self._declared.get(route.server.name)
         if self._declared and (declaration is None or declaration.needs_approval(READ_RESOURCE_TOOL)):
@@ -281,7 +281,7 @@ class RequestServers:
 
     def _may_browse(self, label: str) -> bool:
         # Reading what a server lists is a tool of its own. A link comes from a tool that is allowed already.
-        if not self._scope.allows_tool(label, READ_RESOURCE_TOOL.name):
+        if not self._scope.allows_resources(label):
             return False
         declaration = self._declared.get(label)
         if declaration is None:
@@ -298,7 +298,7 @@ class RequestServers:
 
     async def read_resource(self, server: str, uri: str, call: ToolCall) -> ToolResult:
         """Read a resource with the connection, and so the credentials, that the tools of the server are called with."""
-        if not self._scope.allows_resources(server):
+        if not self._scope.allows_links(server):
             return ToolResult.failure(call.call_id, f"Resources of the server '{server}' may not be read here.")
         if server not in self._request_declared_labels:
             return await self._executor.read_resource(server, uri, call, caller_id=self._caller_id)
