@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from holodeck.lib.errors import MCPError, MCPProtocolError
+from holodeck.lib.escape import one_line
 from holodeck.mcp_server.agent_tools import QUESTION_SCHEMA, AgentTool
 from holodeck.mcp_server.approval import find_refusal
 from holodeck.mcp_server.call_log import CallLog
@@ -38,6 +39,8 @@ from holodeck.tools.mcp.protocol.versions import META_RELATED_TASK, ProtocolEra,
 from holodeck.tools.mcp.resource_subscriptions import OnUpdate, ResourceSubscription
 from holodeck.tools.mcp.tool_patterns import needs_approval
 
+# Characters of what a server says about itself: enough to know what it is for.
+MAX_QUOTED_CHARS = 500
 # Entries of one page of a list: more than most clients ever see, and few enough for one message.
 PAGE_SIZE = 1_000
 
@@ -81,10 +84,7 @@ class Methods:
 
     def describe(self, view: View) -> str | None:
         """Return the instructions for a client: what stands behind this server."""
-        lines = [
-            f"- {server.name}: {text.strip()}" if (text := server.description) else f"- {server.name}"
-            for server in self.catalogue.servers(view)
-        ]
+        lines = [f"- {server.name}{_describe_server(server)}" for server in self.catalogue.servers(view)]
         return "\n".join(["The tools of these servers:", *lines]) if lines else None
 
     async def subscribe(self, uri: str, view: View, listener: OnUpdate) -> ResourceSubscription:
@@ -246,6 +246,19 @@ class Methods:
             raise error_of(error, _server_text(server, error)) from error
 
 
+def _describe_server(server: MCPPlugin) -> str:
+    """Return what follows the name of a server: the operator's description, or else a quotation of the server itself.
+
+    A lock has no instructions of servers, so with a lock there are none.
+    """
+    if server.config.description:
+        return f": {server.config.description.strip()}"
+    if server.instructions is None or server.lock is not None:
+        return ""
+    quoted = orjson.dumps(one_line(server.instructions, MAX_QUOTED_CHARS)).decode()
+    return f" (in its own words: {quoted})"
+
+
 def _server_text(server: MCPPlugin, error: MCPError) -> str:
     """Return the words of the server itself for its own error, or else what the client may know of the cause."""
     said = error.details.get("message")
@@ -277,9 +290,10 @@ def _build_page(key: str, entries: Sequence[Mapping[str, Any]], params: Mapping[
     start = 0
     if (cursor := params.get("cursor")) is not None:
         offset, _, wanted = str(cursor).partition(".")
-        if not offset.isdecimal() or wanted != digest or int(offset) >= len(entries):
+        # Compared as a text: a number of thousands of digits cannot be parsed.
+        start = next((each for each in range(0, len(entries), PAGE_SIZE) if str(each) == offset), 0)
+        if start == 0 or wanted != digest:
             raise invalid_params("This cursor is not known, or the list has changed: start again without a cursor.")
-        start = int(offset)
     page: dict[str, Any] = {key: list(entries[start : start + PAGE_SIZE])}
     if start + PAGE_SIZE < len(entries):
         page["nextCursor"] = f"{start + PAGE_SIZE}.{digest}"

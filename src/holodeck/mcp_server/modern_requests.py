@@ -4,9 +4,9 @@ A server behind that asks something makes a call pause: its result is then `inpu
 `requestState`. The client sends the call again with the answers and that state, and the paused call goes on. A paused
 call belongs to the caller that made it, is found only by its state, and is cancelled after `PAUSE_LIMIT`.
 
-An answer counts only for a question of the call that it was asked for: the same method, arguments and view. Questions of
-this program, such as for an approval, have random keys, so that none can be answered before it was asked. A question of
-a server has the key that the server gave it, which a client may answer in its first request, as at the server itself.
+An answer counts only for a question of the call that it was asked for: the same method, arguments and view. Questions
+of this program, such as for an approval, have random keys, so that none can be answered before it was asked. A question
+of a server has the key that the server gave it, which a client may answer in its first request, as at the server.
 """
 
 from __future__ import annotations

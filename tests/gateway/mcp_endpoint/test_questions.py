@@ -164,7 +164,7 @@ async def test_an_answer_counts_only_for_the_question_that_was_asked_about_this_
             raw_client(gateway, key="hd-ada", version="2026-07-28") as client,
             raw_client(gateway, key="hd-eve", version="2026-07-28") as other,
         ):
-            guesses = {key: accepted for key in ("", "question-1", "holodeck-1")}
+            guesses = dict.fromkeys(("", "question-1", "holodeck-1"), accepted)
             first = await client.request_modern("tools/call", {**call, "inputResponses": guesses}, asks)
             second = await client.request_modern("tools/call", call, asks)
             assert (first["resultType"], second["resultType"]) == ("input_required", "input_required")

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 from async_tests import async_test
-from gateway.mcp_endpoint.raw_client import build_call, build_request, raw_client, read_events
+from gateway.mcp_endpoint.raw_client import build_call, build_modern_request, build_request, raw_client, read_events
 from gateway.running_gateway import run_gateway
 
 from holodeck.testing import FaultyMCPServer
@@ -158,6 +158,46 @@ async def test_calls_count_against_the_limits_of_a_key_and_answers_to_questions_
             assert (await client.send(answer))[0] == 202
             assert b"accept" in await reply.content.read()
         assert (await client.send(build_call("add", 3, a=1, b=1)))[0] == 200
+
+
+@pytest.mark.proves("D-38", "D-29")
+@async_test
+async def test_a_stream_on_which_a_client_listens_counts_apart_from_requests(tmp_path: Path) -> None:
+    limits = {"drain_seconds": 0, "key": {"in_flight": 1, "mcp_streams": 1}}
+    listen, headers = build_modern_request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, mcp={"all": server}, keys=["hd-ada"], limits=limits) as gateway,
+        raw_client(gateway, key="hd-ada") as client,
+        raw_client(gateway, key="hd-ada", version="2026-07-28") as modern,
+    ):
+        await client.initialize()
+        async with client.open_stream() as reply:
+            assert reply.status == 200
+            assert (await client.send(build_call("add", a=1, b=1)))[0] == 200, "a stream takes no request away"
+            async with client.open_stream() as second:
+                assert second.status == 429
+                assert "1 streams of MCP clients" in await second.text()
+            assert (await modern.send(listen, **headers))[0] == 429
+        # The gateway notices a little later that the client has left.
+        status = 429
+        while status == 429:
+            async with modern.post(listen, **headers) as reply:
+                status = reply.status
+                if status == 200:
+                    async with client.open_stream() as second:
+                        assert second.status == 429
+        assert status == 200
+
+
+@pytest.mark.proves("D-38")
+@async_test
+async def test_an_event_that_is_not_known_is_refused_whatever_its_id(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path) as gateway, raw_client(gateway) as client:
+        await client.initialize()
+        for last_id in ("7.1", "0", "0.x", "0.", ".1", "0.-1", "0." + "9" * 5_000, "9" * 5_000 + ".1"):
+            async with client.open_stream(last_id) as reply:
+                assert (reply.status, (await reply.json())["error"]["code"]) == (400, -32600), last_id[:10]
 
 
 async def _read_question(reply: aiohttp.ClientResponse) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 A `CallerScope` is compiled once, from one `Scope` of the gateway file or from several, of which any may allow a thing.
 It is immutable but for its cache of tools, and shared by all requests of a key. A denial wins over every other pattern
-of the same `Scope`. A server of which no tool and no prompt can be allowed is out of scope as a whole, so that it is not
-started. Every API asks here, and has no rule of its own.
+of the same `Scope`. A server of which no tool and no prompt can be allowed is out of scope as a whole, so that it is
+not started. Every API asks here, and has no rule of its own.
 """
 
 from __future__ import annotations

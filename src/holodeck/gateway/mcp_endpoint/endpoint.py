@@ -5,13 +5,14 @@ an event stream. In the legacy era a request goes on without its connection, and
 era a client that closes its connection cancels the request.
 
 Only requests that do something count against the limits of their caller: a client must be able to answer a question
-while it is at its limit.
+while it is at its limit. Streams on which clients listen are counted apart from requests.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import orjson
@@ -21,7 +22,7 @@ from holodeck.gateway.http.errors import APIError, shutting_down_error, unknown_
 from holodeck.gateway.http.replies import Reply, StreamedReply
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.limits import CallerLimits
-from holodeck.gateway.mcp_endpoint.endpoint_sessions import EndpointSession, EndpointSessions
+from holodeck.gateway.mcp_endpoint.endpoint_sessions import OWN_STREAM, EndpointSession, EndpointSessions
 from holodeck.gateway.mcp_endpoint.event_stream import EventStream, parse_event_id
 from holodeck.gateway.mcp_endpoint.headers import (
     SESSION_HEADER,
@@ -54,7 +55,9 @@ CLOSE_TIMEOUT = 5.0
 _BATCH_VERSION = "2025-03-26"
 
 # Requests that only talk about the session, and count against no limit.
-_UNCOUNTED = frozenset({"initialize", "ping", "logging/setLevel", "server/discover", "subscriptions/listen"})
+_UNCOUNTED = frozenset({"initialize", "ping", "logging/setLevel", "server/discover"})
+# The request that lasts as long as its client listens. It counts as a stream.
+_LISTEN = "subscriptions/listen"
 
 
 class _RefusedError(Exception):
@@ -132,13 +135,11 @@ class MCPEndpoint:
         if self._is_draining():
             raise shutting_down_error()
         last_id = request.headers.get("last-event-id")
-        if last_id is None:
-            return _stream_reply(session, session.own_stream)
-        position = parse_event_id(last_id)
-        stream = None if position is None else session.find_stream(position[0])
-        if stream is None or position is None:
+        stream_id, number = (OWN_STREAM, None) if last_id is None else parse_event_id(last_id) or ("", None)
+        stream = session.find_stream(stream_id)
+        if stream is None:
             raise _RefusedError(400, RPCError(INVALID_REQUEST, "This event is not known any more"))
-        return _stream_reply(session, stream, after=position[1])
+        return _stream_reply(session, stream, after=number, release=self._count_stream(request))
 
     async def delete(self, request: Request) -> Reply:
         """End a session."""
@@ -347,7 +348,9 @@ class MCPEndpoint:
         if self._is_draining():
             raise shutting_down_error()
         if method in _UNCOUNTED:
-            return lambda: None
+            return _release_nothing
+        if method == _LISTEN:
+            return self._count_stream(request)
         caller, uses = request.caller, self._get_uses()
         self._caller_limits.start_request(caller)
         uses.acquire()
@@ -357,6 +360,12 @@ class MCPEndpoint:
             self._caller_limits.end_request(caller)
 
         return release
+
+    def _count_stream(self, request: Request) -> Callable[[], None]:
+        """Count a stream on which a client listens until the returned function is called. Raises `TooManyError`."""
+        counted = ExitStack()
+        counted.enter_context(self._caller_limits.count_mcp_stream(request.caller))
+        return counted.close
 
 
 async def _respond(
@@ -387,11 +396,21 @@ async def _reply_with(
     return Reply(status=status_of(response) if is_modern else 200, body=encode(response))
 
 
-def _stream_reply(session: EndpointSession, stream: EventStream, after: int | None = None) -> StreamedReply:
+def _release_nothing() -> None:
+    """Ends the count of what is not counted."""
+
+
+def _stream_reply(
+    session: EndpointSession,
+    stream: EventStream,
+    after: int | None = None,
+    release: Callable[[], None] = _release_nothing,
+) -> StreamedReply:
     session.readers += 1
 
     async def close() -> None:
         session.readers -= 1
+        release()
 
     return StreamedReply(chunks=stream.read(after), headers={SESSION_HEADER: session.id}, on_close=close)
 

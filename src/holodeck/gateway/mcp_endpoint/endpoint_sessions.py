@@ -37,7 +37,7 @@ CLOSE_TIMEOUT = 10.0
 # The first version in which the first event of a stream may be empty.
 _ANNOUNCED_SINCE = "2025-11-25"
 # The id of the stream for messages that belong to no request.
-_OWN_STREAM = "0"
+OWN_STREAM = "0"
 
 
 class EndpointSession:
@@ -47,7 +47,7 @@ class EndpointSession:
         self.id = session_id
         self.caller_id = view.caller_id
         self.server = view.server
-        self.own_stream = EventStream(_OWN_STREAM)
+        self.own_stream = EventStream(OWN_STREAM)
         self.protocol = LegacySession(methods, changes, view, send=self.own_stream.send)
         self.running = RunningRequests()
         self.readers = 0
@@ -75,7 +75,7 @@ class EndpointSession:
         self._streams.pop(stream.id, None)
 
     def find_stream(self, stream_id: str) -> EventStream | None:
-        return self.own_stream if stream_id == _OWN_STREAM else self._streams.get(stream_id)
+        return self.own_stream if stream_id == OWN_STREAM else self._streams.get(stream_id)
 
     async def close(self) -> None:
         await self.running.close()

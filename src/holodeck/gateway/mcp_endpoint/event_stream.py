@@ -8,6 +8,7 @@ the rest, which may have a gap. There is one reader at a time: a new one ends th
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import AsyncGenerator
 
@@ -18,6 +19,8 @@ from holodeck.tools.mcp.protocol.jsonrpc import Message, encode
 MAX_STREAM_BYTES = 4 * MIB
 # Milliseconds that a client waits before it comes back.
 RETRY_MS = 1_000
+# The stream and the number of an event. No stream has events for more digits, and Python parses no more than 4,300.
+_EVENT_ID = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")
 
 
 class EventStream:
@@ -118,5 +121,5 @@ class EventStream:
 
 def parse_event_id(text: str) -> tuple[str, int] | None:
     """Return the stream and the number of an event id, or None if it is none of ours."""
-    stream_id, dot, number = text.rpartition(".")
-    return (stream_id, int(number)) if dot and number.isdecimal() else None
+    found = _EVENT_ID.fullmatch(text)
+    return None if found is None else (found[1], int(found[2]))

@@ -77,7 +77,7 @@ def error_groups_of(route: Route) -> set[ErrorGroup]:
     groups: set[ErrorGroup] = set(OPERATIONS[route.method, route.path].errors)
     if not route.is_public:
         groups.update(("caller", "drain"))
-        if route.is_counted:
+        if route.is_counted or route.counts_itself:
             groups.add("limits")
         if route.method == "POST":
             groups.update(("limits", "body"))
