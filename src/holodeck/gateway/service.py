@@ -298,6 +298,7 @@ class Service:
             self._mcp_methods,
             self.configurations.current.served.changes,
             self._caller_limits,
+            self.budget,
             get_settings=lambda: self.configurations.current.gateway.mcp_endpoint,
             get_uses=lambda: self.configurations.current.uses,
             is_draining=lambda: self.app.is_draining,

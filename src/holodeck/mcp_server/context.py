@@ -27,6 +27,16 @@ Ask = Callable[[str, Params, str], Awaitable[Mapping[str, Any]]]
 """Sends a request to the client and returns its result: method, parameters, key. Raises RefusalError."""
 
 _CAPABILITIES = {ELICITATION_METHOD: "elicitation", SAMPLING_METHOD: "sampling", ROOTS_METHOD: "roots"}
+# The ways in which a client can be asked something.
+_MODES = ("form", "url")
+
+
+def select_capabilities(declared: object) -> dict[str, dict[str, Any]]:
+    """Return what matters here of the capabilities of a client: a session keeps them, and they may be of any size."""
+    found = {name: value for name, value in mapping(declared).items() if name in _CAPABILITIES.values()}
+    return {
+        name: {mode: {} for mode in _MODES if mode in value} for name, value in found.items() if isinstance(value, dict)
+    }
 
 
 async def refuse_question(method: str, params: Params, key: str) -> Mapping[str, Any]:

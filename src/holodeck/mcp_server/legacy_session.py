@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
-from holodeck.mcp_server.context import RequestContext, Send
+from holodeck.mcp_server.context import RequestContext, Send, select_capabilities
 from holodeck.mcp_server.errors import INVALID_REQUEST, RPCError, invalid_params
 from holodeck.mcp_server.list_changes import Area, ListChanges
 from holodeck.mcp_server.methods import CAPABILITIES, Methods, Result
@@ -94,7 +94,7 @@ class LegacySession:
         if not isinstance(version, str):
             raise invalid_params("'protocolVersion' must be a text")
         self.version = version if version in LEGACY_VERSIONS else LEGACY_VERSIONS[-1]
-        self._capabilities = mapping(params.get("capabilities"))
+        self._capabilities = select_capabilities(params.get("capabilities"))
         self.is_initialized = True
         if self._stop_listening is None:
             self._stop_listening = self._changes.listen(self._send_change)

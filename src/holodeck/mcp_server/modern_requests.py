@@ -17,6 +17,8 @@ from collections.abc import Container, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
+from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
+from holodeck.lib.json.parse import parsed_weight
 from holodeck.lib.record import record
 from holodeck.lib.tasks import TaskSet
 from holodeck.mcp_server.context import Ask, RequestContext, Send
@@ -24,7 +26,7 @@ from holodeck.mcp_server.errors import RPCError, invalid_params
 from holodeck.mcp_server.list_changes import Area, ListChanges
 from holodeck.mcp_server.methods import CAPABILITIES, Methods, Result
 from holodeck.mcp_server.view import View
-from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, UNSUPPORTED_VERSION, Message, RequestId
+from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, UNSUPPORTED_VERSION, Message, RequestId, encode
 from holodeck.tools.mcp.protocol.peer import Params, RefusalError
 from holodeck.tools.mcp.protocol.server_log import LEVEL_NAMES
 from holodeck.tools.mcp.protocol.server_requests import ANSWER_TIMEOUT
@@ -72,12 +74,14 @@ class _Question:
 class _PausableCall:
     """One call that may pause. `task` runs its handler; each round ends with the result or with questions."""
 
-    def __init__(self, method: str, params: Params, view: View, send: Send) -> None:
+    def __init__(self, method: str, params: Params, view: View, send: Send, reserved: Reservation) -> None:
+        """`reserved`: for what it keeps of its request while it is paused."""
+        self.reserved = reserved
         self._early_answers = dict(mapping(params.get("inputResponses")))
         """Answers of the first request, to questions of a server that the client knows by their keys."""
         self.view = view
         self._method = method
-        self._params = params
+        self.params = params
         self.send = send
         """Of the current round."""
         self.task: asyncio.Task[Result] | None = None
@@ -91,7 +95,7 @@ class _PausableCall:
 
     def is_repeated_by(self, method: str, params: Params, view: View) -> bool:
         """Whether a request is the next round of this call: the same one, by the same caller in the same scope."""
-        is_same = (method, _fixed_params(params)) == (self._method, _fixed_params(self._params))
+        is_same = (method, _fixed_params(params)) == (self._method, _fixed_params(self.params))
         return is_same and view == self.view
 
     async def ask(self, method: str, params: Params, key: str) -> Mapping[str, Any]:
@@ -146,7 +150,9 @@ class _PausableCall:
 class ModernRequests:
     """Answers modern requests, and owns the paused calls between two of them."""
 
-    def __init__(self, methods: Methods, changes: ListChanges) -> None:
+    def __init__(self, methods: Methods, changes: ListChanges, budget: ByteBudget) -> None:
+        """`budget`: for what paused calls keep of their requests."""
+        self._budget = budget
         self._methods = methods
         self._changes = changes
         self._paused: dict[str, _PausableCall] = {}
@@ -191,7 +197,7 @@ class ModernRequests:
     async def _run_round(self, method: str, params: Params, meta: Mapping[str, Any], view: View, send: Send) -> Result:
         call = self._resume(method, params, view, send) if "requestState" in params else None
         if call is None:
-            call = _PausableCall(method, params, view, send)
+            call = _PausableCall(method, params, view, send, Reservation(self._budget))
             context = _build_context(view, params, meta, call.send_now, call.ask)
             call.task = self._start(self._methods.handle(method, params, context))
         assert call.task is not None  # noqa: S101 - a paused call has one
@@ -214,6 +220,12 @@ class ModernRequests:
             self._drop(of_caller[0])
         elif len(self._paused) >= MAX_PAUSED:
             self._drop(next(iter(self._paused)))
+        text = encode(dict(call.params))
+        try:
+            call.reserved.resize(len(text) + parsed_weight(text))
+        except OverBudgetError:
+            self._cancel(call)
+            raise RPCError(INTERNAL_ERROR, "The gateway has no room for a call that waits. Try again later.") from None
         state = secrets.token_urlsafe(32)
         self._paused[state] = call
         # While no request of the client is open, there is no way to it.
@@ -230,13 +242,20 @@ class ModernRequests:
                 "'requestState' is not known: the call was answered, has waited too long, or is another one."
             )
         del self._paused[state]
+        # The request of this round holds what its parameters take, which are the same.
+        call.reserved.release()
         call.send = send
         call.apply_answers(mapping(params.get("inputResponses")))
         return call
 
     def _drop(self, state: str) -> None:
         call = self._paused.pop(state, None)
-        if call is not None and call.task is not None:
+        if call is not None:
+            self._cancel(call)
+
+    def _cancel(self, call: _PausableCall) -> None:
+        call.reserved.release()
+        if call.task is not None:
             call.task.cancel()
 
     def _describe(self, view: View) -> Result:
