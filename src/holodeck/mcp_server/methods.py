@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import orjson
@@ -19,7 +19,7 @@ from holodeck.lib.escape import one_line
 from holodeck.mcp_server.agent_tools import QUESTION_SCHEMA, AgentTool
 from holodeck.mcp_server.approval import find_refusal
 from holodeck.mcp_server.call_log import CallLog
-from holodeck.mcp_server.catalogue import Catalogue
+from holodeck.mcp_server.catalogue import Catalogue, Listing
 from holodeck.mcp_server.context import RequestContext
 from holodeck.mcp_server.errors import (
     RESOURCE_NOT_FOUND,
@@ -39,6 +39,8 @@ from holodeck.tools.mcp.protocol.versions import META_RELATED_TASK, ProtocolEra,
 from holodeck.tools.mcp.resource_subscriptions import OnUpdate, ResourceSubscription
 from holodeck.tools.mcp.tool_patterns import needs_approval
 
+META_MISSING = "dev.holodeck/missing_servers"
+"""In `_meta` of a list: by server, why what it has is missing."""
 # Characters of what a server says about itself: enough to know what it is for.
 MAX_QUOTED_CHARS = 500
 # Entries of one page of a list: more than most clients ever see, and few enough for one message.
@@ -109,7 +111,10 @@ class Methods:
         await self._checker.close()
 
     async def _list_tools(self, params: Mapping[str, Any], context: RequestContext) -> Result:
-        return _build_page("tools", await self.catalogue.list_tools(context.view), params)
+        listing = await self.catalogue.list_tools(
+            context.view, lambda text: context.report_progress(None, message=text)
+        )
+        return _build_page("tools", listing, params)
 
     async def _list_prompts(self, params: Mapping[str, Any], context: RequestContext) -> Result:
         return _build_page("prompts", await self.catalogue.list_prompts(context.view), params)
@@ -118,8 +123,8 @@ class Methods:
         return _build_page("resources", await self.catalogue.list_resources(context.view), params)
 
     async def _list_resource_templates(self, params: Mapping[str, Any], context: RequestContext) -> Result:
-        entries = await self.catalogue.list_resource_templates(context.view)
-        return _build_page("resourceTemplates", entries, params)
+        listing = await self.catalogue.list_resource_templates(context.view)
+        return _build_page("resourceTemplates", listing, params)
 
     async def _call_tool(self, params: Mapping[str, Any], context: RequestContext) -> Result:
         name, arguments = _require_text(params, "name"), params.get("arguments")
@@ -127,7 +132,7 @@ class Methods:
             raise invalid_params("'arguments' must be an object")
         target = await self.catalogue.find_tool(name, context.view)
         if target is None:
-            raise invalid_params(f"Unknown tool: {name}")
+            raise invalid_params(f"Unknown tool: {name}{_describe_missing(self.catalogue.find_missing(context.view))}")
         if isinstance(target, AgentTool):
             return await self._ask_agent(target, name, arguments or {}, context)
         return await self._call_server_tool(target, name, arguments or {}, context)
@@ -282,10 +287,23 @@ def _require_text(params: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def _build_page(key: str, entries: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one page of a list. A cursor of a list that has changed meanwhile is refused: the pages would not fit."""
+def _describe_missing(missing: Mapping[str, str]) -> str:
+    """Return what follows a sentence about something that is not there, if that may be because of a server."""
+    return f". Not there at this moment: {' '.join(missing.values())}" if missing else ""
+
+
+def _build_page(key: str, listing: Listing, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one page of a list, with the servers that are missing from it. Raises RPCError where no server is there.
+
+    A cursor of a list that has changed meanwhile is refused: the pages would not fit.
+    """
+    entries, missing = listing.entries, listing.missing
+    if listing.is_void:
+        text = f"There is no list, because no server is there: {' '.join(missing.values())}"
+        raise RPCError(INTERNAL_ERROR, text, {META_MISSING: missing})
+    note = {"_meta": {META_MISSING: missing}} if missing else {}
     if len(entries) <= PAGE_SIZE and params.get("cursor") is None:
-        return {key: list(entries)}
+        return {key: list(entries), **note}
     digest = hashlib.sha256(orjson.dumps([entry.get("name") for entry in entries])).hexdigest()[:16]
     start = 0
     if (cursor := params.get("cursor")) is not None:
@@ -294,7 +312,7 @@ def _build_page(key: str, entries: Sequence[Mapping[str, Any]], params: Mapping[
         start = next((each for each in range(0, len(entries), PAGE_SIZE) if str(each) == offset), 0)
         if start == 0 or wanted != digest:
             raise invalid_params("This cursor is not known, or the list has changed: start again without a cursor.")
-    page: dict[str, Any] = {key: list(entries[start : start + PAGE_SIZE])}
+    page: dict[str, Any] = {key: list(entries[start : start + PAGE_SIZE]), **note}
     if start + PAGE_SIZE < len(entries):
         page["nextCursor"] = f"{start + PAGE_SIZE}.{digest}"
     return page

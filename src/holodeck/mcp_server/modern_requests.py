@@ -24,7 +24,7 @@ from holodeck.lib.tasks import TaskSet
 from holodeck.mcp_server.context import Ask, RequestContext, Send
 from holodeck.mcp_server.errors import RPCError, invalid_params
 from holodeck.mcp_server.list_changes import Area, ListChanges
-from holodeck.mcp_server.methods import CAPABILITIES, Methods, Result
+from holodeck.mcp_server.methods import CAPABILITIES, META_MISSING, Methods, Result
 from holodeck.mcp_server.view import View
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, UNSUPPORTED_VERSION, Message, RequestId, encode
 from holodeck.tools.mcp.protocol.peer import Params, RefusalError
@@ -338,7 +338,9 @@ def _build_context(
 def _complete(method: str, result: Result) -> Result:
     completed: dict[str, Any] = {**result, "resultType": "complete"}
     if method in _CACHEABLE:
-        completed.setdefault("ttlMs", 0 if method == "resources/read" else LIST_TTL_MS)
+        # A list from which a server is missing is complete as soon as that server is there.
+        is_fleeting = method == "resources/read" or META_MISSING in mapping(result.get("_meta"))
+        completed.setdefault("ttlMs", 0 if is_fleeting else LIST_TTL_MS)
         completed.setdefault("cacheScope", "private")
     return completed
 

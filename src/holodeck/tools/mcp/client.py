@@ -181,9 +181,15 @@ class MCPClient:
         return is_idempotent(self.config, tool)
 
     def announce_change(self) -> None:
-        """Tell the program that the tools of this server are there again, or are not there any more."""
-        if self.callbacks.on_tools_changed is not None:
-            self.callbacks.on_tools_changed()
+        """Tell the program that what this server has is there again, or is not there any more."""
+        listeners = {
+            "tools": self.callbacks.on_tools_changed,
+            "prompts": self.callbacks.on_prompts_changed,
+            "resources": self.callbacks.on_resources_changed,
+        }
+        for area, listener in listeners.items():
+            if listener is not None and (area == "tools" or area in self.capabilities):
+                listener()
 
     async def connect(self) -> None:
         """Connect now instead of on first use, and list tools and prompts. Raises MCPError."""
