@@ -24,7 +24,7 @@ from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL, MCPPromptInfo
 from holodeck.tools.mcp.executor import MCPExecutor, ToolRoute
 from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.resource_discovery import MCPResourceInfo, MCPResourceTemplateInfo
-from holodeck.tools.mcp.tool_patterns import is_allowed
+from holodeck.tools.mcp.tool_patterns import is_allowed, is_denied
 
 # Seconds that a list of prompts or resources waits for one server that is connected.
 PART_TIMEOUT = 10.0
@@ -128,6 +128,11 @@ class Catalogue:
                 return server
         able = [server for server in self._readable_servers(view) if server.has_resources]
         return able[0] if len(able) == 1 else None
+
+    def find_linked_server(self, name: str | None, view: View) -> MCPPlugin | None:
+        """Return the server of this name, if the client may read what its tools link to."""
+        server = None if name is None or not view.has_links(name) else self.executor.servers.get(name)
+        return None if server is None or is_denied(server.config, READ_RESOURCE_TOOL) else server
 
     async def find_template_server(self, template: str, view: View) -> MCPPlugin | None:
         """Return the server that has a template of this text, or a resource of this address."""

@@ -154,7 +154,8 @@ class LegacySession:
             return result
         error = mapping(answer.get("error"))
         code = error.get("code")
-        raise RefusalError(code if isinstance(code, int) else INTERNAL_ERROR, str(error.get("message") or "refused"))
+        text = str(error.get("message") or "refused")
+        raise RefusalError(code if isinstance(code, int) else INTERNAL_ERROR, text, error.get("data"))
 
     def _send_change(self, area: Area) -> None:
         self._send({"jsonrpc": "2.0", "method": f"notifications/{area}/list_changed"})

@@ -28,6 +28,7 @@ from holodeck.mcp_server.errors import (
     error_of,
     invalid_params,
 )
+from holodeck.mcp_server.links import ResourceLinks
 from holodeck.mcp_server.view import View
 from holodeck.tools.arguments import ArgumentChecker, BadArgumentsError
 from holodeck.tools.executor import CHANGED, INVALID_ARGUMENTS
@@ -66,6 +67,7 @@ class Methods:
         self.catalogue = catalogue
         self._call_log = call_log or CallLog()
         self._checker = ArgumentChecker()
+        self._links = ResourceLinks()
         self._handlers: Mapping[str, Handler] = {
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
@@ -167,6 +169,7 @@ class Methods:
                 await entry.fail(error)
                 return await self._build_call_failure(server, error, view)
             await entry.finish(result)
+            self._links.add(view.caller_id, server.name, result)
             return _without_task(result)
 
     async def _build_call_failure(self, server: MCPPlugin, error: MCPError, view: View) -> Result:
@@ -198,7 +201,8 @@ class Methods:
         name, arguments = _require_text(params, "name"), mapping(params.get("arguments"))
         found = await self.catalogue.find_prompt(name, context.view)
         if found is None:
-            raise invalid_params(f"Unknown prompt: {name}")
+            missing = _describe_missing(self.catalogue.find_missing(context.view))
+            raise invalid_params(f"Unknown prompt: {name}{missing}")
         server, prompt = found
         try:
             return await server.request_prompt(
@@ -211,8 +215,12 @@ class Methods:
         uri = _require_text(params, "uri")
         server = await self.catalogue.find_resource_server(uri, context.view)
         if server is None:
+            linked = self._links.find_server(context.view.caller_id, uri)
+            server = self.catalogue.find_linked_server(linked, context.view)
+        if server is None:
             code = INVALID_PARAMS if context.era is ProtocolEra.MODERN else RESOURCE_NOT_FOUND
-            raise RPCError(code, f"Resource not found: {uri}", {"uri": uri})
+            missing = _describe_missing(self.catalogue.find_missing(context.view))
+            raise RPCError(code, f"Resource not found: {uri}{missing}", {"uri": uri})
         reading = READ_RESOURCE_TOOL
         async with self._call_log.open(context.view, server.name, reading.name, {"uri": uri}) as entry:
             needs_person = needs_approval(server.config, reading)
@@ -246,7 +254,7 @@ class Methods:
         if server is None:
             raise invalid_params("There is no such prompt or resource")
         try:
-            return await server.complete(sent, argument, context=params.get("context"))
+            return await server.complete(sent, argument, context=params.get("context"), peer=context)
         except MCPError as error:
             raise error_of(error, _server_text(server, error)) from error
 

@@ -18,6 +18,8 @@ class Scope(Protocol):
 
     def allows_resources(self, server: str) -> bool: ...
 
+    def allows_links(self, server: str) -> bool: ...
+
     def allows_prompt(self, server: str, prompt: str) -> bool: ...
 
 
@@ -40,6 +42,9 @@ class View:
 
     def has_resources(self, server: str) -> bool:
         return self.has_server(server) and self.scope.allows_resources(server)
+
+    def has_links(self, server: str) -> bool:
+        return self.has_server(server) and self.scope.allows_links(server)
 
     def has_prompt(self, server: str, prompt: str) -> bool:
         return self.has_server(server) and self.scope.allows_prompt(server, prompt)

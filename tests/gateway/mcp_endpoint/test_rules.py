@@ -175,3 +175,25 @@ def _has_feature(method: str, answer: dict[str, Any]) -> bool:
         own = {entry.get("uri") or entry.get("uriTemplate") or entry["name"] for entry in entries}
         return bool(own & {RESOURCE, TEMPLATE, PROMPT})
     return "code" not in answer
+
+
+@pytest.mark.proves("D-38", "D-39")
+@async_test(60)
+async def test_a_link_of_a_result_can_be_read_by_its_caller_within_its_scope(tmp_path: Path) -> None:
+    uri = "test://far.pdf"
+    scopes: dict[str, dict[str, Any]] = {
+        "hd-ada": {"tools": ["docs.resource_link"]},
+        "hd-eve": {"tools": ["docs.resource_link"]},
+        "hd-denied": {"tools": ["docs.resource_link", "!docs.read_resource"]},
+    }
+    async with FaultyMCPServer() as docs, run_gateway(tmp_path, mcp={"docs": docs}, scopes=scopes) as gateway:
+        for key, calls, can_read in (("hd-ada", True, True), ("hd-eve", False, False), ("hd-denied", True, False)):
+            async with raw_client(gateway, key=key) as client:
+                await client.initialize()
+                if calls:
+                    result = await client.request("tools/call", {"name": "resource_link", "arguments": {}})
+                    assert result["content"][0]["uri"] == uri
+                read = await client.request("resources/read", {"uri": uri})
+                assert ("contents" in read) is can_read, key
+                other = await client.request("resources/read", {"uri": RESOURCE})
+                assert other["message"] == f"Resource not found: {RESOURCE}", "only what it was sent a link to"

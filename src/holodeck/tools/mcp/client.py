@@ -276,7 +276,12 @@ class MCPClient:
         return await self._subscriptions.subscribe(uri, listener)
 
     async def complete(
-        self, ref: Mapping[str, Any], argument: Mapping[str, Any], context: Mapping[str, Any] | None = None
+        self,
+        ref: Mapping[str, Any],
+        argument: Mapping[str, Any],
+        context: Mapping[str, Any] | None = None,
+        *,
+        peer: Peer | None = None,
     ) -> Mapping[str, Any]:
         """Return the result of `completion/complete`, without values if the server does not declare completions.
 
@@ -287,7 +292,8 @@ class MCPClient:
         if terms is not None and not terms.has_capability("completions"):
             return {"completion": {"values": []}}
         params = {"ref": ref, "argument": argument, **({"context": context} if context else {})}
-        return await connection.session.call("completion/complete", params, seconds=self.config.request_timeout)
+        seconds = self.config.request_timeout
+        return await connection.session.call("completion/complete", params, seconds=seconds, peer=peer)
 
     async def lower_log_level(self, level: str) -> None:
         """Let a connected server send log messages of this level, if it does not yet. Raises nothing."""
