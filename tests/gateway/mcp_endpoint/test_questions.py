@@ -155,12 +155,15 @@ async def test_a_call_that_is_not_approved_does_not_run(tmp_path: Path, mode: Mo
 @pytest.mark.proves("D-38")
 @async_test
 async def test_an_answer_counts_only_for_the_question_that_was_asked_about_this_call(tmp_path: Path) -> None:
-    accepted, asks = {"action": "accept"}, {"elicitation": {}}
+    accepted = {"action": "accept"}
+    asks: dict[str, Any] = {"elicitation": {}}
     call = {"name": "add", "arguments": {"a": 2, "b": 3}}
     async with FaultyMCPServer() as server:
-        entry, scopes = _entry(server, approval="always"), {"hd-ada": {}, "hd-eve": {}}
+        entry = _entry(server, approval="always")
         async with (
-            run_gateway(tmp_path, mcp_servers=[entry], scopes=scopes, audit={"file": AUDIT_FILE}) as gateway,
+            run_gateway(
+                tmp_path, mcp_servers=[entry], keys=["hd-ada", "hd-eve"], audit={"file": AUDIT_FILE}
+            ) as gateway,
             raw_client(gateway, key="hd-ada", version="2026-07-28") as client,
             raw_client(gateway, key="hd-eve", version="2026-07-28") as other,
         ):

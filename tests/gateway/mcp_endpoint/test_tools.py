@@ -304,7 +304,7 @@ async def test_what_a_client_says_about_its_request_and_its_refusals_reaches_the
 ) -> None:
     trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "com.example/tenant": {"id": 7}}
     own = {"progressToken": "mine", "holodeck/idempotency-key": "mine", "io.modelcontextprotocol/clientInfo": "mine"}
-    requests = {
+    requests: dict[str, dict[str, Any]] = {
         "tools/call": {"name": "add", "arguments": {"a": 1, "b": 1}},
         "prompts/get": {"name": "greet", "arguments": {}},
         "resources/read": {"uri": "test://notes.txt"},

@@ -315,10 +315,16 @@ class MCPEndpoint:
         try:
             require_meta(params)
             check_modern_headers(request.headers, str(method), params)
-            await self._check_arguments(request, view, str(method), params)
         except RPCError as error:
             raise _RefusedError(400, error, request_id) from error
         release = self._count(request, str(method))
+        try:
+            await self._check_arguments(request, view, str(method), params)
+        except BaseException as error:
+            release()
+            if isinstance(error, RPCError):
+                raise _RefusedError(400, error, request_id) from error
+            raise
         stream = EventStream("", self._stream_memory, has_ids=False)
 
         async def answer() -> None:
@@ -419,7 +425,7 @@ async def _reply_with(
     may_stream, may_reply = accepts_events(request.headers), accepts_json(request.headers)
     if may_reply:
         await (stream.wait_news(STREAM_AFTER) if may_stream else stream.wait_end())
-    body = stream.take_body()
+    body = stream.body
     if may_stream and (body is None or stream.is_used or not may_reply):
         return open_stream()
     if body is None:

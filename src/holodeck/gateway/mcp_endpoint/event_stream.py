@@ -89,7 +89,7 @@ class EventStream:
         """Number, text, and bytes of the budget."""
         self._count = 0
         self._sent = 0
-        """The number of the last event that was written to a connection."""
+        """The number of the last event that was written to the latest connection."""
         self._memory = memory
         self._reserved = Reservation(memory.budget)
         self._news = asyncio.Event()
@@ -99,6 +99,11 @@ class EventStream:
     def size(self) -> int:
         """Bytes of the budget that it holds."""
         return self._reserved.size
+
+    @property
+    def body(self) -> bytes | None:
+        """The response as JSON, for a reply that is not a stream; None if there is none."""
+        return self._body
 
     @property
     def is_awaited(self) -> bool:
@@ -135,10 +140,6 @@ class EventStream:
         """Add no more messages. A reader ends when it has all of them."""
         self.is_ended = True
         self._news.set()
-
-    def take_body(self) -> bytes | None:
-        """Return the response as JSON, for a reply that is not a stream; None if there is none."""
-        return self._body
 
     def join(self) -> None:
         """Record that one more connection is going to read it, until `leave`."""
@@ -187,7 +188,7 @@ class EventStream:
         if self._is_announced and after is None:
             # Lets a client come back that loses its connection before the first message.
             yield b"id: %s\nretry: %d\ndata: \n\n" % (self._event_id(0), RETRY_MS)
-        sent = after or 0
+        sent = self._sent = after or 0
         while self._reader is reader:
             self._news.clear()
             self._append_response()
@@ -195,7 +196,8 @@ class EventStream:
             for number, event, _ in unsent:
                 yield event
                 sent = number
-                self._sent = max(self._sent, number)
+                if self._reader is reader:
+                    self._sent = number
                 if not self._has_ids:
                     self._forget_until(number)
             if not unsent:
