@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -157,8 +157,9 @@ class LegacySession:
         text = str(error.get("message") or "refused")
         raise RefusalError(code if isinstance(code, int) else INTERNAL_ERROR, text, error.get("data"))
 
-    def _send_change(self, area: Area) -> None:
-        self._send({"jsonrpc": "2.0", "method": f"notifications/{area}/list_changed"})
+    def _send_change(self, area: Area, servers: Collection[str] | None) -> None:
+        if self.view.has_any_server(servers):
+            self._send({"jsonrpc": "2.0", "method": f"notifications/{area}/list_changed"})
 
     def _send_update(self, uri: str) -> None:
         self._send({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}})

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Container, Coroutine, Mapping
+from collections.abc import Collection, Container, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -282,9 +282,12 @@ class ModernRequests:
         if watched:
             accepted["resourceSubscriptions"] = watched
         notify("notifications/subscriptions/acknowledged", notifications=accepted)
-        stop = self._changes.listen(
-            lambda area: notify(f"notifications/{area}/list_changed") if area in areas else None
-        )
+
+        def tell_change(area: Area, servers: Collection[str] | None) -> None:
+            if area in areas and view.has_any_server(servers):
+                notify(f"notifications/{area}/list_changed")
+
+        stop = self._changes.listen(tell_change)
         try:
             async with AsyncExitStack() as subscriptions:
                 for uri in watched:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from holodeck.lib.record import record
@@ -36,6 +37,10 @@ class View:
 
     def has_server(self, server: str) -> bool:
         return self.server in (None, server) and self.scope.allows_server(server)
+
+    def has_any_server(self, servers: Collection[str] | None) -> bool:
+        """Whether the client may use one of these servers. None: it may be any."""
+        return servers is None or any(map(self.has_server, servers))
 
     def has_tool(self, server: str, tool: str) -> bool:
         return self.has_server(server) and self.scope.allows_tool(server, tool)

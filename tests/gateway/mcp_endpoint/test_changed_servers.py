@@ -152,15 +152,26 @@ async def test_clients_are_told_of_no_change_that_did_not_happen(tmp_path: Path)
     async with (
         FaultyMCPServer(era="legacy") as legacy,
         FaultyMCPServer(era="modern") as modern,
-        run_gateway(tmp_path, mcp={"legacy": legacy, "modern": modern}) as gateway,
-        raw_client(gateway) as client,
+        run_gateway(
+            tmp_path, mcp={"legacy": legacy, "modern": modern}, scopes={ALICE: {}, BOB: {"servers": ["legacy"]}}
+        ) as gateway,
+        raw_client(gateway, key=ALICE) as client,
     ):
         await client.initialize()
         for method in LISTS:
             await client.request(method)
         assert (await client.request("tools/call", {"name": "add", "arguments": {"a": 1, "b": 1}}))["content"]
         await legacy.listening()
-        await legacy.put_resource("test://new.txt", text="New.")
-        async with client.open_stream() as reply:
-            _, told = await anext(read_events(reply))
-        assert told["method"] == "notifications/resources/list_changed"
+        await modern.listening()
+        async with raw_client(gateway, key=ALICE, path="/mcp/legacy") as alone, raw_client(gateway, key=BOB) as bob:
+            await alone.initialize()
+            await bob.initialize()
+            await modern.grow()
+            async with client.open_stream() as reply:
+                _, told = await anext(read_events(reply))
+            assert told["method"] == "notifications/tools/list_changed"
+            await legacy.put_resource("test://new.txt", text="New.")
+            for each in (alone, bob):
+                async with each.open_stream() as reply:
+                    _, told = await anext(read_events(reply))
+                assert told["method"] == "notifications/resources/list_changed", "the other server is none of theirs"

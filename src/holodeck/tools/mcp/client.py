@@ -182,12 +182,7 @@ class MCPClient:
 
     def announce_change(self) -> None:
         """Tell the program that what this server has is there again, or is not there any more."""
-        listeners = {
-            "tools": self.callbacks.on_tools_changed,
-            "prompts": self.callbacks.on_prompts_changed,
-            "resources": self.callbacks.on_resources_changed,
-        }
-        for area, listener in listeners.items():
+        for area, listener in self.callbacks.list_listeners(self.config.name).items():
             if listener is not None and (area == "tools" or area in self.capabilities):
                 listener()
 
