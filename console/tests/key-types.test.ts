@@ -18,7 +18,7 @@ test("a form that was not touched changes nothing", () => {
 
 test("a list that allows nothing is not shown as one that allows everything, and stays as it is", () => {
   const draft = readDraft(KEY);
-  assert.deepEqual(draft.scope, { models: "small-*, !small-x", agents: "", servers: "!*", tools: "!*.*" });
+  assert.deepEqual(draft.scope, { models: "small-*, !small-x", agents: "", servers: "!*", tools: "!*.*", prompts: "" });
   draft.scope = { ...draft.scope, agents: "helper" };
   assert.deepEqual(buildChanges(KEY, draft), {
     name: "alice",

@@ -538,6 +538,7 @@ GATEWAY_GROUPS = (
             "agents": Key(["*"], [""]),
             "servers": Key(["*"], ["!"]),
             "tools": Key(["*.get_*", "!*.get_secret"], ["github"]),
+            "prompts": Key(["github.review_*"], ["github"]),
         },
     ),
     Group(
@@ -553,6 +554,7 @@ GATEWAY_GROUPS = (
             "requests_per_minute": Key(60, 0),
             "tokens_per_minute": Key(100000, 0),
             "sockets": Key(4, -1),
+            "mcp_streams": Key(16, -1),
         },
     ),
     Group(
@@ -656,6 +658,7 @@ GATEWAY_GROUPS = (
             "silent_seconds": Key(10, 0),
             "drain_seconds": Key(60, -1),
             "sockets": Key(100, -1),
+            "mcp_streams": Key(1000, -1),
             "socket_seconds": Key(600, 7200),
             "key": Key({"requests_per_minute": 60}, 60),
             "key_budget": Key({"amount": 5, "period": "day"}, 5),

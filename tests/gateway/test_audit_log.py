@@ -252,7 +252,8 @@ async def test_the_calls_of_an_agent_that_an_mcp_client_asks_are_recorded_with_i
         assert (made["decision"], made["decided_by"]) == ("approved", "local")
         assert [entry["outcome"] for entry in ended] == ["ok"]
     else:
-        assert (made["decision"], made["error_code"], ended) == ("refused", "approval_needed", [])
+        assert (made["decision"], made["decided_by"], ended) == ("refused", "local", [])
+        assert made["error_code"] == "approval_declined"
 
 
 @async_test(60)

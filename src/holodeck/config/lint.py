@@ -20,7 +20,7 @@ from holodeck.lib.record import record
 from holodeck.lib.redaction import ends_in_secret_word, is_secret_name
 from holodeck.models.file_model import Substituted, as_written, quote_value
 from holodeck.models.llm import LLM, PROVIDER_SPECS, Provider, is_own_host
-from holodeck.models.scope import Scope, split_pattern, split_tool_pattern
+from holodeck.models.scope import Scope, is_split, split_pattern, split_tool_pattern
 from holodeck.models.tool_rules import is_legacy_npm
 from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, BadURLError, is_sent_in_cleartext, parse_endpoint
 
@@ -191,7 +191,7 @@ def find_unmatched_patterns(
     for path, scope in _list_scopes(gateway):
         for key, patterns in scope:
             # Patterns for servers also match the labels of servers that requests declare.
-            are_labels_unknown = key in ("servers", "tools") and gateway.request_servers.allow
+            are_labels_unknown = (key == "servers" or is_split(key)) and gateway.request_servers.allow
             for index, pattern in enumerate(patterns or ()):
                 if are_labels_unknown and not split_pattern(pattern)[0]:
                     continue
@@ -211,8 +211,8 @@ def _list_scopes(gateway: GatewayFile) -> Iterator[tuple[KeyPath, Scope]]:
 
 def _check_pattern(key: str, pattern: str, path: KeyPath, configured: _Configured, source: Source) -> Iterator[Problem]:
     denies, glob = split_pattern(pattern)
-    kind = "servers" if key == "tools" else key
-    name = split_tool_pattern(glob)[0] if key == "tools" else glob
+    kind = "servers" if is_split(key) else key
+    name = split_tool_pattern(glob)[0] if is_split(key) else glob
     names: Collection[str] = getattr(configured, kind)
     if name == "*" or any(fnmatchcase(each, name) for each in names):
         return

@@ -11,7 +11,6 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from functools import partial
 from typing import Any
 
 from holodeck.agent_runner import AgentRunner
@@ -118,9 +117,7 @@ def build_backends(
     callbacks = Callbacks(
         has_peers=True,
         find_peer=find_peer,
-        on_tools_changed=partial(changes.announce, "tools"),
-        on_prompts_changed=partial(changes.announce, "prompts"),
-        on_resources_changed=partial(changes.announce, "resources"),
+        on_list_changed=changes.announce,
     )
     timeout = loaded.gateway.limits.discovery_seconds
     servers = _build_shared_servers(loaded, callbacks, tells_causes=tells_causes)

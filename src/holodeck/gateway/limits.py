@@ -1,4 +1,4 @@
-"""Limits per caller and per gateway: requests, transfers and WebSockets at once, requests and tokens a minute.
+"""Limits per caller and per gateway: requests, transfers, WebSockets and streams at once, requests and tokens a minute.
 
 Nothing waits here: over a limit, `TooManyError` says when to retry. The counts are in memory, so each gateway process
 has its own; only background responses are counted in storage, for all gateways together.
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from holodeck.gateway.auth.callers import Caller
-from holodeck.lib.limits import DEFAULT_SOCKETS
+from holodeck.lib.limits import DEFAULT_MCP_STREAMS, DEFAULT_SOCKETS
 from holodeck.models.callers import KeyLimits
 
 # Seconds until a caller over its limit of background responses retries: a run takes from a few seconds to minutes.
@@ -73,6 +73,7 @@ class _Account:
     in_flight: int = 0
     transfers: int = 0
     sockets: int = 0
+    mcp_streams: int = 0
     has_token_limit: bool = False
     has_own_limits: bool = False
     """The caller's key has limits of its own. With a token limit, such an account is never deleted: `add_tokens` finds
@@ -82,7 +83,9 @@ class _Account:
 
     def is_empty(self) -> bool:
         """Whether a new account would be the same, so that this one can be deleted."""
-        if self.in_flight or self.transfers or self.sockets or self.requests.total or self.tokens.total:
+        if self.in_flight or self.transfers or self.sockets or self.mcp_streams:
+            return False
+        if self.requests.total or self.tokens.total:
             return False
         return not (self.has_own_limits and self.has_token_limit)
 
@@ -97,21 +100,25 @@ class CallerLimits:
         clock: Callable[[], float] = time.monotonic,
         *,
         sockets: int = DEFAULT_SOCKETS,
+        mcp_streams: int = DEFAULT_MCP_STREAMS,
     ) -> None:
         self._default = default
         self._max_in_flight = in_flight
         self._max_sockets = sockets
+        self._max_mcp_streams = mcp_streams
         self._clock = clock
         self._in_flight = 0
         self._transfers = 0
         self._sockets = 0
+        self._mcp_streams = 0
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
 
-    def replace_limits(self, default: KeyLimits, in_flight: int, *, sockets: int) -> None:
-        """Check requests, transfers and WebSockets from now on against other limits. What is counted stays counted."""
+    def replace_limits(self, default: KeyLimits, in_flight: int, *, sockets: int, mcp_streams: int) -> None:
+        """Check everything from now on against other limits. What is counted stays counted."""
         self._default = default
         self._max_in_flight = in_flight
         self._max_sockets = sockets
+        self._max_mcp_streams = mcp_streams
 
     def __len__(self) -> int:
         """The number of accounts in memory."""
@@ -212,6 +219,23 @@ class CallerLimits:
         finally:
             self._sockets -= 1
             account.sockets -= 1
+
+    @contextmanager
+    def count_mcp_stream(self, caller: Caller) -> Iterator[None]:
+        """Count an event stream on which an MCP client listens, during a `with` block. Raises `TooManyError`."""
+        limits = caller.limits or self._default
+        account = self._accounts.get(caller.id) or self._open_account(caller.id, self._clock())
+        if self._mcp_streams >= self._max_mcp_streams:
+            raise TooManyError("The gateway is at its limit of streams of MCP clients.", 1.0)
+        if account.mcp_streams >= limits.mcp_streams:
+            raise TooManyError(f"This key is at its limit of {limits.mcp_streams} streams of MCP clients.", 1.0)
+        self._mcp_streams += 1
+        account.mcp_streams += 1
+        try:
+            yield
+        finally:
+            self._mcp_streams -= 1
+            account.mcp_streams -= 1
 
     def _open_account(self, caller_id: str, now: float) -> _Account:
         """Create an account, and delete empty ones among a few older accounts.

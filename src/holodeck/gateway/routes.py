@@ -114,7 +114,7 @@ def _build_mcp_routes(mcp: MCPEndpoint, metadata: ResourceMetadata) -> list[Rout
     for path in (MCP_PATH, f"{MCP_PATH}/{{server}}"):
         routes += [
             Route(method="POST", path=path, handler=mcp.post, is_counted=False, counts_itself=True),
-            Route(method="GET", path=path, handler=mcp.get, is_counted=False),
+            Route(method="GET", path=path, handler=mcp.get, is_counted=False, counts_itself=True),
             Route(method="DELETE", path=path, handler=mcp.delete, is_counted=False),
             Route(method="GET", path=f"{WELL_KNOWN}{path}", handler=metadata.get, is_public=True),
         ]

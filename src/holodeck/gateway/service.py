@@ -138,7 +138,12 @@ class Service:
         self.callers = build_callers(config, folder)
         self.callers.add_revocation_listener(self._end_revoked)
         self._open_requests = OpenRequests()
-        self._caller_limits = CallerLimits(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
+        self._caller_limits = CallerLimits(
+            config.limits.key,
+            config.limits.in_flight,
+            sockets=config.limits.sockets,
+            mcp_streams=config.limits.mcp_streams,
+        )
         self._continuations = ContinuationResolver(self.store, self._seal_keys, max_bytes=config.limits.context_bytes)
         self._logins = ServerLogins()
         self.audit = build_audit_log(config.audit, folder)
@@ -242,7 +247,9 @@ class Service:
         before, old = self.callers.providers, self.configurations.current
         providers = build_providers(new.gateway, self._folder, before)
         self._metrics.add_servers(_server_names(new))
-        self._caller_limits.replace_limits(limits.key, limits.in_flight, sockets=limits.sockets)
+        self._caller_limits.replace_limits(
+            limits.key, limits.in_flight, sockets=limits.sockets, mcp_streams=limits.mcp_streams
+        )
         self._budgets.replace_budgets(new.gateway)
         self.configurations.replace(new)
         self._update_catalogue(old, new)
@@ -295,6 +302,7 @@ class Service:
             self._mcp_methods,
             self.configurations.current.served.changes,
             self._caller_limits,
+            self.budget,
             get_settings=lambda: self.configurations.current.gateway.mcp_endpoint,
             get_uses=lambda: self.configurations.current.uses,
             is_draining=lambda: self.app.is_draining,

@@ -2,12 +2,14 @@
 
 `ByteBudget` is a counting semaphore over bytes that never waits: `acquire` raises `OverBudgetError`. The component
 that acquires bytes releases them; a `Reservation` counts its own bytes and releases them at the end of a `with` block,
-or when its owner calls `release`, also after a cancellation. Not thread-safe.
+or when its owner calls `release`, also after a cancellation. A component that keeps bytes which it could do without
+adds a reclaimer, which is asked to release them before bytes are refused to another. Not thread-safe.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -21,13 +23,25 @@ class OverBudgetError(HoloDeckError):
 class ByteBudget:
     """A limit on the bytes in memory at one time. Without a limit it only counts them."""
 
-    __slots__ = ("available", "limit", "released")
+    __slots__ = ("_reclaimers", "available", "limit", "released")
 
     def __init__(self, limit: int = sys.maxsize) -> None:
         self.limit = limit
         self.available = limit
         self.released = 0
         """Bytes released so far."""
+        self._reclaimers: list[Callable[[int], None]] = []
+
+    def add_reclaimer(self, reclaim: Callable[[int], None]) -> None:
+        """Call `reclaim` with the number of missing bytes, to release as many as it can, whenever too few are free."""
+        self._reclaimers.append(reclaim)
+
+    def has_room(self, size: int) -> bool:
+        """Whether `size` bytes are free, after what is only kept was released for them."""
+        for reclaim in self._reclaimers:
+            if size > self.available:
+                reclaim(size - self.available)
+        return size <= self.available
 
     @property
     def used(self) -> int:
@@ -36,7 +50,7 @@ class ByteBudget:
 
     def acquire(self, size: int) -> None:
         """Acquire `size` bytes, or raise `OverBudgetError` and acquire none."""
-        if size > self.available:
+        if size > self.available and not self.has_room(size):
             raise OverBudgetError(f"{size} bytes exceed the budget: {self.available} of {self.limit} are free")
         self.available -= size
 

@@ -81,6 +81,8 @@ DEFAULT_CONTEXT_BYTES = 64 * MIB
 MIN_SEAL_KEY_BYTES = 32
 # Open WebSockets, also idle ones.
 DEFAULT_SOCKETS = 1_000
+# Event streams on which MCP clients listen: one that is idle takes about 9 kB, and a connection.
+DEFAULT_MCP_STREAMS = 4_000
 # Seconds between keep-alives in a silent stream: proxies close one after 30 (Google), 60 (nginx, Amazon) or more.
 DEFAULT_SILENT_SECONDS = 10.0
 # Seconds for the headers of a request, and between two chunks of its body, also from a slow phone.

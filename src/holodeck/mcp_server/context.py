@@ -19,7 +19,7 @@ from holodeck.tools.mcp.protocol.peer import (
     RefusalError,
 )
 from holodeck.tools.mcp.protocol.server_log import is_logged_at
-from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
+from holodeck.tools.mcp.protocol.versions import META, ProtocolEra, mapping
 
 Send = Callable[[Message], None]
 """Sends a message to the client, if it can still be reached. Does not block."""
@@ -27,6 +27,18 @@ Ask = Callable[[str, Params, str], Awaitable[Mapping[str, Any]]]
 """Sends a request to the client and returns its result: method, parameters, key. Raises RefusalError."""
 
 _CAPABILITIES = {ELICITATION_METHOD: "elicitation", SAMPLING_METHOD: "sampling", ROOTS_METHOD: "roots"}
+# What a client says in `_meta` to this program, and not to the servers behind.
+_OWN_META = ("progressToken", f"{META}/", "holodeck/", "dev.holodeck/")
+# The ways in which a client can be asked something.
+_MODES = ("form", "url")
+
+
+def select_capabilities(declared: object) -> dict[str, dict[str, Any]]:
+    """Return what matters here of the capabilities of a client: a session keeps them, and they may be of any size."""
+    found = {name: value for name, value in mapping(declared).items() if name in _CAPABILITIES.values()}
+    return {
+        name: {mode: {} for mode in _MODES if mode in value} for name, value in found.items() if isinstance(value, dict)
+    }
 
 
 async def refuse_question(method: str, params: Params, key: str) -> Mapping[str, Any]:
@@ -57,7 +69,8 @@ class RequestContext:
         self._client = self if client is None else client
         self.era = era
         self._capabilities = capabilities
-        self._progress_token = mapping(params.get("_meta")).get("progressToken")
+        self._meta = mapping(params.get("_meta"))
+        self._progress_token = self._meta.get("progressToken")
         self._send = send
         self._ask = ask
         self._log_level = log_level
@@ -70,6 +83,11 @@ class RequestContext:
     @property
     def log_level(self) -> str | None:
         return self._log_level
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        # What the protocol and this program define is said anew to each server.
+        return {key: value for key, value in self._meta.items() if not key.startswith(_OWN_META)}
 
     @property
     def has_progress(self) -> bool:

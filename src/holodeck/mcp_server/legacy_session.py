@@ -8,12 +8,12 @@ request; all others go to the `send` of the session. The owner calls `close` at 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import secrets
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from itertools import count
 from typing import Any
 
-from holodeck.mcp_server.context import RequestContext, Send
+from holodeck.mcp_server.context import RequestContext, Send, select_capabilities
 from holodeck.mcp_server.errors import INVALID_REQUEST, RPCError, invalid_params
 from holodeck.mcp_server.list_changes import Area, ListChanges
 from holodeck.mcp_server.methods import CAPABILITIES, Methods, Result
@@ -42,7 +42,6 @@ class LegacySession:
         self._send = send
         self._capabilities: Mapping[str, Any] = {}
         self._log_level = DEFAULT_LOG_LEVEL
-        self._ids = count(1)
         self._questions: dict[object, asyncio.Future[Message]] = {}
         self._subscriptions: dict[str, ResourceSubscription] = {}
         self._stop_listening: Callable[[], None] | None = None
@@ -95,7 +94,7 @@ class LegacySession:
         if not isinstance(version, str):
             raise invalid_params("'protocolVersion' must be a text")
         self.version = version if version in LEGACY_VERSIONS else LEGACY_VERSIONS[-1]
-        self._capabilities = mapping(params.get("capabilities"))
+        self._capabilities = select_capabilities(params.get("capabilities"))
         self.is_initialized = True
         if self._stop_listening is None:
             self._stop_listening = self._changes.listen(self._send_change)
@@ -136,7 +135,8 @@ class LegacySession:
 
     async def _ask(self, send: Send, method: str, params: Params, key: str) -> Mapping[str, Any]:
         """Send a request to the client with the messages of one of its own requests, and wait for the answer."""
-        request_id = f"holodeck-{next(self._ids)}"
+        # Random, so that no answer can be sent before its question was read.
+        request_id = f"holodeck-{secrets.token_urlsafe(16)}"
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._questions[request_id] = future
         try:
@@ -154,10 +154,12 @@ class LegacySession:
             return result
         error = mapping(answer.get("error"))
         code = error.get("code")
-        raise RefusalError(code if isinstance(code, int) else INTERNAL_ERROR, str(error.get("message") or "refused"))
+        text = str(error.get("message") or "refused")
+        raise RefusalError(code if isinstance(code, int) else INTERNAL_ERROR, text, error.get("data"))
 
-    def _send_change(self, area: Area) -> None:
-        self._send({"jsonrpc": "2.0", "method": f"notifications/{area}/list_changed"})
+    def _send_change(self, area: Area, servers: Collection[str] | None) -> None:
+        if self.view.has_any_server(servers):
+            self._send({"jsonrpc": "2.0", "method": f"notifications/{area}/list_changed"})
 
     def _send_update(self, uri: str) -> None:
         self._send({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}})

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import orjson
 
 from holodeck.lib.errors import MCPError, MCPProtocolError
+from holodeck.lib.escape import one_line
 from holodeck.mcp_server.agent_tools import QUESTION_SCHEMA, AgentTool
 from holodeck.mcp_server.approval import find_refusal
 from holodeck.mcp_server.call_log import CallLog
-from holodeck.mcp_server.catalogue import Catalogue
+from holodeck.mcp_server.catalogue import Catalogue, Listing
 from holodeck.mcp_server.context import RequestContext
 from holodeck.mcp_server.errors import (
     RESOURCE_NOT_FOUND,
@@ -27,17 +28,22 @@ from holodeck.mcp_server.errors import (
     error_of,
     invalid_params,
 )
+from holodeck.mcp_server.links import ResourceLinks
 from holodeck.mcp_server.view import View
 from holodeck.tools.arguments import ArgumentChecker, BadArgumentsError
-from holodeck.tools.executor import APPROVAL_NEEDED, CHANGED, INVALID_ARGUMENTS
+from holodeck.tools.executor import CHANGED, INVALID_ARGUMENTS
 from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL
 from holodeck.tools.mcp.executor import ToolRoute
 from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from holodeck.tools.mcp.protocol.versions import META_RELATED_TASK, ProtocolEra, mapping
 from holodeck.tools.mcp.resource_subscriptions import OnUpdate, ResourceSubscription
-from holodeck.tools.mcp.tool_patterns import is_denied, needs_approval
+from holodeck.tools.mcp.tool_patterns import needs_approval
 
+META_MISSING = "dev.holodeck/missing_servers"
+"""In `_meta` of a list: by server, why what it has is missing."""
+# Characters of what a server says about itself: enough to know what it is for.
+MAX_QUOTED_CHARS = 500
 # Entries of one page of a list: more than most clients ever see, and few enough for one message.
 PAGE_SIZE = 1_000
 
@@ -61,6 +67,7 @@ class Methods:
         self.catalogue = catalogue
         self._call_log = call_log or CallLog()
         self._checker = ArgumentChecker()
+        self._links = ResourceLinks()
         self._handlers: Mapping[str, Handler] = {
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
@@ -81,26 +88,18 @@ class Methods:
 
     def describe(self, view: View) -> str | None:
         """Return the instructions for a client: what stands behind this server."""
-        lines = [
-            f"- {server.name}: {text.strip()}" if (text := server.description) else f"- {server.name}"
-            for server in self.catalogue.servers(view)
-        ]
+        lines = [f"- {server.name}{_describe_server(server)}" for server in self.catalogue.servers(view)]
         return "\n".join(["The tools of these servers:", *lines]) if lines else None
 
     async def subscribe(self, uri: str, view: View, listener: OnUpdate) -> ResourceSubscription:
         """Call the listener with the address of a resource whenever it changes. Raises RPCError."""
-        server = await self._find_resource_server(uri, view)
+        server = await self.catalogue.find_resource_server(uri, view)
         if server is None:
             raise RPCError(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
         try:
             return await server.subscribe(uri, listener)
         except MCPError as error:
             raise error_of(error, _server_text(server, error)) from error
-
-    async def _find_resource_server(self, uri: str, view: View) -> MCPPlugin | None:
-        """Return the server of a resource that may be read; None if there is none, or reading is denied."""
-        server = await self.catalogue.find_resource_server(uri, view)
-        return None if server is None or is_denied(server.config, READ_RESOURCE_TOOL) else server
 
     async def request_log_level(self, level: str, view: View) -> None:
         """Let the servers of a client send log messages of this level, if they do not yet."""
@@ -114,7 +113,10 @@ class Methods:
         await self._checker.close()
 
     async def _list_tools(self, params: Mapping[str, Any], context: RequestContext) -> Result:
-        return _build_page("tools", await self.catalogue.list_tools(context.view), params)
+        listing = await self.catalogue.list_tools(
+            context.view, lambda text: context.report_progress(None, message=text)
+        )
+        return _build_page("tools", listing, params)
 
     async def _list_prompts(self, params: Mapping[str, Any], context: RequestContext) -> Result:
         return _build_page("prompts", await self.catalogue.list_prompts(context.view), params)
@@ -123,8 +125,8 @@ class Methods:
         return _build_page("resources", await self.catalogue.list_resources(context.view), params)
 
     async def _list_resource_templates(self, params: Mapping[str, Any], context: RequestContext) -> Result:
-        entries = await self.catalogue.list_resource_templates(context.view)
-        return _build_page("resourceTemplates", entries, params)
+        listing = await self.catalogue.list_resource_templates(context.view)
+        return _build_page("resourceTemplates", listing, params)
 
     async def _call_tool(self, params: Mapping[str, Any], context: RequestContext) -> Result:
         name, arguments = _require_text(params, "name"), params.get("arguments")
@@ -132,7 +134,7 @@ class Methods:
             raise invalid_params("'arguments' must be an object")
         target = await self.catalogue.find_tool(name, context.view)
         if target is None:
-            raise invalid_params(f"Unknown tool: {name}")
+            raise invalid_params(f"Unknown tool: {name}{_describe_missing(self.catalogue.find_missing(context.view))}")
         if isinstance(target, AgentTool):
             return await self._ask_agent(target, name, arguments or {}, context)
         return await self._call_server_tool(target, name, arguments or {}, context)
@@ -149,7 +151,7 @@ class Methods:
             if needs_person:
                 refusal = await find_refusal(context, server.name, tool.name, arguments)
                 if refusal is not None:
-                    return await entry.refuse(refusal, APPROVAL_NEEDED)
+                    return await entry.refuse(refusal.text, refusal.code)
             reason = await entry.start(is_approved=needs_person)
             if reason is not None:
                 return build_failure(reason)
@@ -167,6 +169,7 @@ class Methods:
                 await entry.fail(error)
                 return await self._build_call_failure(server, error, view)
             await entry.finish(result)
+            self._links.add(view.caller_id, server.name, result)
             return _without_task(result)
 
     async def _build_call_failure(self, server: MCPPlugin, error: MCPError, view: View) -> Result:
@@ -198,7 +201,8 @@ class Methods:
         name, arguments = _require_text(params, "name"), mapping(params.get("arguments"))
         found = await self.catalogue.find_prompt(name, context.view)
         if found is None:
-            raise invalid_params(f"Unknown prompt: {name}")
+            missing = _describe_missing(self.catalogue.find_missing(context.view))
+            raise invalid_params(f"Unknown prompt: {name}{missing}")
         server, prompt = found
         try:
             return await server.request_prompt(
@@ -209,18 +213,22 @@ class Methods:
 
     async def _read_resource(self, params: Mapping[str, Any], context: RequestContext) -> Result:
         uri = _require_text(params, "uri")
-        server = await self._find_resource_server(uri, context.view)
+        server = await self.catalogue.find_resource_server(uri, context.view)
+        if server is None:
+            linked = self._links.find_server(context.view.caller_id, uri)
+            server = self.catalogue.find_linked_server(linked, context.view)
         if server is None:
             code = INVALID_PARAMS if context.era is ProtocolEra.MODERN else RESOURCE_NOT_FOUND
-            raise RPCError(code, f"Resource not found: {uri}", {"uri": uri})
+            missing = _describe_missing(self.catalogue.find_missing(context.view))
+            raise RPCError(code, f"Resource not found: {uri}{missing}", {"uri": uri})
         reading = READ_RESOURCE_TOOL
         async with self._call_log.open(context.view, server.name, reading.name, {"uri": uri}) as entry:
             needs_person = needs_approval(server.config, reading)
             if needs_person:
                 refusal = await find_refusal(context, server.name, reading.name, {"uri": uri})
                 if refusal is not None:
-                    await entry.refuse(refusal, APPROVAL_NEEDED)
-                    raise invalid_params(refusal)
+                    await entry.refuse(refusal.text, refusal.code)
+                    raise invalid_params(refusal.text)
             reason = await entry.start(is_approved=needs_person)
             if reason is not None:
                 raise RPCError(INTERNAL_ERROR, reason)
@@ -246,9 +254,22 @@ class Methods:
         if server is None:
             raise invalid_params("There is no such prompt or resource")
         try:
-            return await server.complete(sent, argument, context=params.get("context"))
+            return await server.complete(sent, argument, context=params.get("context"), peer=context)
         except MCPError as error:
             raise error_of(error, _server_text(server, error)) from error
+
+
+def _describe_server(server: MCPPlugin) -> str:
+    """Return what follows the name of a server: the operator's description, or else a quotation of the server itself.
+
+    Instructions that differ from the lock are none.
+    """
+    if server.config.description:
+        return f": {server.config.description.strip()}"
+    if server.instructions is None:
+        return ""
+    quoted = orjson.dumps(one_line(server.instructions, MAX_QUOTED_CHARS)).decode()
+    return f" (in its own words: {quoted})"
 
 
 def _server_text(server: MCPPlugin, error: MCPError) -> str:
@@ -274,18 +295,32 @@ def _require_text(params: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def _build_page(key: str, entries: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one page of a list. A cursor of a list that has changed meanwhile is refused: the pages would not fit."""
+def _describe_missing(missing: Mapping[str, str]) -> str:
+    """Return what follows a sentence about something that is not there, if that may be because of a server."""
+    return f". Not there at this moment: {' '.join(missing.values())}" if missing else ""
+
+
+def _build_page(key: str, listing: Listing, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one page of a list, with the servers that are missing from it. Raises RPCError where no server is there.
+
+    A cursor of a list that has changed meanwhile is refused: the pages would not fit.
+    """
+    entries, missing = listing.entries, listing.missing
+    if listing.is_void:
+        text = f"There is no list, because no server is there: {' '.join(missing.values())}"
+        raise RPCError(INTERNAL_ERROR, text, {META_MISSING: missing})
+    note = {"_meta": {META_MISSING: missing}} if missing else {}
     if len(entries) <= PAGE_SIZE and params.get("cursor") is None:
-        return {key: list(entries)}
+        return {key: list(entries), **note}
     digest = hashlib.sha256(orjson.dumps([entry.get("name") for entry in entries])).hexdigest()[:16]
     start = 0
     if (cursor := params.get("cursor")) is not None:
         offset, _, wanted = str(cursor).partition(".")
-        if not offset.isdecimal() or wanted != digest or int(offset) >= len(entries):
+        # Compared as a text: a number of thousands of digits cannot be parsed.
+        start = next((each for each in range(0, len(entries), PAGE_SIZE) if str(each) == offset), 0)
+        if start == 0 or wanted != digest:
             raise invalid_params("This cursor is not known, or the list has changed: start again without a cursor.")
-        start = int(offset)
-    page: dict[str, Any] = {key: list(entries[start : start + PAGE_SIZE])}
+    page: dict[str, Any] = {key: list(entries[start : start + PAGE_SIZE]), **note}
     if start + PAGE_SIZE < len(entries):
         page["nextCursor"] = f"{start + PAGE_SIZE}.{digest}"
     return page

@@ -3,25 +3,30 @@
 A server behind that asks something makes a call pause: its result is then `input_required`, with the questions and a
 `requestState`. The client sends the call again with the answers and that state, and the paused call goes on. A paused
 call belongs to the caller that made it, is found only by its state, and is cancelled after `PAUSE_LIMIT`.
+
+An answer counts only for a question of the call that it was asked for: the same method, arguments and view. Questions
+of this program, such as for an approval, have random keys, so that none can be answered before it was asked. A question
+of a server has the key that the server gave it, which a client may answer in its first request, as at the server.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Container, Coroutine, Mapping
+from collections.abc import Collection, Container, Coroutine, Mapping
 from contextlib import AsyncExitStack
-from itertools import count
 from typing import Any
 
+from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
+from holodeck.lib.json.parse import parsed_weight
 from holodeck.lib.record import record
 from holodeck.lib.tasks import TaskSet
 from holodeck.mcp_server.context import Ask, RequestContext, Send
 from holodeck.mcp_server.errors import RPCError, invalid_params
 from holodeck.mcp_server.list_changes import Area, ListChanges
-from holodeck.mcp_server.methods import CAPABILITIES, Methods, Result
+from holodeck.mcp_server.methods import CAPABILITIES, META_MISSING, Methods, Result
 from holodeck.mcp_server.view import View
-from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, UNSUPPORTED_VERSION, Message, RequestId
+from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, UNSUPPORTED_VERSION, Message, RequestId, encode
 from holodeck.tools.mcp.protocol.peer import Params, RefusalError
 from holodeck.tools.mcp.protocol.server_log import LEVEL_NAMES
 from holodeck.tools.mcp.protocol.server_requests import ANSWER_TIMEOUT
@@ -48,6 +53,8 @@ MAX_PAUSED = 1_000
 # Seconds for paused calls to end when they are cancelled.
 CLOSE_TIMEOUT = 5.0
 
+# Fields of a request that differ between the rounds of one call.
+_ROUND_FIELDS = frozenset({"_meta", "inputResponses", "requestState"})
 # Methods that may be answered with questions.
 _PAUSABLE = frozenset({"tools/call", "prompts/get", "resources/read"})
 # Methods whose results say for how long they may be used.
@@ -67,17 +74,18 @@ class _Question:
 class _PausableCall:
     """One call that may pause. `task` runs its handler; each round ends with the result or with questions."""
 
-    def __init__(self, caller_id: str, identity: object, send: Send, answers: Mapping[str, Any]) -> None:
-        """`answers`: to questions that are not asked yet; a client may know them from an earlier call."""
-        self._answers = dict(answers)
-        self.caller_id = caller_id
-        self.identity = identity
-        """Method and target of the call, which the client must repeat."""
+    def __init__(self, method: str, params: Params, view: View, send: Send, reserved: Reservation) -> None:
+        """`reserved`: for what it keeps of its request while it is paused."""
+        self.reserved = reserved
+        self._early_answers = dict(mapping(params.get("inputResponses")))
+        """Answers of the first request, to questions of a server that the client knows by their keys."""
+        self.view = view
+        self._method = method
+        self.params = params
         self.send = send
         """Of the current round."""
         self.task: asyncio.Task[Result] | None = None
         self.questions: dict[str, _Question] = {}
-        self._numbers = count(1)
         self._asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when there is a question that the client has not been asked yet."""
 
@@ -85,14 +93,21 @@ class _PausableCall:
         """Send a message with the current round."""
         self.send(message)
 
+    def is_repeated_by(self, method: str, params: Params, view: View) -> bool:
+        """Whether a request is the next round of this call: the same one, by the same caller in the same scope."""
+        is_same = (method, _fixed_params(params)) == (self._method, _fixed_params(self.params))
+        return is_same and view == self.view
+
     async def ask(self, method: str, params: Params, key: str) -> Mapping[str, Any]:
-        """Put a question to the client, and wait until a later round has its answer. Raises RefusalError."""
-        known = self._answers.pop(key, None)
-        if isinstance(known, dict):
+        """Put a question to the client, and wait until a later round has its answer. Raises RefusalError.
+
+        `key`: that of the server which asks. Without one the question cannot be answered before it was asked.
+        """
+        if key and isinstance(known := self._early_answers.pop(key, None), dict):
             return known
         answer: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
         if not key or key in self.questions:
-            key = f"question-{next(self._numbers)}"
+            key = secrets.token_urlsafe(16)
         self.questions[key] = _Question(request={"method": method, "params": dict(params)}, answer=answer)
         self._announce_question()
         try:
@@ -102,7 +117,7 @@ class _PausableCall:
 
     def apply_answers(self, answers: Mapping[str, Any]) -> None:
         """Take the answers of the client. Those to other questions are ignored; what is not answered is asked again."""
-        self._answers = {}
+        self._early_answers.clear()
         for key, answer in answers.items():
             question = self.questions.get(key)
             if question is not None and not question.answer.done():
@@ -135,7 +150,9 @@ class _PausableCall:
 class ModernRequests:
     """Answers modern requests, and owns the paused calls between two of them."""
 
-    def __init__(self, methods: Methods, changes: ListChanges) -> None:
+    def __init__(self, methods: Methods, changes: ListChanges, budget: ByteBudget) -> None:
+        """`budget`: for what paused calls keep of their requests."""
+        self._budget = budget
         self._methods = methods
         self._changes = changes
         self._paused: dict[str, _PausableCall] = {}
@@ -164,7 +181,7 @@ class ModernRequests:
     def cancel_callers(self, caller_ids: Container[str]) -> None:
         """Cancel the paused calls of these callers."""
         for state, call in list(self._paused.items()):
-            if call.caller_id in caller_ids:
+            if call.view.caller_id in caller_ids:
                 self._drop(state)
 
     def end_subscriptions(self) -> None:
@@ -180,8 +197,7 @@ class ModernRequests:
     async def _run_round(self, method: str, params: Params, meta: Mapping[str, Any], view: View, send: Send) -> Result:
         call = self._resume(method, params, view, send) if "requestState" in params else None
         if call is None:
-            answers = mapping(params.get("inputResponses"))
-            call = _PausableCall(view.caller_id, _identity_of(method, params), send, answers)
+            call = _PausableCall(method, params, view, send, Reservation(self._budget))
             context = _build_context(view, params, meta, call.send_now, call.ask)
             call.task = self._start(self._methods.handle(method, params, context))
         assert call.task is not None  # noqa: S101 - a paused call has one
@@ -199,11 +215,17 @@ class ModernRequests:
         return task
 
     def _pause(self, call: _PausableCall) -> Result:
-        of_caller = [state for state, each in self._paused.items() if each.caller_id == call.caller_id]
+        of_caller = [state for state, each in self._paused.items() if each.view.caller_id == call.view.caller_id]
         if len(of_caller) >= MAX_PAUSED_PER_CALLER:
             self._drop(of_caller[0])
         elif len(self._paused) >= MAX_PAUSED:
             self._drop(next(iter(self._paused)))
+        text = encode(dict(call.params))
+        try:
+            call.reserved.resize(len(text) + parsed_weight(text))
+        except OverBudgetError:
+            self._cancel(call)
+            raise RPCError(INTERNAL_ERROR, "The gateway has no room for a call that waits. Try again later.") from None
         state = secrets.token_urlsafe(32)
         self._paused[state] = call
         # While no request of the client is open, there is no way to it.
@@ -215,18 +237,25 @@ class ModernRequests:
     def _resume(self, method: str, params: Params, view: View, send: Send) -> _PausableCall:
         state = params["requestState"]
         call = self._paused.get(state) if isinstance(state, str) else None
-        if call is None or call.caller_id != view.caller_id or call.identity != _identity_of(method, params):
+        if call is None or not call.is_repeated_by(method, params, view):
             raise invalid_params(
                 "'requestState' is not known: the call was answered, has waited too long, or is another one."
             )
         del self._paused[state]
+        # The request of this round holds what its parameters take, which are the same.
+        call.reserved.release()
         call.send = send
         call.apply_answers(mapping(params.get("inputResponses")))
         return call
 
     def _drop(self, state: str) -> None:
         call = self._paused.pop(state, None)
-        if call is not None and call.task is not None:
+        if call is not None:
+            self._cancel(call)
+
+    def _cancel(self, call: _PausableCall) -> None:
+        call.reserved.release()
+        if call.task is not None:
             call.task.cancel()
 
     def _describe(self, view: View) -> Result:
@@ -253,9 +282,12 @@ class ModernRequests:
         if watched:
             accepted["resourceSubscriptions"] = watched
         notify("notifications/subscriptions/acknowledged", notifications=accepted)
-        stop = self._changes.listen(
-            lambda area: notify(f"notifications/{area}/list_changed") if area in areas else None
-        )
+
+        def tell_change(area: Area, servers: Collection[str] | None) -> None:
+            if area in areas and view.has_any_server(servers):
+                notify(f"notifications/{area}/list_changed")
+
+        stop = self._changes.listen(tell_change)
         try:
             async with AsyncExitStack() as subscriptions:
                 for uri in watched:
@@ -309,13 +341,16 @@ def _build_context(
 def _complete(method: str, result: Result) -> Result:
     completed: dict[str, Any] = {**result, "resultType": "complete"}
     if method in _CACHEABLE:
-        completed.setdefault("ttlMs", 0 if method == "resources/read" else LIST_TTL_MS)
+        # A list from which a server is missing is complete as soon as that server is there.
+        is_fleeting = method == "resources/read" or META_MISSING in mapping(result.get("_meta"))
+        completed.setdefault("ttlMs", 0 if is_fleeting else LIST_TTL_MS)
         completed.setdefault("cacheScope", "private")
     return completed
 
 
-def _identity_of(method: str, params: Params) -> object:
-    return method, params.get("name"), params.get("uri")
+def _fixed_params(params: Params) -> dict[str, Any]:
+    """Return what the client must repeat in each round of a call."""
+    return {key: value for key, value in params.items() if key not in _ROUND_FIELDS}
 
 
 def _drop_message(message: Message) -> None:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from holodeck.lib import log
+from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.limits import MIB
 from holodeck.lib.line_splitter import LineSplitter
 from holodeck.lib.tasks import TaskSet
@@ -67,11 +68,11 @@ class _Output(asyncio.BaseProtocol):
 class StdioServer:
     """The server of one client. Owns the session, the paused calls and the requests that are being answered."""
 
-    def __init__(self, methods: Methods, changes: ListChanges, view: View) -> None:
+    def __init__(self, methods: Methods, changes: ListChanges, view: View, budget: ByteBudget) -> None:
         self._methods = methods
         self._view = view
         self._session = LegacySession(methods, changes, view, send=self._send)
-        self._modern = ModernRequests(methods, changes)
+        self._modern = ModernRequests(methods, changes, budget)
         self._running = RunningRequests()
         self._tasks = TaskSet()
         self._contacted = asyncio.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from holodeck.lib.record import record
@@ -18,6 +19,10 @@ class Scope(Protocol):
 
     def allows_resources(self, server: str) -> bool: ...
 
+    def allows_links(self, server: str) -> bool: ...
+
+    def allows_prompt(self, server: str, prompt: str) -> bool: ...
+
 
 @record
 class View:
@@ -33,11 +38,21 @@ class View:
     def has_server(self, server: str) -> bool:
         return self.server in (None, server) and self.scope.allows_server(server)
 
+    def has_any_server(self, servers: Collection[str] | None) -> bool:
+        """Whether the client may use one of these servers. None: it may be any."""
+        return servers is None or any(map(self.has_server, servers))
+
     def has_tool(self, server: str, tool: str) -> bool:
         return self.has_server(server) and self.scope.allows_tool(server, tool)
 
     def has_resources(self, server: str) -> bool:
         return self.has_server(server) and self.scope.allows_resources(server)
+
+    def has_links(self, server: str) -> bool:
+        return self.has_server(server) and self.scope.allows_links(server)
+
+    def has_prompt(self, server: str, prompt: str) -> bool:
+        return self.has_server(server) and self.scope.allows_prompt(server, prompt)
 
     def has_agent(self, name: str) -> bool:
         return self.has_agents and self.server is None and self.scope.allows_agent(name)

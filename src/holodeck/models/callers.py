@@ -25,6 +25,8 @@ DEFAULT_KEY_IN_FLIGHT = 256
 DEFAULT_KEY_BACKGROUND = 256
 # Open WebSockets of one caller.
 DEFAULT_KEY_SOCKETS = 256
+# Event streams on which the MCP clients of one caller listen: as many as it may have sessions.
+DEFAULT_KEY_MCP_STREAMS = 256
 
 Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "EdDSA"]
 KeyHash = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
@@ -52,6 +54,8 @@ class KeyLimits(FileModel):
     """Model tokens per minute. Absent: unlimited."""
     sockets: Annotated[Integer, Field(ge=0)] = DEFAULT_KEY_SOCKETS
     """Open WebSockets, including idle ones. 0: none."""
+    mcp_streams: Annotated[Integer, Field(ge=0)] = DEFAULT_KEY_MCP_STREAMS
+    """Event streams on which MCP clients listen, including idle ones. 0: none."""
 
 
 class CallerKey(FileModel):
@@ -70,7 +74,7 @@ class CallerKey(FileModel):
     and stops MCP servers, and reads `/metrics` and `/v1/config`. With `allow`, only `/metrics`, and the servers that
     it allows."""
     allow: Scope | None = None
-    """Models, agents, MCP servers and tools that the caller may use. Absent: everything."""
+    """Models, agents, MCP servers, tools and prompts that the caller may use. Absent: everything."""
     limits: KeyLimits | None = None
     """Limits of this caller. Absent: `limits.key`."""
     budget: Budget | None = None

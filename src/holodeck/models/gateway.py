@@ -13,6 +13,7 @@ from holodeck.lib.limits import (
     DEFAULT_ANSWER_BYTES,
     DEFAULT_CONTEXT_BYTES,
     DEFAULT_MAX_TURNS,
+    DEFAULT_MCP_STREAMS,
     DEFAULT_REQUEST_SECONDS,
     DEFAULT_RESPONSE_BYTES,
     DEFAULT_SILENT_SECONDS,
@@ -217,6 +218,8 @@ class GatewayLimits(FileModel):
     """Seconds for running requests to finish after SIGTERM."""
     sockets: Annotated[Integer, Field(ge=0)] = DEFAULT_SOCKETS
     """Open WebSockets. Further ones are refused immediately. 0: none."""
+    mcp_streams: Annotated[Integer, Field(ge=0)] = DEFAULT_MCP_STREAMS
+    """Event streams on which MCP clients listen. Further ones are refused immediately. 0: none."""
     socket_seconds: Annotated[Number, Field(gt=0, le=MAX_SOCKET_SECONDS)] = MAX_SOCKET_SECONDS
     """Seconds that a WebSocket may stay open. OpenAI's API closes one after an hour."""
     key: KeyLimits = Field(default_factory=KeyLimits)

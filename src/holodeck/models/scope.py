@@ -17,6 +17,9 @@ DENIAL_MARK = "!"
 # Patterns of one list: far more than a person writes, and few enough to match for each new tool.
 MAX_PATTERNS = 1_000
 
+# Lists whose patterns name a server and something of it.
+_SPLIT_KEYS = ("tools", "prompts")
+
 Patterns = Annotated[list[NonEmpty], Field(max_length=MAX_PATTERNS)]
 
 
@@ -35,7 +38,12 @@ class Scope(FileModel):
     tools: Patterns | None = None
     """Tools of MCP servers that the caller may use, as `server.tool` with the server's own name of the tool.
 
-    Absent: all of the servers that it may use.
+    Absent: all of the servers that it may use. Reading the resources of a server is its tool `read_resource`.
+    """
+    prompts: Patterns | None = None
+    """Prompts of MCP servers that the caller may use, as `server.prompt` with the server's own name of the prompt.
+
+    Absent: all of the servers that it may use; none where `tools` names tools that are allowed.
     """
 
     @model_validator(mode="wrap")
@@ -64,22 +72,28 @@ def split_tool_pattern(glob: str) -> tuple[str, str]:
     return server, tool
 
 
+def is_split(key: str) -> bool:
+    """Whether the patterns of a list are of the form `server.tool`."""
+    return key in _SPLIT_KEYS
+
+
 def _is_tool_pattern(pattern: str) -> bool:
     return all(split_tool_pattern(split_pattern(pattern)[1]))
 
 
 def _check_patterns(data: dict[str, Any]) -> list[Violation]:
     found = []
-    for key in ("models", "agents", "servers", "tools"):
+    for key in Scope.model_fields:
         listed = data.get(key)
         for entry in listed if isinstance(listed, list) else ():
             if isinstance(entry, str) and entry.strip() == DENIAL_MARK:
                 found.append(
                     Violation(key=key, message=f"{quote_value(entry)} denies nothing: a name or a glob follows")
                 )
-            elif key == "tools" and isinstance(entry, str) and not _is_tool_pattern(entry.strip()):
+            elif is_split(key) and isinstance(entry, str) and not _is_tool_pattern(entry.strip()):
                 mark = DENIAL_MARK if split_pattern(entry)[0] else ""
                 server = split_tool_pattern(split_pattern(entry)[1])[0] or "*"
-                fix = f"Write server.tool, such as '{mark}{server}.*' for all tools."
-                found.append(Violation(key=key, message=f"{quote_value(entry)} does not name a tool", fix=fix))
+                noun = key.removesuffix("s")
+                fix = f"Write server.{noun}, such as '{mark}{server}.*' for all {key}."
+                found.append(Violation(key=key, message=f"{quote_value(entry)} does not name a {noun}", fix=fix))
     return found

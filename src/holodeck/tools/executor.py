@@ -116,7 +116,9 @@ INTERNAL_ERROR = "internal_error"
 REFUSED_BY_HOOK = "refused_by_hook"
 """A hook of the program refused the call, or the person whom it asked did."""
 APPROVAL_NEEDED = "approval_needed"
-"""The call needs an approval, and none was given."""
+"""The call needs an approval, and there is nobody to ask for it."""
+APPROVAL_DECLINED = "approval_declined"
+"""The call needs an approval, and the person who was asked did not give it."""
 
 
 @record

@@ -45,6 +45,14 @@ class RawClient:
         _, answer = await self.send(build_request(method, params, request_id))
         return answer.get("result", answer.get("error"))
 
+    async def request_modern(
+        self, method: str, params: Mapping[str, Any] | None = None, capabilities: Mapping[str, Any] | None = None
+    ) -> Any:
+        """The result of a request of 2026-07-28, or its error. Its client must be of that version."""
+        message, headers = build_modern_request(method, params, capabilities)
+        _, answer = await self.send(message, **headers)
+        return answer.get("result", answer.get("error"))
+
     async def initialize(self, capabilities: Mapping[str, Any] | None = None) -> dict[str, Any]:
         params = {
             "protocolVersion": self.version,
@@ -78,6 +86,18 @@ async def raw_client(
 
 def build_request(method: str, params: Mapping[str, Any] | None = None, request_id: int = 1) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params or {}}
+
+
+def build_modern_request(
+    method: str, params: Mapping[str, Any] | None = None, capabilities: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """A request of 2026-07-28 with what each of them must have, and its headers."""
+    sent = dict(params or {})
+    own = {f"{META}protocolVersion": "2026-07-28", f"{META}clientCapabilities": capabilities or {}}
+    sent["_meta"] = {**sent.get("_meta", {}), **own}
+    target = sent.get("name", sent.get("uri"))
+    headers = {"mcp_method": method} | ({} if target is None else {"mcp_name": target})
+    return build_request(method, sent), headers
 
 
 def build_call(name: str, request_id: int = 1, **arguments: Any) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from typing import Any
 import mcp_types as types
 import pytest
 from async_tests import async_test
+from gateway.audit_entries import AUDIT_FILE, read_audit
+from gateway.mcp_endpoint.raw_client import raw_client
 from gateway.mcp_endpoint.sdk_client import MODES, Mode, connect, text_of
 from gateway.running_gateway import run_gateway
 
@@ -152,7 +154,47 @@ async def test_a_call_that_is_not_approved_does_not_run(tmp_path: Path, mode: Mo
 
 @pytest.mark.proves("D-38")
 @async_test
-async def test_an_approval_does_not_count_for_a_tool_that_changed_meanwhile(tmp_path: Path) -> None:
+async def test_an_answer_counts_only_for_the_question_that_was_asked_about_this_call(tmp_path: Path) -> None:
+    accepted = {"action": "accept"}
+    asks: dict[str, Any] = {"elicitation": {}}
+    call = {"name": "add", "arguments": {"a": 2, "b": 3}}
+    async with FaultyMCPServer() as server:
+        entry = _entry(server, approval="always")
+        async with (
+            run_gateway(
+                tmp_path, mcp_servers=[entry], keys=["hd-ada", "hd-eve"], audit={"file": AUDIT_FILE}
+            ) as gateway,
+            raw_client(gateway, key="hd-ada", version="2026-07-28") as client,
+            raw_client(gateway, key="hd-eve", version="2026-07-28") as other,
+        ):
+            guesses = dict.fromkeys(("", "question-1", "holodeck-1"), accepted)
+            first = await client.request_modern("tools/call", {**call, "inputResponses": guesses}, asks)
+            second = await client.request_modern("tools/call", call, asks)
+            assert (first["resultType"], second["resultType"]) == ("input_required", "input_required")
+            (key,), (other_key,) = first["inputRequests"], second["inputRequests"]
+            assert key != other_key, "the key of a question cannot be known before it is asked"
+            answered = {"requestState": first["requestState"], "inputResponses": {key: accepted}}
+            for client_of_round, changed in ((client, {"arguments": {"a": 2, "b": 30}}), (other, {})):
+                refused = await client_of_round.request_modern("tools/call", {**call, **answered, **changed}, asks)
+                assert "'requestState' is not known" in refused["message"]
+            again = await client.request_modern(
+                "tools/call", {**call, **answered, "inputResponses": {other_key: accepted}}, asks
+            )
+            assert list(again["inputRequests"]) == [key]
+            assert server.calls() == []
+            done = {**answered, "requestState": again["requestState"]}
+            assert (await client.request_modern("tools/call", {**call, **done}, asks))["content"][0]["text"] == "5"
+            declined = {"requestState": second["requestState"], "inputResponses": {other_key: {"action": "decline"}}}
+            assert (await client.request_modern("tools/call", {**call, **declined}, asks))["isError"]
+        assert len(server.calls("add")) == 1
+    decided = [(each["decision"], each["decided_by"]) for each in read_audit(tmp_path, "tool_call")]
+    assert decided == [("approved", "key:hd-ada"), ("refused", "key:hd-ada")]
+
+
+@pytest.mark.proves("D-38")
+@pytest.mark.parametrize("mode", MODES)
+@async_test
+async def test_an_approval_does_not_count_for_a_tool_that_changed_meanwhile(tmp_path: Path, mode: Mode) -> None:
     async with FaultyMCPServer(era="legacy") as server:
 
         async def change_then_accept(context: Any, params: Any) -> types.ElicitResult:
@@ -165,7 +207,7 @@ async def test_an_approval_does_not_count_for_a_tool_that_changed_meanwhile(tmp_
 
         async with (
             run_gateway(tmp_path, mcp_servers=[_entry(server, approval="always")]) as gateway,
-            connect(gateway, "legacy", elicitation_callback=change_then_accept) as client,
+            connect(gateway, mode, elicitation_callback=change_then_accept) as client,
         ):
             result = await client.call_tool("add", {"a": 2, "b": 3})
             assert result.is_error

@@ -15,6 +15,7 @@ import orjson
 import pytest
 from async_tests import async_test
 from gateway.audit_entries import AUDIT_FILE, read_audit
+from gateway.mcp_endpoint.raw_client import build_request, raw_client
 from gateway.mcp_endpoint.sdk_client import connect, text_of
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
@@ -145,3 +146,98 @@ async def test_a_client_gets_no_prompt_resource_template_or_instructions_that_di
     for text in (f"prompt '{changed}'", f"resource '{uri}'", "The template '", "instructions", "Another text."):
         assert text in withheld
     assert "mcp.withheld server=sums reason=" in caplog.text
+
+
+RESOURCE, TEMPLATE, PROMPT = "test://notes.txt", "test://pages/{topic}/{page}", "review"
+RESOURCE_METHODS: dict[str, dict[str, Any]] = {
+    "resources/list": {},
+    "resources/templates/list": {},
+    "resources/read": {"uri": RESOURCE},
+    "resources/subscribe": {"uri": RESOURCE},
+    "completion/complete": {
+        "ref": {"type": "ref/resource", "uri": TEMPLATE},
+        "argument": {"name": "topic", "value": ""},
+    },
+}
+PROMPT_METHODS: dict[str, dict[str, Any]] = {
+    "prompts/list": {},
+    "prompts/get": {"name": PROMPT, "arguments": {"code": "x"}},
+    "completion/complete": {"ref": {"type": "ref/prompt", "name": PROMPT}, "argument": {"name": "code", "value": ""}},
+}
+# By scope: whether its caller may read resources, and use prompts, of the server `docs`.
+SCOPES: dict[str, tuple[dict[str, Any], bool, bool]] = {
+    "hd-all": ({}, True, True),
+    "hd-one-tool": ({"tools": ["docs.echo"]}, False, False),
+    "hd-reads": ({"tools": ["docs.read_resource"]}, True, False),
+    "hd-all-tools": ({"tools": ["docs.*"]}, True, False),
+    "hd-not-echo": ({"tools": ["!docs.echo"]}, True, True),
+    "hd-reads-not": ({"tools": ["!docs.read_resource"]}, False, True),
+    "hd-prompts": ({"tools": [], "prompts": ["docs.rev*"]}, False, True),
+    "hd-other-prompts": ({"prompts": ["docs.greet"]}, True, False),
+    "hd-no-prompts": ({"prompts": ["!docs.*"]}, True, False),
+    "hd-other-server": ({"tools": ["other.*"], "prompts": ["other.*"]}, False, False),
+}
+
+
+@pytest.mark.proves("D-38", "D-39")
+@async_test(120)
+async def test_resources_and_prompts_out_of_scope_are_not_there_by_any_door(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda _: say("Done."))
+    async with FaultyMCPServer() as docs:
+        entry = {"name": "docs", "transport": "http", "url": docs.url, "load_resources": True}
+        scopes = {key: scope for key, (scope, _, _) in SCOPES.items()}
+        async with run_gateway(tmp_path, model, mcp_servers=[entry], scopes=scopes) as gateway:
+            found = {key: await _find_features(gateway, key) for key in SCOPES}
+    for key, (scope, reads, has_prompts) in SCOPES.items():
+        has_server = key != "hd-other-server"
+        doors = ("/mcp", "/mcp/docs") if has_server else ("/mcp",)
+        expected = {(door, "resources", method): reads for door in doors for method in RESOURCE_METHODS}
+        expected |= {(door, "prompts", method): has_prompts for door in doors for method in PROMPT_METHODS}
+        assert found[key] == {**expected, ("/v1/responses", "resources", "read_resource"): reads}, scope
+
+
+async def _find_features(gateway: RunningGateway, key: str) -> dict[tuple[str, str, str], bool]:
+    """Whether a caller finds the resource and the prompt, by door, kind and method."""
+    found: dict[tuple[str, str, str], bool] = {}
+    for door in ("/mcp", "/mcp/docs"):
+        async with raw_client(gateway, key=key, path=door) as client:
+            if (await client.send(build_request("ping")))[0] == 404:
+                continue
+            await client.initialize()
+            for kind, methods in (("resources", RESOURCE_METHODS), ("prompts", PROMPT_METHODS)):
+                for method, params in methods.items():
+                    found[door, kind, method] = _has_feature(method, await client.request(method, params))
+    await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"}, key=key)
+    offered = orjson.dumps(gateway.model_requests[-1].get("tools", ())).decode()
+    found["/v1/responses", "resources", "read_resource"] = RESOURCE in offered
+    return found
+
+
+def _has_feature(method: str, answer: dict[str, Any]) -> bool:
+    if method.endswith("/list"):
+        (entries,) = (value for value in answer.values() if isinstance(value, list))
+        own = {entry.get("uri") or entry.get("uriTemplate") or entry["name"] for entry in entries}
+        return bool(own & {RESOURCE, TEMPLATE, PROMPT})
+    return "code" not in answer
+
+
+@pytest.mark.proves("D-38", "D-39")
+@async_test(60)
+async def test_a_link_of_a_result_can_be_read_by_its_caller_within_its_scope(tmp_path: Path) -> None:
+    uri = "test://far.pdf"
+    scopes: dict[str, dict[str, Any]] = {
+        "hd-ada": {"tools": ["docs.resource_link"]},
+        "hd-eve": {"tools": ["docs.resource_link"]},
+        "hd-denied": {"tools": ["docs.resource_link", "!docs.read_resource"]},
+    }
+    async with FaultyMCPServer() as docs, run_gateway(tmp_path, mcp={"docs": docs}, scopes=scopes) as gateway:
+        for key, calls, can_read in (("hd-ada", True, True), ("hd-eve", False, False), ("hd-denied", True, False)):
+            async with raw_client(gateway, key=key) as client:
+                await client.initialize()
+                if calls:
+                    result = await client.request("tools/call", {"name": "resource_link", "arguments": {}})
+                    assert result["content"][0]["uri"] == uri
+                read = await client.request("resources/read", {"uri": uri})
+                assert ("contents" in read) is can_read, key
+                other = await client.request("resources/read", {"uri": RESOURCE})
+                assert other["message"] == f"Resource not found: {RESOURCE}", "only what it was sent a link to"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from async_tests import async_test
-from gateway.mcp_endpoint.raw_client import build_call, build_request, raw_client, read_events
+from gateway.mcp_endpoint.raw_client import build_call, build_modern_request, build_request, raw_client, read_events
 from gateway.running_gateway import run_gateway
 
+from holodeck.gateway.mcp_endpoint.endpoint import MAX_BATCH
+from holodeck.lib.limits import MIB
 from holodeck.testing import FaultyMCPServer
 
 
@@ -116,6 +120,26 @@ async def test_a_batch_is_answered_in_the_one_version_that_has_batches(tmp_path:
 
 @pytest.mark.proves("D-38", "D-29")
 @async_test
+async def test_a_batch_that_is_too_long_or_over_a_limit_is_refused_before_any_of_it_runs(tmp_path: Path) -> None:
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, mcp={"all": server}, limits={"key": {"in_flight": 3}}) as gateway,
+        raw_client(gateway, version="2025-03-26") as client,
+    ):
+        await client.initialize()
+        status, refused = await client.send([build_call("add", number, a=1, b=1) for number in range(MAX_BATCH + 1)])
+        assert (status, refused["error"]["code"]) == (400, -32600)
+        assert refused["error"]["message"] == "A batch has at most 100 messages, and this one has 101"
+        status, refused = await client.send([build_call("add", number, a=1, b=1) for number in range(4)])
+        assert (status, "limit of 3 requests at once" in refused["error"]["message"]) == (429, True)
+        assert server.calls() == []
+        status, answers = await client.send([build_request("ping", request_id=number) for number in range(MAX_BATCH)])
+        assert (status, len(answers)) == (200, MAX_BATCH)
+        assert (await client.send([build_call("add", number, a=1, b=1) for number in range(3)]))[0] == 200
+
+
+@pytest.mark.proves("D-38", "D-29")
+@async_test
 async def test_a_client_without_a_key_is_told_how_to_get_one(tmp_path: Path) -> None:
     issuer = "https://login.example.com"
     identity = {"issuer": issuer, "audience": "gateway", "jwks_url": f"{issuer}/keys"}
@@ -160,6 +184,46 @@ async def test_calls_count_against_the_limits_of_a_key_and_answers_to_questions_
         assert (await client.send(build_call("add", 3, a=1, b=1)))[0] == 200
 
 
+@pytest.mark.proves("D-38", "D-29")
+@async_test
+async def test_a_stream_on_which_a_client_listens_counts_apart_from_requests(tmp_path: Path) -> None:
+    limits = {"drain_seconds": 0, "key": {"in_flight": 1, "mcp_streams": 1}}
+    listen, headers = build_modern_request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, mcp={"all": server}, keys=["hd-ada"], limits=limits) as gateway,
+        raw_client(gateway, key="hd-ada") as client,
+        raw_client(gateway, key="hd-ada", version="2026-07-28") as modern,
+    ):
+        await client.initialize()
+        async with client.open_stream() as reply:
+            assert reply.status == 200
+            assert (await client.send(build_call("add", a=1, b=1)))[0] == 200, "a stream takes no request away"
+            async with client.open_stream() as second:
+                assert second.status == 429
+                assert "1 streams of MCP clients" in await second.text()
+            assert (await modern.send(listen, **headers))[0] == 429
+        # The gateway notices a little later that the client has left.
+        status = 429
+        while status == 429:
+            async with modern.post(listen, **headers) as reply:
+                status = reply.status
+                if status == 200:
+                    async with client.open_stream() as second:
+                        assert second.status == 429
+        assert status == 200
+
+
+@pytest.mark.proves("D-38")
+@async_test
+async def test_an_event_that_is_not_known_is_refused_whatever_its_id(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path) as gateway, raw_client(gateway) as client:
+        await client.initialize()
+        for last_id in ("7.1", "0", "0.x", "0.", ".1", "0.-1", "0." + "9" * 5_000, "9" * 5_000 + ".1"):
+            async with client.open_stream(last_id) as reply:
+                assert (reply.status, (await reply.json())["error"]["code"]) == (400, -32600), last_id[:10]
+
+
 async def _read_question(reply: aiohttp.ClientResponse) -> dict[str, Any]:
     """The first request of the server in a stream."""
     async for _, message in read_events(reply):
@@ -177,3 +241,56 @@ async def test_a_page_of_an_allowed_origin_can_read_the_id_of_its_session(tmp_pa
         async with client.post(build_request("initialize", params), origin=origin) as reply:
             assert reply.headers["access-control-allow-origin"] == origin
             assert "mcp-session-id" in reply.headers["access-control-expose-headers"].split(", ")
+
+
+@pytest.mark.proves("D-38", "D-29")
+@async_test(60)
+async def test_what_streams_keep_is_in_the_budget_and_is_dropped_when_others_need_it(tmp_path: Path) -> None:
+    text, limits = "x" * 400_000, {"body_bytes": MIB, "bodies_bytes": 4 * MIB}
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, mcp={"all": server}, limits=limits) as gateway:
+        budget, last_ids = gateway.service.budget, []
+        async with raw_client(gateway) as client:
+            await client.initialize()
+            assert (await client.send(build_call("echo", text=text)))[0] == 200
+            assert budget.used < 1_000, "an answer that was not a stream is not kept"
+            for number in range(16):
+                async with client.post(build_call("echo", number, text=text), accept="text/event-stream") as reply:
+                    events = [(event_id, message) async for event_id, message in read_events(reply)]
+                assert events[-1][1]["result"]["content"][0]["text"] == text, "no call is refused for what is kept"
+                last_ids.append(events[0][0])
+            assert budget.used > 2 * MIB
+            for last_id, status in ((last_ids[0], 400), (last_ids[-1], 200)):
+                async with client.open_stream(last_id) as reply:
+                    assert reply.status == status
+                    assert (text in await reply.text()) is (status == 200)
+            await client.end()
+            while budget.used:
+                assert (await client.send(build_request("ping")))[0] == 404
+
+
+@pytest.mark.proves("D-38", "D-29")
+@async_test(60)
+async def test_what_a_client_sends_is_kept_after_its_request_only_within_the_budget(tmp_path: Path) -> None:
+    long, limits = "x" * 400_000, {"body_bytes": MIB, "bodies_bytes": MIB}
+    call = {"name": "add", "arguments": {"a": 1, "b": 1}, "padding": long}
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(FaultyMCPServer())
+        entry = {"name": "all", "transport": "http", "url": server.url, "approval": "always"}
+        gateway = await stack.enter_async_context(run_gateway(tmp_path, mcp_servers=[entry], limits=limits))
+        budget = gateway.service.budget
+        async with raw_client(gateway, version="2026-07-28") as client:
+            paused = await client.request_modern("tools/call", call, {"elicitation": {}})
+            assert paused["resultType"] == "input_required"
+            assert budget.used > len(long)
+            others = [await client.request_modern("tools/call", call, {"elicitation": {}}) for _ in range(2)]
+            assert "message" in others[-1], "what cannot be kept is refused"
+            answers = {key: {"action": "decline"} for key in paused["inputRequests"]}
+            more = {"requestState": paused["requestState"], "inputResponses": answers}
+            assert "content" in await client.request_modern("tools/call", {**call, **more}, {"elicitation": {}})
+        tracemalloc.start()
+        async with raw_client(gateway) as client:
+            for _ in range(8):
+                await client.initialize({"elicitation": {}, "experimental": {"padding": long}})
+            kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert kept < 4 * len(long), "a session keeps of the capabilities of its client only what it uses"

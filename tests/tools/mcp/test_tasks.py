@@ -53,6 +53,7 @@ class ClientInFront:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.meta: Mapping[str, Any] = {}
 
     @property
     def client(self) -> object:

@@ -19,8 +19,9 @@ const LIMITS: readonly [string, string][] = [
   ["in_flight", "Requests at once"],
   ["background", "Background responses"],
   ["sockets", "WebSockets"],
+  ["mcp_streams", "Streams of MCP clients"],
 ];
-const EXAMPLES = { models: "small-*", agents: "helper", servers: "files", tools: "files.read_*" };
+const EXAMPLES = { models: "small-*", agents: "helper", servers: "files", tools: "files.read_*", prompts: "files.*" };
 const PERIODS = ["hour", "day", "week", "month"];
 
 interface KeyFormProps {

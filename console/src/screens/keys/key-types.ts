@@ -13,7 +13,7 @@ export interface NewKey extends CallerKey {
   key: string;
 }
 
-export const SCOPE_AREAS = ["models", "agents", "servers", "tools"] as const;
+export const SCOPE_AREAS = ["models", "agents", "servers", "tools", "prompts"] as const;
 export type ScopeArea = (typeof SCOPE_AREAS)[number];
 
 /** What a form for a key has. All texts, as they are typed. */
@@ -107,7 +107,7 @@ export function findPlace(param: string): string {
 /** Patterns as text. A list that allows nothing is a denial of everything, since an empty field allows everything. */
 function formatPatterns(area: ScopeArea, patterns: string[] | null | undefined): string {
   if (!patterns) return "";
-  return patterns.length > 0 ? patterns.join(", ") : area === "tools" ? "!*.*" : "!*";
+  return patterns.length > 0 ? patterns.join(", ") : area === "tools" || area === "prompts" ? "!*.*" : "!*";
 }
 
 /** The scope of a draft. An area that was not touched stays as it was in `allow`. */

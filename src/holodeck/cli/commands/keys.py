@@ -25,12 +25,13 @@ from holodeck.config.gateway_loader import is_gateway
 from holodeck.gateway.auth.callers import hash_key, new_key
 from holodeck.lib.escape import escape_unprintable
 from holodeck.models.file_model import PUBLIC_NAME_PATTERN
+from holodeck.models.scope import Scope
 
 _DURATION = re.compile(r"(\d{1,6})([smhd])")
 _LIMIT = re.compile(r"([a-z_]+)\s*=\s*(\d{1,12})")
 _BUDGET = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)/([a-z]+)")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_KINDS = ("models", "agents", "servers", "tools")
+_KINDS = tuple(Scope.model_fields)
 _COLUMNS = ("NAME", "ADMIN", "MAY USE", "LIMITS", "OLD KEY")
 _ADMIN_HELP = (
     "An operator: reads the runs of all callers, changes keys and servers. With --allow-... options, only /metrics and "
@@ -87,6 +88,9 @@ _settings_options = (
     click.option("--allow-servers", multiple=True, metavar="PATTERNS", help="MCP servers that the caller may use."),
     click.option(
         "--allow-tools", multiple=True, metavar="PATTERNS", help="Tools that the caller may use: server.tool."
+    ),
+    click.option(
+        "--allow-prompts", multiple=True, metavar="PATTERNS", help="Prompts that the caller may use: server.prompt."
     ),
     click.option(
         "--limits",

@@ -10,13 +10,14 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from holodeck.gateway.audit.entry import Door, Outcome
-from holodeck.gateway.audit.log import AuditedCall, AuditLog
+from holodeck.gateway.audit.log import DECIDED_BY_RULE, AuditedCall, AuditLog
 from holodeck.lib.call_errors import NOT_RECORDED
 from holodeck.lib.errors import StorageError
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall
 from holodeck.tools.arguments import BadArgumentsError, parse_arguments
 from holodeck.tools.executor import (
+    APPROVAL_DECLINED,
     CHANGED,
     INVALID_JSON,
     OUT_OF_SCOPE,
@@ -84,7 +85,8 @@ class RunRecorder:
             has_arguments=code != INVALID_JSON,
         )
         outcome = _REFUSED_OUTCOMES.get(code, "refused")
-        await self._audit.record_refusal(described, error_code=code, outcome=outcome)
+        decided_by = self._caller if code == APPROVAL_DECLINED else DECIDED_BY_RULE
+        await self._audit.record_refusal(described, error_code=code, outcome=outcome, decided_by=decided_by)
 
     async def record_approval_requests(
         self, calls: Collection[FunctionCall], targets: Mapping[str, tuple[str, str]]

@@ -1,8 +1,9 @@
-"""The scope of a caller: which models, agents, MCP servers and tools it may use.
+"""The scope of a caller: which models, agents, MCP servers, tools, resources and prompts it may use.
 
 A `CallerScope` is compiled once, from one `Scope` of the gateway file or from several, of which any may allow a thing.
 It is immutable but for its cache of tools, and shared by all requests of a key. A denial wins over every other pattern
-of the same `Scope`. A server of which no tool can be allowed is out of scope as a whole, so that it is not started.
+of the same `Scope`. A server of which no tool and no prompt can be allowed is out of scope as a whole, so that it is
+not started. Every API asks here, and has no rule of its own.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class _Names:
 
 @record
 class _ToolGlob:
-    """A compiled `server.tool`."""
+    """A compiled `server.tool` or `server.prompt`."""
 
     server: re.Pattern[str]
     tool: re.Pattern[str]
@@ -47,7 +48,7 @@ class _ToolGlob:
 
 @record
 class _Tools:
-    """A compiled list of patterns for tools."""
+    """A compiled list of patterns for tools, or for prompts."""
 
     allowed: tuple[_ToolGlob, ...] | None
     """None: every tool is allowed that is not denied."""
@@ -73,9 +74,27 @@ class _Part:
     agents: _Names
     servers: _Names
     tools: _Tools
+    prompts: _Tools | None
+    """None: those of servers with tools that are allowed, unless `tools` names what is allowed."""
 
     def allows_server(self, server: str) -> bool:
-        return self.servers.allows(server) and self.tools.may_allow_some(server)
+        has_prompts = self.prompts is not None and self.prompts.may_allow_some(server)
+        return self.servers.allows(server) and (has_prompts or self.tools.may_allow_some(server))
+
+    def allows_tool(self, server: str, tool: str) -> bool:
+        return self.servers.allows(server) and self.tools.allows(server, tool)
+
+    def allows_links(self, server: str) -> bool:
+        has_tools = self.servers.allows(server) and self.tools.may_allow_some(server)
+        return has_tools and not _matches(self.tools.denied, server, READ_RESOURCE)
+
+    def allows_prompt(self, server: str, prompt: str) -> bool:
+        if not self.servers.allows(server):
+            return False
+        if self.prompts is None:
+            # A caller that is given some tools by name is given nothing else of their servers.
+            return self.tools.allowed is None and self.tools.may_allow_some(server)
+        return self.prompts.allows(server, prompt)
 
 
 @record
@@ -110,7 +129,7 @@ class CallerScope:
         return not self.is_limited or any(part.agents.allows(name) for part in self.parts)
 
     def allows_server(self, server: str) -> bool:
-        """Whether the caller may use an MCP server: it is allowed, and a tool of it can be."""
+        """Whether the caller may use an MCP server: it is allowed, and a tool or a prompt of it can be."""
         return not self.is_limited or any(part.allows_server(server) for part in self.parts)
 
     def allows_tool(self, server: str, tool: str) -> bool:
@@ -119,17 +138,23 @@ class CallerScope:
             return True
         is_allowed = self._tools.get((server, tool))
         if is_allowed is None:
-            is_allowed = any(part.servers.allows(server) and part.tools.allows(server, tool) for part in self.parts)
+            is_allowed = any(part.allows_tool(server, tool) for part in self.parts)
             if len(self._tools) >= _MAX_REMEMBERED:
                 self._tools.clear()
             self._tools[server, tool] = is_allowed
         return is_allowed
 
     def allows_resources(self, server: str) -> bool:
+        """Whether the caller may list and read the resources of a server: reading is a tool, `read_resource`."""
+        return self.allows_tool(server, READ_RESOURCE)
+
+    def allows_links(self, server: str) -> bool:
         """Whether the caller may read resources that tools of a server link to: unless `read_resource` is denied."""
-        return not self.is_limited or any(
-            part.allows_server(server) and not _matches(part.tools.denied, server, READ_RESOURCE) for part in self.parts
-        )
+        return not self.is_limited or any(part.allows_links(server) for part in self.parts)
+
+    def allows_prompt(self, server: str, prompt: str) -> bool:
+        """Whether the caller may use a prompt of a server, by the server's own name of the prompt."""
+        return not self.is_limited or any(part.allows_prompt(server, prompt) for part in self.parts)
 
 
 _EVERYTHING = CallerScope(is_limited=False)
@@ -141,6 +166,7 @@ def _compile_scope(scope: Scope) -> _Part:
         agents=_compile_names(scope.agents),
         servers=_compile_names(scope.servers),
         tools=_compile_tools(scope.tools),
+        prompts=None if scope.prompts is None else _compile_tools(scope.prompts),
     )
 
 

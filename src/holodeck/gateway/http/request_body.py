@@ -77,8 +77,10 @@ class BodyReader:
         has_body = declared not in ("", "0") or "transfer-encoding" in headers
         if has_body and headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             raise _not_json_error()
-        if declared.isdigit() and int(declared) > min(self._limit, self._budget.available):
-            raise _body_too_large_error(self._limit) if int(declared) > self._limit else over_budget_error()
+        if declared.isdigit() and int(declared) > self._limit:
+            raise _body_too_large_error(self._limit)
+        if declared.isdigit() and not self._budget.has_room(int(declared)):
+            raise over_budget_error()
         chunks: list[bytes] = []
         started_at = asyncio.get_running_loop().time()
         while True:
@@ -93,7 +95,7 @@ class BodyReader:
             self._budget.available -= len(chunk)
             if request_scope.body_bytes > self._limit:
                 raise _body_too_large_error(self._limit)
-            if self._budget.available < 0:
+            if self._budget.available < 0 and not self._budget.has_room(0):
                 raise over_budget_error()
             chunks.append(chunk)
             if not message.get("more_body"):

@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -162,6 +163,7 @@ class _CallPeer:
     """The client of a response as the peer of one call: answers questions of its server, and nothing else."""
 
     log_level: str | None = None
+    meta: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, run: RunElicitations, server: str, item_id: str) -> None:
         self._run = run

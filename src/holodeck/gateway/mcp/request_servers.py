@@ -31,7 +31,7 @@ from holodeck.lib import log
 from holodeck.lib.call_errors import CHANGED_SINCE_APPROVAL, OUT_OF_SCOPE, PROCESS_ENDED
 from holodeck.lib.errors import MCPError
 from holodeck.lib.record import record
-from holodeck.mcp_server.approval import find_refusal
+from holodeck.mcp_server.approval import Refusal, find_refusal
 from holodeck.models.events import MissingServer
 from holodeck.models.items import FunctionCall
 from holodeck.models.model_io import ToolSpec
@@ -217,8 +217,8 @@ class RequestServers:
             if refusal is not None:
                 is_configured = route.server.name in self._configured.server_tools
                 labels = {"server": route.server.name, "tool": route.tool.name}
-                about = {**(labels if is_configured else _REQUEST_SERVER_LABELS), REFUSED: APPROVAL_NEEDED}
-                return ToolResult.failure(call.call_id, refusal, **about)
+                about = {**(labels if is_configured else _REQUEST_SERVER_LABELS), REFUSED: refusal.code}
+                return ToolResult.failure(call.call_id, refusal.text, **about)
             self._approved_by_peer.add(call.key or call.call_id)
         return None
 
@@ -267,7 +267,7 @@ class RequestServers:
         route = self._routes.get(name)
         if route is None or not self._is_visible(name) or not route.server.has_resources:
             return None
-        if not self._scope.allows_resources(route.server.name):
+        if not self._scope.allows_links(route.server.name):
             return None
         label, declaration = route.server.name, self._declared.get(route.server.name)
         if self._declared and (declaration is None or declaration.needs_approval(READ_RESOURCE_TOOL)):
@@ -281,7 +281,7 @@ class RequestServers:
 
     def _may_browse(self, label: str) -> bool:
         # Reading what a server lists is a tool of its own. A link comes from a tool that is allowed already.
-        if not self._scope.allows_tool(label, READ_RESOURCE_TOOL.name):
+        if not self._scope.allows_resources(label):
             return False
         declaration = self._declared.get(label)
         if declaration is None:
@@ -298,7 +298,7 @@ class RequestServers:
 
     async def read_resource(self, server: str, uri: str, call: ToolCall) -> ToolResult:
         """Read a resource with the connection, and so the credentials, that the tools of the server are called with."""
-        if not self._scope.allows_resources(server):
+        if not self._scope.allows_links(server):
             return ToolResult.failure(call.call_id, f"Resources of the server '{server}' may not be read here.")
         if server not in self._request_declared_labels:
             return await self._executor.read_resource(server, uri, call, caller_id=self._caller_id)
@@ -449,10 +449,10 @@ class RequestServers:
             return True
         return not self._can_request_approval and self._is_approval_declared(route)
 
-    async def _ask_peer(self, route: ToolRoute, call: ToolCall) -> str | None:
+    async def _ask_peer(self, route: ToolRoute, call: ToolCall) -> Refusal | None:
         """Ask for an approval where that is possible now. Returns why the call may not run, or None if it may."""
         if self._peer is None:
-            return _cannot_ask_text(route)
+            return Refusal(text=_cannot_ask_text(route), code=APPROVAL_NEEDED)
         return await find_refusal(self._peer, route.server.name, route.tool.name, call.arguments)
 
     def _is_approval_declared(self, route: ToolRoute) -> bool:

@@ -5,24 +5,23 @@ an event stream. In the legacy era a request goes on without its connection, and
 era a client that closes its connection cancels the request.
 
 Only requests that do something count against the limits of their caller: a client must be able to answer a question
-while it is at its limit.
+while it is at its limit. Streams on which clients listen are counted apart from requests.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Mapping
+from contextlib import ExitStack
 from typing import Any
-
-import orjson
 
 from holodeck.gateway.configuration import UseCount
 from holodeck.gateway.http.errors import APIError, shutting_down_error, unknown_server_text
 from holodeck.gateway.http.replies import Reply, StreamedReply
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.limits import CallerLimits
-from holodeck.gateway.mcp_endpoint.endpoint_sessions import EndpointSession, EndpointSessions
-from holodeck.gateway.mcp_endpoint.event_stream import EventStream, parse_event_id
+from holodeck.gateway.mcp_endpoint.endpoint_sessions import OWN_STREAM, EndpointSession, EndpointSessions
+from holodeck.gateway.mcp_endpoint.event_stream import EventStream, StreamMemory, parse_event_id
 from holodeck.gateway.mcp_endpoint.headers import (
     SESSION_HEADER,
     ArgumentHeaders,
@@ -33,9 +32,11 @@ from holodeck.gateway.mcp_endpoint.headers import (
     is_modern_version,
 )
 from holodeck.lib import log
+from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 from holodeck.lib.errors import BadRequestError
 from holodeck.lib.tasks import TaskSet
-from holodeck.mcp_server.errors import INVALID_REQUEST, PARSE_ERROR, RPCError, status_of
+from holodeck.mcp_server.context import Send
+from holodeck.mcp_server.errors import INVALID_REQUEST, PARSE_ERROR, RPCError
 from holodeck.mcp_server.legacy_session import LegacySession
 from holodeck.mcp_server.list_changes import ListChanges
 from holodeck.mcp_server.methods import Methods
@@ -50,11 +51,15 @@ from holodeck.tools.mcp.protocol.versions import mapping
 STREAM_AFTER = 2.0
 # Seconds for requests that are not of a session to end when the gateway stops.
 CLOSE_TIMEOUT = 5.0
+# Messages of one batch: more than a client has to ask for at one time.
+MAX_BATCH = 100
 # The only version with batches of messages.
 _BATCH_VERSION = "2025-03-26"
 
 # Requests that only talk about the session, and count against no limit.
-_UNCOUNTED = frozenset({"initialize", "ping", "logging/setLevel", "server/discover", "subscriptions/listen"})
+_UNCOUNTED = frozenset({"initialize", "ping", "logging/setLevel", "server/discover"})
+# The request that lasts as long as its client listens. It counts as a stream.
+_LISTEN = "subscriptions/listen"
 
 
 class _RefusedError(Exception):
@@ -78,20 +83,23 @@ class MCPEndpoint:
         methods: Methods,
         changes: ListChanges,
         caller_limits: CallerLimits,
+        budget: ByteBudget,
         *,
         get_settings: Callable[[], MCPEndpointSettings],
         get_uses: Callable[[], UseCount],
         is_draining: Callable[[], bool],
     ) -> None:
-        """`get_settings`, `get_uses`: of the configuration of this moment."""
+        """`budget`: for everything that is kept between two requests. `get_settings`, `get_uses`: of this moment."""
         self._get_uses = get_uses
         self._get_settings = get_settings
         self._methods = methods
         self._changes = changes
         self._caller_limits = caller_limits
         self._is_draining = is_draining
-        self._sessions = EndpointSessions(methods, changes)
-        self._modern = ModernRequests(methods, changes)
+        self._budget = budget
+        self._stream_memory = StreamMemory(budget)
+        self._sessions = EndpointSessions(methods, changes, self._stream_memory)
+        self._modern = ModernRequests(methods, changes, budget)
         self._argument_headers = ArgumentHeaders()
         self._tasks = TaskSet()
         """The requests that are of no session, and those of batches."""
@@ -132,13 +140,18 @@ class MCPEndpoint:
         if self._is_draining():
             raise shutting_down_error()
         last_id = request.headers.get("last-event-id")
-        if last_id is None:
-            return _stream_reply(session, session.own_stream)
-        position = parse_event_id(last_id)
-        stream = None if position is None else session.find_stream(position[0])
-        if stream is None or position is None:
+        stream_id, number = (OWN_STREAM, None) if last_id is None else parse_event_id(last_id) or ("", None)
+        stream = session.find_stream(stream_id)
+        if stream is None:
             raise _RefusedError(400, RPCError(INVALID_REQUEST, "This event is not known any more"))
-        return _stream_reply(session, stream, after=position[1])
+        release = self._count_stream(request)
+        stream.join()
+
+        def leave() -> None:
+            release()
+            session.leave_stream(stream)
+
+        return _stream_reply(session, stream, leave, after=number)
 
     async def delete(self, request: Request) -> Reply:
         """End a session."""
@@ -218,16 +231,33 @@ class MCPEndpoint:
             raise _RefusedError(400, RPCError(INVALID_REQUEST, "This id is in use"), request_id)
         release = self._count(request, method)
         stream = session.open_stream()
+        # What the parameters take, which the request that brought them holds as long as its connection is there.
+        detached, size = Reservation(self._budget), len(request.body) + request.reservation.size
 
         async def answer() -> None:
             try:
-                stream.finish(await _respond(session.protocol, request_id, method, params, stream))
+                stream.finish(await _respond(session.protocol, request_id, method, params, stream.send))
             finally:
                 release()
+                detached.release()
                 stream.end()
+                session.keep_stream(stream)
 
-        session.running.start(request_id, answer())
-        reply = await _reply_with(stream, request, lambda: _stream_reply(session, stream))
+        running = session.running.start(request_id, answer())
+
+        def leave() -> None:
+            session.leave_stream(stream)
+            if not running.done():
+                try:
+                    detached.resize(size)
+                except OverBudgetError:
+                    running.cancel()
+
+        try:
+            reply = await _reply_with(stream, request, lambda: _stream_reply(session, stream, leave))
+        except BaseException:
+            leave()
+            raise
         if isinstance(reply, Reply):
             session.drop_stream(stream)
         return reply
@@ -240,8 +270,7 @@ class MCPEndpoint:
         protocol = LegacySession(self._methods, self._changes, view, send=_drop)
         protocol.is_initialized = True
         try:
-            stream = EventStream("", has_ids=False)
-            work = _respond(protocol, request_id, method, params, stream)
+            work = _respond(protocol, request_id, method, params, _drop)
             response = await self._tasks.start(work, name=f"MCP request {request_id}")
         finally:
             release()
@@ -251,30 +280,29 @@ class MCPEndpoint:
     async def _post_batch(self, request: Request, view: View, messages: list[Any]) -> Reply:
         """Answer several messages, which only clients of one version may send."""
         session = self._require_session(request, view)
-        problems = [_find_problem(message) for message in messages]
-        if session.protocol.version != _BATCH_VERSION or not messages or any(problems):
-            text = next(
-                (each for each in problems if each), f"Only clients of {_BATCH_VERSION} may send several messages"
-            )
-            raise _RefusedError(400, RPCError(INVALID_REQUEST, text))
-        asked = [message for message in messages if "method" in message and "id" in message]
+        problem = _find_batch_problem(session, messages)
+        if problem is not None:
+            raise _RefusedError(400, RPCError(INVALID_REQUEST, problem))
+        asked = []
         for message in messages:
-            if message not in asked:
+            if "method" in message and "id" in message:
+                asked.append(message)
+            else:
                 _take_message(session, message, mapping(message.get("params")))
         if not asked:
             return Reply(status=202)
-
-        async def answer(message: Message) -> Message:
-            release = self._count(request, message["method"])
-            try:
-                stream = EventStream("", has_ids=False)
-                params = mapping(message.get("params"))
-                return await _respond(session.protocol, message["id"], message["method"], params, stream)
-            finally:
-                release()
-
-        answers = [self._tasks.start(answer(message), name=f"MCP request {message['id']}") for message in asked]
-        return Reply(body=orjson.dumps(await asyncio.gather(*answers)))
+        with ExitStack() as counted:
+            # All of them before the first is run: a batch that is refused has done nothing.
+            for message in asked:
+                counted.callback(self._count(request, message["method"]))
+            answers = [
+                self._tasks.start(
+                    _respond(session.protocol, message["id"], message["method"], mapping(message.get("params")), _drop),
+                    name=f"MCP request {message['id']}",
+                )
+                for message in asked
+            ]
+            return Reply(body=b"[%s]" % b",".join(map(encode, await asyncio.gather(*answers))))
 
     async def _post_modern(
         self, request: Request, view: View, message: Message, params: Mapping[str, Any]
@@ -287,11 +315,17 @@ class MCPEndpoint:
         try:
             require_meta(params)
             check_modern_headers(request.headers, str(method), params)
-            await self._check_arguments(request, view, str(method), params)
         except RPCError as error:
             raise _RefusedError(400, error, request_id) from error
         release = self._count(request, str(method))
-        stream = EventStream("", has_ids=False)
+        try:
+            await self._check_arguments(request, view, str(method), params)
+        except BaseException as error:
+            release()
+            if isinstance(error, RPCError):
+                raise _RefusedError(400, error, request_id) from error
+            raise
+        stream = EventStream("", self._stream_memory, has_ids=False)
 
         async def answer() -> None:
             try:
@@ -310,14 +344,18 @@ class MCPEndpoint:
 
         async def cancel() -> None:
             task.cancel()
+            stream.drop()
 
         try:
-            return await _reply_with(
+            reply = await _reply_with(
                 stream, request, lambda: StreamedReply(chunks=stream.read(), on_close=cancel), is_modern=True
             )
-        except asyncio.CancelledError:
-            task.cancel()
+        except BaseException:
+            await cancel()
             raise
+        if isinstance(reply, Reply):
+            stream.drop()
+        return reply
 
     async def _check_arguments(self, request: Request, view: View, method: str, params: Mapping[str, Any]) -> None:
         """Compare the headers that repeat arguments with the arguments of a call."""
@@ -347,7 +385,9 @@ class MCPEndpoint:
         if self._is_draining():
             raise shutting_down_error()
         if method in _UNCOUNTED:
-            return lambda: None
+            return _release_nothing
+        if method == _LISTEN:
+            return self._count_stream(request)
         caller, uses = request.caller, self._get_uses()
         self._caller_limits.start_request(caller)
         uses.acquire()
@@ -358,12 +398,18 @@ class MCPEndpoint:
 
         return release
 
+    def _count_stream(self, request: Request) -> Callable[[], None]:
+        """Count a stream on which a client listens until the returned function is called. Raises `TooManyError`."""
+        counted = ExitStack()
+        counted.enter_context(self._caller_limits.count_mcp_stream(request.caller))
+        return counted.close
+
 
 async def _respond(
-    protocol: LegacySession, request_id: RequestId, method: str, params: Mapping[str, Any], stream: EventStream
+    protocol: LegacySession, request_id: RequestId, method: str, params: Mapping[str, Any], send: Send
 ) -> Message:
     try:
-        result = await protocol.handle_request(method, params, stream.send)
+        result = await protocol.handle_request(method, params, send)
     except RPCError as error:
         return error.to_response(request_id)
     # The boundary: a bug here must not leave the client without an answer.
@@ -379,19 +425,27 @@ async def _reply_with(
     may_stream, may_reply = accepts_events(request.headers), accepts_json(request.headers)
     if may_reply:
         await (stream.wait_news(STREAM_AFTER) if may_stream else stream.wait_end())
-    response = stream.response
-    if may_stream and (response is None or stream.is_used or not may_reply):
+    body = stream.body
+    if may_stream and (body is None or stream.is_used or not may_reply):
         return open_stream()
-    if response is None:
+    if body is None:
         raise _RefusedError(400, RPCError(INVALID_REQUEST, "The request was cancelled"))
-    return Reply(status=status_of(response) if is_modern else 200, body=encode(response))
+    return Reply(status=stream.status or 200 if is_modern else 200, body=body)
 
 
-def _stream_reply(session: EndpointSession, stream: EventStream, after: int | None = None) -> StreamedReply:
+def _release_nothing() -> None:
+    """Ends the count of what is not counted."""
+
+
+def _stream_reply(
+    session: EndpointSession, stream: EventStream, leave: Callable[[], None], after: int | None = None
+) -> StreamedReply:
+    """Reply with the events of a stream. `leave` is called when the connection has ended."""
     session.readers += 1
 
     async def close() -> None:
         session.readers -= 1
+        leave()
 
     return StreamedReply(chunks=stream.read(after), headers={SESSION_HEADER: session.id}, on_close=close)
 
@@ -402,6 +456,14 @@ def _take_message(session: EndpointSession, message: Message, params: Mapping[st
         session.running.cancel(params.get("requestId"))
     elif "method" not in message:
         session.protocol.handle_response(message)
+
+
+def _find_batch_problem(session: EndpointSession, messages: list[Any]) -> str | None:
+    if session.protocol.version != _BATCH_VERSION or not messages:
+        return f"Only clients of {_BATCH_VERSION} may send several messages"
+    if len(messages) > MAX_BATCH:
+        return f"A batch has at most {MAX_BATCH} messages, and this one has {len(messages)}"
+    return next((problem for problem in map(_find_problem, messages) if problem is not None), None)
 
 
 def _find_problem(message: object) -> str | None:

@@ -51,7 +51,7 @@ class LocalMCPServer:
         agents = AgentRuns(self._run_builder, self._runs).build_tools(backends.by_name)
         self._methods = Methods(Catalogue(self._servers, agents))
         self._view = View(caller_id=LOCAL_CALLER_ID, scope=CallerScope.everything(), server=server)
-        self._stdio = StdioServer(self._methods, self._changes, self._view)
+        self._stdio = StdioServer(self._methods, self._changes, self._view, budget)
         self._tasks = TaskSet()
 
     @property

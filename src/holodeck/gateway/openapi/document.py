@@ -80,7 +80,7 @@ def error_groups_of(route: Route) -> set[ErrorGroup]:
         groups.add("load")
     if not route.is_public:
         groups.update(("caller", "drain"))
-        if route.is_counted:
+        if route.is_counted or route.counts_itself:
             groups.add("limits")
         if route.method == "POST":
             groups.update(("limits", "body"))

@@ -122,7 +122,7 @@ class FrameSplitter:
     def _reserve(self, size: int) -> bool:
         if self._is_control():
             return True
-        if self._is_skipping or size > self._budget.available:
+        if self._is_skipping or not self._budget.has_room(size):
             return False
         self._budget.available -= size
         self.message_bytes += size

@@ -199,9 +199,10 @@ class MCPClient:
         return is_idempotent(self.config, tool)
 
     def announce_change(self) -> None:
-        """Tell the program that the tools of this server are there again, or are not there any more."""
-        if self.callbacks.on_tools_changed is not None:
-            self.callbacks.on_tools_changed()
+        """Tell the program that what this server has is there again, or is not there any more."""
+        for area, listener in self.callbacks.list_listeners(self.config.name).items():
+            if listener is not None and (area == "tools" or area in self.capabilities):
+                listener()
 
     async def connect(self) -> None:
         """Connect now instead of on first use, and list tools and prompts. Raises MCPError."""
@@ -291,7 +292,12 @@ class MCPClient:
         return await self._subscriptions.subscribe(uri, listener)
 
     async def complete(
-        self, ref: Mapping[str, Any], argument: Mapping[str, Any], context: Mapping[str, Any] | None = None
+        self,
+        ref: Mapping[str, Any],
+        argument: Mapping[str, Any],
+        context: Mapping[str, Any] | None = None,
+        *,
+        peer: Peer | None = None,
     ) -> Mapping[str, Any]:
         """Return the result of `completion/complete`, without values if the server does not declare completions.
 
@@ -302,7 +308,8 @@ class MCPClient:
         if terms is not None and not terms.has_capability("completions"):
             return {"completion": {"values": []}}
         params = {"ref": ref, "argument": argument, **({"context": context} if context else {})}
-        return await connection.session.call("completion/complete", params, seconds=self.config.request_timeout)
+        seconds = self.config.request_timeout
+        return await connection.session.call("completion/complete", params, seconds=seconds, peer=peer)
 
     async def lower_log_level(self, level: str) -> None:
         """Let a connected server send log messages of this level, if it does not yet. Raises nothing."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from holodeck.lib import log
@@ -369,6 +370,7 @@ class _PersonPeer:
     """
 
     log_level: str | None = None
+    meta: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, server: str, on_question: QuestionHandler) -> None:
         self._server = server

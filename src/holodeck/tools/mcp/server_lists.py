@@ -48,11 +48,7 @@ class ServerLists:
         )
         self.watcher = ListChangeWatcher(
             {"tools": [self.tools], "prompts": [self.prompts], "resources": [self.resources, self.templates]},
-            {
-                "tools": callbacks.on_tools_changed,
-                "prompts": callbacks.on_prompts_changed,
-                "resources": callbacks.on_resources_changed,
-            },
+            callbacks.list_listeners(tool.name),
             server=tool.name,
         )
 

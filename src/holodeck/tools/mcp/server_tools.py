@@ -78,6 +78,18 @@ class ServerTools:
         self._listing_started_at = 0.0
         self._logged_count: int | None = None
         self._was_waited_for = False
+        self._was_missed = False
+        """An offer was made without these tools since they were last there."""
+
+    @property
+    def startup_seconds(self) -> float:
+        """Seconds after which a list is either there or has failed, if the server keeps to its limit."""
+        return self.server.config.startup_timeout + START_ERROR_GRACE
+
+    @property
+    def is_starting(self) -> bool:
+        """True while the first list is being fetched, within the limit for the start of the server."""
+        return self.is_listing_pending and time.monotonic() < self._listing_started_at + self.startup_seconds
 
     @property
     def is_listing_pending(self) -> bool:
@@ -95,7 +107,9 @@ class ServerTools:
         if self.failure is not None:
             return self.server.explain(self.failure)
         return (
-            f"Server '{self.server.name}' (list): it has not said yet what it has." if self.is_listing_pending else ""
+            f"Server '{self.server.name}' is still starting: it has not said yet what it has."
+            if self.is_listing_pending
+            else ""
         )
 
     def request_listing(self) -> asyncio.Task[list[MCPToolInfo]] | None:
@@ -121,6 +135,17 @@ class ServerTools:
     def mark_waited(self) -> None:
         """Record that an offer has waited for this list for the full discovery timeout; later offers do not wait."""
         self._was_waited_for = True
+        if self.is_listing_pending:
+            self.mark_missed()
+
+    def mark_missed(self) -> None:
+        """Record that an offer was made without these tools: when they are there, that is a change."""
+        self._was_missed = True
+
+    async def wait_listing(self, seconds: float) -> None:
+        """Wait for the list that is being fetched, at most `seconds`."""
+        if self._listing_task is not None and not self._listing_task.done():
+            await asyncio.wait({self._listing_task}, timeout=seconds)
 
     def collect_tools(self) -> Sequence[MCPToolInfo]:
         """Apply the latest finished list and return the tools. While a list is being fetched, the previous one."""
@@ -190,7 +215,7 @@ class ServerTools:
             raise error
 
     def _apply_tools(self, tools: Sequence[MCPToolInfo]) -> None:
-        has_changed = self.failure is not None or self.latest_tools is None
+        has_changed, self._was_missed = self._was_missed, False
         self._tools, self.failure = tools[: self._max_tools], None
         if self.latest_tools is not None and self._tools != self.latest_tools:
             self._report_changed_tools(self.latest_tools)
@@ -225,6 +250,7 @@ class ServerTools:
     def _apply_failure(self, error: MCPError) -> None:
         is_new = str(self.failure) != str(error)
         had_tools, self._tools, self.failure = bool(self._tools), (), error
+        self.mark_missed()
         if self._revival_slots is not None:
             self._plan_next_try(error)
             if self._revival_task is None or self._revival_task.done():

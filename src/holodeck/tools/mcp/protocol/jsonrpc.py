@@ -75,8 +75,10 @@ def build_cancellation(request_id: RequestId, reason: str) -> Message:
     return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
 
 
-def build_error_response(request_id: RequestId | None, code: int, message: str) -> Message:
-    return {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}}
+def build_error_response(request_id: RequestId | None, code: int, message: str, data: Any = None) -> Message:
+    """Build the answer to a request that is refused. `data` None: the error has none."""
+    error = {"code": code, "message": message, **({} if data is None else {"data": data})}
+    return {"jsonrpc": "2.0", "id": request_id, "error": error}
 
 
 def sniff_id(head: bytes, tail: bytes = b"") -> RequestId | None:

@@ -18,11 +18,12 @@ ELICITATION_METHOD = "elicitation/create"
 
 
 class RefusalError(RuntimeError):
-    """A request of a server is refused. The code and the text are sent to the server."""
+    """A request of a server is refused. The code, the text and the data are sent to the server."""
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
         self.code = code
+        self.data = data
 
 
 class Peer(Protocol):
@@ -36,6 +37,11 @@ class Peer(Protocol):
     @property
     def log_level(self) -> str | None:
         """The lowest level of log messages that the client wants; None for none."""
+        ...
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """`_meta` of the client's own request, such as its trace context, which the server gets with the call."""
         ...
 
     def can_answer(self, method: str, params: Params) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from holodeck.lib import log
 from holodeck.lib.record import record
@@ -25,6 +26,8 @@ from holodeck.tools.mcp.protocol.versions import TASKS_EXTENSION, ProtocolEra, m
 ANSWER_TIMEOUT = 600.0
 
 Handler = Callable[[Params], Awaitable[Mapping[str, Any]]]
+ListArea = Literal["tools", "prompts", "resources"]
+"""A list of a server."""
 
 CONFIG_EXTENSION = "dev.holodeck/config"
 # The code that the protocol specifies for a sampling request that the user rejects.
@@ -45,12 +48,25 @@ class Callbacks:
     on_tools_changed: Callable[[], None] | None = None
     on_prompts_changed: Callable[[], None] | None = None
     on_resources_changed: Callable[[], None] | None = None
+    on_list_changed: Callable[[ListArea, str], None] | None = None
+    """Called with the list that has changed and the name of its server, in place of the three before."""
     on_stderr: Callable[[str], None] | None = None
     """Called with each line that the process of the server writes to standard error, secrets masked."""
     has_peers: bool = False
     """Whether calls may come with a peer, which is asked before the handlers above."""
     find_peer: Callable[[], Peer | None] | None = None
     """Returns the peer for requests that belong to no call: the only client of this program, if there is one."""
+
+    def list_listeners(self, server: str) -> Mapping[str, Callable[[], None] | None]:
+        """Return what is called when a list of this server has changed."""
+        if self.on_list_changed is not None:
+            areas: tuple[ListArea, ...] = ("tools", "prompts", "resources")
+            return {area: partial(self.on_list_changed, area, server) for area in areas}
+        return {
+            "tools": self.on_tools_changed,
+            "prompts": self.on_prompts_changed,
+            "resources": self.on_resources_changed,
+        }
 
 
 class ServerRequestResponder:

@@ -290,7 +290,7 @@ class Session:
         meta: Mapping[str, Any] | None,
         peer: Peer | None,
     ) -> Message:
-        sent_meta = {**self._meta, **(meta or {})}
+        sent_meta = {**(peer.meta if peer is not None else {}), **self._meta, **(meta or {})}
         if peer is not None and self._meta:
             sent_meta[META_CAPABILITIES] = self.responder.capabilities(ProtocolEra.MODERN, peer)
             if peer.log_level is not None:
@@ -403,7 +403,7 @@ class Session:
         try:
             result = with_related_task(await self._answer(method, params, self._find_peer(params)), params)
         except RefusalError as refusal:
-            await self._send(build_error_response(request_id, refusal.code, str(refusal)))
+            await self._send(build_error_response(request_id, refusal.code, str(refusal), refusal.data))
         else:
             await self._send({"jsonrpc": "2.0", "id": request_id, "result": result})
             if method == ROOTS_METHOD:
