@@ -20,7 +20,7 @@ from holodeck.testing import ScriptedModel, say
 
 sys.path.append(str(ROOT / "tests"))
 
-from console.browser import open_page, run_browser
+from console.browser import connect_browser, open_page, run_browser
 from console.playground_page import PlaygroundPage
 from playwright.async_api import Page, expect
 
@@ -104,7 +104,7 @@ def _describe_gaps(label: str, gaps: list[float]) -> list[str]:
 async def _run(rounds: int) -> None:
     model = ScriptedModel(*[say("abcd " * (EVENTS // 5))] * 3, chunk=1)
     with tempfile.TemporaryDirectory() as folder, run_browser() as browser:
-        async with model.serve("chat") as served:
+        async with model.serve("chat") as served, connect_browser(browser):
             with run_holodeck(Path(folder), served.url.removesuffix("/v1")) as target:
                 visits = await measure_first_visits(browser, target, rounds)
                 print_table(f"First visit, {rounds} times", ["", "median", "slowest"], visits)

@@ -5,7 +5,9 @@ fetched first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import copy_context
 from functools import wraps
 from typing import Any, ParamSpec, overload
 
@@ -14,6 +16,19 @@ AsyncTest = Callable[P, Coroutine[Any, Any, None]]
 
 # Ends a test that hangs, also on a busy machine; less than the 30 s that the product allows for most things.
 TIMEOUT = 28.0
+
+
+_shared_runners: list[asyncio.Runner] = []
+
+
+@contextmanager
+def sharing_loop(runner: asyncio.Runner) -> Iterator[None]:
+    """Let async tests run on the loop of a runner that outlives them, where something is connected that they share."""
+    _shared_runners.append(runner)
+    try:
+        yield
+    finally:
+        _shared_runners.remove(runner)
 
 
 @overload
@@ -36,6 +51,25 @@ def _with_timeout(test: AsyncTest[P], seconds: float) -> Callable[P, None]:
             async with asyncio.timeout(seconds):
                 await test(*args, **kwargs)
 
-        asyncio.run(run_with_timeout())
+        if _shared_runners:
+            _run_shared(_shared_runners[-1], run_with_timeout())
+        else:
+            asyncio.run(run_with_timeout())
 
     return run
+
+
+def _run_shared(runner: asyncio.Runner, test: Coroutine[Any, Any, None]) -> None:
+    """Run a test as `asyncio.run` does: with a context of its own, and nothing of it runs on afterwards."""
+    loop = runner.get_loop()
+    before = asyncio.all_tasks(loop)
+    try:
+        runner.run(test, context=copy_context())
+    finally:
+        runner.run(_cancel(asyncio.all_tasks(loop) - before))
+
+
+async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

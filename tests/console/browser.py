@@ -1,6 +1,8 @@
 """A real browser for the tests of the console: the Chromium of an npm package, one process per worker.
 
-A test opens a page of its own: nothing is shared between two pages but the process.
+A test opens a page of its own: nothing is shared between two pages but the process and the connection to it. The driver
+that connects is a process as well, and starting it takes more than most tests: it stays for the worker, which is why
+the tests of a worker share an event loop (`sharing_loop`).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from interprocess_lock import interprocess_lock
-from playwright.async_api import Page, async_playwright, expect
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ROOT / "console/node_modules"
@@ -48,24 +50,36 @@ def run_browser() -> Iterator[str]:
             process.communicate()
 
 
+_connected: dict[str, Browser] = {}
+
+
+@asynccontextmanager
+async def connect_browser(url: str) -> AsyncIterator[None]:
+    """Connect to the browser at a debugging URL, for all pages that are opened on this event loop."""
+    async with async_playwright() as playwright:
+        _connected[url] = await playwright.chromium.connect_over_cdp(url)
+        try:
+            yield
+        finally:
+            del _connected[url]
+
+
 @asynccontextmanager
 async def open_page(browser_url: str, url: str = "", **options: Any) -> AsyncIterator[Page]:
     """A page in a profile of its own, at this URL. It fails the test for an error that the page does not handle."""
     problems: list[str] = []
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.connect_over_cdp(browser_url)
-        context = await browser.new_context(**{**_PERSON, **options})
+    context = await _connected[browser_url].new_context(**{**_PERSON, **options})
+    try:
         page = await context.new_page()
         page.set_default_timeout(WAIT_MS)
         expect.set_options(timeout=WAIT_MS)
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", lambda message: problems.append(message.text) if _is_violation(message.text) else None)
-        try:
-            if url:
-                await page.goto(url)
-            yield page
-        finally:
-            await context.close()
+        if url:
+            await page.goto(url)
+        yield page
+    finally:
+        await context.close()
     assert not problems, problems
 
 

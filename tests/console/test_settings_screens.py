@@ -53,6 +53,7 @@ async def test_the_api_is_shown_by_route_with_an_example(tmp_path: Path, browser
         await page.get_by_role("searchbox", name="Search").fill("no such route")
         await expect(page.get_by_text("No route has this")).to_be_visible()
         await page.goto(f"{gateway.url}/#/runs")
+        await expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
         await page.goto(f"{gateway.url}/#/api/createResponse")
         opened = page.locator("details.endpoint[open]")
         await expect(opened.locator("summary").first).to_contain_text("/v1/responses")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from async_tests import async_test
@@ -9,7 +10,7 @@ from console.browser import open_page
 from console.playground_page import PlaygroundPage
 from console.prefix_proxy import PREFIX, serve_below_prefix
 from gateway.running_gateway import run_gateway
-from playwright.async_api import Page, Response, expect
+from playwright.async_api import Page, Response, Route, expect
 
 from holodeck.testing import ScriptedModel, say
 
@@ -69,6 +70,34 @@ async def test_a_key_is_asked_for_once_and_stays_in_its_tab(tmp_path: Path, brow
 
 
 @async_test(SECONDS)
+async def test_a_late_refusal_of_a_key_does_not_ask_again_after_the_next_was_entered(
+    tmp_path: Path, browser_url: str
+) -> None:
+    is_held, go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold_wrong_key(route: Route) -> None:
+        answer = await route.fetch()
+        if route.request.headers.get("authorization") == "Bearer hd-wrong":
+            is_held.set()
+            await go_on.wait()
+        await route.fulfill(response=answer)
+
+    async with (
+        run_gateway(tmp_path, ScriptedModel(say("Hi.")), keys=["hd-ann"]) as gateway,
+        open_page(browser_url, gateway.url) as page,
+    ):
+        await page.route("**/v1/models", hold_wrong_key)
+        await _enter_key(page, "hd-wrong")
+        await is_held.wait()
+        await page.get_by_role("button", name="Forget key").click()
+        await _enter_key(page, "hd-ann")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        async with page.expect_event("requestfinished"):
+            go_on.set()
+        await expect(await PlaygroundPage(page).ask("Hello")).to_contain_text("Hi.")
+
+
+@async_test(SECONDS)
 async def test_two_callers_see_nothing_of_each_other(tmp_path: Path, browser_url: str) -> None:
     async with (
         run_gateway(tmp_path, ScriptedModel(say("For Ann."), say("For Bob.")), keys=["hd-ann", "hd-bob"]) as gateway,
@@ -81,6 +110,7 @@ async def test_two_callers_see_nothing_of_each_other(tmp_path: Path, browser_url
             await page.wait_for_url("**/conv_*")
         address = ann.url
         await bob.get_by_role("link", name="Runs", exact=True).click()
+        await expect(bob.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
         await expect(bob.get_by_text("I am Bob.")).to_be_visible()
         await expect(bob.get_by_text("I am Ann.")).to_have_count(0)
         # The address of a conversation is no key to it.

@@ -36,7 +36,8 @@ export function urlOf(path: string): string {
 /** Send a request and return the answer with its body unread. */
 export async function send(path: string, options: RequestOptions = {}): Promise<Response> {
   const headers = new Headers({ accept: "application/json", ...options.headers });
-  if (key.value) headers.set("authorization", `Bearer ${key.value}`);
+  const usedKey = key.value;
+  if (usedKey) headers.set("authorization", `Bearer ${usedKey}`);
   const request: RequestInit = { method: options.method ?? "GET", headers, cache: "no-store", credentials: "omit" };
   if (options.signal) request.signal = options.signal;
   if (options.body !== undefined) {
@@ -50,6 +51,8 @@ export async function send(path: string, options: RequestOptions = {}): Promise<
     if (options.signal?.aborted) throw error;
     throw new UnreachableError("The gateway does not answer.");
   }
+  // The answer to a request with the key before says nothing about the one that was entered meanwhile.
+  if (answer.status === 401 && usedKey === key.value) isKeyNeeded.value = true;
   if (!answer.ok) throw await readError(answer);
   return answer;
 }
@@ -61,7 +64,6 @@ export async function fetchJSON<T>(path: string, options: RequestOptions = {}): 
 }
 
 async function readError(answer: Response): Promise<APIError> {
-  if (answer.status === 401) isKeyNeeded.value = true;
   try {
     const said = (await answer.json()) as { error?: { message?: unknown; code?: unknown; param?: unknown } };
     const message = said.error?.message;
