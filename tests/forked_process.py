@@ -13,18 +13,13 @@ from warm_holodeck import Forked
 _AT_ONCE = 10.0  # seconds, for what can be read already
 
 
-class ForkedProcess:
-    """A command whose standard output and error are pipes, and whose standard input is empty unless one is given.
+class ForkedCommand:
+    """A command whose standard streams are the caller's."""
 
-    As with asyncio, `wait` returns when the process has ended and every process has closed its pipes.
-    """
-
-    def __init__(self, forked: Forked, stdout: _Pipe, stderr: _Pipe) -> None:
+    def __init__(self, forked: Forked) -> None:
         self.pid = forked.pid
         self.returncode: int | None = None
-        self.stdout, self.stderr = stdout.reader, stderr.reader
         self._forked = forked
-        self._pipes = (stdout, stderr)
         self._ended = asyncio.Event()
         asyncio.get_running_loop().add_reader(forked, self._end)
 
@@ -38,28 +33,42 @@ class ForkedProcess:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
-    async def wait_ended(self) -> int:
-        """The exit code, while its pipes may still have something to read."""
-        await self._ended.wait()
-        assert self.returncode is not None
-        return self.returncode
-
     async def wait(self) -> int:
         await self._ended.wait()
-        for pipe in self._pipes:
-            await pipe.closed.wait()
         assert self.returncode is not None
         return self.returncode
-
-    async def communicate(self) -> tuple[bytes, bytes]:
-        out, err = await asyncio.gather(self.stdout.read(), self.stderr.read())
-        await self.wait()
-        return out, err
 
     def _end(self) -> None:
         asyncio.get_running_loop().remove_reader(self._forked)
         self.returncode = self._forked.wait(_AT_ONCE)
         self._ended.set()
+
+
+class ForkedProcess(ForkedCommand):
+    """A command whose standard output and error are pipes, and whose standard input is empty unless one is given.
+
+    As with asyncio, `wait` returns when the process has ended and every process has closed its pipes.
+    """
+
+    def __init__(self, forked: Forked, stdout: _Pipe, stderr: _Pipe) -> None:
+        super().__init__(forked)
+        self.stdout, self.stderr = stdout.reader, stderr.reader
+        self._pipes = (stdout, stderr)
+
+    async def wait_ended(self) -> int:
+        """The exit code, while its pipes may still have something to read."""
+        return await super().wait()
+
+    async def wait(self) -> int:
+        code = await super().wait()
+        for pipe in self._pipes:
+            await pipe.closed.wait()
+        return code
+
+    async def communicate(self) -> tuple[bytes, bytes]:
+        out, err = await asyncio.gather(self.stdout.read(), self.stderr.read())
+        await self.wait()
+        return out, err
 
 
 class _Pipe(asyncio.StreamReaderProtocol):

@@ -10,13 +10,16 @@ import re
 import struct
 import sys
 import termios
+from asyncio.subprocess import Process
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from forked_process import ForkedCommand
 from holodeck_command import INHERITED
 from no_network import without_network
+from warm_holodeck import Forked, can_fork
 
 TIMEOUT = 45.0  # seconds: a process has to start, on a machine that others use as well
 CTRL_C = "\x03"
@@ -75,17 +78,8 @@ class TypingTerminal:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         terminal = {"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1", "HOME": str(self._cwd.parent)}
-        command = [sys.executable, "-m", "holodeck", *self._args]
-        self.process = await asyncio.create_subprocess_exec(
-            *(without_network(*command) if self._args[:1] == ["validate"] else command),
-            cwd=self._cwd,
-            env={**inherited, **terminal, **self._env},
-            stdin=slave,
-            stdout=slave if self._stdout is None else self._stdout,
-            stderr=slave,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        )
+        streams = [slave, slave if self._stdout is None else self._stdout, slave]
+        self.process = await self._start({**inherited, **terminal, **self._env}, streams)
         os.close(slave)
         asyncio.get_running_loop().add_reader(self._master, self._read_output)
         return self
@@ -98,6 +92,22 @@ class TypingTerminal:
             self.process.kill()
             await self.process.wait()
         os.close(self._master)
+
+    async def _start(self, environ: Mapping[str, str], streams: list[int]) -> Process | ForkedCommand:
+        is_offline = self._args[:1] == ["validate"]
+        if can_fork(self._env):
+            options = {"is_offline": is_offline, "has_terminal": True}
+            return ForkedCommand(
+                await asyncio.to_thread(Forked, self._args, streams, cwd=self._cwd, environ=environ, **options)
+            )
+        command = [sys.executable, "-m", "holodeck", *self._args]
+        stdin, stdout, stderr = streams
+        return await asyncio.create_subprocess_exec(
+            *(without_network(*command) if is_offline else command),
+            **{"cwd": self._cwd, "env": environ, "stdin": stdin, "stdout": stdout, "stderr": stderr},
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
 
     def _read_output(self) -> None:
         try:

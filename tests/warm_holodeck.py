@@ -14,6 +14,7 @@ process id and later its exit status come out. It ends when the worker closes it
 from __future__ import annotations
 
 import atexit
+import fcntl
 import gc
 import importlib
 import json
@@ -26,6 +27,7 @@ import socket
 import struct
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -47,7 +49,10 @@ def can_fork(environ: Mapping[str, str]) -> bool:
 
 
 class Forked:
-    """A command that runs, or a Python file that runs it. Its streams are the caller's to close."""
+    """A command that runs, or a Python file that runs it. Its streams are the caller's to close.
+
+    With `has_terminal`, the standard input is a terminal, whose keys signal the command.
+    """
 
     def __init__(
         self,
@@ -58,10 +63,11 @@ class Forked:
         environ: Mapping[str, str],
         program: str = "",
         is_offline: bool = False,
+        has_terminal: bool = False,
     ) -> None:
         about = {
             **{"args": args, "cwd": str(cwd), "environ": dict(environ)},
-            **{"program": program, "is_offline": is_offline},
+            **{"program": program, "is_offline": is_offline, "has_terminal": has_terminal},
         }
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.connect(warm_address())
@@ -164,6 +170,9 @@ def _main(listener: socket.socket) -> None:
     if about is None:
         return
     listener.detach()
+    if about["has_terminal"]:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     os.chdir(about["cwd"])
     os.environ.clear()
     os.environ.update(about["environ"])

@@ -18,7 +18,8 @@ _NUMBER = struct.Struct("i")
 
 
 def main(address: str, args: list[str]) -> None:
-    about = {"args": args, "cwd": str(Path.cwd()), "environ": dict(os.environ), "program": "", "is_offline": False}
+    about: dict[str, object] = {"args": args, "cwd": str(Path.cwd()), "environ": dict(os.environ), "program": ""}
+    about |= {"is_offline": False, "has_terminal": False}
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.connect(bytes.fromhex(address))
         socket.send_fds(connection, [json.dumps(about).encode()], [0, 1, 2])
