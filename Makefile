@@ -11,7 +11,7 @@ WORKERS ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal --durations=10
 RUN := HOLODECK_TRUST=all PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/holodeck run
 
-.PHONY: help run check test test-local console console-check screenshots conformance compat clients lint types docs docs-serve reference bench chaos lock clean
+.PHONY: help run check test test-long test-local console console-check screenshots conformance compat clients lint types docs docs-serve reference bench chaos lock clean
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -21,13 +21,16 @@ run: $(READY) ## run the shipped example agent end to end: real MCP servers, and
 	$(RUN) examples/assistant "Read the file welcome.md"
 
 check: lint types $(READY) ## after each save: lint, types, and the tests that start no gateway, database or other program
-	$(PYTEST) -m "not program"
+	$(PYTEST) -m "not program and not long"
 
-test: lint $(READY) $(SERVERS)/.ready console-check ## everything CI runs: lint, types, imports, tests, the built wheel
+test: lint $(READY) $(SERVERS)/.ready console-check ## lint, types, imports, all tests but the long ones, the built wheel
 	@echo "==> The type checker runs beside the tests and says at the end what it found"
 	@mkdir -p .cache
-	@$(BIN)/mypy > .cache/types.txt 2>&1 & types=$$!; $(PYTEST); tests=$$?; \
+	@$(BIN)/mypy > .cache/types.txt 2>&1 & types=$$!; $(PYTEST) -m "not long"; tests=$$?; \
 	  wait $$types; types=$$?; cat .cache/types.txt; exit $$((tests | types))
+
+test-long: $(READY) $(SERVERS)/.ready $(CONSOLE) ## the long tests: every page of the documentation, more clients, kills, measurements
+	$(PYTEST) -m long
 
 conformance: $(READY) $(SERVERS)/.ready ## every client and server scenario of the official MCP conformance suite, strictly
 	PYTHONPATH=tests $(BIN)/python -m conformance.run $(LEGS)

@@ -12,6 +12,7 @@ import sys
 import termios
 from asyncio.subprocess import Process
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -96,15 +97,17 @@ class TypingTerminal:
     async def _start(self, environ: Mapping[str, str], streams: list[int]) -> Process | ForkedCommand:
         is_offline = self._args[:1] == ["validate"]
         if can_fork(self._env):
-            options = {"is_offline": is_offline, "has_terminal": True}
-            return ForkedCommand(
-                await asyncio.to_thread(Forked, self._args, streams, cwd=self._cwd, environ=environ, **options)
-            )
+            start = partial(Forked, cwd=self._cwd, environ=environ, is_offline=is_offline, has_terminal=True)
+            return ForkedCommand(await asyncio.to_thread(start, self._args, streams))
         command = [sys.executable, "-m", "holodeck", *self._args]
         stdin, stdout, stderr = streams
         return await asyncio.create_subprocess_exec(
             *(without_network(*command) if is_offline else command),
-            **{"cwd": self._cwd, "env": environ, "stdin": stdin, "stdout": stdout, "stderr": stderr},
+            cwd=self._cwd,
+            env=environ,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -14,6 +16,7 @@ def _bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.long
 def test_the_gateway_is_measured_beside_the_limit_and_under_idle_streams() -> None:
     alone = ("--without-litellm", "--without-smg")
     done = _bench("gateway", *alone, "--rounds=1", "--at-once=16", "--cases=plain,stream,tool", "--idle=20")
@@ -28,6 +31,7 @@ def test_the_gateway_is_measured_beside_the_limit_and_under_idle_streams() -> No
     assert rows == [["holodeck", "20"], ["limit", "20"]]
 
 
+@pytest.mark.long
 def test_the_mcp_endpoint_is_measured_beside_a_proxy_of_the_official_sdk() -> None:
     done = _bench("mcp_endpoint", "--without-fastmcp", "--rounds=1", "--at-once=1")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -46,6 +50,7 @@ def test_a_call_of_a_program_is_measured_beside_the_client_of_the_official_sdk()
     assert rows[0][3] == "1.0"
 
 
+@pytest.mark.long
 def test_lists_of_runs_are_measured_in_a_store_of_many() -> None:
     done = _bench("runs", "--runs=500", "--inserts=50", "--rounds=1", "--requests=1")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.long
 @pytest.mark.proves("D-13", "D-15", "D-17")
 def test_a_few_kills_hang_no_call_leave_no_process_and_stop_no_next_call() -> None:
     command = [sys.executable, "-m", "bench.chaos_mcp", "8", "2"]
@@ -20,6 +21,7 @@ def test_a_few_kills_hang_no_call_leave_no_process_and_stop_no_next_call() -> No
     assert "2 of 2" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.proves("D-16", "D-28", "D-32")
 def test_a_few_kills_of_a_gateway_lose_no_response_and_repeat_no_effect() -> None:
     command = [sys.executable, "-m", "bench.chaos_runs", "--responses=6", "--kills=2", "--storage=sqlite"]
@@ -28,6 +30,7 @@ def test_a_few_kills_of_a_gateway_lose_no_response_and_repeat_no_effect() -> Non
     assert "6 of 6" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.proves("D-13", "D-15", "D-38")
 def test_a_few_kills_behind_the_mcp_endpoint_hang_no_call_and_cross_no_answer() -> None:
     command = [sys.executable, "-m", "bench.chaos_mcp_endpoint", "--kills=4", "--at-once=8"]

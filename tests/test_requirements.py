@@ -161,8 +161,10 @@ def project(tree: Path) -> Path:
     for name in (
         "conftest.py",
         "installed_servers.py",
+        "process_state.py",
         "requirement_manifest.py",
         "requirement_proofs.py",
+        "run_home.py",
         "requirements_report.py",
     ):
         shutil.copy(TESTS / name, tree)

@@ -41,8 +41,9 @@ def make_data(folder: Path) -> None:
     (folder / "data/notes.md").write_text("The launch is on Friday.\n")
 
 
+@pytest.mark.parametrize("count", [3, pytest.param(100, marks=pytest.mark.long)])
 @async_test(START_SECONDS)
-async def test_a_hundred_replays_are_equal_and_open_no_socket_and_start_no_process(tmp_path: Path) -> None:
+async def test_replays_are_equal_and_open_no_socket_and_start_no_process(tmp_path: Path, count: int) -> None:
     make_data(tmp_path)
     agent = RecordedAgent(tmp_path, FILES + MEMORY)
     recorded = await agent.record(
@@ -53,7 +54,7 @@ async def test_a_hundred_replays_are_equal_and_open_no_socket_and_start_no_proce
     (tmp_path / "data/notes.md").unlink()
     done = await asyncio.to_thread(
         subprocess.run,
-        without_network(sys.executable, str(TESTS / "cassettes/replay_program.py"), str(tmp_path), "100"),
+        without_network(sys.executable, str(TESTS / "cassettes/replay_program.py"), str(tmp_path), str(count)),
         capture_output=True,
         text=True,
         env={"PATH": "/nowhere", "HOME": str(tmp_path), "PYTHONPATH": str(TESTS)},
@@ -61,7 +62,7 @@ async def test_a_hundred_replays_are_equal_and_open_no_socket_and_start_no_proce
     )
     *replays, opened = map(json.loads, done.stdout.splitlines() or ["null"])
     assert opened == [], done.stderr
-    assert len(replays) == 100
+    assert len(replays) == count
     assert all(replay == recorded for replay in replays)
 
 

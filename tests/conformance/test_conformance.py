@@ -14,8 +14,8 @@ from conformance.tested_gateway import run_tested_gateway
     ("leg", "scenario"),
     [
         ("2025-11-25", "sse-retry"),
-        ("2025-11-25", "elicitation-sep1034-client-defaults"),
-        ("2026-07-28", "http-custom-headers"),
+        pytest.param("2025-11-25", "elicitation-sep1034-client-defaults", marks=pytest.mark.long),
+        pytest.param("2026-07-28", "http-custom-headers", marks=pytest.mark.long),
         ("2026-07-28", "sep-2322-client-request-state"),
     ],
 )
@@ -28,9 +28,9 @@ def test_a_scenario_of_the_official_suite_passes(leg: str, scenario: str, tmp_pa
 @pytest.mark.parametrize(
     ("leg", "scenario"),
     [
-        ("2025-06-18", "tools-call-sampling"),
+        pytest.param("2025-06-18", "tools-call-sampling", marks=pytest.mark.long),
         ("2025-11-25", "server-sse-polling"),
-        ("2026-07-28", "server-stateless"),
+        pytest.param("2026-07-28", "server-stateless", marks=pytest.mark.long),
         ("2026-07-28", "input-required-result-multiple-input-requests"),
     ],
 )

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from async_tests import async_test
 from console.browser import ROOT, open_page
 from console.playground_page import PlaygroundPage
@@ -66,6 +67,7 @@ async def _take(page: Page, name: str) -> None:
     assert picture
 
 
+@pytest.mark.long
 @async_test(SECONDS)
 async def test_a_conversation_with_an_approval_is_pictured(tmp_path: Path, browser_url: str) -> None:
     async with _open_project(tmp_path, browser_url) as page:
@@ -76,6 +78,7 @@ async def test_a_conversation_with_an_approval_is_pictured(tmp_path: Path, brows
         await _take(page, "playground")
 
 
+@pytest.mark.long
 @async_test(SECONDS)
 async def test_runs_are_pictured(tmp_path: Path, browser_url: str) -> None:
     async with _open_project(tmp_path, browser_url, color_scheme="dark") as page:
@@ -90,6 +93,7 @@ async def test_runs_are_pictured(tmp_path: Path, browser_url: str) -> None:
         await _take(page, "run")
 
 
+@pytest.mark.long
 @async_test(SECONDS)
 async def test_a_server_is_pictured(tmp_path: Path, browser_url: str) -> None:
     async with _open_project(tmp_path, browser_url) as page:
@@ -103,6 +107,7 @@ async def test_a_server_is_pictured(tmp_path: Path, browser_url: str) -> None:
         await _take(page, "server")
 
 
+@pytest.mark.long
 @async_test(SECONDS)
 async def test_usage_and_keys_are_pictured(tmp_path: Path, browser_url: str) -> None:
     async with (

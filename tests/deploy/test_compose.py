@@ -6,6 +6,7 @@ import re
 import signal
 from pathlib import Path
 
+import pytest
 import yaml
 from deploy.containerfile import arguments_of, read_stages
 from deploy.image_gateway import TIMEOUT, serve_as_image
@@ -85,6 +86,7 @@ def test_the_balancer_knows_every_gateway_and_holds_nothing_back() -> None:
     assert BALANCER.count("{") == BALANCER.count("}")
 
 
+@pytest.mark.long
 def test_both_gateways_answer_for_what_one_of_them_made(tmp_path: Path, postgres: PostgresServer) -> None:
     env = {"DATABASE_URL": postgres.new_database(), "SEAL_KEY": "s3al" * 8, "TEAM_KEY_HASH": hash_key(KEY)}
     assert set(env) == set(FILE["x-gateway"]["environment"])

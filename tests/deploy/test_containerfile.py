@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from deploy.containerfile import Instruction, arguments_of, copied_paths, env_variables, read_stages
 from holodeck_command import run_holodeck
 
@@ -33,6 +34,7 @@ def test_the_build_copies_only_what_exists_and_what_the_ignore_file_lets_through
     assert copied_paths(IMAGE) == []
 
 
+@pytest.mark.long
 def test_the_steps_of_the_build_make_an_environment_with_the_locked_versions(tmp_path: Path) -> None:
     """As an engine would run them, in a folder that stands for the image."""
     context, target = tmp_path / "context", tmp_path / "environment"

@@ -80,6 +80,22 @@ def run_page(page: Path, folder: Path, environ: Mapping[str, str] | None = None)
                 raise PageError(f"{name}:{block.line}: {error}") from None
 
 
+def runs_programs(blocks: list[Block]) -> bool:
+    """Whether a page starts anything but `holodeck validate` of its files."""
+    return any(block.purpose in {Purpose.RUN, Purpose.CONSOLE} and not block.reason_not_run for block in blocks)
+
+
+def check_blocks(page: Path) -> None:
+    """Check what can be checked of a page without running it; raise `PageError` for the first block that is wrong."""
+    for block in read_blocks(page):
+        try:
+            _require_purpose(block)
+            if block.purpose is Purpose.WRITE:
+                _check_syntax(Path(block.file), block.text)
+        except AssertionError as error:
+            raise PageError(f"{page.relative_to(ROOT)}:{block.line}: {error}") from None
+
+
 def explain_difference(expected: str, actual: str) -> str:
     """Return a diff, or nothing if the output is the expected one, in which `...` stands for anything."""
     shown, printed = _clean(expected), _clean(actual)
@@ -161,11 +177,7 @@ class _Session:
             program.end()
 
     def run(self, block: Block, following: Block | None) -> None:
-        if block.purpose is Purpose.UNKNOWN and not block.reason_not_run:
-            raise PageError(
-                f"a {block.language or 'nameless'!r} block is neither run nor checked. "
-                "Name its file in its first line, or write <!-- not run: reason --> before it."
-            )
+        _require_purpose(block)
         text = self._with_free_ports(block.text)
         if block.purpose is Purpose.WRITE:
             self._write(block, text, following)
@@ -343,6 +355,14 @@ def _choose_free_ports(number: int) -> list[str]:
 
 def _files_of(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.rglob("*")) if path.is_file()]
+
+
+def _require_purpose(block: Block) -> None:
+    if block.purpose is Purpose.UNKNOWN and not block.reason_not_run:
+        raise PageError(
+            f"a {block.language or 'nameless'!r} block is neither run nor checked. "
+            "Name its file in its first line, or write <!-- not run: reason --> before it."
+        )
 
 
 def _check_syntax(path: Path, text: str) -> None:

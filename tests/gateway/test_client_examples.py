@@ -43,6 +43,7 @@ async def _run(folder: Path, *command: Path | str) -> str:
     return out.decode()
 
 
+@pytest.mark.long
 @pytest.mark.proves("D-25")
 def test_the_program_for_node_uses_a_tool_of_the_gateway_and_its_own_function(tmp_path: Path) -> None:
     folder, node = node_folder(), shutil.which("node")
@@ -59,6 +60,7 @@ def test_the_program_for_node_uses_a_tool_of_the_gateway_and_its_own_function(tm
     use()
 
 
+@pytest.mark.long
 @pytest.mark.proves("D-25", "D-23")
 def test_the_program_for_the_agents_sdk_uses_a_tool_of_the_gateway_and_its_own_function(tmp_path: Path) -> None:
     python = python_with("openai-agents")

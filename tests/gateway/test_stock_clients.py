@@ -74,6 +74,7 @@ async def _run(*command: Path | str) -> dict[str, Any]:
     return printed
 
 
+@pytest.mark.long
 @pytest.mark.proves("D-25", "D-26")
 @pytest.mark.parametrize("lock", ["openai-1", "openai-2", "newest"])
 def test_every_version_of_the_python_package_works_unchanged(tmp_path: Path, lock: str) -> None:
@@ -91,6 +92,7 @@ def test_every_version_of_the_python_package_works_unchanged(tmp_path: Path, loc
     use()
 
 
+@pytest.mark.long
 @pytest.mark.proves("D-25")
 def test_the_npm_package_works_unchanged(tmp_path: Path) -> None:
     folder, node = node_folder(), shutil.which("node")
@@ -106,6 +108,7 @@ def test_the_npm_package_works_unchanged(tmp_path: Path) -> None:
     use()
 
 
+@pytest.mark.long
 @pytest.mark.proves("D-25", "D-23")
 def test_agents_of_openai_s_own_package_use_their_functions_and_the_gateway_s_tools(tmp_path: Path) -> None:
     python = python_with("openai-agents")

@@ -20,6 +20,7 @@ tools:
 """
 
 
+@pytest.mark.long
 @pytest.mark.proves("000:US1-1", "000:US1-2")
 @async_test(START_SECONDS)
 async def test_a_package_that_is_not_here_is_fetched_and_started(

@@ -54,6 +54,7 @@ async def test_the_clock_converts_between_time_zones(project: RealProject) -> No
         assert "Nowhere/Land" in lost.text
 
 
+@pytest.mark.long
 @pytest.mark.proves("D-3", "000:US1-1")
 @async_test(START_SECONDS)
 async def test_a_repository_is_read_and_changed(project: RealProject) -> None:
@@ -71,6 +72,7 @@ async def test_a_repository_is_read_and_changed(project: RealProject) -> None:
     assert "By a tool" in _git(project, "log", "--oneline")
 
 
+@pytest.mark.long
 @pytest.mark.proves("D-3", "000:US1-1", "000:US4-2")
 @async_test(START_SECONDS)
 async def test_a_page_is_fetched_as_text_and_as_a_prompt(project: RealProject) -> None:
