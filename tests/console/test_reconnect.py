@@ -16,6 +16,11 @@ from playwright.async_api import Page, expect
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 
 SECONDS = 150
+READ_ROWS = """rows => rows.map(row => [
+    Number(row.getAttribute("aria-posinset")),
+    Number(row.getAttribute("aria-setsize")),
+    Number(row.querySelector(".event-number").innerText),
+])"""
 
 
 def _choose_port() -> int:
@@ -30,11 +35,10 @@ async def _read_numbers(page: Page) -> list[int]:
     await events.press("Home")
     numbers: dict[int, int] = {}
     while True:
-        for row in await events.get_by_role("option").all():
-            position = int(await row.get_attribute("aria-posinset") or 0)
-            numbers[position] = int(await row.locator(".event-number").inner_text())
-        total = int(await events.get_by_role("option").first.get_attribute("aria-setsize") or 0)
-        if len(numbers) >= total:
+        # All rows at once: the list has only those in sight, and changes them while it scrolls.
+        rows = await events.get_by_role("option").evaluate_all(READ_ROWS)
+        numbers |= {position: number for position, _, number in rows}
+        if rows and len(numbers) >= rows[0][1]:
             return [numbers[position] for position in sorted(numbers)]
         await events.press("PageDown")
 
