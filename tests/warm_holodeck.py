@@ -1,7 +1,7 @@
 """Start the `holodeck` command as a fork of a process that has imported all of it.
 
 Importing takes most of the CPU of a short command (0.4 s, and 1 s with the durable engine). `WarmHolodeck` is a process
-of its own, one for each worker, that imports the package once and forks for each command. A fork is a process like any
+of its own, one for each worker, that imports the package and builds its models once, and forks for each command. A fork is a process like any
 other: it has its own arguments, folder, environment and standard streams, runs `holodeck.cli.entry.main`, finalises its
 interpreter, and can be signalled by its id. It differs in that its modules are imported already and that it is not a
 child of the test, from which it would take over limits, mask and ignored signals. What is about those, about imports,
@@ -123,6 +123,19 @@ def _import_all() -> None:
             importlib.import_module(module.name)
 
 
+def _build_models() -> None:
+    """Build what pydantic defers until a model is first used: most of the CPU of a command that reads a file."""
+    from pydantic import BaseModel
+
+    models = [BaseModel]
+    while models:
+        subclasses = models.pop().__subclasses__()
+        models += subclasses
+        for model in subclasses:
+            if not model.__pydantic_complete__ and model.__module__.startswith("holodeck."):
+                model.model_rebuild()
+
+
 def _accept(listener: socket.socket, end: int) -> dict[str, Any] | None:
     """Fork for each connection. Returns in a fork with what it is to do, and with None when the worker has ended."""
     running: dict[int, tuple[int, socket.socket]] = {}
@@ -162,6 +175,7 @@ def _main(listener: socket.socket) -> None:
     # Standard input becomes that of the command, and nothing may have been read from it by then.
     end = os.dup(0)
     _import_all()
+    _build_models()
     gc.freeze()
     try:
         about = _accept(listener, end)
