@@ -1,11 +1,12 @@
 """Start the `holodeck` command as a fork of a process that has imported all of it.
 
 Importing takes most of the CPU of a short command (0.4 s, and 1 s with the durable engine). `WarmHolodeck` is a process
-of its own, one for each worker, that imports the package and builds its models once, and forks for each command. A fork is a process like any
-other: it has its own arguments, folder, environment and standard streams, runs `holodeck.cli.entry.main`, finalises its
-interpreter, and can be signalled by its id. It differs in that its modules are imported already and that it is not a
-child of the test, from which it would take over limits, mask and ignored signals. What is about those, about imports,
-about the interpreter's own variables or about the program file starts `python -m holodeck` instead.
+of its own, one for each worker, that imports the package and builds its models once, and forks for each command. A fork
+is a process like any other: it has its own arguments, folder, environment and standard streams, runs
+`holodeck.cli.entry.main`, finalises its interpreter, and can be signalled by its id. It differs in that its modules are
+imported already and that it is not a child of the test, from which it would take over limits, mask and ignored signals.
+What is about those, about imports, about the interpreter's own variables or about the program file starts
+`python -m holodeck` instead.
 
 The process listens on a socket. A connection carries one command: its description and its three streams go in, its
 process id and later its exit status come out. It ends when the worker closes its standard input, or ends.
@@ -116,6 +117,9 @@ def warm_address() -> bytes:
 
 
 def _import_all() -> None:
+    # The gateway imports it in the function that uses it.
+    import uvloop  # noqa: F401
+
     import holodeck
 
     for module in pkgutil.walk_packages(holodeck.__path__, "holodeck."):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from interprocess_lock import interprocess_lock
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -18,16 +20,26 @@ EXTERNAL_LINK = re.compile(r"\]\(([a-z]+:[^)]*)\)|<(https?:[^>]*)>")
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as `make docs` builds it: each warning is an error."""
-    folder = tmp_path_factory.mktemp("site")
+    """The site, built as `make docs` builds it, once for all workers of a run: each warning is an error."""
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if is_worker else base) / "site"
+    with interprocess_lock("site"):
+        if not (folder / "built").exists():
+            _build(folder)
+            (folder / "built").touch()
+    return folder / "html"
+
+
+def _build(folder: Path) -> None:
     command = ["-m", "sphinx", "-W", "--keep-going", "--quiet", "--doctree-dir", str(folder / "doctrees")]
     done = subprocess.run(
         [sys.executable, *command, str(DOCS), str(folder / "html")], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    return folder / "html"
 
 
+@pytest.mark.long
 def test_each_page_is_on_the_site_and_reached_from_its_front_page(site: Path) -> None:
     reached: set[Path] = set()
     waiting = [site / "index.html"]
@@ -40,6 +52,7 @@ def test_each_page_is_on_the_site_and_reached_from_its_front_page(site: Path) ->
     assert {(site / page.relative_to(DOCS)).with_suffix(".html") for page in PAGES} <= reached
 
 
+@pytest.mark.long
 def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     loaded = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=\"(?:https?:)?//", re.IGNORECASE)
     styled = re.compile(r"url\(\s*['\"]?(?:https?:)?//|@import")
@@ -47,12 +60,14 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     assert [sheet for sheet in site.rglob("*.css") if styled.search(sheet.read_text())] == []
 
 
+@pytest.mark.long
 def test_the_site_can_be_searched_from_the_file_system(site: Path) -> None:
     """The index is a script: a browser lets a page of the file system run one, and fetch nothing."""
     assert (site / "searchindex.js").read_text().startswith("Search.setIndex(")
     assert re.search(r'<script src="searchindex\.js"', (site / "search.html").read_text())
 
 
+@pytest.mark.long
 def test_programs_find_a_list_of_all_pages_and_their_markdown(site: Path) -> None:
     listed = re.findall(r"^- \[.+\]\((.+)\): \S", (site / "llms.txt").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in PAGES)

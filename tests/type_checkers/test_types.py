@@ -47,6 +47,7 @@ def test_mypy_accepts_right_uses_and_reports_each_wrong_one(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.long
 def test_pyright_accepts_right_uses_and_reports_each_wrong_one(tmp_path: Path) -> None:
     pyright = ROOT / ".cache" / "servers" / "bin" / "pyright"
     done = _run_checker(
