@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import signal
@@ -25,11 +26,10 @@ VARIABLE: ContextVar[str] = ContextVar("of_a_test")
         (lambda: os.chdir("/"), "the working folder (now /)"),
         (lambda: os.umask(0o077), "the umask (now 077)"),
         (lambda: signal.signal(signal.SIGUSR1, signal.SIG_IGN), "the handler of signal 10 (now 1)"),
-        (lambda: sys.path.append("/left"), "sys.path (now "),
         (lambda: sys.modules.update(json=sys), "the imported module json"),
         (lambda: VARIABLE.set("left"), "the context variable of_a_test"),
     ],
-    ids=["variable", "no-variable", "folder", "umask", "signal", "path", "module", "context"],
+    ids=["variable", "no-variable", "folder", "umask", "signal", "module", "context"],
 )
 def test_a_change_of_the_process_is_named_and_undone(change: Callable[[], object], name: str) -> None:
     before = ProcessState()
@@ -38,6 +38,18 @@ def test_a_change_of_the_process_is_named_and_undone(change: Callable[[], object
     (sentence,) = before.restore()
     assert sentence.startswith(name)
     assert before.restore() == []
+
+
+def test_functions_of_an_agent_are_forgotten_so_that_the_next_test_imports_its_own(tmp_path: Path) -> None:
+    for number in ("1", "2"):
+        before, path = ProcessState(), list(sys.path)
+        folder = tmp_path / number
+        folder.mkdir()
+        (folder / "functions_of_an_agent.py").write_text(f"NUMBER = {number}")
+        sys.path.insert(0, str(folder))
+        assert int(number) == importlib.import_module("functions_of_an_agent").NUMBER
+        assert before.restore() == []
+        assert sys.path == path
 
 
 def test_loggers_are_as_before_whatever_a_test_did_to_them(caplog: pytest.LogCaptureFixture) -> None:
