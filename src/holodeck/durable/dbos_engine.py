@@ -11,6 +11,7 @@ Decisions about DBOS, all of which are in this file:
   and a task of the engine resumes it from the last stored step until that succeeds.
 - The log of DBOS goes to ours, without lines that describe normal operation.
 - A SQLite database is created completely or not at all: DBOS cannot continue a schema that is incomplete.
+- Whatever DBOS raises where the engine is asked becomes a `StorageError` (`_raise_storage_errors`).
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ import os
 import re
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -182,16 +183,18 @@ class DBOSEngine:
 
     async def read_statuses(self, work_ids: Collection[str]) -> dict[str, WorkStatus]:
         found = {work_id: WorkStatus(stage="unknown") for work_id in work_ids}
-        if work_ids:
+        if not work_ids:
+            return found
+        with _raise_storage_errors():
             listed = await DBOS.list_workflows_async(workflow_ids=list(work_ids), load_input=False, load_output=False)
-            for each in listed:
-                stage = STAGES.get(each.status, "ended")
-                found[each.workflow_id] = WorkStatus(
-                    stage=stage,
-                    executor=each.executor_id or "",
-                    is_other_version=each.app_version != WORK_VERSION,
-                    is_damaged=each.status == "ERROR" or self._is_unreadable(each.workflow_id, stage, each.executor_id),
-                )
+        for each in listed:
+            stage = STAGES.get(each.status, "ended")
+            found[each.workflow_id] = WorkStatus(
+                stage=stage,
+                executor=each.executor_id or "",
+                is_other_version=each.app_version != WORK_VERSION,
+                is_damaged=each.status == "ERROR" or self._is_unreadable(each.workflow_id, stage, each.executor_id),
+            )
         return found
 
     def _is_unreadable(self, work_id: str, stage: Stage, executor: str | None) -> bool:
@@ -199,27 +202,29 @@ class DBOSEngine:
         return stage == "running" and executor == self._executor and work_id not in self._running_here
 
     async def list_started(self) -> list[str]:
-        started = await DBOS.list_workflows_async(status="PENDING", load_input=False, load_output=False)
+        with _raise_storage_errors():
+            started = await DBOS.list_workflows_async(status="PENDING", load_input=False, load_output=False)
         return [each.workflow_id for each in started]
 
     async def take_over(self, executor: str) -> int:
-        handles = await asyncio.to_thread(DBOS._recover_pending_workflows, [executor])
-        return len(handles)
+        with _raise_storage_errors():
+            return len(await asyncio.to_thread(DBOS._recover_pending_workflows, [executor]))
 
     async def adopt(self, work_id: str, executor: str) -> bool:
         # DBOS starts what is in its internal queue. It has no call for one work of another version or application.
-        return await asyncio.to_thread(
-            _reassign,
-            work_id,
-            executor,
-            status="ENQUEUED",
-            owner_xid=None,
-            started_at_epoch_ms=None,
-            queue_name=INTERNAL_QUEUE_NAME,
-            executor_id=self._executor,
-            application_version=application_version(self._group),
-            application_name=self._application_name,
-        )
+        with _raise_storage_errors():
+            return await asyncio.to_thread(
+                _reassign,
+                work_id,
+                executor,
+                status="ENQUEUED",
+                owner_xid=None,
+                started_at_epoch_ms=None,
+                queue_name=INTERNAL_QUEUE_NAME,
+                executor_id=self._executor,
+                application_version=application_version(self._group),
+                application_name=self._application_name,
+            )
 
     async def release(self, work_id: str) -> None:
         try:
@@ -229,17 +234,19 @@ class DBOSEngine:
             log.warning("durable.not_released", work=work_id, error=first_line(error))
 
     async def cancel(self, work_id: str) -> None:
-        await DBOS.cancel_workflow_async(work_id)
+        with _raise_storage_errors():
+            await DBOS.cancel_workflow_async(work_id)
 
     async def delete_older_than(self, before: float) -> int:
         total, until = 0, datetime.fromtimestamp(before, UTC).isoformat()
         while True:
-            old = await DBOS.list_workflows_async(
-                completed_before=until, limit=DELETE_BATCH, load_input=False, load_output=False
-            )
-            if not old:
-                return total
-            await DBOS.delete_workflows_async([each.workflow_id for each in old])
+            with _raise_storage_errors():
+                old = await DBOS.list_workflows_async(
+                    completed_before=until, limit=DELETE_BATCH, load_input=False, load_output=False
+                )
+                if not old:
+                    return total
+                await DBOS.delete_workflows_async([each.workflow_id for each in old])
             total += len(old)
 
     async def count_queued(self) -> int:
@@ -304,6 +311,17 @@ class DBOSEngine:
                 log.debug("durable.not_resumed", work=work_id, error=first_line(error))
             else:
                 return
+
+
+@contextmanager
+def _raise_storage_errors() -> Iterator[None]:
+    """Raise a `StorageError` for whatever DBOS, its database layer or its drivers raise in the `with` block."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except Exception as error:
+        raise StorageError(f"The engine of durable runs cannot use its database: {first_line(error)}") from error
 
 
 @DBOS.workflow(name="holodeck.work", max_recovery_attempts=MAX_DURABLE_ATTEMPTS)

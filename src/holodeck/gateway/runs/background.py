@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import orjson
@@ -116,6 +117,8 @@ class Background:
         self._missing_checks: Counter[int | None] = Counter()
         self._damaged_checks: Counter[str] = Counter()
         """At how many checks in a row running work was unreadable, by response id."""
+        self._unreadable: set[str] = set()
+        """The ids of orphans whose stored state cannot be read."""
         self._stale_runs: set[str] = set()
         """The ids of engine work that had not ended at the last check, although its response had."""
         self._opening_tasks = TaskSet()
@@ -136,6 +139,9 @@ class Background:
             await self.take_over_orphans()
         except StorageError as error:
             log.warning("gateway.storage_failed", error=error)
+        except Exception as error:
+            # Whatever one stored response is like, the gateway starts. `watch_gateways` meets it again, supervised.
+            log.error("gateway.storage_failed", error=repr(error))
 
     async def _open_engine_if_needed(self) -> None:
         if self._lazy_engine is not None and (self._engine is not None or self._lazy_engine.has_stored_work()):
@@ -219,7 +225,7 @@ class Background:
             await self._delete_and_discard(live, record)
         except StorageError as error:
             log.warning("gateway.storage_failed", response=live.id, error=error)
-            self._rollback_tasks.start(self._retry_rollback(live, record), name=f"roll back {live.id}")
+            self._rollback_tasks.supervise(partial(self._retry_rollback, live, record), name=f"roll back {live.id}")
 
     async def _retry_rollback(self, live: LiveResponse, record: StoredResponse) -> None:
         while True:
@@ -405,7 +411,9 @@ class Background:
         due = {
             response_id: gateway_id
             for response_id, gateway_id in orphans.items()
-            if self._missing_checks[gateway_id] >= self._checks_before_takeover and not self._runs.has(response_id)
+            if self._missing_checks[gateway_id] >= self._checks_before_takeover
+            and not self._runs.has(response_id)
+            and response_id not in self._unreadable
         }
         if not due:
             return
@@ -414,7 +422,17 @@ class Background:
             reasons = await self._take_over_runs(self._engine, due)
         for record in await self._store.read_orphans() if reasons else ():
             if record.id in reasons:
-                await self._end_response(record, "failed", reasons[record.id])
+                await self._fail_orphan(record, reasons[record.id])
+
+    async def _fail_orphan(self, record: StoredResponse, reason: str) -> None:
+        try:
+            await self._end_response(record, "failed", reason)
+        except StorageError:
+            raise
+        except Exception as error:
+            # What is stored of it cannot be read. It stays as it is, and does not keep others from being taken over.
+            self._unreadable.add(record.id)
+            log.error("gateway.not_recovered", response=record.id, reason=repr(error))
 
     async def _end_stale_runs(self) -> None:
         """Cancel engine work whose response has finished.

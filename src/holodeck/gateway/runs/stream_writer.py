@@ -61,7 +61,7 @@ class StreamWriter:
         self._write_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = self._tasks.start(self._write_all(), name=f"store stream of {self._id}")
+        self._task = self._tasks.supervise(self._write_all, name=f"store stream of {self._id}")
 
     def append(self, wire_events: Sequence[bytes]) -> None:
         """Add events to the next write. Does not wait."""

@@ -404,7 +404,7 @@ class PostgresStore:
 
     async def check_health(self) -> bool:
         answer: int = await self._pool.run(lambda db: db.fetchval("SELECT 1"), is_repeatable=True, attempts=1)
-        return answer == 1
+        return answer == 1 and not self._pool.liveness.is_failing
 
     async def close(self) -> None:
         await self._pool.close()

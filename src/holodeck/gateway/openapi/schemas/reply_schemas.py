@@ -305,7 +305,13 @@ def _resource_schemas() -> dict[str, Schema]:
             {"id": string(), "object": constant("conversation.deleted"), "deleted": boolean()}
         ),
         "Model": record_of(model),
-        "Health": record_of({"status": choice(("ok", "no storage", "no audit log"))}),
+        "Health": record_of(
+            {
+                "status": choice(("ok", "no storage", "no audit log")),
+                "failing": array(string(), "Tasks of the gateway that keep failing. Absent: none."),
+            },
+            optional=("failing",),
+        ),
     }
 
 

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holodeck.lib import log
@@ -288,7 +289,8 @@ class StreamableHTTPTransport:
         finally:
             response.close()
         if message.get("method") == "notifications/initialized" and self._session_id is not None:
-            self._tasks.start(self._streams.listen(self.failure))
+            name = f"mcp-listen:{self._errors.server}"
+            self._tasks.supervise(partial(self._streams.listen, self.failure), name=name)
 
     def is_stuck(self, since: float) -> bool:
         return False
