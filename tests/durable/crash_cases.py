@@ -61,14 +61,14 @@ async def read_stream(served: GatewayProcess, response_id: str, after: int = -1)
 
 
 async def read_stream_until(served: GatewayProcess, response_id: str, until: str = "") -> list[dict[str, Any]]:
-    """A stream up to the first event of a type; without one, for as long as its gateway lives."""
+    """A stream up to the first event of a type or with a delta; without one, for as long as its gateway lives."""
     events: list[dict[str, Any]] = []
     try:
         async with served.session.get(f"{served.url}/v1/responses/{response_id}?stream=true") as answer:
             async for line in answer.content:
                 if line.startswith(b"data: {"):
                     events.append(orjson.loads(line.removeprefix(b"data: ")))
-                    if events[-1]["type"] == until:
+                    if until in (events[-1]["type"], events[-1].get("delta")):
                         break
     except aiohttp.ClientError:
         pass

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+import orjson
 import pytest
 from async_tests import async_test
 from gateway.gateway_process import run_gateway_process, write_gateway_file
@@ -37,3 +40,26 @@ async def test_an_item_of_a_repeated_turn_is_done_once(tmp_path: Path) -> None:
     assert events[: len(before)] == before
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     assert [event["item"] for event in events if event["type"] == "response.output_item.done"] == found["output"]
+
+
+@pytest.mark.proves("D-28", "D-32")
+@async_test(SECONDS)
+async def test_a_run_that_stopped_on_a_living_gateway_is_noticed_and_goes_on(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+    turns = iter([[say("Hel"), wait(gate), say("lo."), wait(asyncio.Event())], [say("Bye.")]])
+    async with ScriptedModel(lambda _: next(turns)).serve() as scripted:
+        file = write_gateway_file(tmp_path, scripted.url, background={"durable": True})
+        async with run_gateway_process(file) as served:
+            _, begun, _ = await served.create_response(background=True)
+            before = await read_stream_until(served, begun["id"], "response.output_text.delta")
+            # As if another gateway had written the stream: this one stops its run, and is the only one that is alive.
+            foreign = orjson.dumps(before[-1] | {"sequence_number": len(before), "delta": "p!"})
+            with closing(sqlite3.connect(tmp_path / "holodeck.db", isolation_level=None)) as database:
+                insert = "INSERT INTO response_events (response_id, first, count, events) VALUES (?, ?, ?, ?)"
+                database.execute(insert, (begun["id"], len(before), 1, foreign))
+            gate.set()
+            found = await wait_ended(served, begun["id"])
+            events = await read_stream(served, begun["id"])
+            assert any("gateway.run_stopped" in line and begun["id"] in line for line in served.stderr_lines)
+    assert (found["status"], found["output"][0]["content"][0]["text"]) == ("completed", "Bye.")
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))

@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+# As asyncpg ends a transaction, and as no other driver does.
+_COMMIT = b"COMMIT;"
+
 
 class SilenceableNetwork:
     """Carries bytes to a port of this machine. Only connections made after a silence are carried again."""
@@ -20,6 +23,9 @@ class SilenceableNetwork:
         """One for each connection that the server has ended and that its client still sees as open."""
         self.sent_bytes: list[bytearray] = []
         """What each connection sent to the server."""
+        self.commits_to_lose = 0
+        """How many of the next commits of asyncpg reach the server, while their answers reach nobody."""
+        self.commit_lost = asyncio.Event()
 
     def go_silent(self) -> None:
         for link in self._links:
@@ -42,9 +48,17 @@ class SilenceableNetwork:
             if link.is_silent:
                 link.close()
 
+    def is_lost(self, sent: bytes) -> bool:
+        """Whether what a client sends now is a commit whose answer is to be lost."""
+        if not self.commits_to_lose or _COMMIT not in sent:
+            return False
+        self.commits_to_lose -= 1
+        self.commit_lost.set()
+        return True
+
     async def serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server_reader, server = await asyncio.open_connection("127.0.0.1", self._port)
-        link = _Link(server, writer)
+        link = _Link(self, server, writer)
         link.is_silent = self._is_frozen
         self._links.append(link)
         self.sent_bytes.append(link.sent_bytes)
@@ -58,7 +72,8 @@ class SilenceableNetwork:
 
 
 class _Link:
-    def __init__(self, server: asyncio.StreamWriter, client: asyncio.StreamWriter) -> None:
+    def __init__(self, network: SilenceableNetwork, server: asyncio.StreamWriter, client: asyncio.StreamWriter) -> None:
+        self._network = network
         self._server = server
         self._client = client
         self.is_silent = False
@@ -72,6 +87,8 @@ class _Link:
                     self.sent_bytes += data
                 if not self.is_silent:
                     target.write(data)
+                if target is self._server and self._network.is_lost(data):
+                    self.is_silent = True
             if self.hidden_ends is not None and target is self._client:
                 self.hidden_ends.put_nowait(None)
             elif not self.is_silent:

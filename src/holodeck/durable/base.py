@@ -174,6 +174,10 @@ class WorkEngine(Protocol):
         """
         ...
 
+    async def resume(self, work_id: str) -> None:
+        """Start work again that has stopped in the process of its executor without an end, on any executor."""
+        ...
+
     async def release(self, work_id: str) -> None:
         """Make unfinished work that has stopped in this process available to other executors."""
         ...

@@ -63,6 +63,16 @@ WORK_VERSION = "holodeck-1"
 _APPLICATION = "holodeck"
 _QUEUE = "holodeck"
 SCHEMA = "holodeck_work"
+# A connection to PostgreSQL without an answer counts as lost after some seconds, as those of the store do: a step whose
+# acknowledgement is lost on the network would otherwise wait for hours.
+_CONNECT_ARGS = {
+    "application_name": "holodeck",
+    "keepalives_idle": 2,
+    "keepalives_interval": 1,
+    "keepalives_count": 3,
+    # Milliseconds.
+    "tcp_user_timeout": 10_000,
+}
 _ERROR_KEY = "$error"
 # In the place of an executor: the work has stopped, and is nobody's.
 _NO_EXECUTOR = "released"
@@ -127,6 +137,7 @@ class DBOSEngine:
         refuse_other_serializers()
         await asyncio.to_thread(_prepare_database, self._url)
         config: DBOSConfig = {
+            "db_engine_kwargs": {"connect_args": {} if self._url.startswith("sqlite") else _CONNECT_ARGS},
             "name": self._application_name,
             "system_database_url": self._url,
             "dbos_system_schema": SCHEMA,
@@ -226,6 +237,10 @@ class DBOSEngine:
                 application_name=self._application_name,
             )
 
+    async def resume(self, work_id: str) -> None:
+        with _raise_storage_errors():
+            await DBOS.resume_workflow_async(work_id)
+
     async def release(self, work_id: str) -> None:
         try:
             await asyncio.to_thread(_reassign, work_id, self._executor, executor_id=_NO_EXECUTOR)
@@ -306,9 +321,9 @@ class DBOSEngine:
         while self in _open_engines:
             await asyncio.sleep(STORE_RETRY_PAUSE)
             try:
-                await DBOS.resume_workflow_async(work_id)
-            except Exception as error:
-                log.debug("durable.not_resumed", work=work_id, error=first_line(error))
+                await self.resume(work_id)
+            except StorageError as error:
+                log.debug("durable.not_resumed", work=work_id, error=error)
             else:
                 return
 
@@ -399,6 +414,10 @@ class _Checkpoints:
         except (TypeError, ValueError) as error:
             log.error("durable.damaged", note=name, error=first_line(error))
             return None
+        except Exception as error:
+            # As a step that cannot be stored: what was to be found may be there.
+            self.is_broken = True
+            raise WorkTakenOverError(first_line(error)) from error
         return value if isinstance(value, dict) else None
 
 

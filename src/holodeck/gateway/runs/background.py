@@ -8,7 +8,7 @@ secrets, which are not stored, the run is a task of this process.
 Two loops, which the service starts, watch shared storage. `watch_cancel_requests` cancels runs on request of another
 gateway. `watch_gateways` looks for orphans, the unfinished responses of gateways that are gone: the engine takes over
 those that it can continue, the others are marked as failed with the reason. It also ends engine work whose response has
-finished.
+finished, and resumes runs of this gateway that have stopped without an end, for whatever reason.
 
 `cancel_callers` cancels the unfinished responses of callers that were revoked, on any gateway.
 
@@ -20,8 +20,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -33,6 +33,7 @@ from holodeck.durable.base import (
     JSONObject,
     LazyEngine,
     WorkEngine,
+    WorkStatus,
     WorkTakenOverError,
     executor_name,
     executor_number,
@@ -63,6 +64,8 @@ RUN_START_TIMEOUT = 1.0
 TAKE_OVER_INTERVAL = 1.0
 # Orphan checks between two checks for stale engine work, which only takes storage.
 CLEANUP_LOOKS = 30
+# Orphan checks between two checks for own runs that have stopped. Two of them in a row must find the same run.
+STOPPED_LOOKS = 5
 # Factor on `checks_before_takeover` for work of another version: a gateway of that version may take it first.
 OTHER_VERSION_LOOKS = 5
 # Checks in a row that find running work unreadable, before it counts as damaged: work that just starts looks the same.
@@ -75,6 +78,7 @@ OTHER_VERSION_TEXT = (
     "The gateway stopped while this response was being made, and this version of HoloDeck cannot go on with what "
     "another one began."
 )
+ENDED_TEXT = "An error in the gateway ended this response."
 DAMAGED_TEXT = "What the gateway kept of this response is damaged, and it cannot be gone on with."
 
 Rebuild = Callable[[str, JSONObject], Awaitable[LiveResponse | None]]
@@ -119,6 +123,10 @@ class Background:
         """At how many checks in a row running work was unreadable, by response id."""
         self._unreadable: set[str] = set()
         """The ids of orphans whose stored state cannot be read."""
+        self._starting: set[str] = set()
+        """The ids of responses that requests are about to store and submit."""
+        self._stopped_checks: Counter[str] = Counter()
+        """At how many checks in a row a run of this gateway was found stopped, by response id."""
         self._stale_runs: set[str] = set()
         """The ids of engine work that had not ended at the last check, although its response had."""
         self._opening_tasks = TaskSet()
@@ -192,6 +200,15 @@ class Background:
             await asyncio.wait({self._opening})
         if self._engine is not None:
             await self._engine.close()
+
+    @contextmanager
+    def note_start(self, response_id: str) -> Iterator[None]:
+        """Remember for the `with` block that a request stores and submits this response, which does not run yet."""
+        self._starting.add(response_id)
+        try:
+            yield
+        finally:
+            self._starting.discard(response_id)
 
     async def submit(self, live: LiveResponse, rebuild_input: JSONObject | None, queue_position: int) -> None:
         """Start a response whose record is stored, and own its run. If this raises, the caller calls `rollback`.
@@ -335,9 +352,7 @@ class Background:
         except Exception as error:
             # The outer boundary: without it the response would stay unfinished.
             log.error("gateway.background_failed", response=response_id, error=f"{type(error).__name__}: {error}")
-            await self._fail_response(
-                response_id, str(rebuild_input["owner"]), "An error in the gateway ended this response."
-            )
+            await self._fail_response(response_id, str(rebuild_input["owner"]), ENDED_TEXT)
             return
         if live.state is RunState.HANDED_OVER:
             raise WorkTakenOverError
@@ -395,6 +410,8 @@ class Background:
             try:
                 await self._open_engine_if_needed()
                 await self.take_over_orphans()
+                if looks % STOPPED_LOOKS == 0:
+                    await self._resume_stopped_runs()
                 if self._stale_runs or looks % CLEANUP_LOOKS == 0:
                     await self._end_stale_runs()
                 looks += 1
@@ -433,6 +450,41 @@ class Background:
             # What is stored of it cannot be read. It stays as it is, and does not keep others from being taken over.
             self._unreadable.add(record.id)
             log.error("gateway.not_recovered", response=record.id, reason=repr(error))
+
+    async def _resume_stopped_runs(self) -> None:
+        """Continue unfinished responses of this gateway that nothing here works on, if two checks in a row find them.
+
+        This gateway is alive, so they are no orphans, and no other gateway looks after them.
+        """
+        busy = self._starting | self._submitted_runs.keys() | self._unreadable
+        stopped = {
+            response_id: caller_id
+            for response_id, caller_id in (await self._store.find_assigned()).items()
+            if response_id not in busy and not self._runs.is_working_on(response_id)
+        }
+        self._stopped_checks = Counter({each: self._stopped_checks[each] + 1 for each in stopped})
+        due = [each for each, checks in self._stopped_checks.items() if checks > 1]
+        statuses = {} if self._engine is None or not due else await self._engine.read_statuses(due)
+        for response_id in due:
+            work = statuses.get(response_id, WorkStatus(stage="unknown"))
+            await self._resume_stopped(response_id, stopped[response_id], work)
+
+    async def _resume_stopped(self, response_id: str, caller_id: str, work: WorkStatus) -> None:
+        """Continue one response that two checks have found stopped. `work`: what the engine has of it."""
+        if self._engine is None or work.stage in {"ended", "unknown"}:
+            await self._fail_response(response_id, caller_id, ENDED_TEXT)
+        elif work.stage == "running" and work.executor != executor_name(self._store.gateway_id):
+            # Its executor took it from the queue, and has not assigned it to itself. Perhaps it is dead.
+            gateway_id = executor_number(work.executor)
+            if gateway_id is not None:
+                await self._store.assign_gateway(response_id, gateway_id)
+        elif work.stage == "running" and work.is_damaged:
+            if self._stopped_checks[response_id] > DAMAGED_LOOKS:
+                await self._engine.cancel(response_id)
+                await self._fail_response(response_id, caller_id, DAMAGED_TEXT)
+            else:
+                log.error("gateway.run_stopped", response=response_id)
+                await self._engine.resume(response_id)
 
     async def _end_stale_runs(self) -> None:
         """Cancel engine work whose response has finished.

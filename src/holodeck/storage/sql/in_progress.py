@@ -21,7 +21,7 @@ IS_UNFINISHED = "status IN ('queued', 'in_progress')"
 GET_GATEWAY_ID = f"SELECT keeper FROM responses WHERE id = $1 AND {IS_UNFINISHED}"  # noqa: S608 - no values, as below
 FIND_FINISHED = "SELECT 1 FROM responses WHERE id = $1 AND keeper = $2 AND status = $3 AND resource = $4"
 NEXT_EVENT_NUMBER = "SELECT first + count FROM response_events WHERE response_id = $1 ORDER BY first DESC LIMIT 1"
-FIND_CHUNK = "SELECT 1 FROM response_events WHERE response_id = $1 AND first = $2 AND count = $3 AND events = $4"
+CHUNKS_FROM = "SELECT first, events FROM response_events WHERE response_id = $1 AND first + count > $2 ORDER BY first"
 ADD_CHUNK = "INSERT INTO response_events (response_id, first, count, events) VALUES ($1, $2, $3, $4)"
 UPDATE_UNFINISHED = """
 UPDATE responses SET resource = COALESCE($2, resource), status = COALESCE($3, status), keeper = $4,
@@ -37,6 +37,7 @@ DELETE FROM response_events WHERE NOT EXISTS (
 REQUEST_CANCEL = f"UPDATE responses SET cancel_asked = TRUE WHERE id = $1 AND owner = $2 AND {IS_UNFINISHED}"  # noqa: S608
 READ_CANCEL_REQUESTS = f"SELECT id FROM responses WHERE keeper = $1 AND cancel_asked AND {IS_UNFINISHED}"  # noqa: S608
 ASSIGN_GATEWAY = f"UPDATE responses SET keeper = $2 WHERE id = $1 AND {IS_UNFINISHED}"  # noqa: S608
+FIND_ASSIGNED = f"SELECT id, owner FROM responses WHERE keeper = $1 AND {IS_UNFINISHED}"  # noqa: S608
 FIND_UNFINISHED_BEFORE = f"SELECT id, owner FROM responses WHERE created_at < $1 AND {IS_UNFINISHED}"  # noqa: S608
 COUNT_UNFINISHED = f"SELECT COUNT(*) FROM responses WHERE owner = $1 AND {IS_UNFINISHED}"  # noqa: S608
 READ_QUEUE_STATE = f"""
@@ -75,6 +76,14 @@ def events_after(number: int, chunks: Iterable[tuple[int | None, bytes | None]])
         if first is not None and chunk is not None:
             found += chunk.split(b"\n")[max(0, number + 1 - first) :]
     return found
+
+
+def find_unstored(events: Sequence[bytes], stored: Sequence[bytes]) -> Sequence[bytes] | None:
+    """The events after those that are stored already, from the same number on. None: the stored ones are others.
+
+    A writer whose last write was committed without an acknowledgement repeats it, with what has come since.
+    """
+    return events[len(stored) :] if list(events[: len(stored)]) == list(stored[: len(events)]) else None
 
 
 @cache
