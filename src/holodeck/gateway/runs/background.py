@@ -216,7 +216,8 @@ class Background:
         `rebuild_input`: all that `rebuild` needs. None: it cannot be rebuilt, and runs in this process.
         `queue_position`: its position among the queued responses.
         """
-        live.retry_model_for(self._model_wait)
+        is_durable = self._lazy_engine is not None and rebuild_input is not None
+        live.retry_model_for(self._model_wait, can_restart=is_durable)
         if self._lazy_engine is None or rebuild_input is None:
             self._runs.start_background(live)
             return
@@ -346,7 +347,7 @@ class Background:
                 if live is None:
                     return
                 if fresh is None:
-                    live.retry_model_for(self._model_wait)
+                    live.retry_model_for(self._model_wait, can_restart=True)
                 live.make_durable(CheckpointedSteps(checkpoints), self._build_stream_writer)
                 await self._runs.run_until_stored(live)
         except Exception as error:
