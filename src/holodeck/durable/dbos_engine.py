@@ -212,6 +212,10 @@ class DBOSEngine:
         """Whether work is assigned to this executor and does not run: DBOS could neither read it nor store its end."""
         return stage == "running" and executor == self._executor and work_id not in self._running_here
 
+    async def has_steps(self, work_id: str) -> bool:
+        with _raise_storage_errors():
+            return await asyncio.to_thread(_has_steps, work_id)
+
     async def list_started(self) -> list[str]:
         with _raise_storage_errors():
             started = await DBOS.list_workflows_async(status="PENDING", load_input=False, load_output=False)
@@ -433,6 +437,13 @@ def _reassign(work_id: str, executor: str, **values: Any) -> bool:
     )
     with _get_dbos_instance()._sys_db.engine.begin() as connection:
         return connection.execute(change).rowcount > 0
+
+
+def _has_steps(work_id: str) -> bool:
+    steps = SystemSchema.operation_outputs
+    query = sqlalchemy.select(sqlalchemy.literal(1)).select_from(steps).where(steps.c.workflow_uuid == work_id)
+    with _get_dbos_instance()._sys_db.engine.connect() as connection:
+        return connection.execute(query.limit(1)).first() is not None
 
 
 async def _count_queued() -> int:

@@ -32,6 +32,7 @@ from holodeck.durable.base import (
     Checkpoints,
     JSONObject,
     LazyEngine,
+    Stage,
     WorkEngine,
     WorkStatus,
     WorkTakenOverError,
@@ -260,8 +261,14 @@ class Background:
         await live.discard()
         await live.close()
 
-    async def _release_claims(self, record: StoredResponse) -> None:
-        """Release the claims and the lease of a response that ran none of its pending calls."""
+    async def _release_unstarted(self, record: StoredResponse, stage: Stage) -> None:
+        """Release the claims and the lease of a response that will not run any further, if it has run no pending call.
+
+        A call is sent after its first step is stored, so that work without a step has sent none. Comes before the end
+        of the response is stored: calls that a finished response has claimed count as possibly run.
+        """
+        if self._engine is None or stage == "unknown" or await self._engine.has_steps(record.id):
+            return
         await self._store.release_calls(record.owner, record.id)
         if record.conversation_id is not None:
             await self._store.release_conversation(record.conversation_id, record.owner, record.id)
@@ -282,13 +289,13 @@ class Background:
         """Cancel a queued response. Returns False if it is not queued: the gateway that runs it must cancel it."""
         if self._engine is None:
             return False
-        if (await self._engine.read_statuses([record.id]))[record.id].stage != "waiting":
+        stage = await self._read_stage(record.id)
+        if stage != "waiting":
             return False
         await self._engine.cancel(record.id)
         if (live := self._submitted_runs.pop(record.id, None)) is not None:
             await live.close()
-        # Before its end is stored: calls that a finished response has claimed count as possibly run.
-        await self._release_claims(record)
+        await self._release_unstarted(record, stage)
         await self._end_response(record, "cancelled")
         return True
 
@@ -444,6 +451,7 @@ class Background:
 
     async def _fail_orphan(self, record: StoredResponse, reason: str) -> None:
         try:
+            await self._release_unstarted(record, await self._read_stage(record.id))
             await self._end_response(record, "failed", reason)
         except StorageError:
             raise
@@ -473,7 +481,7 @@ class Background:
     async def _resume_stopped(self, response_id: str, caller_id: str, work: WorkStatus) -> None:
         """Continue one response that two checks have found stopped. `work`: what the engine has of it."""
         if self._engine is None or work.stage in {"ended", "unknown"}:
-            await self._fail_response(response_id, caller_id, ENDED_TEXT)
+            await self._fail_response(response_id, caller_id, ENDED_TEXT, work.stage)
         elif work.stage == "running" and work.executor != executor_name(self._store.gateway_id):
             # Its executor took it from the queue, and has not assigned it to itself. Perhaps it is dead.
             gateway_id = executor_number(work.executor)
@@ -534,11 +542,18 @@ class Background:
             log.info("gateway.took_over", executor=executor, responses=count)
         return failed
 
-    async def _fail_response(self, response_id: str, caller_id: str, reason: str) -> None:
+    async def _fail_response(self, response_id: str, caller_id: str, reason: str, stage: Stage = "running") -> None:
+        """`stage`: of its work. It is not read here, where DBOS may take that for a step of the work."""
         record = await self._store.get(response_id, caller_id)
         if record is not None:
             log.error("gateway.not_recovered", response=response_id, reason=reason)
+            await self._release_unstarted(record, stage)
             await self._end_response(record, "failed", reason)
+
+    async def _read_stage(self, response_id: str) -> Stage:
+        if self._engine is None:
+            return "unknown"
+        return (await self._engine.read_statuses([response_id]))[response_id].stage
 
     async def _end_response(
         self, record: StoredResponse, status: Literal["failed", "cancelled"], reason: str = ""
