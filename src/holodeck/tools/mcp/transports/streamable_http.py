@@ -81,7 +81,8 @@ class ResponseStreams:
             if not isinstance(message, dict):
                 continue
             if "method" in message:
-                self.on_message(message)
+                # What comes on the stream of a request belongs to that request.
+                self.on_message(message, request_id)
             elif message.get("id") == request_id or ("error" in message and message.get("id") is None):
                 answer = message
         return answer
