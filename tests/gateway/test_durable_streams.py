@@ -79,6 +79,8 @@ async def test_a_model_that_breaks_off_is_asked_again_and_what_it_had_said_is_vo
     assert texts == ["I call.", "Done."]
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     assert list_standing(events) == found["output"]
+    done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+    assert {item["status"] for item in done if item not in found["output"]} == {"incomplete"}
     places = [event["output_index"] for event in events if event["type"] == "response.output_item.added"]
     assert places == list(range(len(places))), "no index is used again"
 

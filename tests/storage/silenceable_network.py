@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 # As asyncpg ends a transaction, and as no other driver does.
 _COMMIT = b"COMMIT;"
+_COMMIT_WAIT = 5.0
 
 
 class SilenceableNetwork:
@@ -47,6 +48,15 @@ class SilenceableNetwork:
         for link in self._links:
             if link.is_silent:
                 link.close()
+
+    async def lose_commit(self) -> None:
+        """Lose the answer to one commit, and return when it is lost, or when no commit came for a while."""
+        self.commit_lost.clear()
+        self.commits_to_lose = 1
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_COMMIT_WAIT):
+                await self.commit_lost.wait()
+        self.commits_to_lose = 0
 
     def is_lost(self, sent: bytes) -> bool:
         """Whether what a client sends now is a commit whose answer is to be lost."""

@@ -173,7 +173,7 @@ class ResponseWriter:
 
     def _restart_turn(self) -> None:
         """End what was written of the turn, which is void: the model broke off and is asked again."""
-        self._encoder.flush_done()
+        self._encoder.flush_done(is_void=True)
         self._text_items.close_incomplete()
         self._text_items.start_turn()
         self._call_items.close_client_calls()
