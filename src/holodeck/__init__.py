@@ -85,7 +85,6 @@ if TYPE_CHECKING:
     )
     from holodeck.models.llm import LLM
     from holodeck.models.model_io import (
-        AnswerVoided,
         CallDelta,
         ContextCompacted,
         ModelAnswer,
@@ -107,7 +106,6 @@ __all__ = [
     "LLM",
     "Agent",
     "AnswerCall",
-    "AnswerVoided",
     "AskPerson",
     "AudioContent",
     "BinaryContent",
@@ -300,7 +298,6 @@ _NAMES_OF_MODULES = {
     ),
     "holodeck.models.llm": ("LLM",),
     "holodeck.models.model_io": (
-        "AnswerVoided",
         "CallDelta",
         "ContextCompacted",
         "ModelAnswer",

@@ -74,9 +74,11 @@ class SilenceableNetwork:
         self.sent_bytes.append(link.sent_bytes)
         self.connection_made.set()
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(link.forward(reader, server))
-                group.create_task(link.forward(server_reader, writer))
+            # A cancellation is the end of the event loop: Python 3.11 would print a traceback for it.
+            with suppress(asyncio.CancelledError):
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(link.forward(reader, server))
+                    group.create_task(link.forward(server_reader, writer))
         finally:
             link.close()
 
@@ -99,10 +101,11 @@ class _Link:
                     target.write(data)
                 if target is self._server and self._network.is_lost(data):
                     self.is_silent = True
-            if self.hidden_ends is not None and target is self._client:
-                self.hidden_ends.put_nowait(None)
-            elif not self.is_silent:
-                target.close()
+        # Also after a reset, as a killed process sends it: the server would keep the locks of its transaction.
+        if self.hidden_ends is not None and target is self._client:
+            self.hidden_ends.put_nowait(None)
+        elif not self.is_silent:
+            target.close()
 
     def close(self) -> None:
         self._server.close()
