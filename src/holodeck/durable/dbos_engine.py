@@ -19,15 +19,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-import os
 import re
-import sqlite3
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -40,11 +37,11 @@ from dbos._schemas.system_database import SystemSchema
 from dbos._utils import INTERNAL_QUEUE_NAME
 
 from holodeck.durable.base import DamagedWorkError, JSONObject, Stage, Work, WorkStatus, WorkTakenOverError
+from holodeck.durable.dbos_database import SCHEMA, first_line, prepare_database
 from holodeck.durable.dbos_sqlite_compat import install_clock
 from holodeck.lib import log
 from holodeck.lib.errors import ExecutionError, StorageError
-from holodeck.lib.limits import DELETE_BATCH, SQLITE_BUSY_SECONDS, STORE_RETRY_PAUSE
-from holodeck.lib.system.files import create_private_file, draft_of, remove_stale_drafts, warn_if_waiting
+from holodeck.lib.limits import DELETE_BATCH, STORE_RETRY_PAUSE
 from holodeck.lib.tasks import TaskSet
 
 # Connections of the pool of DBOS. A step uses one for a millisecond, so a few are enough for many runs.
@@ -62,7 +59,6 @@ WORK_VERSION = "holodeck-1"
 """Changed only when the order of the steps of a run changes: executors do not run work of another version."""
 _APPLICATION = "holodeck"
 _QUEUE = "holodeck"
-SCHEMA = "holodeck_work"
 # A connection to PostgreSQL without an answer counts as lost after some seconds, as those of the store do: a step whose
 # acknowledgement is lost on the network would otherwise wait for hours.
 _CONNECT_ARGS = {
@@ -135,7 +131,7 @@ class DBOSEngine:
         redirect_dbos_log()
         install_clock()
         refuse_other_serializers()
-        await asyncio.to_thread(_prepare_database, self._url)
+        await asyncio.to_thread(prepare_database, self._url)
         config: DBOSConfig = {
             "db_engine_kwargs": {"connect_args": {} if self._url.startswith("sqlite") else _CONNECT_ARGS},
             "name": self._application_name,
@@ -532,52 +528,6 @@ def redirect_dbos_log() -> None:
         logger.addHandler(_DBOSLogHandler())
 
 
-def _prepare_database(url: str) -> None:
-    """Create the file of a SQLite URL if it is missing, and wait until it can be written to. Raises `StorageError`."""
-    prefix = "sqlite:///"
-    if not url.startswith(prefix):
-        return
-    path = Path(url.removeprefix(prefix))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        remove_stale_drafts(path)
-        if not path.exists():
-            _create_database(path)
-        _wait_writable(path)
-    except Exception as error:
-        # DBOS wraps errors of the disk and of SQLite in classes of its own.
-        raise StorageError(f"Durable runs cannot be kept in {path}: {first_line(error)}") from error
-
-
-def _wait_writable(path: Path) -> None:
-    """Wait until the file can be written to, with a warning. DBOS would wait on the event loop, without any.
-
-    The write-ahead log lets readers continue during a write, and makes a commit a single write to the disk.
-    """
-    connection = sqlite3.connect(path, timeout=SQLITE_BUSY_SECONDS, isolation_level=None)
-    try:
-        with warn_if_waiting(path, timeout=SQLITE_BUSY_SECONDS):
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("BEGIN IMMEDIATE")
-        connection.execute("ROLLBACK")
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
-            raise
-        raise StorageError("another process keeps it locked. Stop that one.") from None
-    finally:
-        connection.close()
-
-
-def _create_database(path: Path) -> None:
-    """Create the file completely or not at all: DBOS creates tables one by one, and cannot complete a part of them."""
-    with draft_of(path) as draft:
-        create_private_file(draft)
-        DBOS.migrate(f"sqlite:///{draft}", schema=SCHEMA)
-        # Another process may have created the file in the meantime.
-        with suppress(FileExistsError):
-            os.link(draft, path)
-
-
 def _open_failure(error: Exception) -> str:
     """Why the engine did not open, with a fix where one is known."""
     if getattr(getattr(error, "orig", None), "sqlstate", None) == _INSUFFICIENT_PRIVILEGE:
@@ -586,7 +536,3 @@ def _open_failure(error: Exception) -> str:
             f"Grant it CREATE on the database, or make the schema '{SCHEMA}' for it."
         )
     return first_line(error)
-
-
-def first_line(error: BaseException | None) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

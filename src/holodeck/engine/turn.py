@@ -55,8 +55,7 @@ async def stream_turn(
     `on_restart` is called when the model broke off and is asked again: the items then begin anew, with other ids.
     """
     answer: ModelAnswer | None = None
-    before: list[Item] = []
-    spent = Usage()
+    before, spent = list[Item](), Usage()
     partial, memory_before = _PartialAnswer(limit, memory), memory.size
     batches = stream_in_batches(model, request)
     try:
@@ -84,8 +83,7 @@ async def stream_turn(
                         append(ItemFinished(item=event.item))
                     case AnswerVoided():
                         memory.resize(memory_before)
-                        partial, ids = _PartialAnswer(limit, memory), ids.renew()
-                        before, spent = [], Usage()
+                        partial, ids, before, spent = _PartialAnswer(limit, memory), ids.renew(), [], Usage()
                         on_restart()
                     case ModelAnswer():
                         answer = event

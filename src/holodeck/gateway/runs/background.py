@@ -22,11 +22,7 @@ import contextvars
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
 from functools import partial
-from typing import Literal
-
-import orjson
 
 from holodeck.durable.base import (
     Checkpoints,
@@ -43,18 +39,14 @@ from holodeck.engine.checkpointed_steps import CheckpointedSteps
 from holodeck.gateway.auth.callers import RevokedCallers
 from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.runs.active_runs import ActiveRuns
+from holodeck.gateway.runs.ended_response import end_response
 from holodeck.gateway.runs.live_run import LiveResponse, RunState
-from holodeck.gateway.runs.run_rows import end_run
 from holodeck.gateway.runs.stream_writer import StreamWriter
-from holodeck.gateway.wire.response.replay import replay_events
-from holodeck.gateway.wire.response.resource import usage_to_json
-from holodeck.gateway.wire.response.sent_events import SentEvents
 from holodeck.lib import log, tracing
 from holodeck.lib.errors import HoloDeckError, StorageError
 from holodeck.lib.limits import CANCEL_POLL, STORE_RETRY_PAUSE
 from holodeck.lib.system.files import FILE_REPLACED
 from holodeck.lib.tasks import TaskSet
-from holodeck.models.items import Usage
 from holodeck.storage.base import ResponseStore, StoredResponse
 
 # Seconds between attempts of a watching loop while storage fails: rarer than its normal pause, to spare the storage.
@@ -296,7 +288,7 @@ class Background:
         if (live := self._submitted_runs.pop(record.id, None)) is not None:
             await live.close()
         await self._release_unstarted(record, stage)
-        await self._end_response(record, "cancelled")
+        await end_response(self._store, record, "cancelled")
         return True
 
     async def cancel_callers(
@@ -452,7 +444,7 @@ class Background:
     async def _fail_orphan(self, record: StoredResponse, reason: str) -> None:
         try:
             await self._release_unstarted(record, await self._read_stage(record.id))
-            await self._end_response(record, "failed", reason)
+            await end_response(self._store, record, "failed", reason)
         except StorageError:
             raise
         except Exception as error:
@@ -548,33 +540,9 @@ class Background:
         if record is not None:
             log.error("gateway.not_recovered", response=response_id, reason=reason)
             await self._release_unstarted(record, stage)
-            await self._end_response(record, "failed", reason)
+            await end_response(self._store, record, "failed", reason)
 
     async def _read_stage(self, response_id: str) -> Stage:
         if self._engine is None:
             return "unknown"
         return (await self._engine.read_statuses([response_id]))[response_id].stage
-
-    async def _end_response(
-        self, record: StoredResponse, status: Literal["failed", "cancelled"], reason: str = ""
-    ) -> None:
-        """Store the end of a response that has no run, and complete its stored stream."""
-        sent = await self._store.read_events(record.id, record.owner) or []
-        resource = orjson.loads(record.resource) | {"status": status}
-        # The real usage was lost with the process of the run.
-        resource["usage"] = resource["usage"] or usage_to_json(Usage())
-        if status == "failed":
-            resource["error"] = {"code": "server_error", "message": reason}
-        else:
-            resource["incomplete_details"] = {"reason": "cancelled"}
-        events = b"\n".join([*sent, *replay_events(resource, sent_events=SentEvents(sent))]) if sent else b""
-        run = await self._store.runs.get_run(record.id, record.owner)
-        await self._store.save(
-            replace(
-                record,
-                status=status,
-                resource=orjson.dumps(resource),
-                events=events,
-                run=None if run is None else end_run(run, status, resource["error"]),
-            )
-        )
