@@ -1,17 +1,22 @@
-"""The model of a job of five steps. Its answer depends on the conversation alone: a turn may be requested again."""
+"""The model of a job of five steps. Its answer depends on the conversation alone: a turn may be requested again.
+
+Now and then it breaks off in the middle of an answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from bench.chaos_tools import IDEMPOTENT, OTHERS
 from holodeck.testing import ScriptedModel, call_raw, say, wait
-from holodeck.testing.model.script import Turn
+from holodeck.testing.model.script import Step, Turn, cut
 from holodeck.testing.model.scripted_server import Received
 
 STEPS = 5
+BREAKS = 0.08  # of the answers are broken off
 THINKING = 0.15  # seconds at most, in the middle of a turn
 _TOOLS = [name for pair in zip(IDEMPOTENT, OTHERS, strict=True) for name in pair]
 
@@ -34,12 +39,26 @@ def results_of(request: Any) -> dict[int, str]:
     return {int(message["tool_call_id"].rpartition("-")[2]): str(message["content"]) for message in outputs}
 
 
-def model() -> ScriptedModel:
+class ChaosModel:
     """One step a turn in odd jobs; two at once, as long as there are two, in even ones."""
-    return ScriptedModel(_turn, chunk=8)
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self.broken = 0
+        """How many answers it broke off."""
+
+    def build(self) -> ScriptedModel:
+        return ScriptedModel(self._answer, chunk=8)
+
+    def _answer(self, received: Received) -> Turn:
+        steps = _turn(received)
+        if self._random.random() >= BREAKS:
+            return steps
+        self.broken += 1
+        return [*steps[: self._random.randint(1, len(steps))], cut(clean=self._random.random() < 0.5)]
 
 
-def _turn(received: Received) -> Turn:
+def _turn(received: Received) -> Sequence[Step]:
     request = received.json
     job, done = job_of(request), len(results_of(request))
     thinking = asyncio.Event()

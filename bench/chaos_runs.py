@@ -1,7 +1,11 @@
 """Kills gateways while background responses with side effects are made: all are finished, and nothing is done twice.
 
-`python -m bench.chaos_runs [--responses N] [--kills N] [--seed N] [--storage sqlite|postgres]`: without a storage, one
-gateway on SQLite and then two on PostgreSQL, of which either is killed. The exit code is 1 if a promise was broken.
+Gateways are also stopped for a while and go on (SIGSTOP), their model breaks off in the middle of answers, and the
+network to PostgreSQL loses answers to commits.
+
+`python -m bench.chaos_runs [--responses N] [--kills N] [--stops N] [--losses N] [--seed N] [--storage NAME]`:
+without a storage, one gateway on SQLite and then two on PostgreSQL, of which either is killed or stopped. The exit code
+is 1 if a promise was broken.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,35 +26,45 @@ from typing import Any
 import aiohttp
 import orjson
 
-from bench.chaos_model import model
+from bench.chaos_model import ChaosModel
 from bench.chaos_tools import IDEMPOTENT
 from bench.chaos_verdict import Event, Verdict, judge_run
 from bench.gateway_process import GatewayProcess, write_gateway_file
-from bench.postgres import running_postgres
+from bench.postgres import lossy_network, running_postgres
 from bench.table import print_table
 from holodeck.testing.model.scripted_server import ScriptedServer
 
 RESPONSES = 100
 KILLS = 20
+STOPS = 4
+LOSSES = 4  # of answers to commits; with PostgreSQL only
 GATEWAYS = {"sqlite": 1, "postgres": 2}
 READERS = 10  # responses whose streams are read while gateways die
 AT_ONCE = 12  # runs that a gateway begins: so that some always wait, and those are killed as well
 LIFE = 2.0  # seconds at most that a gateway answers before it is killed
 EARLY = 0.15  # of the kills happen while the gateway is still starting, ...
 STARTING = 1.5  # ... within as many seconds
+STOPPED = 13.0  # seconds at most that a gateway is stopped: longer than it waits for its database
 ENDED = ("completed", "failed", "cancelled", "incomplete")
 FINISHED_WITHIN = 150.0  # seconds after the last kill
 SHOWN_PROBLEMS = 20
 
 
+Fault = Callable[[], Awaitable[None]]
+"""Makes one fault, and returns when it is over."""
+
+
 class Chaos:
     """One storage, the gateways on it, and the jobs that are done meanwhile."""
 
-    def __init__(self, gateways: list[GatewayProcess], *, responses: int, kills: int, seed: int) -> None:
+    def __init__(self, gateways: list[GatewayProcess], options: argparse.Namespace, lose_commit: Fault | None) -> None:
         self._gateways = gateways
-        self._responses = responses
-        self._kills = kills
-        self._random = random.Random(seed)
+        self._responses = options.responses
+        self._random = random.Random(options.seed)
+        self._faults: list[Fault] = [*[self._kill] * options.kills, *[self._stop] * options.stops]
+        if lose_commit is not None:
+            self._faults += [lose_commit] * options.losses
+        self._random.shuffle(self._faults)
         self._submit_permits = asyncio.Semaphore(0)
         self.response_ids: dict[str, str] = {}
         """The response of each job that was answered for."""
@@ -67,28 +81,37 @@ class Chaos:
             await asyncio.gather(*(gateway.wait_ready() for gateway in self._gateways))
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._submit_all(group))
-                group.create_task(self._kill_all())
+                group.create_task(self._make_faults())
             finals = {job: await self._wait_ended(response_id) for job, response_id in self.response_ids.items()}
             streams = {job: await self._read_stream(response_id, -1) for job, response_id in self.response_ids.items()}
             await asyncio.sleep(1.0)  # for jobs whose request got no answer
         return finals, streams
 
-    async def _kill_all(self) -> None:
+    async def _make_faults(self) -> None:
         released = 0
-        for number in range(self._kills):
-            while released < self._responses * (number + 1) // self._kills:
+        for number, fault in enumerate(self._faults, start=1):
+            while released < self._responses * number // len(self._faults):
                 self._submit_permits.release()
                 released += 1
-            gateway = self._random.choice(self._gateways)
-            if self._random.random() < EARLY:
-                await asyncio.sleep(self._random.uniform(0, STARTING))
-            else:
-                await gateway.wait_ready()
-                await asyncio.sleep(self._random.uniform(0, LIFE))
-            await gateway.kill()
-            await gateway.start()
-            if (number + 1) % 5 == 0:
-                print(f"  {number + 1} kills, {len(self.response_ids)} responses begun", flush=True)
+            await fault()
+            if number % 5 == 0:
+                print(f"  {number} faults, {len(self.response_ids)} responses begun", flush=True)
+
+    async def _kill(self) -> None:
+        gateway = self._random.choice(self._gateways)
+        if self._random.random() < EARLY:
+            await asyncio.sleep(self._random.uniform(0, STARTING))
+        else:
+            await gateway.wait_ready()
+            await asyncio.sleep(self._random.uniform(0, LIFE))
+        await gateway.kill()
+        await gateway.start()
+
+    async def _stop(self) -> None:
+        gateway = self._random.choice(self._gateways)
+        await gateway.wait_ready()
+        await asyncio.sleep(self._random.uniform(0, LIFE))
+        await gateway.pause(self._random.uniform(0, STOPPED))
 
     async def _submit_all(self, group: asyncio.TaskGroup) -> None:
         for number in range(self._responses):
@@ -167,12 +190,15 @@ async def run_chaos_on(storage: str, options: argparse.Namespace) -> bool:
     """Everything on one storage; True if every check passed."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holodeck-chaos-")))
-        url, environ = f"sqlite:///{folder}/chaos.db", {}
+        url, environ, lose_commit = f"sqlite:///{folder}/chaos.db", {}, None
         if storage == "postgres":
             server = stack.enter_context(running_postgres())
-            url, environ = "${DATABASE_URL}", {"DATABASE_URL": await asyncio.to_thread(server.new_database)}
-        journal = folder / "journal"
-        scripted: ScriptedServer = await stack.enter_async_context(model().serve())
+            network, port = await stack.enter_async_context(lossy_network(server.port))
+            database = await asyncio.to_thread(server.new_database)
+            url, environ = "${DATABASE_URL}", {"DATABASE_URL": database.replace(f":{server.port}/", f":{port}/")}
+            lose_commit = network.lose_commit
+        journal, model = folder / "journal", ChaosModel(options.seed)
+        scripted: ScriptedServer = await stack.enter_async_context(model.build().serve())
         tools = await stack.enter_async_context(_run_tool_server(journal))
         file = write_gateway_file(
             folder / "gateway.yaml",
@@ -184,7 +210,7 @@ async def run_chaos_on(storage: str, options: argparse.Namespace) -> bool:
             limits={"key": {"in_flight": 1000}},
         )
         gateways = [GatewayProcess(file, environ) for _ in range(GATEWAYS[storage])]
-        chaos = Chaos(gateways, responses=options.responses, kills=options.kills, seed=options.seed)
+        chaos = Chaos(gateways, options, lose_commit)
         began = time.monotonic()
         try:
             finals, streams = await chaos.run()
@@ -194,7 +220,13 @@ async def run_chaos_on(storage: str, options: argparse.Namespace) -> bool:
         requests = [received.json for received in scripted.received]
         verdict = judge_run(journal, requests, finals, streams, chaos.followed_events)
         completed = sum(final.get("status") == "completed" for final in finals.values())
-        _show(storage, len(gateways), options, completed, chaos, verdict, time.monotonic() - began)
+        faults = [
+            ["gateways killed", str(options.kills)],
+            ["gateways stopped and continued", str(options.stops)],
+            ["answers to commits lost", str(options.losses if lose_commit is not None else 0)],
+            ["answers that the model broke off", str(model.broken)],
+        ]
+        _show(storage, len(gateways), options, completed, chaos, verdict, faults, time.monotonic() - began)
         if verdict.broken:
             _explain(verdict, gateways)
     return not verdict.broken and completed == options.responses
@@ -207,11 +239,12 @@ def _show(
     completed: int,
     chaos: Chaos,
     verdict: Verdict,
+    faults: list[list[str]],
     seconds: float,
 ) -> None:
     rows = [
         ["responses completed", f"{completed} of {options.responses}"],
-        ["gateways killed", str(options.kills)],
+        *faults,
         ["requests that a kill left without an answer", str(chaos.unanswered)],
         ["turns asked again", str(verdict.repeated_requests)],
         ["calls executed, by the tools' journal", str(verdict.executed)],
@@ -225,7 +258,7 @@ def _show(
         ],
         ["seconds", f"{seconds:.0f}"],
     ]
-    title = f"kill -9 of {gateways} gateway{'s' if gateways > 1 else ''} on {storage} (seed {options.seed})"
+    title = f"faults of {gateways} gateway{'s' if gateways > 1 else ''} on {storage} (seed {options.seed})"
     print_table(title, ["what", "measured"], rows)
 
 
@@ -243,6 +276,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.chaos_runs", description=__doc__)
     parser.add_argument("--responses", type=int, default=RESPONSES)
     parser.add_argument("--kills", type=int, default=KILLS)
+    parser.add_argument("--stops", type=int, default=STOPS)
+    parser.add_argument("--losses", type=int, default=LOSSES)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(2)))
     parser.add_argument("--storage", choices=GATEWAYS, action="append")
     options = parser.parse_args()

@@ -120,14 +120,16 @@ def _stream_problems(final: Mapping[str, Any], events: Sequence[Event]) -> list[
         problems.append(f"the stream is numbered {numbers}")
     if not events or events[-1].get("response") != final:
         problems.append(f"the stream does not end with the response but with {events[-1]['type'] if events else None}")
-    # Calls of one turn end in any order.
-    done = sorted(
-        ((event["output_index"], event["item"]) for event in events if event["type"] == "response.output_item.done"),
-        key=lambda pair: pair[0],
-    )
-    if [item for _, item in done] != final.get("output"):
-        indexes = [index for index, _ in done]
-        problems.append(f"the items done in the stream are at {indexes}; the response has {len(final['output'])}")
+    # Calls of one turn end in any order. An item of an answer that was begun anew is void, and ends as incomplete.
+    standing = {item["id"] for item in final.get("output", ())}
+    done = {
+        event["output_index"]: event["item"]
+        for event in events
+        if event["type"] == "response.output_item.done"
+        and (event["item"]["id"] in standing or event["item"].get("status") != "incomplete")
+    }
+    if [done[index] for index in sorted(done)] != final.get("output"):
+        problems.append(f"the items done in the stream are at {sorted(done)}; the response has {len(final['output'])}")
     return problems
 
 

@@ -69,6 +69,15 @@ class GatewayProcess:
         self._answers_event.clear()
         return code
 
+    async def pause(self, seconds: float) -> None:
+        """Stop it for a while, as a machine that is suspended does: nothing that it has open is closed."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        process.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(seconds)
+        process.send_signal(signal.SIGCONT)
+
     async def _read(self, stderr: asyncio.StreamReader) -> None:
         while line := (await stderr.readline()).decode(errors="replace"):
             self.log_lines.append(line)

@@ -24,7 +24,7 @@ def test_a_few_kills_hang_no_call_leave_no_process_and_stop_no_next_call() -> No
 @pytest.mark.long
 @pytest.mark.proves("D-16", "D-28", "D-32")
 def test_a_few_kills_of_a_gateway_lose_no_response_and_repeat_no_effect() -> None:
-    command = [sys.executable, "-m", "bench.chaos_runs", "--responses=6", "--kills=2", "--storage=sqlite"]
+    command = [sys.executable, "-m", "bench.chaos_runs", "--responses=6", "--kills=2", "--stops=0", "--storage=sqlite"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "6 of 6" in done.stdout

@@ -59,6 +59,10 @@ You can rely on this order:
 - Each item begins with `response.output_item.added` and ends with `response.output_item.done`. Its events between them
   have its `item_id` and `output_index`; events of other items may come in between. The texts of the deltas, joined, are
   the text of the `.done` event.
+- `response.in_progress` comes again in a durable background response when a turn begins anew: its model broke off in
+  the middle of an answer, or its gateway died. Items that the `response` in this event does not have are void: those
+  that had begun end with the status `incomplete`, and are not in the output at the end. If the gateway dies a moment
+  after that, the event may be missing, and an `output_index` may be announced again, with another item.
 - One of `response.completed`, `response.incomplete` and `response.failed` is the last event. It has the whole response.
   After it, `data: [DONE]` ends the stream. (Only a background response that cannot be stored ends with `error`.)
 - If a stream ends without `data: [DONE]`, the connection was cut: the response may be going on.

@@ -61,18 +61,30 @@ async def read_stream(served: GatewayProcess, response_id: str, after: int = -1)
 
 
 async def read_stream_until(served: GatewayProcess, response_id: str, until: str = "") -> list[dict[str, Any]]:
-    """A stream up to the first event of a type; without one, for as long as its gateway lives."""
+    """A stream up to the first event of a type or with a delta; without one, for as long as its gateway lives."""
     events: list[dict[str, Any]] = []
     try:
         async with served.session.get(f"{served.url}/v1/responses/{response_id}?stream=true") as answer:
             async for line in answer.content:
                 if line.startswith(b"data: {"):
                     events.append(orjson.loads(line.removeprefix(b"data: ")))
-                    if events[-1]["type"] == until:
+                    if until in (events[-1]["type"], events[-1].get("delta")):
                         break
     except aiohttp.ClientError:
         pass
     return events
+
+
+def list_standing(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The finished items of a stream, without those that a later `response.in_progress` does not have any more."""
+    items: dict[int, dict[str, Any]] = {}
+    for event in events:
+        if event["type"] == "response.in_progress":
+            standing = [item["id"] for item in event["response"]["output"]]
+            items = {index: item for index, item in items.items() if item["id"] in standing}
+        elif event["type"] == "response.output_item.done":
+            items[event["output_index"]] = event["item"]
+    return [items[index] for index in sorted(items)]
 
 
 @dataclass(kw_only=True)
@@ -97,8 +109,7 @@ class SurvivedResponse:
         assert self.events[: len(self.events_before)] == self.events_before
         assert self.events[len(self.events_before) :] == self.events_after
         assert self.events[-1]["response"] == self.response
-        done = {e["output_index"]: e["item"] for e in self.events if e["type"] == "response.output_item.done"}
-        assert [done[index] for index in sorted(done)] == self.response["output"]
+        assert list_standing(self.events) == self.response["output"]
 
     def check_once(self) -> None:
         """No item was announced or done twice, and every delta belongs to what its item became."""

@@ -27,7 +27,7 @@ def yes(response: dict[str, Any]) -> dict[str, Any]:
 
 
 async def send(served: GatewayProcess, input_: Any, *declared: dict[str, Any], **more: Any) -> dict[str, Any]:
-    body = {"model": "demo", "input": input_, "tools": declared or (ASKING,), **more}
+    body: dict[str, Any] = {"model": "demo", "input": input_, "tools": declared or (ASKING,), **more}
     status, answer, _ = await served.send("POST", "/v1/responses", body)
     assert status == 200, answer
     return dict(answer)
@@ -124,5 +124,34 @@ async def test_an_approval_for_a_run_that_never_started_can_be_used_again(tmp_pa
             assert not mcp.calls()
             again = await send(served, [yes(first)], **before)
             go.set()
+            assert (await wait_ended(served, again["id"]))["status"] == "completed"
+    assert len(mcp.calls()) == 1
+
+
+@pytest.mark.proves("D-32", "D-16", "D-26")
+@async_test(SECONDS)
+async def test_an_approval_for_a_run_that_cannot_go_on_after_a_crash_can_be_used_again_if_it_never_started(
+    tmp_path: Path,
+) -> None:
+    go = asyncio.Event()
+    model = ScriptedModel(call("echo", text="one"), [wait(go), say("done")], [wait(go), say("done")], say("done"))
+    async with FaultyMCPServer() as mcp, model.serve() as scripted:
+        durable = {"background": {"durable": True, "at_once": 1}, "mcp_servers": [mcp_server_entry(mcp.url)]}
+        demo = {"provider": "openai_compatible", "name": "scripted", "endpoint": scripted.url}
+        models = [{"name": name, "model": demo} for name in ("demo", "removed")]
+        file = write_gateway_file(tmp_path, scripted.url, **durable, models=models)
+        async with run_gateway_process(file) as served:
+            first = await send(served, "Go")
+            before = {"previous_response_id": first["id"], "background": True}
+            await send(served, "First", background=True)
+            await wait_model_requests(scripted, 2)
+            waits = await send(served, [yes(first)], **before | {"model": "removed"})
+            served.stop(signal.SIGKILL)
+            await served.wait_exit()
+        write_gateway_file(tmp_path, scripted.url, **durable)
+        go.set()
+        async with run_gateway_process(file) as served:
+            assert (await wait_ended(served, waits["id"]))["status"] == "failed"
+            again = await send(served, [yes(first)], **before)
             assert (await wait_ended(served, again["id"]))["status"] == "completed"
     assert len(mcp.calls()) == 1

@@ -277,24 +277,49 @@ async def test_the_person_is_asked_to_visit_a_web_page_and_no_other_place(tmp_pa
         assert [json.loads(output) for output in outputs] == [{"action": "accept"}, {"action": "decline"}]
 
 
+def _repeat_output(received: Any) -> Any:
+    messages = received.json["messages"]
+    if messages[-1]["role"] == "tool":
+        return say(messages[-1]["content"])
+    return call("slow", seconds=600) if messages[-1]["content"] == "slowly" else call("ask_elicitation")
+
+
 @pytest.mark.proves("D-20")
 @async_test
-async def test_a_question_that_could_be_of_two_runs_is_declined(tmp_path: Path) -> None:
-    def choose(received: Any) -> Any:
-        messages = received.json["messages"]
-        if messages[-1]["role"] == "tool":
-            return say(messages[-1]["content"])
-        return call("slow", seconds=600) if messages[-1]["content"] == "slowly" else call("ask_elicitation")
+async def test_a_question_that_could_be_of_two_runs_is_declined_and_the_model_is_told(tmp_path: Path) -> None:
+    async with FaultyMCPServer(era="legacy") as server:
+        entry = {
+            "name": "forms",
+            "type": "mcp",
+            "description": "Forms.",
+            "transport": "sse",
+            "url": server.url_for("sse"),
+        }
+        async with run_gateway(tmp_path, ScriptedModel(_repeat_output), mcp_servers=[entry]) as gateway:
+            slow = await start(gateway, input="slowly")
+            await server.received("tools/call", name="slow")
+            ended = await wait_ended(gateway, await start(gateway))
+            text = ended["output"][-1]["content"][0]["text"]
+            assert '{"action": "decline"}' in text
+            assert "Nobody was asked" in text
+            await gateway.send("POST", f"/v1/responses/{slow}/cancel", {})
 
+
+@pytest.mark.proves("D-20")
+@async_test
+async def test_questions_of_many_runs_at_one_legacy_session_are_each_put_to_their_own(tmp_path: Path) -> None:
     async with (
         FaultyMCPServer(era="legacy") as server,
-        run_gateway(tmp_path, ScriptedModel(choose), mcp={"forms": server}) as gateway,
+        run_gateway(tmp_path, ScriptedModel(_repeat_output), mcp={"forms": server}) as gateway,
     ):
-        slow = await start(gateway, input="slowly")
-        await server.received("tools/call", name="slow")
-        ended = await wait_ended(gateway, await start(gateway))
-        assert '{"action": "decline"}' in ended["output"][-1]["content"][0]["text"]
-        await gateway.send("POST", f"/v1/responses/{slow}/cancel", {})
+        runs = [await start(gateway) for _ in range(10)]
+        questions = [await wait_question(gateway, run) for run in runs]
+        for number, question in enumerate(questions):
+            assert (await answer(gateway, question, "accept", name=f"Ada {number}"))[0] == 200
+        ended = [await wait_ended(gateway, run) for run in runs]
+    assert len({request.headers["mcp-session-id"] for request in server.calls("ask_elicitation")}) == 1
+    texts = [each["output"][-1]["content"][0]["text"] for each in ended]
+    assert [json.loads(text)["content"]["name"] for text in texts] == [f"Ada {number}" for number in range(10)]
 
 
 @pytest.mark.proves("D-20")

@@ -1,4 +1,4 @@
-"""A model outage: background responses wait for the model, all other responses do not."""
+"""An outage of a model or a server: background responses wait until it is back, all other responses do not."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from async_tests import async_test
-from gateway.gateway_process import GatewayProcess, run_gateway_process, write_gateway_file
+from gateway.gateway_process import GatewayProcess, run_gateway_process, wait_logged, write_gateway_file
 
 from holodeck.providers.wrappers.retry import MODEL_ATTEMPTS
-from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 from holodeck.testing.model.script import Turn, status
 from holodeck.testing.model.scripted_server import ScriptedServer
 
@@ -91,3 +91,25 @@ async def test_a_background_response_fails_at_once_for_a_permanent_error_or_with
             _, begun, _ = await served.create_response(background=True)
             assert (await _ended(served, begun["id"]))["status"] == "failed"
             assert len(model.received) == (MODEL_ATTEMPTS if more else 1)
+
+
+@pytest.mark.proves("D-14", "D-32")
+@async_test(SECONDS)
+async def test_a_durable_response_that_goes_on_waits_for_a_server_whose_tools_it_had(tmp_path: Path) -> None:
+    never = asyncio.Event()
+    turns = iter([call("echo", text="it"), wait(never), say("done")])
+    async with FaultyMCPServer() as mcp, ScriptedModel(lambda _: next(turns)).serve() as model:
+        server = {"name": "tools", "type": "mcp", "description": "Tools.", "transport": "http", "url": mcp.url}
+        file = write_gateway_file(tmp_path, model.url, mcp_servers=[server], background={"durable": True})
+        async with run_gateway_process(file) as served:
+            _, begun, _ = await served.create_response(background=True)
+            await _wait_model_requests(model, 2)
+            served.stop(signal.SIGKILL)
+            await served.wait_exit()
+        await mcp.go_down()
+        async with run_gateway_process(file) as served:
+            await wait_logged(served, "run.server_wait")
+            await mcp.come_up()
+            found = await _ended(served, begun["id"])
+    assert (found["status"], len(mcp.calls("echo")), len(model.received)) == ("completed", 1, 3)
+    assert model.received[2].json["tools"] == model.received[1].json["tools"]

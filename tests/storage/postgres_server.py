@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -42,6 +43,7 @@ class PostgresServer:
         self._names = count(1)
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
+        self._drain: threading.Thread | None = None
 
     @property
     def is_running(self) -> bool:
@@ -59,6 +61,9 @@ class PostgresServer:
         for line in self._process.stderr:
             output.append(line)
             if _READY in line:
+                # It would stand still once the pipe is full.
+                self._drain = threading.Thread(target=self._process.stderr.read, daemon=True)
+                self._drain.start()
                 return
         raise AssertionError(b"".join(output).decode())
 
@@ -68,7 +73,8 @@ class PostgresServer:
         if process is not None:
             assert process.stderr is not None
             process.send_signal(how)
-            process.stderr.read()
+            if self._drain is not None:
+                self._drain.join()
             process.stderr.close()
             process.wait()
         guard, self._guard = self._guard, None

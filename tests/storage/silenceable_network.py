@@ -6,6 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+# As asyncpg ends a transaction, and as no other driver does.
+_COMMIT = b"COMMIT;"
+_COMMIT_WAIT = 5.0
+
 
 class SilenceableNetwork:
     """Carries bytes to a port of this machine. Only connections made after a silence are carried again."""
@@ -20,6 +24,9 @@ class SilenceableNetwork:
         """One for each connection that the server has ended and that its client still sees as open."""
         self.sent_bytes: list[bytearray] = []
         """What each connection sent to the server."""
+        self.commits_to_lose = 0
+        """How many of the next commits of asyncpg reach the server, while their answers reach nobody."""
+        self.commit_lost = asyncio.Event()
 
     def go_silent(self) -> None:
         for link in self._links:
@@ -42,23 +49,43 @@ class SilenceableNetwork:
             if link.is_silent:
                 link.close()
 
+    async def lose_commit(self) -> None:
+        """Lose the answer to one commit, and return when it is lost, or when no commit came for a while."""
+        self.commit_lost.clear()
+        self.commits_to_lose = 1
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_COMMIT_WAIT):
+                await self.commit_lost.wait()
+        self.commits_to_lose = 0
+
+    def is_lost(self, sent: bytes) -> bool:
+        """Whether what a client sends now is a commit whose answer is to be lost."""
+        if not self.commits_to_lose or _COMMIT not in sent:
+            return False
+        self.commits_to_lose -= 1
+        self.commit_lost.set()
+        return True
+
     async def serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server_reader, server = await asyncio.open_connection("127.0.0.1", self._port)
-        link = _Link(server, writer)
+        link = _Link(self, server, writer)
         link.is_silent = self._is_frozen
         self._links.append(link)
         self.sent_bytes.append(link.sent_bytes)
         self.connection_made.set()
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(link.forward(reader, server))
-                group.create_task(link.forward(server_reader, writer))
+            # A cancellation is the end of the event loop: Python 3.11 would print a traceback for it.
+            with suppress(asyncio.CancelledError):
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(link.forward(reader, server))
+                    group.create_task(link.forward(server_reader, writer))
         finally:
             link.close()
 
 
 class _Link:
-    def __init__(self, server: asyncio.StreamWriter, client: asyncio.StreamWriter) -> None:
+    def __init__(self, network: SilenceableNetwork, server: asyncio.StreamWriter, client: asyncio.StreamWriter) -> None:
+        self._network = network
         self._server = server
         self._client = client
         self.is_silent = False
@@ -72,10 +99,13 @@ class _Link:
                     self.sent_bytes += data
                 if not self.is_silent:
                     target.write(data)
-            if self.hidden_ends is not None and target is self._client:
-                self.hidden_ends.put_nowait(None)
-            elif not self.is_silent:
-                target.close()
+                if target is self._server and self._network.is_lost(data):
+                    self.is_silent = True
+        # Also after a reset, as a killed process sends it: the server would keep the locks of its transaction.
+        if self.hidden_ends is not None and target is self._client:
+            self.hidden_ends.put_nowait(None)
+        elif not self.is_silent:
+            target.close()
 
     def close(self) -> None:
         self._server.close()

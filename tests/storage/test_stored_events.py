@@ -112,6 +112,10 @@ async def test_events_may_be_appended_again_after_a_lost_answer(tmp_path: Path, 
         assert await store.append_events("r", 2, [], resource=b'{"new":1}')
         assert await store.append_events("r", 2, [b""])
         assert await store.read_events("r", "alice") == [b"0", b"1", b""]
+        assert await store.append_events("r", 1, [b"1", b"", b"3"], resource=b'{"at":4}'), "with what has come since"
+        assert await store.append_events("r", 0, [b"0", b"1"]), "less than what is stored"
+        assert await store.read_events("r", "alice") == [b"0", b"1", b"", b"3"]
+        assert await store.get("r", "alice") == replace(RUNNING, resource=b'{"at":4}')
 
 
 @pytest.mark.proves("D-28")

@@ -15,6 +15,7 @@ from holodeck.lib.errors import ModelError
 from holodeck.models.items import Compaction, Item, Reasoning, Usage
 from holodeck.models.items_json import decode_item, encode_item
 from holodeck.models.model_io import (
+    AnswerVoided,
     CallDelta,
     ContextCompacted,
     Logprob,
@@ -235,6 +236,8 @@ def _encode_delta(event: ModelEvent, before: Sequence[Data]) -> tuple[object, Da
             return ("call", event.index, event.name or event.call_id), data, "arguments"
         case ContextCompacted():
             return None, {"compacted": encode_item(event.item), "usage": _encode_usage(event.usage)}, ""
+        case AnswerVoided():
+            raise ValueError("only a gateway asks a model again that broke off, and it records nothing")
         case ModelAnswer():
             return None, _encode_end(event, derive_items(before)), ""
 

@@ -159,6 +159,10 @@ class WorkEngine(Protocol):
         """The status of each work; stage `unknown` for an id without stored work."""
         ...
 
+    async def has_steps(self, work_id: str) -> bool:
+        """Whether a step of the work has a stored result, of any execution of it."""
+        ...
+
     async def list_started(self) -> list[str]:
         """The ids of all work that was started, on any executor, and has no stored end."""
         ...
@@ -172,6 +176,10 @@ class WorkEngine(Protocol):
 
         Returns False, and changes nothing, if the work has ended or is not that executor's any more.
         """
+        ...
+
+    async def resume(self, work_id: str) -> None:
+        """Start work again that has stopped in the process of its executor without an end, on any executor."""
         ...
 
     async def release(self, work_id: str) -> None:

@@ -10,12 +10,11 @@ from typing import Any, TypeVar
 from dbos import DBOS, DBOSClient
 
 from holodeck.durable.base import DamagedWorkError, JSONObject, StoredStep, StoredWork
+from holodeck.durable.dbos_database import SCHEMA, first_line
 from holodeck.durable.dbos_engine import (
-    SCHEMA,
     STAGES,
     WORK_VERSION,
     JSONSerializer,
-    first_line,
     redirect_dbos_log,
     refuse_other_serializers,
 )

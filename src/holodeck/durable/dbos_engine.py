@@ -11,6 +11,7 @@ Decisions about DBOS, all of which are in this file:
   and a task of the engine resumes it from the last stored step until that succeeds.
 - The log of DBOS goes to ours, without lines that describe normal operation.
 - A SQLite database is created completely or not at all: DBOS cannot continue a schema that is incomplete.
+- Whatever DBOS raises where the engine is asked becomes a `StorageError` (`_raise_storage_errors`).
 """
 
 from __future__ import annotations
@@ -18,15 +19,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-import os
 import re
-import sqlite3
 import threading
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -39,17 +37,11 @@ from dbos._schemas.system_database import SystemSchema
 from dbos._utils import INTERNAL_QUEUE_NAME
 
 from holodeck.durable.base import DamagedWorkError, JSONObject, Stage, Work, WorkStatus, WorkTakenOverError
+from holodeck.durable.dbos_database import SCHEMA, first_line, prepare_database
 from holodeck.durable.dbos_sqlite_compat import install_clock
 from holodeck.lib import log
 from holodeck.lib.errors import ExecutionError, StorageError
-from holodeck.lib.limits import DELETE_BATCH, SQLITE_BUSY_SECONDS, STORE_RETRY_PAUSE
-from holodeck.lib.system.files import (
-    create_private_file,
-    draft_of,
-    make_private_folder,
-    remove_stale_drafts,
-    warn_if_waiting,
-)
+from holodeck.lib.limits import DELETE_BATCH, STORE_RETRY_PAUSE
 from holodeck.lib.tasks import TaskSet
 
 # Connections of the pool of DBOS. A step uses one for a millisecond, so a few are enough for many runs.
@@ -67,7 +59,16 @@ WORK_VERSION = "holodeck-1"
 """Changed only when the order of the steps of a run changes: executors do not run work of another version."""
 _APPLICATION = "holodeck"
 _QUEUE = "holodeck"
-SCHEMA = "holodeck_work"
+# A connection to PostgreSQL without an answer counts as lost after some seconds, as those of the store do: a step whose
+# acknowledgement is lost on the network would otherwise wait for hours.
+_CONNECT_ARGS = {
+    "application_name": "holodeck",
+    "keepalives_idle": 2,
+    "keepalives_interval": 1,
+    "keepalives_count": 3,
+    # Milliseconds.
+    "tcp_user_timeout": 10_000,
+}
 _ERROR_KEY = "$error"
 # In the place of an executor: the work has stopped, and is nobody's.
 _NO_EXECUTOR = "released"
@@ -130,8 +131,9 @@ class DBOSEngine:
         redirect_dbos_log()
         install_clock()
         refuse_other_serializers()
-        await asyncio.to_thread(_prepare_database, self._url)
+        await asyncio.to_thread(prepare_database, self._url)
         config: DBOSConfig = {
+            "db_engine_kwargs": {"connect_args": {} if self._url.startswith("sqlite") else _CONNECT_ARGS},
             "name": self._application_name,
             "system_database_url": self._url,
             "dbos_system_schema": SCHEMA,
@@ -188,44 +190,56 @@ class DBOSEngine:
 
     async def read_statuses(self, work_ids: Collection[str]) -> dict[str, WorkStatus]:
         found = {work_id: WorkStatus(stage="unknown") for work_id in work_ids}
-        if work_ids:
+        if not work_ids:
+            return found
+        with _raise_storage_errors():
             listed = await DBOS.list_workflows_async(workflow_ids=list(work_ids), load_input=False, load_output=False)
-            for each in listed:
-                stage = STAGES.get(each.status, "ended")
-                found[each.workflow_id] = WorkStatus(
-                    stage=stage,
-                    executor=each.executor_id or "",
-                    is_other_version=each.app_version != WORK_VERSION,
-                    is_damaged=each.status == "ERROR" or self._is_unreadable(each.workflow_id, stage, each.executor_id),
-                )
+        for each in listed:
+            stage = STAGES.get(each.status, "ended")
+            found[each.workflow_id] = WorkStatus(
+                stage=stage,
+                executor=each.executor_id or "",
+                is_other_version=each.app_version != WORK_VERSION,
+                is_damaged=each.status == "ERROR" or self._is_unreadable(each.workflow_id, stage, each.executor_id),
+            )
         return found
 
     def _is_unreadable(self, work_id: str, stage: Stage, executor: str | None) -> bool:
         """Whether work is assigned to this executor and does not run: DBOS could neither read it nor store its end."""
         return stage == "running" and executor == self._executor and work_id not in self._running_here
 
+    async def has_steps(self, work_id: str) -> bool:
+        with _raise_storage_errors():
+            return await asyncio.to_thread(_has_steps, work_id)
+
     async def list_started(self) -> list[str]:
-        started = await DBOS.list_workflows_async(status="PENDING", load_input=False, load_output=False)
+        with _raise_storage_errors():
+            started = await DBOS.list_workflows_async(status="PENDING", load_input=False, load_output=False)
         return [each.workflow_id for each in started]
 
     async def take_over(self, executor: str) -> int:
-        handles = await asyncio.to_thread(DBOS._recover_pending_workflows, [executor])
-        return len(handles)
+        with _raise_storage_errors():
+            return len(await asyncio.to_thread(DBOS._recover_pending_workflows, [executor]))
 
     async def adopt(self, work_id: str, executor: str) -> bool:
         # DBOS starts what is in its internal queue. It has no call for one work of another version or application.
-        return await asyncio.to_thread(
-            _reassign,
-            work_id,
-            executor,
-            status="ENQUEUED",
-            owner_xid=None,
-            started_at_epoch_ms=None,
-            queue_name=INTERNAL_QUEUE_NAME,
-            executor_id=self._executor,
-            application_version=application_version(self._group),
-            application_name=self._application_name,
-        )
+        with _raise_storage_errors():
+            return await asyncio.to_thread(
+                _reassign,
+                work_id,
+                executor,
+                status="ENQUEUED",
+                owner_xid=None,
+                started_at_epoch_ms=None,
+                queue_name=INTERNAL_QUEUE_NAME,
+                executor_id=self._executor,
+                application_version=application_version(self._group),
+                application_name=self._application_name,
+            )
+
+    async def resume(self, work_id: str) -> None:
+        with _raise_storage_errors():
+            await DBOS.resume_workflow_async(work_id)
 
     async def release(self, work_id: str) -> None:
         try:
@@ -235,17 +249,19 @@ class DBOSEngine:
             log.warning("durable.not_released", work=work_id, error=first_line(error))
 
     async def cancel(self, work_id: str) -> None:
-        await DBOS.cancel_workflow_async(work_id)
+        with _raise_storage_errors():
+            await DBOS.cancel_workflow_async(work_id)
 
     async def delete_older_than(self, before: float) -> int:
         total, until = 0, datetime.fromtimestamp(before, UTC).isoformat()
         while True:
-            old = await DBOS.list_workflows_async(
-                completed_before=until, limit=DELETE_BATCH, load_input=False, load_output=False
-            )
-            if not old:
-                return total
-            await DBOS.delete_workflows_async([each.workflow_id for each in old])
+            with _raise_storage_errors():
+                old = await DBOS.list_workflows_async(
+                    completed_before=until, limit=DELETE_BATCH, load_input=False, load_output=False
+                )
+                if not old:
+                    return total
+                await DBOS.delete_workflows_async([each.workflow_id for each in old])
             total += len(old)
 
     async def count_queued(self) -> int:
@@ -305,11 +321,22 @@ class DBOSEngine:
         while self in _open_engines:
             await asyncio.sleep(STORE_RETRY_PAUSE)
             try:
-                await DBOS.resume_workflow_async(work_id)
-            except Exception as error:
-                log.debug("durable.not_resumed", work=work_id, error=first_line(error))
+                await self.resume(work_id)
+            except StorageError as error:
+                log.debug("durable.not_resumed", work=work_id, error=error)
             else:
                 return
+
+
+@contextmanager
+def _raise_storage_errors() -> Iterator[None]:
+    """Raise a `StorageError` for whatever DBOS, its database layer or its drivers raise in the `with` block."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except Exception as error:
+        raise StorageError(f"The engine of durable runs cannot use its database: {first_line(error)}") from error
 
 
 @DBOS.workflow(name="holodeck.work", max_recovery_attempts=MAX_DURABLE_ATTEMPTS)
@@ -387,6 +414,10 @@ class _Checkpoints:
         except (TypeError, ValueError) as error:
             log.error("durable.damaged", note=name, error=first_line(error))
             return None
+        except Exception as error:
+            # As a step that cannot be stored: what was to be found may be there.
+            self.is_broken = True
+            raise WorkTakenOverError(first_line(error)) from error
         return value if isinstance(value, dict) else None
 
 
@@ -402,6 +433,13 @@ def _reassign(work_id: str, executor: str, **values: Any) -> bool:
     )
     with _get_dbos_instance()._sys_db.engine.begin() as connection:
         return connection.execute(change).rowcount > 0
+
+
+def _has_steps(work_id: str) -> bool:
+    steps = SystemSchema.operation_outputs
+    query = sqlalchemy.select(sqlalchemy.literal(1)).select_from(steps).where(steps.c.workflow_uuid == work_id)
+    with _get_dbos_instance()._sys_db.engine.connect() as connection:
+        return connection.execute(query.limit(1)).first() is not None
 
 
 async def _count_queued() -> int:
@@ -490,52 +528,6 @@ def redirect_dbos_log() -> None:
         logger.addHandler(_DBOSLogHandler())
 
 
-def _prepare_database(url: str) -> None:
-    """Create the file of a SQLite URL if it is missing, and wait until it can be written to. Raises `StorageError`."""
-    prefix = "sqlite:///"
-    if not url.startswith(prefix):
-        return
-    path = Path(url.removeprefix(prefix))
-    try:
-        make_private_folder(path.parent)
-        remove_stale_drafts(path)
-        if not path.exists():
-            _create_database(path)
-        _wait_writable(path)
-    except Exception as error:
-        # DBOS wraps errors of the disk and of SQLite in classes of its own.
-        raise StorageError(f"Durable runs cannot be kept in {path}: {first_line(error)}") from error
-
-
-def _wait_writable(path: Path) -> None:
-    """Wait until the file can be written to, with a warning. DBOS would wait on the event loop, without any.
-
-    The write-ahead log lets readers continue during a write, and makes a commit a single write to the disk.
-    """
-    connection = sqlite3.connect(path, timeout=SQLITE_BUSY_SECONDS, isolation_level=None)
-    try:
-        with warn_if_waiting(path, timeout=SQLITE_BUSY_SECONDS):
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("BEGIN IMMEDIATE")
-        connection.execute("ROLLBACK")
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
-            raise
-        raise StorageError("another process keeps it locked. Stop that one.") from None
-    finally:
-        connection.close()
-
-
-def _create_database(path: Path) -> None:
-    """Create the file completely or not at all: DBOS creates tables one by one, and cannot complete a part of them."""
-    with draft_of(path) as draft:
-        create_private_file(draft)
-        DBOS.migrate(f"sqlite:///{draft}", schema=SCHEMA)
-        # Another process may have created the file in the meantime.
-        with suppress(FileExistsError):
-            os.link(draft, path)
-
-
 def _open_failure(error: Exception) -> str:
     """Why the engine did not open, with a fix where one is known."""
     if getattr(getattr(error, "orig", None), "sqlstate", None) == _INSUFFICIENT_PRIVILEGE:
@@ -544,7 +536,3 @@ def _open_failure(error: Exception) -> str:
             f"Grant it CREATE on the database, or make the schema '{SCHEMA}' for it."
         )
     return first_line(error)
-
-
-def first_line(error: BaseException | None) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -75,6 +75,14 @@ class CheckpointedSteps:
             events: list[Event] = []
 
             def append(event: Event) -> None:
+                if isinstance(event, TurnStarted) and event.is_restarted:
+                    is_seen = len(events) - len(deferred) > 1
+                    # All but the first `TurnStarted`.
+                    del events[1:]
+                    deferred.clear()
+                    if is_seen:
+                        log.append(event)
+                    return
                 events.append(event)
                 if deferred or isinstance(event, ItemFinished):
                     deferred.append(event)
@@ -243,7 +251,8 @@ def turn_from_json(stored: JSONObject) -> ModelTurn:
         model=stored["model"],
         service_tier=stored.get("service_tier"),
     )
-    return ModelTurn(answer=answer, needs_approval=frozenset(stored["held"]))
+    tools = next((event["tools"] for event in stored["events"] if event["type"] == "turn.started"), 0)
+    return ModelTurn(answer=answer, needs_approval=frozenset(stored["held"]), replayed_tools=tools)
 
 
 def events_from_json(stored: JSONObject) -> Iterator[Event]:

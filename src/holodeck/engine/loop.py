@@ -17,6 +17,7 @@ from typing import Protocol
 
 from holodeck.engine import tracing
 from holodeck.engine.event_log import EventLog
+from holodeck.engine.server_wait import ServerWait
 from holodeck.engine.steps import AppendEvent, ModelTurn, Steps
 from holodeck.engine.tool_calls import ToolCallRunner
 from holodeck.engine.turn import ItemIds, answer_size, stream_turn
@@ -55,7 +56,7 @@ from holodeck.models.items import (
     apply_compaction,
     place_outputs_after_calls,
 )
-from holodeck.models.model_io import CUT_SHORT, ModelAnswer, ModelRequest, ToolChoice
+from holodeck.models.model_io import CUT_SHORT, ModelAnswer, ModelRequest, ToolChoice, ToolSpec
 from holodeck.models.price import Price
 from holodeck.providers.base import ModelProvider
 from holodeck.tools.toolbox import Toolbox
@@ -113,6 +114,8 @@ class RunRequest:
     """Makes the ids of items, from their prefix."""
     can_pause: bool = True
     """False when no later request can continue this run: only calls that need approval stay pending then."""
+    server_wait: float = 0.0
+    """Seconds for which a durable run waits for MCP servers that it needs and that are away: see `ServerWait`."""
     on_start: Callable[[RunProgress], Awaitable[None]] | None = None
     """Awaited before the first turn. What it raises fails the run."""
 
@@ -157,6 +160,7 @@ class _Run:
         # The model learns of the mode "none", but may call a tool all the same: then none is allowed.
         self._call_runner = self._build_call_runner(() if choice.mode == "none" else choice.allowed)
         self._memory = Reservation(request.budget)
+        self._server_wait = ServerWait(toolbox, request.server_wait) if request.server_wait else None
         self._items: list[Item] = []
         self._usage = Usage()
         self._turns = 0
@@ -218,7 +222,7 @@ class _Run:
         if request.on_start is not None:
             await request.on_start(self)
         if request.pending:
-            await self._toolbox.collect_specs()
+            await self._collect_specs(request.pending)
             # They were allowed when the model made them: a mode "none" is about the turns of this run.
             runner = self._build_call_runner(request.model.tool_choice.allowed)
             await self._execute_calls(list(request.pending), runner)
@@ -230,6 +234,8 @@ class _Run:
                 turn = await self._ask_model(ask, limit, self._log.append)
             else:
                 turn = await self._steps.run_turn(self._turns, self._log, partial(self._ask_model, ask, limit))
+            if self._server_wait is not None:
+                self._server_wait.note_turn(turn)
             calls = self._add_answer(turn.answer)
             if not calls:
                 return self._build_answered_result(turn.answer.finish, limit)
@@ -249,18 +255,32 @@ class _Run:
 
     async def _build_model_request(self) -> ModelRequest:
         first, choice = self._request.model, self._choice
-        specs = await self._toolbox.collect_specs()
+        specs = await self._collect_specs()
         items = place_outputs_after_calls(apply_compaction((*first.items, *self._items)))
         is_unchanged = items == first.items and specs == first.tools and choice is first.tool_choice
         return first if is_unchanged else replace(first, items=items, tools=specs, tool_choice=choice)
 
+    async def _collect_specs(self, calls: Sequence[FunctionCall] = ()) -> tuple[ToolSpec, ...]:
+        if self._server_wait is None:
+            return await self._toolbox.collect_specs()
+        return await self._server_wait.collect_specs(calls)
+
     async def _ask_model(self, request: ModelRequest, limit: int, append: AppendEvent) -> ModelTurn:
         if self._turns == 1:
             _check_required(self._toolbox)
-        append(TurnStarted(turn=self._turns, tools=len(request.tools)))
+        started = TurnStarted(turn=self._turns, tools=len(request.tools))
+        append(started)
         with tracing.start_turn_span(self._request.provider, self._model.name, request) as span:
             ids = ItemIds(self._request.make_id)
-            answer = await stream_turn(self._model, request, append, ids, limit=limit, memory=self._memory)
+            answer = await stream_turn(
+                self._model,
+                request,
+                append,
+                ids,
+                limit=limit,
+                memory=self._memory,
+                on_restart=lambda: append(replace(started, is_restarted=True)),
+            )
             tracing.record_answer(span, answer)
         append(TurnFinished(turn=self._turns, usage=answer.usage))
         needs_approval = (call.call_id for call in _calls_of(answer) if self._toolbox.needs_approval(call))

@@ -25,6 +25,8 @@ class ModelTurn:
 
     answer: ModelAnswer
     needs_approval: frozenset[str] = frozenset()
+    replayed_tools: int = 0
+    """How many tools the model was offered, if an earlier process ran the turn."""
 
 
 class PreparedCall(Protocol):

@@ -6,18 +6,18 @@ cut there, and the model's stream is closed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
 from holodeck.engine.steps import AppendEvent
 from holodeck.lib.byte_budget import OverBudgetError, Reservation
-from holodeck.lib.errors import ModelError
 from holodeck.lib.ids import MakeId
 from holodeck.models.events import CallAdded, ItemFinished, ReasoningAdded, TextAdded
 from holodeck.models.items import FunctionCall, Item, Message, Reasoning, Usage, text_message
 from holodeck.models.model_io import (
     CUT_SHORT,
+    AnswerVoided,
     CallDelta,
     ContextCompacted,
     FinishReason,
@@ -27,7 +27,7 @@ from holodeck.models.model_io import (
     ReasoningDelta,
     TextDelta,
 )
-from holodeck.providers.base import ModelProvider, stream_in_batches
+from holodeck.providers.base import ModelProvider, build_unfinished_error, stream_in_batches
 
 # Bytes that a delta counts for in the memory budget, in addition to its text: it is also an event object, and JSON.
 DELTA_COST = 200
@@ -38,17 +38,25 @@ LOGPROB_COST = 256
 
 
 async def stream_turn(
-    model: ModelProvider, request: ModelRequest, append: AppendEvent, ids: ItemIds, *, limit: int, memory: Reservation
+    model: ModelProvider,
+    request: ModelRequest,
+    append: AppendEvent,
+    ids: ItemIds,
+    *,
+    limit: int,
+    memory: Reservation,
+    on_restart: Callable[[], object] = lambda: None,
 ) -> ModelAnswer:
     """Ask the model once. The deltas of an item have the same id as the finished item. Raises `ModelError`.
 
     An answer of more than `limit` bytes is cut there, with the finish reason `size`; one that exceeds the budget of
     `memory`, with `memory`. The cut answer has the text and reasoning up to that point, without its calls.
+
+    `on_restart` is called when the model broke off and is asked again: the items then begin anew, with other ids.
     """
     answer: ModelAnswer | None = None
-    before: list[Item] = []
-    spent = Usage()
-    partial = _PartialAnswer(limit, memory)
+    before, spent = list[Item](), Usage()
+    partial, memory_before = _PartialAnswer(limit, memory), memory.size
     batches = stream_in_batches(model, request)
     try:
         async for batch in batches:
@@ -73,6 +81,10 @@ async def stream_turn(
                         before.append(event.item)
                         spent += event.usage
                         append(ItemFinished(item=event.item))
+                    case AnswerVoided():
+                        memory.resize(memory_before)
+                        partial, ids, before, spent = _PartialAnswer(limit, memory), ids.renew(), [], Usage()
+                        on_restart()
                     case ModelAnswer():
                         answer = event
                 if partial.is_full:
@@ -83,7 +95,14 @@ async def stream_turn(
     finally:
         await batches.aclose()
     if answer is None:
-        raise ModelError("The model stopped without finishing its answer.", provider=model.name, is_retryable=True)
+        raise build_unfinished_error(model.name)
+    return _finish_answer(answer, ids, append, before=before, spent=spent)
+
+
+def _finish_answer(
+    answer: ModelAnswer, ids: ItemIds, append: AppendEvent, *, before: Sequence[Item], spent: Usage
+) -> ModelAnswer:
+    """Append the finished items, and return the answer with them, after those from `before` the model was asked."""
     items = tuple(ids.with_id(item) for item in answer.items)
     for item in items:
         append(ItemFinished(item=item, is_cut=item is items[-1] and answer.finish in CUT_SHORT))
@@ -177,6 +196,10 @@ class ItemIds:
         self.reasoning = make_id("rs")
         self._calls: dict[int, tuple[str, str, str]] = {}
         self._used: set[str] = set()
+
+    def renew(self) -> ItemIds:
+        """Return other ids, for a turn that begins anew."""
+        return ItemIds(self._make_id)
 
     def ids_of_call(self, delta: CallDelta) -> tuple[str, str, str]:
         if delta.index not in self._calls:

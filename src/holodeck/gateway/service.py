@@ -18,6 +18,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -267,7 +268,8 @@ class Service:
         self.runs.cancel_background(revoked)
         self.pool.close_callers(revoked)
         self._logins.cancel_callers(revoked)
-        self._tasks.start(self.background.cancel_callers(revoked, time.time(), requests), name="cancel revoked")
+        cancel = partial(self.background.cancel_callers, revoked, time.time(), requests)
+        self._tasks.supervise(cancel, name=f"cancel responses of {', '.join(sorted(revoked.names))}")
 
     def _build_background(self, folder: Path) -> Background:
         config = self.config
@@ -381,6 +383,7 @@ class Service:
                 sockets=lambda: self._caller_limits.sockets,
                 background=self.background,
                 audit=self.audit,
+                list_failing=lambda: self._tasks.failing,
             ),
             servers=ServerEndpoints(self.configurations, self._metrics, reload=self._reload),
             logins=LoginEndpoints(self.configurations, self._logins),
@@ -455,15 +458,15 @@ class Service:
         return DrainingServer(config, on_exit=self._drain, on_hangup=on_hangup)
 
     def _start_tasks(self) -> None:
-        self._tasks.start(self._run_retention(), name="housekeeping")
-        self._tasks.start(self.meter.run(), name="usage")
-        self._tasks.start(watch_file_shortage(), name="open files")
+        self._tasks.supervise(self._run_retention, name="retention")
+        self._tasks.supervise(self.meter.run, name="usage")
+        self._tasks.supervise(watch_file_shortage, name="open files")
         memory = MemoryReturn(self.budget, is_idle=lambda: not self._caller_limits.in_flight)
-        self._tasks.start(memory.run(), name="memory")
-        self._tasks.start(self.background.watch_gateways(), name="keepers")
-        self._tasks.start(self.background.watch_cancel_requests(), name="cancels")
+        self._tasks.supervise(memory.run, name="memory")
+        self._tasks.supervise(self.background.watch_gateways, name="take-over")
+        self._tasks.supervise(self.background.watch_cancel_requests, name="cancellation")
         if self.reloader is not None:
-            self._tasks.start(self.reloader.run(), name="reload")
+            self._tasks.supervise(self.reloader.run, name="reload")
 
     def _connect_servers(self, configuration: Configuration) -> None:
         """Connect the MCP servers in the background, so that the log says now what does not work. Does not wait."""

@@ -43,6 +43,12 @@ NOT_RECORDED = (
     "calling again before that does not help."
 )
 
+QUESTION_UNASSIGNED = (
+    "While this call ran, its server asked a question, and did not say for which of several calls. Nobody was asked: "
+    "the question was declined. If it was for this call, call the tool again later."
+)
+"""Added to the result of the call."""
+
 NOT_APPROVED = "The person did not approve this call; it was not run."
 UNDECIDED = "The person went on without approving this call; it was not run."
 APPROVED_WITHOUT_RESULT = "This call was approved, and came to no result."

@@ -43,6 +43,8 @@ class TurnStarted:
     tools: int
     is_replayed: bool = False
     """True for a turn of a durable run that an earlier process finished: its stored result is used."""
+    is_restarted: bool = False
+    """True when the model broke off in the middle of its answer and is asked again: what the turn has added is void."""
     type: Literal["turn.started"] = "turn.started"
 
 

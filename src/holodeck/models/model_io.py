@@ -151,4 +151,9 @@ class ModelAnswer:
     """Service tier that was used, as the provider reports it. None: it reports none."""
 
 
-ModelEvent = TextDelta | ReasoningDelta | CallDelta | ContextCompacted | ModelAnswer
+@record
+class AnswerVoided:
+    """The model broke off, and is asked again: everything before this event in the turn is void."""
+
+
+ModelEvent = TextDelta | ReasoningDelta | CallDelta | ContextCompacted | AnswerVoided | ModelAnswer

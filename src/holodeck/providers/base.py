@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Generic, Protocol, TypeVar
 
+from holodeck.lib.errors import ModelError
 from holodeck.models.model_io import ModelEvent, ModelRequest
 
 T = TypeVar("T")
@@ -51,6 +52,11 @@ class ModelProvider(Protocol):
     async def close(self) -> None:
         """Release connections, within a bounded time. Idempotent."""
         ...
+
+
+def build_unfinished_error(model: str) -> ModelError:
+    """Build the error of a stream that ended without a `ModelAnswer`."""
+    return ModelError("The model stopped without finishing its answer.", provider=model, is_retryable=True)
 
 
 Batches = AsyncGenerator[list[ModelEvent], None]

@@ -210,6 +210,10 @@ class ResponseStore(Protocol):
         """The ids of unfinished responses from before a time, on any gateway, each with the id of its caller."""
         ...
 
+    async def find_assigned(self) -> dict[str, str]:
+        """The ids of the unfinished responses that are assigned to this gateway, each with the id of its caller."""
+        ...
+
     async def assign_gateway(self, response_id: str, gateway_id: int | None = None) -> None:
         """Assign an unfinished response to this gateway, or to `gateway_id`. A finished response is not changed."""
         ...
@@ -228,7 +232,9 @@ class ResponseStore(Protocol):
 
         `first_number` is the number of the first event, counted from 0. The response is then assigned to this gateway.
         Returns False, and changes nothing, when there is no such unfinished response, or when `first_number` is not
-        the next number because another writer has appended. Idempotent: the acknowledgement may have been lost.
+        the next number because another writer has appended.
+        Idempotent, because the acknowledgement of a commit may have been lost: of events from `first_number` on that
+        this gateway has stored already, as they are here, only those after them are appended.
         `status` is an unfinished status; `save` and `finish` end a response. An event contains no line break.
         """
         ...

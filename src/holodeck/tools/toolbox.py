@@ -156,9 +156,16 @@ class Toolbox:
 
     def update_missing(self) -> None:
         """Add the servers that are unavailable now to `missing`."""
-        for executor in self._executors:
-            for server in getattr(executor, "missing_servers", tuple)():
-                self.missing.setdefault(server.name, server)
+        for name, server in self.find_unavailable().items():
+            self.missing.setdefault(name, server)
+
+    def find_unavailable(self) -> dict[str, MissingServer]:
+        """The servers that are unavailable now, by name."""
+        return {
+            server.name: server
+            for executor in self._executors
+            for server in getattr(executor, "missing_servers", tuple)()
+        }
 
     def is_client_function(self, name: str) -> bool:
         """True for a function that the client executes itself."""

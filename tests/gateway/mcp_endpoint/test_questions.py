@@ -76,20 +76,23 @@ async def test_a_question_is_declined_where_the_client_cannot_be_asked(tmp_path:
 @async_test
 async def test_a_question_that_could_be_of_two_clients_is_put_to_neither(tmp_path: Path) -> None:
     person, other = Person(content={"name": "Ada"}), Person(content={"name": "Eve"})
-    async with (
-        FaultyMCPServer(era="legacy") as server,
-        run_gateway(tmp_path, mcp={"all": server}) as gateway,
-        connect(gateway, "legacy", elicitation_callback=person.answer) as client,
-        connect(gateway, "legacy", elicitation_callback=other.answer) as second,
-    ):
-        slow = asyncio.create_task(second.call_tool("slow", {"seconds": 600}))
-        await server.received("tools/call", name="slow")
-        answer = text_of(await client.call_tool("ask_elicitation", {}))
-        assert json.loads(answer) == {"action": "decline"}
-        assert (person.asked, other.asked) == ([], [])
-        slow.cancel()
-        with suppress(asyncio.CancelledError):
-            await slow
+    async with FaultyMCPServer(era="legacy") as server:
+        # Over streamable HTTP a question comes on the stream of its call.
+        entry = _entry(server, transport="sse", url=server.url_for("sse"))
+        async with (
+            run_gateway(tmp_path, mcp_servers=[entry]) as gateway,
+            connect(gateway, "legacy", elicitation_callback=person.answer) as client,
+            connect(gateway, "legacy", elicitation_callback=other.answer) as second,
+        ):
+            slow = asyncio.create_task(second.call_tool("slow", {"seconds": 600}))
+            await server.received("tools/call", name="slow")
+            answer, notice = text_of(await client.call_tool("ask_elicitation", {})).split("\n")
+            assert json.loads(answer) == {"action": "decline"}
+            assert "Nobody was asked" in notice
+            assert (person.asked, other.asked) == ([], [])
+            slow.cancel()
+            with suppress(asyncio.CancelledError):
+                await slow
 
 
 @pytest.mark.proves("D-38", "D-20")

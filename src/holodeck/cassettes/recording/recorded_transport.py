@@ -94,7 +94,7 @@ class RecordedTransport:
         self._is_open = False
         await self._inner.close()
 
-    def _receive(self, message: Message) -> None:
+    def _receive(self, message: Message, related: RequestId | None = None) -> None:
         if isinstance(request_id := message.get("id"), int | str):
             params = copy_plain(message.get("params"))
             self._asked[request_id] = self._track.add(server=self._server, asked=message["method"], params=params)
@@ -102,7 +102,7 @@ class RecordedTransport:
             params, reference = take_reference(message.get("params"))
             about = None if reference is None else self._numbers.get(reference)
             self._track.add(server=self._server, notification=message["method"], about=about, params=params)
-        self._on_message(message)
+        self._on_message(message, related)
 
     def _record_loss(self, failure: asyncio.Future[Any]) -> None:
         if self._is_open and not failure.cancelled():

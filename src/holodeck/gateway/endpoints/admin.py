@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from holodeck.gateway.audit.log import AuditLog
 from holodeck.gateway.backends import select_backends
@@ -23,7 +24,8 @@ from holodeck.tools.mcp.server_tools import ServerTools
 class AdminEndpoints:
     """Routes that do not use a model.
 
-    The gateway is ready while its storage and its audit log are, whether or not MCP servers are up.
+    The gateway is ready while its storage and its audit log are, whether or not MCP servers are up. Tasks that keep
+    failing are named beside that, and counted in the metrics.
     """
 
     def __init__(
@@ -36,7 +38,9 @@ class AdminEndpoints:
         sockets: Callable[[], int],
         background: Background,
         audit: AuditLog,
+        list_failing: Callable[[], list[str]],
     ) -> None:
+        """`list_failing`: the names of the tasks of the gateway that must live and keep failing."""
         self._configurations = configurations
         self._store = store
         self._exposition = exposition
@@ -44,6 +48,7 @@ class AdminEndpoints:
         self._sockets = sockets
         self._background = background
         self._audit = audit
+        self._list_failing = list_failing
 
     async def get_health(self, request: Request) -> Reply:
         return json_reply({"status": "ok"})
@@ -58,9 +63,12 @@ class AdminEndpoints:
             return json_reply({"status": "storage incomplete", "reason": loss}, 503)
         if is_ready and await self._audit.find_failure():
             return json_reply({"status": "no audit log"}, 503)
-        if is_ready:
-            return json_reply({"status": "ok"})
-        return json_reply({"status": "no storage", **({"reason": reason} if reason else {})}, 503)
+        # It still serves: a cause that all gateways share, such as one row, must not take all of them away.
+        failing = self._list_failing()
+        health: dict[str, Any] = {"status": "ok" if is_ready else "no storage"}
+        health |= {"reason": reason} if reason else {}
+        health |= {"failing": failing} if failing else {}
+        return json_reply(health, 200 if is_ready else 503)
 
     async def get_metrics(self, request: Request) -> Reply:
         """Encode the counters and histograms, with gauges of this moment, as the client accepts them."""
@@ -98,6 +106,11 @@ class AdminEndpoints:
                 text="1 while a model that kept failing is not asked.",
                 labels=("model",),
                 values=[((name,), getattr(each.provider, "is_open", False)) for name, each in backends.items()],
+            ),
+            Gauge(
+                name="holodeck_tasks_failing",
+                text="Tasks of the gateway, such as the take-over of responses, that keep failing.",
+                values=[((), len(self._list_failing()))],
             ),
             Gauge(
                 name="holodeck_background_running",

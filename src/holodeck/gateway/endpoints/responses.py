@@ -258,7 +258,9 @@ class Responses:
             request, body, caller, client_kind=client_kind
         )
         limit = self._caller_limits.background_limit(caller)
-        if not await _finish_despite_cancel(self._store_and_submit(live, rebuild_input, record, limit, key)):
+        with self._background.note_start(live.id):
+            is_started = await _finish_despite_cancel(self._store_and_submit(live, rebuild_input, record, limit, key))
+        if not is_started:
             raise background_limit_error(limit)
         if request.stream:
             await self._background.wait_started(live)

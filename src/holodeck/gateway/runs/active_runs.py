@@ -75,6 +75,10 @@ class ActiveRuns:
     def has(self, run_id: str) -> bool:
         return run_id in self._live
 
+    def is_working_on(self, run_id: str) -> bool:
+        """Whether a run is here, or waits here to be stored."""
+        return run_id in self._live or run_id in self._background_ids
+
     def cancel(self, run_id: str) -> None:
         """Cancel a run. Does nothing if it is not here."""
         if run_id in self._live:

@@ -8,7 +8,7 @@ secrets, which are not stored, the run is a task of this process.
 Two loops, which the service starts, watch shared storage. `watch_cancel_requests` cancels runs on request of another
 gateway. `watch_gateways` looks for orphans, the unfinished responses of gateways that are gone: the engine takes over
 those that it can continue, the others are marked as failed with the reason. It also ends engine work whose response has
-finished.
+finished, and resumes runs of this gateway that have stopped without an end, for whatever reason.
 
 `cancel_callers` cancels the unfinished responses of callers that were revoked, on any gateway.
 
@@ -20,18 +20,17 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
-from typing import Literal
-
-import orjson
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 
 from holodeck.durable.base import (
     Checkpoints,
     JSONObject,
     LazyEngine,
+    Stage,
     WorkEngine,
+    WorkStatus,
     WorkTakenOverError,
     executor_name,
     executor_number,
@@ -40,19 +39,15 @@ from holodeck.engine.checkpointed_steps import CheckpointedSteps
 from holodeck.gateway.auth.callers import RevokedCallers
 from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.runs.active_runs import ActiveRuns
+from holodeck.gateway.runs.ended_response import end_response, fail_unstored_response
 from holodeck.gateway.runs.live_run import LiveResponse, RunState
-from holodeck.gateway.runs.run_rows import end_run
 from holodeck.gateway.runs.stream_writer import StreamWriter
-from holodeck.gateway.wire.response.replay import replay_events
-from holodeck.gateway.wire.response.resource import usage_to_json
-from holodeck.gateway.wire.response.sent_events import SentEvents
 from holodeck.lib import log, tracing
 from holodeck.lib.errors import HoloDeckError, StorageError
 from holodeck.lib.limits import CANCEL_POLL, STORE_RETRY_PAUSE
 from holodeck.lib.system.files import FILE_REPLACED
 from holodeck.lib.tasks import TaskSet
-from holodeck.models.items import Usage
-from holodeck.storage.base import UNFINISHED_STATUSES, ResponseStore, StoredResponse
+from holodeck.storage.base import ResponseStore, StoredResponse
 
 # Seconds between attempts of a watching loop while storage fails: rarer than its normal pause, to spare the storage.
 STORAGE_RETRY = 5.0
@@ -62,6 +57,8 @@ RUN_START_TIMEOUT = 1.0
 TAKE_OVER_INTERVAL = 1.0
 # Orphan checks between two checks for stale engine work, which only takes storage.
 CLEANUP_LOOKS = 30
+# Orphan checks between two checks for own runs that have stopped. Two of them in a row must find the same run.
+STOPPED_LOOKS = 5
 # Factor on `checks_before_takeover` for work of another version: a gateway of that version may take it first.
 OTHER_VERSION_LOOKS = 5
 # Checks in a row that find running work unreadable, before it counts as damaged: work that just starts looks the same.
@@ -75,6 +72,7 @@ OTHER_VERSION_TEXT = (
     "The gateway stopped while this response was being made, and this version of HoloDeck cannot go on with what "
     "another one began."
 )
+ENDED_TEXT = "An error in the gateway ended this response."
 DAMAGED_TEXT = "What the gateway kept of this response is damaged, and it cannot be gone on with."
 
 Rebuild = Callable[[str, JSONObject], Awaitable[LiveResponse | None]]
@@ -117,6 +115,12 @@ class Background:
         self._missing_checks: Counter[int | None] = Counter()
         self._damaged_checks: Counter[str] = Counter()
         """At how many checks in a row running work was unreadable, by response id."""
+        self._unreadable: set[str] = set()
+        """The ids of orphans whose stored state cannot be read."""
+        self._starting: set[str] = set()
+        """The ids of responses that requests are about to store and submit."""
+        self._stopped_checks: Counter[str] = Counter()
+        """At how many checks in a row a run of this gateway was found stopped, by response id."""
         self._stale_runs: set[str] = set()
         """The ids of engine work that had not ended at the last check, although its response had."""
         self._opening_tasks = TaskSet()
@@ -137,6 +141,9 @@ class Background:
             await self.take_over_orphans()
         except StorageError as error:
             log.warning("gateway.storage_failed", error=error)
+        except Exception as error:
+            # Whatever one stored response is like, the gateway starts. `watch_gateways` meets it again, supervised.
+            log.error("gateway.storage_failed", error=repr(error))
 
     async def _open_engine_if_needed(self) -> None:
         if self._lazy_engine is not None and (self._engine is not None or self._lazy_engine.has_stored_work()):
@@ -188,13 +195,23 @@ class Background:
         if self._engine is not None:
             await self._engine.close()
 
+    @contextmanager
+    def note_start(self, response_id: str) -> Iterator[None]:
+        """Remember for the `with` block that a request stores and submits this response, which does not run yet."""
+        self._starting.add(response_id)
+        try:
+            yield
+        finally:
+            self._starting.discard(response_id)
+
     async def submit(self, live: LiveResponse, rebuild_input: JSONObject | None, queue_position: int) -> None:
         """Start a response whose record is stored, and own its run. If this raises, the caller calls `rollback`.
 
         `rebuild_input`: all that `rebuild` needs. None: it cannot be rebuilt, and runs in this process.
         `queue_position`: its position among the queued responses.
         """
-        live.retry_model_for(self._model_wait)
+        is_durable = self._lazy_engine is not None and rebuild_input is not None
+        live.retry_model_for(self._model_wait, can_restart=is_durable)
         if self._lazy_engine is None or rebuild_input is None:
             self._runs.start_background(live)
             return
@@ -220,23 +237,12 @@ class Background:
             await self._delete_and_discard(live, record)
         except StorageError as error:
             log.warning("gateway.storage_failed", response=live.id, error=error)
-            self._rollback_tasks.start(self._retry_rollback(live, record), name=f"roll back {live.id}")
+            self._rollback_tasks.supervise(partial(self._retry_rollback, live, record), name=f"roll back {live.id}")
 
     def fail_later(self, response_id: str, caller_id: str) -> None:
         """Store a response as failed whose end could not be stored. Retried in the background while storage fails."""
-        self._rollback_tasks.start(self._fail_unstored(response_id, caller_id), name=f"fail {response_id}")
-
-    async def _fail_unstored(self, response_id: str, caller_id: str) -> None:
-        while True:
-            try:
-                record = await self._store.get(response_id, caller_id)
-                if record is not None and record.status in UNFINISHED_STATUSES:
-                    await self._end_response(record, "failed", NOT_STORED_TEXT)
-            except StorageError as error:
-                log.debug("gateway.storage_failed", response=response_id, error=error)
-                await asyncio.sleep(STORE_RETRY_PAUSE)
-            else:
-                return
+        fail = partial(fail_unstored_response, self._store, response_id, caller_id)
+        self._rollback_tasks.supervise(fail, name=f"fail {response_id}")
 
     async def _retry_rollback(self, live: LiveResponse, record: StoredResponse) -> None:
         while True:
@@ -253,8 +259,14 @@ class Background:
         await live.discard()
         await live.close()
 
-    async def _release_claims(self, record: StoredResponse) -> None:
-        """Release the claims and the lease of a response that ran none of its pending calls."""
+    async def _release_unstarted(self, record: StoredResponse, stage: Stage) -> None:
+        """Release the claims and the lease of a response that will not run any further, if it has run no pending call.
+
+        A call is sent after its first step is stored, so that work without a step has sent none. Comes before the end
+        of the response is stored: calls that a finished response has claimed count as possibly run.
+        """
+        if self._engine is None or stage == "unknown" or await self._engine.has_steps(record.id):
+            return
         await self._store.release_calls(record.owner, record.id)
         if record.conversation_id is not None:
             await self._store.release_conversation(record.conversation_id, record.owner, record.id)
@@ -275,14 +287,14 @@ class Background:
         """Cancel a queued response. Returns False if it is not queued: the gateway that runs it must cancel it."""
         if self._engine is None:
             return False
-        if (await self._engine.read_statuses([record.id]))[record.id].stage != "waiting":
+        stage = await self._read_stage(record.id)
+        if stage != "waiting":
             return False
         await self._engine.cancel(record.id)
         if (live := self._submitted_runs.pop(record.id, None)) is not None:
             await live.close()
-        # Before its end is stored: calls that a finished response has claimed count as possibly run.
-        await self._release_claims(record)
-        await self._end_response(record, "cancelled")
+        await self._release_unstarted(record, stage)
+        await end_response(self._store, record, "cancelled")
         return True
 
     async def cancel_callers(
@@ -340,15 +352,13 @@ class Background:
                 if live is None:
                     return
                 if fresh is None:
-                    live.retry_model_for(self._model_wait)
+                    live.retry_model_for(self._model_wait, can_restart=True)
                 live.make_durable(CheckpointedSteps(checkpoints), self._build_stream_writer)
                 await self._runs.run_until_stored(live)
         except Exception as error:
             # The outer boundary: without it the response would stay unfinished.
             log.error("gateway.background_failed", response=response_id, error=f"{type(error).__name__}: {error}")
-            await self._fail_response(
-                response_id, str(rebuild_input["owner"]), "An error in the gateway ended this response."
-            )
+            await self._fail_response(response_id, str(rebuild_input["owner"]), ENDED_TEXT)
             return
         if live.state is RunState.HANDED_OVER:
             raise WorkTakenOverError
@@ -406,6 +416,8 @@ class Background:
             try:
                 await self._open_engine_if_needed()
                 await self.take_over_orphans()
+                if looks % STOPPED_LOOKS == 0:
+                    await self._resume_stopped_runs()
                 if self._stale_runs or looks % CLEANUP_LOOKS == 0:
                     await self._end_stale_runs()
                 looks += 1
@@ -422,7 +434,9 @@ class Background:
         due = {
             response_id: gateway_id
             for response_id, gateway_id in orphans.items()
-            if self._missing_checks[gateway_id] >= self._checks_before_takeover and not self._runs.has(response_id)
+            if self._missing_checks[gateway_id] >= self._checks_before_takeover
+            and not self._runs.has(response_id)
+            and response_id not in self._unreadable
         }
         if not due:
             return
@@ -431,7 +445,53 @@ class Background:
             reasons = await self._take_over_runs(self._engine, due)
         for record in await self._store.read_orphans() if reasons else ():
             if record.id in reasons:
-                await self._end_response(record, "failed", reasons[record.id])
+                await self._fail_orphan(record, reasons[record.id])
+
+    async def _fail_orphan(self, record: StoredResponse, reason: str) -> None:
+        try:
+            await self._release_unstarted(record, await self._read_stage(record.id))
+            await end_response(self._store, record, "failed", reason)
+        except StorageError:
+            raise
+        except Exception as error:
+            # What is stored of it cannot be read. It stays as it is, and does not keep others from being taken over.
+            self._unreadable.add(record.id)
+            log.error("gateway.not_recovered", response=record.id, reason=repr(error))
+
+    async def _resume_stopped_runs(self) -> None:
+        """Continue unfinished responses of this gateway that nothing here works on, if two checks in a row find them.
+
+        This gateway is alive, so they are no orphans, and no other gateway looks after them.
+        """
+        busy = self._starting | self._submitted_runs.keys() | self._unreadable
+        stopped = {
+            response_id: caller_id
+            for response_id, caller_id in (await self._store.find_assigned()).items()
+            if response_id not in busy and not self._runs.is_working_on(response_id)
+        }
+        self._stopped_checks = Counter({each: self._stopped_checks[each] + 1 for each in stopped})
+        due = [each for each, checks in self._stopped_checks.items() if checks > 1]
+        statuses = {} if self._engine is None or not due else await self._engine.read_statuses(due)
+        for response_id in due:
+            work = statuses.get(response_id, WorkStatus(stage="unknown"))
+            await self._resume_stopped(response_id, stopped[response_id], work)
+
+    async def _resume_stopped(self, response_id: str, caller_id: str, work: WorkStatus) -> None:
+        """Continue one response that two checks have found stopped. `work`: what the engine has of it."""
+        if self._engine is None or work.stage in {"ended", "unknown"}:
+            await self._fail_response(response_id, caller_id, ENDED_TEXT, work.stage)
+        elif work.stage == "running" and work.executor != executor_name(self._store.gateway_id):
+            # Its executor took it from the queue, and has not assigned it to itself. Perhaps it is dead.
+            gateway_id = executor_number(work.executor)
+            if gateway_id is not None:
+                await self._store.assign_gateway(response_id, gateway_id)
+        elif work.stage == "running" and work.is_damaged:
+            if self._stopped_checks[response_id] > DAMAGED_LOOKS:
+                await self._engine.cancel(response_id)
+                await self._fail_response(response_id, caller_id, DAMAGED_TEXT)
+            else:
+                log.error("gateway.run_stopped", response=response_id)
+                await self._engine.resume(response_id)
 
     async def _end_stale_runs(self) -> None:
         """Cancel engine work whose response has finished.
@@ -480,32 +540,15 @@ class Background:
             log.info("gateway.took_over", executor=executor, responses=count)
         return failed
 
-    async def _fail_response(self, response_id: str, caller_id: str, reason: str) -> None:
+    async def _fail_response(self, response_id: str, caller_id: str, reason: str, stage: Stage = "running") -> None:
+        """`stage`: of its work. It is not read here, where DBOS may take that for a step of the work."""
         record = await self._store.get(response_id, caller_id)
         if record is not None:
             log.error("gateway.not_recovered", response=response_id, reason=reason)
-            await self._end_response(record, "failed", reason)
+            await self._release_unstarted(record, stage)
+            await end_response(self._store, record, "failed", reason)
 
-    async def _end_response(
-        self, record: StoredResponse, status: Literal["failed", "cancelled"], reason: str = ""
-    ) -> None:
-        """Store the end of a response that has no run, and complete its stored stream."""
-        sent = await self._store.read_events(record.id, record.owner) or []
-        resource = orjson.loads(record.resource) | {"status": status}
-        # The real usage was lost with the process of the run.
-        resource["usage"] = resource["usage"] or usage_to_json(Usage())
-        if status == "failed":
-            resource["error"] = {"code": "server_error", "message": reason}
-        else:
-            resource["incomplete_details"] = {"reason": "cancelled"}
-        events = b"\n".join([*sent, *replay_events(resource, sent_events=SentEvents(sent))]) if sent else b""
-        run = await self._store.runs.get_run(record.id, record.owner)
-        await self._store.save(
-            replace(
-                record,
-                status=status,
-                resource=orjson.dumps(resource),
-                events=events,
-                run=None if run is None else end_run(run, status, resource["error"]),
-            )
-        )
+    async def _read_stage(self, response_id: str) -> Stage:
+        if self._engine is None:
+            return "unknown"
+        return (await self._engine.read_statuses([response_id]))[response_id].stage

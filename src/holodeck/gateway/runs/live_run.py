@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from enum import Enum, auto
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -219,9 +220,15 @@ class LiveRun(Generic[W]):
         self._stream_writer = build_stream_writer(self)
         self.started.set()
 
-    def retry_model_for(self, seconds: float) -> None:
-        """Retry a failing model for so long, as no request waits for this run. Call it before the run starts."""
-        self._model = LongRetrying(self._model, seconds=seconds)
+    def retry_model_for(self, seconds: float, *, can_restart: bool) -> None:
+        """Retry a failing model for so long, as no request waits for this run. Call it before the run starts.
+
+        `can_restart`: also one that breaks off in the middle of an answer, and wait as long for MCP servers. The run
+        must be durable: only then nothing of an answer is finished before all of it is there.
+        """
+        self._model = LongRetrying(self._model, seconds=seconds, can_restart=can_restart)
+        if can_restart:
+            self._request = replace(self._request, server_wait=seconds)
 
     @property
     def is_durable(self) -> bool:

@@ -210,6 +210,9 @@ class RunTrace:
             self._steps.append(["started", self._now()])
 
     def _record_turn(self, event: TurnStarted) -> None:
+        if event.is_restarted:
+            # The same turn, with a `retry` step.
+            return
         self.turns = event.turn
         self.awaits_token = not event.is_replayed
         self._turn_start = now = self._now()

@@ -2,8 +2,9 @@
 
 Events are published to readers only after they are stored. So a reader that continues after a crash, at this gateway or
 another, finds every sequence number that was ever sent. One task writes all events that have come since the last write,
-at most every `STREAM_STORE_INTERVAL`. A write that fails is repeated. A write that storage rejects means that another
-process has taken the response over, and abandons the run.
+at most every `STREAM_STORE_INTERVAL`. A write that fails is repeated, with what has come since: storage recognises the
+part that it has. A write that storage rejects means that another process has written the stream, and abandons the run;
+if the response still belongs to this gateway, `Background.watch_gateways` resumes it.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class StreamWriter:
         self._write_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = self._tasks.start(self._write_all(), name=f"store stream of {self._id}")
+        self._task = self._tasks.supervise(self._write_all, name=f"store stream of {self._id}")
 
     def append(self, wire_events: Sequence[bytes]) -> None:
         """Add events to the next write. Does not wait."""
@@ -119,6 +120,7 @@ class StreamWriter:
             self._is_resource_changed = self._is_resource_changed or resource is not None
             raise
         if not is_accepted:
+            log.warning("gateway.stream_refused", response=self._id, first=self._next_sequence)
             self._abandon()
             return
         del self._pending[: len(batch)]

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from holodeck.lib import log
 from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.errors import ModelError
-from holodeck.models.model_io import ModelRequest
-from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
+from holodeck.models.model_io import AnswerVoided, ModelAnswer, ModelEvent, ModelRequest
+from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, build_unfinished_error, stream_in_batches
 from holodeck.providers.wrappers.retry import report_retry
 
 # Seconds before the first repetition, at most; doubled each time.
@@ -21,7 +21,10 @@ MODEL_WAIT_MAX_PAUSE = 15.0
 
 
 class LongRetrying(ModelWrapper):
-    """Repeats a turn that failed with a retryable error before any output.
+    """Repeats a turn that failed with a retryable error.
+
+    One whose answer has begun is repeated only with `can_restart`: an `AnswerVoided` then tells the reader that what it
+    has is void. A stream that ends without an answer counts as such a failure.
 
     It wraps the retries and the circuit breaker, so that it also waits while the circuit is open. `seconds` bounds the
     time from the first failure of a turn; then its last error is raised. Cancelling the task ends the wait at once.
@@ -33,30 +36,35 @@ class LongRetrying(ModelWrapper):
         inner: ModelProvider,
         *,
         seconds: float,
+        can_restart: bool = False,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         super().__init__(inner)
         self._seconds = seconds
+        self._can_restart = can_restart
         self._sleep = sleep
         self._clock = clock
         self._jitter = jitter
 
     async def stream_batches(self, request: ModelRequest) -> Batches:
-        """Send the request, and repeat it while there is no output, the error is retryable, and there is time."""
+        """Send the request, and repeat it while it may be, the error is retryable, and there is time."""
         failures, deadline = 0, 0.0
         while True:
-            has_begun = False
+            last: ModelEvent | None = None
             batches = stream_in_batches(self._inner, request)
             try:
                 async for batch in batches:
-                    has_begun = True
+                    last = batch[-1]
                     yield batch
+                if not isinstance(last, ModelAnswer):
+                    raise build_unfinished_error(self.name)
             except ModelError as error:
                 deadline = deadline if failures else self._clock() + self._seconds
                 pause = self._pause(error, failures)
-                if has_begun or not error.is_retryable or self._clock() + pause > deadline:
+                may_repeat = last is None or (self._can_restart and not isinstance(last, ModelAnswer))
+                if not may_repeat or not error.is_retryable or self._clock() + pause > deadline:
                     raise
                 failures += 1
                 log.warning("model.wait", model=self.name, pause=f"{pause:.1f}", failures=failures, reason=str(error))
@@ -65,6 +73,8 @@ class LongRetrying(ModelWrapper):
                 return
             finally:
                 await batches.aclose()
+            if last is not None:
+                yield [AnswerVoided()]
             await self._sleep(pause)
 
     def _pause(self, error: ModelError, failures: int) -> float:

@@ -53,7 +53,12 @@ class PostgresLiveness:
         """Acquire the lock, and maintain it in the background. Raises the errors of the driver."""
         if not self._tasks:
             await self._acquire_lock()
-            self._tasks.start(self._maintain_lock(), name="storage presence")
+            self._tasks.supervise(self._maintain_lock, name="storage presence")
+
+    @property
+    def is_failing(self) -> bool:
+        """True while nothing maintains the lock, so that other gateways may take this one for dead."""
+        return bool(self._tasks.failing)
 
     async def stop(self) -> None:
         """Release the lock and close its connection, within `POSTGRES_CLOSE_TIMEOUT` for each of the two steps."""

@@ -244,6 +244,10 @@ class PostgresStore:
         sql = in_progress.FIND_UNFINISHED_BEFORE
         return dict(await self._pool.run(lambda db: db.fetch(sql, created_before), is_repeatable=True))
 
+    async def find_assigned(self) -> dict[str, str]:
+        sql = in_progress.FIND_ASSIGNED
+        return dict(await self._pool.run(lambda db: db.fetch(sql, self.gateway_id), is_repeatable=True))
+
     async def assign_gateway(self, response_id: str, gateway_id: int | None = None) -> None:
         await self._execute(
             in_progress.ASSIGN_GATEWAY, without_nul(response_id), gateway_id or self.gateway_id, is_repeatable=True
@@ -429,7 +433,7 @@ class PostgresStore:
     async def check_health(self) -> bool:
         answer: int = await self._pool.run(lambda db: db.fetchval("SELECT 1"), is_repeatable=True, attempts=1)
         await self._write_health.require_writable()
-        return answer == 1
+        return answer == 1 and not self._pool.liveness.is_failing
 
     async def close(self) -> None:
         await self._write_health.close()
@@ -480,11 +484,18 @@ async def _append_events(
     row = await db.fetchrow(f"{in_progress.GET_GATEWAY_ID} FOR UPDATE", response_id)
     if row is None:
         return False
-    chunk = (response_id, first_number, len(events), in_progress.encode_events(events))
     end = await db.fetchval(in_progress.NEXT_EVENT_NUMBER, response_id) or 0
-    if first_number != end:
-        return row["keeper"] == gateway_id and await db.fetchval(in_progress.FIND_CHUNK, *chunk) is not None
+    if first_number < end and row["keeper"] == gateway_id:
+        rows = await db.fetch(in_progress.CHUNKS_FROM, response_id, first_number)
+        chunks = in_progress.decode_chunks(rows, response_id)
+        unstored = in_progress.find_unstored(events, in_progress.events_after(first_number - 1, chunks))
+        if unstored is None:
+            return False
+        events = unstored
+    elif first_number != end:
+        return False
     if events:
+        chunk = (response_id, end, len(events), in_progress.encode_events(events))
         await db.execute(in_progress.ADD_CHUNK, *chunk)
     resource, status, trace = changes
     if (row["keeper"], resource, status) != (gateway_id, None, None):

@@ -22,7 +22,7 @@ IS_UNFINISHED = "status IN ('queued', 'in_progress')"
 GET_GATEWAY_ID = f"SELECT keeper FROM responses WHERE id = $1 AND {IS_UNFINISHED}"  # noqa: S608 - no values, as below
 FIND_FINISHED = "SELECT 1 FROM responses WHERE id = $1 AND keeper = $2 AND status = $3 AND resource = $4"
 NEXT_EVENT_NUMBER = "SELECT first + count FROM response_events WHERE response_id = $1 ORDER BY first DESC LIMIT 1"
-FIND_CHUNK = "SELECT 1 FROM response_events WHERE response_id = $1 AND first = $2 AND count = $3 AND events = $4"
+CHUNKS_FROM = "SELECT first, events FROM response_events WHERE response_id = $1 AND first + count > $2 ORDER BY first"
 ADD_CHUNK = "INSERT INTO response_events (response_id, first, count, events) VALUES ($1, $2, $3, $4)"
 UPDATE_UNFINISHED = """
 UPDATE responses SET resource = COALESCE($2, resource), status = COALESCE($3, status), keeper = $4,
@@ -42,6 +42,8 @@ FIND_UNFINISHED_BEFORE = f"SELECT id, owner FROM responses WHERE created_at < $1
 RESERVED = -1
 """The queue position of a response for which a request waits, and which is in no queue."""
 _COUNTS = f"COALESCE(turn, 0) <> {RESERVED}"
+FIND_ASSIGNED = f"SELECT id, owner FROM responses WHERE keeper = $1 AND {_COUNTS} AND {IS_UNFINISHED}"  # noqa: S608
+"""Without reserved ones, which their requests end."""
 COUNT_UNFINISHED = f"SELECT COUNT(*) FROM responses WHERE owner = $1 AND {_COUNTS} AND {IS_UNFINISHED}"  # noqa: S608
 READ_QUEUE_STATE = f"""
 SELECT (SELECT COUNT(*) FROM responses WHERE owner = $1 AND id <> $2 AND {_COUNTS} AND {IS_UNFINISHED}),
@@ -87,6 +89,14 @@ def events_after(number: int, chunks: Iterable[tuple[int | None, bytes | None]])
         if first is not None and chunk is not None:
             found += chunk.split(b"\n")[max(0, number + 1 - first) :]
     return found
+
+
+def find_unstored(events: Sequence[bytes], stored: Sequence[bytes]) -> Sequence[bytes] | None:
+    """The events after those that are stored already, from the same number on. None: the stored ones are others.
+
+    A writer whose last write was committed without an acknowledgement repeats it, with what has come since.
+    """
+    return events[len(stored) :] if list(events[: len(stored)]) == list(stored[: len(events)]) else None
 
 
 @cache

@@ -140,12 +140,19 @@ def append_events(
     row = db.execute(for_sqlite(in_progress.GET_GATEWAY_ID), (response_id,)).fetchone()
     if row is None:
         return False
-    chunk = (response_id, first_number, len(events), in_progress.encode_events(events))
-    end = db.execute(for_sqlite(in_progress.NEXT_EVENT_NUMBER), (response_id,)).fetchone()
-    if first_number != (end[0] if end is not None else 0):
-        is_repeated = db.execute(for_sqlite(in_progress.FIND_CHUNK), chunk).fetchone() is not None
-        return row[0] == gateway_id and is_repeated
+    next_number = db.execute(for_sqlite(in_progress.NEXT_EVENT_NUMBER), (response_id,)).fetchone()
+    end = next_number[0] if next_number is not None else 0
+    if first_number < end and row[0] == gateway_id:
+        rows = db.execute(for_sqlite(in_progress.CHUNKS_FROM), (response_id, first_number)).fetchall()
+        chunks = in_progress.decode_chunks(rows, response_id)
+        unstored = in_progress.find_unstored(events, in_progress.events_after(first_number - 1, chunks))
+        if unstored is None:
+            return False
+        events = unstored
+    elif first_number != end:
+        return False
     if events:
+        chunk = (response_id, end, len(events), in_progress.encode_events(events))
         db.execute(for_sqlite(in_progress.ADD_CHUNK), chunk)
     if (row[0], resource, status) != (gateway_id, None, None):
         changes = (encode_optional(resource), status, gateway_id, encode_optional(trace))

@@ -184,6 +184,10 @@ class SQLiteStore:
         sql = for_sqlite(in_progress.FIND_UNFINISHED_BEFORE)
         return await self._reader.run(lambda db: dict(db.execute(sql, (created_before,)).fetchall()))
 
+    async def find_assigned(self) -> dict[str, str]:
+        sql = for_sqlite(in_progress.FIND_ASSIGNED)
+        return await self._reader.run(lambda db: dict(db.execute(sql, (self.gateway_id,)).fetchall()))
+
     async def assign_gateway(self, response_id: str, gateway_id: int | None = None) -> None:
         values = (response_id, gateway_id or self.gateway_id)
         await self._writer.run(lambda db: db.execute(for_sqlite(in_progress.ASSIGN_GATEWAY), values))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -154,7 +155,7 @@ class ResourceSubscriptions:
 
     def _start(self, watch: _Watch) -> None:
         name = f"mcp-watch:{self._errors.server}"
-        watch.task = self._tasks.start(self._hold(watch, self._ending.get(watch.uri)), name=name)
+        watch.task = self._tasks.supervise(partial(self._hold, watch, self._ending.get(watch.uri)), name=name)
 
     async def _hold(self, watch: _Watch, predecessor: asyncio.Task[None] | None) -> None:
         """Keep the subscription on one connection after the other, until the task is cancelled."""

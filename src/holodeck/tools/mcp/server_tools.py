@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from holodeck.lib import log
 from holodeck.lib.backoff import backoff_pause
@@ -254,8 +255,8 @@ class ServerTools:
         if self._revival_slots is not None:
             self._plan_next_try(error)
             if self._revival_task is None or self._revival_task.done():
-                reviving = self._revive(self._revival_slots)
-                self._revival_task = self._tasks.start(reviving, name=f"revive {self.server.name}")
+                revive = partial(self._revive, self._revival_slots)
+                self._revival_task = self._tasks.supervise(revive, name=f"revive {self.server.name}")
         if is_new:
             again = {} if self.next_try is None else {"next_try_seconds": round(self._pause, 1)}
             log.warning("mcp.unavailable", server=self.server.name, phase=error.phase, reason=error, **again)

@@ -373,7 +373,8 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         id="getReadiness",
         tag="Operation",
         summary="Check that the gateway can serve",
-        description="For a load balancer. 503 without storage, and while the gateway shuts down.",
+        description="For a load balancer. 503 without storage, and while the gateway shuts down. `failing` names tasks "
+        "of the gateway that keep failing while it serves.",
         reply="Health",
         example=examples.HEALTH,
         errors=("drain",),

@@ -70,7 +70,7 @@ def _hosted_events() -> list[EventKind]:
 EVENT_KINDS = (
     _whole("The first event. The response has an id.", "response.created"),
     _whole("A background response waits until it can run.", "response.queued"),
-    _whole("The run has started.", "response.in_progress"),
+    _whole("The run has started, or a turn of it begins anew.", "response.in_progress"),
     EventKind(
         type="response.output_item.added",
         about="An item begins. Its texts are empty yet.",

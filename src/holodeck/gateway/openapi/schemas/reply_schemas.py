@@ -324,8 +324,9 @@ def _resource_schemas() -> dict[str, Schema]:
             {
                 "status": choice(("ok", "no storage", "storage incomplete", "no audit log")),
                 "reason": string("What is wrong with the storage, where that is known.", example="the disk is full"),
+                "failing": array(string(), "Tasks of the gateway that keep failing. Absent: none."),
             },
-            optional=["reason"],
+            optional=("reason", "failing"),
         ),
     }
 

@@ -255,12 +255,17 @@ class CallItems:
 
     def close_incomplete(self) -> None:
         """Close all unfinished items as incomplete: the run has ended."""
-        for item in self._open_items.values():
-            self._output.put(item.output_index, item.close("incomplete"))
+        self.close_client_calls()
         for call in self._server_calls.values():
             call.abandon()
         for call_id in sorted(self._as_functions):
             self._write_output(call_id, new_id("out"), _CALL_NOT_FINISHED, "incomplete")
+
+    def close_client_calls(self) -> None:
+        """Close the unfinished calls of the client's tools as incomplete."""
+        for item in self._open_items.values():
+            self._output.put(item.output_index, item.close("incomplete"))
+        self._open_items = {}
 
     def request_approvals(self, pending: Sequence[FunctionCall]) -> bool:
         """Write an approval request for each pending call that needs one. Returns whether there was any."""

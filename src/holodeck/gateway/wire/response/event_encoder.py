@@ -78,11 +78,17 @@ class EventEncoder:
         if self._deferred is None:
             self._deferred = []
 
-    def flush_done(self) -> None:
-        """Emit the events that `defer_done` held back, in their order, and hold back no more."""
+    def flush_done(self, *, is_void: bool = False) -> None:
+        """Emit the events that `defer_done` held back, in their order, and hold back no more.
+
+        `is_void`: their items are void, and end as incomplete ones.
+        """
         deferred, self._deferred = self._deferred, None
         for kind, body in deferred or ():
-            self.emit(kind, **body)
+            if is_void and "item" in body:
+                self.emit(kind, **{**body, "item": {**body["item"], "status": "incomplete"}})
+            else:
+                self.emit(kind, **body)
 
     def build_delta_head(self, kind: str, **body: Any) -> bytes:
         """Encode the fields that all deltas of one text have in common. Empty: none of its deltas may be emitted."""

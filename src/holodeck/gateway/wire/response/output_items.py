@@ -23,8 +23,16 @@ class OutputItems:
         self.encoder = encoder
         self._items: list[WireItem | None] = []
 
+    @property
+    def next_index(self) -> int:
+        """The index of the next item, if no process before has voided it."""
+        return len(self._items)
+
     def reserve(self) -> int:
-        """Reserve the index of the next item."""
+        """Reserve the index of the next item. Indexes of items that were voided are not used again."""
+        sent = self.encoder.sent_events
+        while sent is not None and len(self._items) in sent.voided:
+            self._items.append(None)
         self._items.append(None)
         return len(self._items) - 1
 
@@ -33,10 +41,20 @@ class OutputItems:
         sent = self.encoder.sent_events
         self._items[index] = item if sent is None else sent.find_item(index) or item
 
-    def discard_sent_beyond(self) -> None:
-        """Discard the sent events of all items from here on: they belong to a turn that is run again."""
-        if self.encoder.sent_events is not None:
-            self.encoder.sent_events.discard_from(len(self._items))
+    def void_from(self, first_index: int) -> None:
+        """Take the items from an index on out of the output. They must be finished."""
+        self._items[first_index:] = [None] * (len(self._items) - first_index)
+
+    def void_sent_beyond(self) -> bool:
+        """End the items that an earlier process began from here on: they belong to a turn that is run again.
+
+        Returns whether there were any.
+        """
+        sent = self.encoder.sent_events
+        begun = {} if sent is None else sent.void_from(len(self._items))
+        for index, item in sorted(begun.items()):
+            self.encoder.emit("response.output_item.done", output_index=index, item=item)
+        return bool(begun)
 
     def write(self, item: WireItem) -> None:
         """Add an item that has no content to stream."""

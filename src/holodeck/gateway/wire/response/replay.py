@@ -8,7 +8,7 @@ from typing import Any
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.response.event_encoder import EventEncoder, WireItem
 from holodeck.gateway.wire.response.hosted_calls import emit_hosted_end, emit_hosted_start
-from holodeck.gateway.wire.response.output_items import ItemEvents, PartEvents, PartKind
+from holodeck.gateway.wire.response.output_items import ItemEvents, OutputItems, PartEvents, PartKind
 from holodeck.gateway.wire.response.resource import ERROR_TYPES
 from holodeck.gateway.wire.response.sent_events import SentEvents
 
@@ -40,8 +40,9 @@ def replay_events(
     }
     encoder.emit("response.created", response=start)
     encoder.emit("response.in_progress", response=start)
-    for index, item in enumerate(resource["output"]):
-        _ItemReplay(encoder, index, item, client_kind).write()
+    output = OutputItems(encoder)
+    for item in resource["output"]:
+        _ItemReplay(encoder, output.reserve(), item, client_kind).write()
     error = resource.get("error")
     if error is not None:
         kind = ERROR_TYPES.get(error["code"], "server_error")

@@ -96,6 +96,7 @@ class ResponseWriter:
         self.is_stored = request.store
         self._is_durable = is_durable
         self._is_created = False
+        self._first_of_turn = 0
         self._status = "queued"
         self._ending_fields: dict[str, Any] = {}
         self._encoded: bytes | None = None
@@ -154,7 +155,7 @@ class ResponseWriter:
                 case RunStarted():
                     self._start_run()
                 case TurnStarted():
-                    self._start_turn(event)
+                    self._restart_turn() if event.is_restarted else self._start_turn(event)
                 case RunFinished():
                     self._encoder.flush_done()
                     self._finish_run(event.result)
@@ -164,9 +165,25 @@ class ResponseWriter:
         self._text_items.start_turn()
         self._write_listings()
         if not event.is_replayed:
-            self._output.discard_sent_beyond()
+            if self._output.void_sent_beyond():
+                self._announce_restart()
             if self._is_durable:
                 self._encoder.defer_done()
+        self._first_of_turn = self._output.next_index
+
+    def _restart_turn(self) -> None:
+        """End what was written of the turn, which is void: the model broke off and is asked again."""
+        self._encoder.flush_done(is_void=True)
+        self._text_items.close_incomplete()
+        self._text_items.start_turn()
+        self._call_items.close_client_calls()
+        self._output.void_from(self._first_of_turn)
+        self._announce_restart()
+        self._encoder.defer_done()
+
+    def _announce_restart(self) -> None:
+        """Tell clients which items stand: those of this resource. All others that have begun are void."""
+        self._encoder.emit("response.in_progress", response=self.build_resource())
 
     def _start_run(self) -> None:
         self._status = "in_progress"

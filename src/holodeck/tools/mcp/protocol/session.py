@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any
 
 from holodeck.lib import log, tracing
-from holodeck.lib.call_errors import OUTCOME_UNKNOWN
+from holodeck.lib.call_errors import OUTCOME_UNKNOWN, QUESTION_UNASSIGNED
 from holodeck.lib.errors import MCPError, MCPTimeoutError
 from holodeck.lib.limits import NOTICE_TIMEOUT
 from holodeck.tools.mcp.errors import ErrorFactory
@@ -65,9 +65,10 @@ class _PendingRequest:
     """A request without an answer so far. `step`: its timeout; `latest`: its last possible end.
 
     `is_call`: the server may ask something while it works on it. `peer`: the client that it is made for.
+    `has_unasked_question`: the server asked something, perhaps for this call, that could not be put to the client.
     """
 
-    __slots__ = ("clock", "is_call", "latest", "on_progress", "peer", "step")
+    __slots__ = ("clock", "has_unasked_question", "is_call", "latest", "on_progress", "peer", "step")
 
     def __init__(
         self,
@@ -84,6 +85,7 @@ class _PendingRequest:
         self.on_progress = on_progress
         self.peer = peer
         self.is_call = is_call
+        self.has_unasked_question = False
 
     def extend(self, now: float) -> None:
         """Restart the timeout, up to `latest`."""
@@ -194,14 +196,14 @@ class Session:
 
         `seconds`: the deadline; None for none. `is_cancellable`: notify the server when the answer is not needed.
         """
-        request_id = next(self._ids)
+        request_id, pending = next(self._ids), None
         message = self._build_request(request_id, method, params, meta, peer)
         try:
             async with asyncio.timeout(seconds) as clock:
                 if seconds is not None:
                     now = asyncio.get_running_loop().time()
                     latest = now + max(seconds, MAX_EXTENDED_CALL)
-                    self._pending[request_id] = _PendingRequest(
+                    pending = self._pending[request_id] = _PendingRequest(
                         clock, seconds, latest, on_progress, peer, method in _CALL_METHODS
                     )
                 delivery = delivery or Delivery()
@@ -221,7 +223,7 @@ class Session:
                 self._idle.set()
         result = response.get("result")
         if type(result) is dict:
-            return result
+            return result if pending is None or not pending.has_unasked_question else _with_notice(result)
         raise self._protocol_error(method, response)
 
     async def wait_idle(self) -> None:
@@ -246,20 +248,20 @@ class Session:
         async with asyncio.timeout(NOTICE_TIMEOUT):
             await self.transport.send(message)
 
-    def dispatch_message(self, message: Message) -> None:
-        """Handle a notification or a request of the server. Does not block."""
+    def dispatch_message(self, message: Message, related: RequestId | None = None) -> None:
+        """Handle a notification or a request of the server. Does not block. `related`: see `OnMessage`."""
         method, request_id = message.get("method"), message.get("id")
         if not isinstance(method, str):
             return
         if isinstance(request_id, int | str):
-            self._answer_request(request_id, method, mapping(message.get("params")))
+            self._answer_request(request_id, method, mapping(message.get("params")), related)
             return
         params = mapping(message.get("params"))
         if method == "notifications/progress":
             self._apply_progress(params)
         elif method == "notifications/message":
             self.server_log.write(params)
-            if (peer := self._find_peer()) is not None:
+            if (peer := self._find_peer(related=related)) is not None:
                 peer.notify(method, params)
         elif method == "notifications/cancelled":
             self._cancel_request(params)
@@ -267,15 +269,19 @@ class Session:
             self.task_watches.announce(params)
         self._on_notification(message)
 
-    def _find_peer(self, params: Mapping[str, Any] | None = None) -> Peer | None:
+    def _find_peer(self, params: Mapping[str, Any] | None = None, related: RequestId | None = None) -> Peer | None:
         """Return the client that the server works for, where that is certain; else None.
 
-        A message of a legacy server does not say which call it belongs to, unless its parameters name a task: it is
-        passed on only if every call and every task that is pending is of the same client.
+        A message of a legacy server does not say which call it belongs to, unless its parameters name a task, or it
+        came on the stream of the call (`related`). Any other is passed on only if every call and every task that is
+        pending is of the same client.
         """
-        related = self.task_watches.find_related(params or {})
-        if related is not None:
-            return related.peer
+        task = self.task_watches.find_related(params or {})
+        if task is not None:
+            return task.peer
+        call = None if related is None else self._pending.get(related)
+        if call is not None and call.is_call:
+            return call.peer
         peers = [pending.peer for pending in self._pending.values() if pending.is_call] + self.task_watches.peers
         if not peers:
             return self.responder.find_only_peer()
@@ -390,18 +396,35 @@ class Session:
         with self._pause_clocks():
             return await self.responder.respond(method, params, peer, key)
 
-    def _answer_request(self, request_id: RequestId, method: str, params: Mapping[str, Any]) -> None:
+    def _note_unasked(self, method: str, params: Mapping[str, Any]) -> None:
+        """Remember that a question may have been for any of several clients, so that none of them is asked."""
+        calls = [
+            call for call in self._pending.values() if call.peer is not None and call.peer.can_answer(method, params)
+        ]
+        for call in calls:
+            call.has_unasked_question = True
+        if calls:
+            log.warning("mcp.question_unassigned", server=self.errors.server, method=method, calls=len(calls))
+
+    def _answer_request(
+        self, request_id: RequestId, method: str, params: Mapping[str, Any], related: RequestId | None
+    ) -> None:
         if len(self._answer_tasks) >= MAX_SERVER_REQUESTS:
             self._spawn(self._send(build_error_response(request_id, INTERNAL_ERROR, "Too many requests at once")))
             return
         self.is_roots_requested = self.is_roots_requested or method == ROOTS_METHOD
-        task = self._spawn(self._respond(request_id, method, params))
+        task = self._spawn(self._respond(request_id, method, params, related))
         self._answer_tasks[request_id] = task
         task.add_done_callback(lambda _: self._answer_tasks.pop(request_id, None))
 
-    async def _respond(self, request_id: RequestId, method: str, params: Mapping[str, Any]) -> None:
+    async def _respond(
+        self, request_id: RequestId, method: str, params: Mapping[str, Any], related: RequestId | None
+    ) -> None:
+        peer = self._find_peer(params, related)
+        if peer is None and method in INTERACTIVE_METHODS and related not in self._pending:
+            self._note_unasked(method, params)
         try:
-            result = with_related_task(await self._answer(method, params, self._find_peer(params)), params)
+            result = with_related_task(await self._answer(method, params, peer), params)
         except RefusalError as refusal:
             await self._send(build_error_response(request_id, refusal.code, str(refusal), refusal.data))
         else:
@@ -499,3 +522,11 @@ def _error_kind(error: MCPError, code: object) -> str:
     if code is not None:
         return str(code)
     return "timeout" if isinstance(error, MCPTimeoutError) else type(error).__name__
+
+
+def _with_notice(result: Message) -> Message:
+    """The result of a call, with a text for the model about the question that was declined."""
+    content = result.get("content")
+    if not isinstance(content, list):
+        return result
+    return {**result, "content": [*content, {"type": "text", "text": QUESTION_UNASSIGNED}]}

@@ -28,8 +28,13 @@ if TYPE_CHECKING:
 # Bytes that one message may have at least, however small `max_result_bytes` is: a list of 10,000 tools has 10 MiB.
 MIN_MESSAGE_BYTES = 16 * MIB
 
-OnMessage = Callable[[Message], None]
-"""Called with each notification and request of the server. Must not block."""
+
+class OnMessage(Protocol):
+    """Called with each notification and request of the server. Must not block."""
+
+    def __call__(self, message: Message, related: RequestId | None = None) -> None:
+        """`related`: the request of ours that the message belongs to, where the transport knows it."""
+        ...
 
 
 @dataclass(slots=True, eq=False)

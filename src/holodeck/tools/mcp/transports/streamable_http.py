@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holodeck.lib import log
@@ -82,7 +83,8 @@ class ResponseStreams:
             if not isinstance(message, dict):
                 continue
             if "method" in message:
-                self.on_message(message)
+                # What comes on the stream of a request belongs to that request.
+                self.on_message(message, request_id)
             elif message.get("id") == request_id or ("error" in message and message.get("id") is None):
                 answer = message
         return answer
@@ -290,7 +292,8 @@ class StreamableHTTPTransport:
         finally:
             response.close()
         if message.get("method") == "notifications/initialized" and self._session_id is not None:
-            self._tasks.start(self._streams.listen(self.failure))
+            name = f"mcp-listen:{self._errors.server}"
+            self._tasks.supervise(partial(self._streams.listen, self.failure), name=name)
 
     def is_stuck(self, since: float) -> bool:
         return False

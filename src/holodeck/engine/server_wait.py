@@ -1,0 +1,67 @@
+"""Waiting of a durable run for MCP servers that are away, so that their tools do not vanish in the middle of the run.
+
+No person waits for such a run, and a server that is being restarted is back in a moment. A server is waited for if the
+run needs it (`required`, or the server of a call that is to run), or if the model had its tools in the turn before. One
+that was away from the start is not: it may be away for days.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Sequence
+
+from holodeck.engine.steps import ModelTurn
+from holodeck.lib import log
+from holodeck.models.events import MissingServer
+from holodeck.models.items import FunctionCall
+from holodeck.models.model_io import ToolSpec
+from holodeck.tools.toolbox import Toolbox
+
+# Seconds between two looks at the servers. Their connections are renewed by others, with pauses of their own.
+SERVER_POLL = 1.0
+
+
+class ServerWait:
+    """Collects the tools for the turns of one run, and waits up to `seconds` for servers that are away."""
+
+    def __init__(self, toolbox: Toolbox, seconds: float) -> None:
+        self._toolbox = toolbox
+        self._seconds = seconds
+        self._away_before: Collection[str] | None = None
+        """The servers that were away at the turn before; None before the first one."""
+        self._replayed_tools = 0
+        """How many tools the turn before had, if it was one of an earlier process."""
+
+    async def collect_specs(self, calls: Sequence[FunctionCall] = ()) -> tuple[ToolSpec, ...]:
+        """Return the tools that the model may be offered now. `calls`: calls that are to run before the next turn."""
+        missing_before = dict(self._toolbox.missing)
+        specs = await self._toolbox.collect_specs()
+        until = time.monotonic() + self._seconds
+        is_logged = False
+        while (away := self._toolbox.find_unavailable()) and self._is_needed(away, specs, calls):
+            if time.monotonic() >= until:
+                break
+            if not is_logged:
+                log.warning("run.server_wait", servers=sorted(away), seconds=self._seconds)
+            is_logged = True
+            await asyncio.sleep(SERVER_POLL)
+            specs = await self._toolbox.collect_specs()
+        if is_logged:
+            # No turn was without those that are back.
+            self._toolbox.missing = missing_before | away
+        self._away_before, self._replayed_tools = away.keys(), 0
+        return specs
+
+    def note_turn(self, turn: ModelTurn) -> None:
+        """Remember what the model was offered in a turn."""
+        self._replayed_tools = turn.replayed_tools
+
+    def _is_needed(
+        self, away: dict[str, MissingServer], specs: Sequence[ToolSpec], calls: Sequence[FunctionCall]
+    ) -> bool:
+        if self._away_before is not None and away.keys() - self._away_before:
+            return True
+        if len(specs) < self._replayed_tools or any(server.required for server in away.values()):
+            return True
+        return any(self._toolbox.find_missing_reason(call.name) is not None for call in calls)
