@@ -39,7 +39,14 @@ from holodeck.engine.checkpointed_steps import CheckpointedSteps
 from holodeck.gateway.auth.callers import RevokedCallers
 from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.runs.active_runs import ActiveRuns
-from holodeck.gateway.runs.ended_response import end_response, fail_unstored_response
+from holodeck.gateway.runs.ended_response import (
+    DAMAGED_TEXT,
+    ENDED_TEXT,
+    OTHER_VERSION_TEXT,
+    STOPPED_TEXT,
+    end_response,
+    fail_unstored_response,
+)
 from holodeck.gateway.runs.live_run import LiveResponse, RunState
 from holodeck.gateway.runs.stream_writer import StreamWriter
 from holodeck.lib import log, tracing
@@ -65,15 +72,6 @@ OTHER_VERSION_LOOKS = 5
 DAMAGED_LOOKS = 3
 # Seconds for the requests of a revoked caller to end: one of them may be storing a response at this moment.
 REVOKED_REQUESTS_TIMEOUT = 10.0
-
-NOT_STORED_TEXT = "The gateway could not store the end of this response."
-STOPPED_TEXT = "The gateway stopped while this response was being made."
-OTHER_VERSION_TEXT = (
-    "The gateway stopped while this response was being made, and this version of HoloDeck cannot go on with what "
-    "another one began."
-)
-ENDED_TEXT = "An error in the gateway ended this response."
-DAMAGED_TEXT = "What the gateway kept of this response is damaged, and it cannot be gone on with."
 
 Rebuild = Callable[[str, JSONObject], Awaitable[LiveResponse | None]]
 """Rebuilds a run from its stored input. None: the response has finished or is deleted."""

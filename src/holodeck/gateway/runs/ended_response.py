@@ -18,7 +18,14 @@ from holodeck.lib.limits import STORE_RETRY_PAUSE
 from holodeck.models.items import Usage
 from holodeck.storage.base import UNFINISHED_STATUSES, ResponseStore, StoredResponse
 
-NOT_STORED_TEXT = "The response was made, but the gateway could not store it."
+NOT_STORED_TEXT = "The gateway could not store the end of this response."
+STOPPED_TEXT = "The gateway stopped while this response was being made."
+OTHER_VERSION_TEXT = (
+    "The gateway stopped while this response was being made, and this version of HoloDeck cannot go on with what "
+    "another one began."
+)
+ENDED_TEXT = "An error in the gateway ended this response."
+DAMAGED_TEXT = "What the gateway kept of this response is damaged, and it cannot be gone on with."
 
 
 async def end_response(
