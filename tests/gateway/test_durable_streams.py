@@ -17,6 +17,7 @@ from gateway.gateway_process import GatewayProcess, run_gateway_process, write_g
 from gateway.test_durable_runs import SECONDS, mcp_server_entry, read_stream, read_stream_until, wait_ended
 from openai import AsyncOpenAI
 
+from holodeck.storage.checked_values import encode_value
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, think, wait
 from holodeck.testing.model.script import Turn, cut, error_event
 
@@ -99,7 +100,7 @@ async def test_a_run_that_stopped_on_a_living_gateway_is_noticed_and_goes_on(tmp
             foreign = orjson.dumps(before[-1] | {"sequence_number": len(before), "delta": "p!"})
             with closing(sqlite3.connect(tmp_path / "holodeck.db", isolation_level=None)) as database:
                 insert = "INSERT INTO response_events (response_id, first, count, events) VALUES (?, ?, ?, ?)"
-                database.execute(insert, (begun["id"], len(before), 1, foreign))
+                database.execute(insert, (begun["id"], len(before), 1, encode_value(foreign)))
             gate.set()
             found = await wait_ended(served, begun["id"])
             events = await read_stream(served, begun["id"])

@@ -12,6 +12,7 @@ import pytest
 from async_tests import async_test
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
+from holodeck.storage.checked_values import encode_value
 from holodeck.testing import ScriptedModel, say
 
 # Stored as the gateway of a response; no file can have this name, so that asking for its lock is a `ValueError`.
@@ -38,7 +39,7 @@ async def test_a_loop_that_meets_an_unexpected_exception_is_named_by_readiness_a
         impossible, unreadable, orphan = [
             (await gateway.send("POST", "/v1/responses", body))[1]["id"] for _ in range(3)
         ]
-        _execute(tmp_path, "UPDATE responses SET resource = X'7B' WHERE id = ?", unreadable)
+        _execute(tmp_path, "UPDATE responses SET resource = ? WHERE id = ?", encode_value(b"{"), unreadable)
         _execute(tmp_path, f"UPDATE responses SET status = 'queued', keeper = {IMPOSSIBLE_GATEWAY}")
         await _wait_readiness(gateway, {"status": "ok", "failing": ["take-over"]})
         logged = [record.getMessage() for record in caplog.records]

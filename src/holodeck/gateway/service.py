@@ -124,8 +124,7 @@ class Service:
         `drains_on_hangup`: SIGHUP means that the terminal was closed. False: it means that files have changed.
         """
         config, folder = loaded.gateway, loaded.path.parent
-        self.config = config
-        self._folder = folder
+        self.config, self._folder = config, folder
         self._drains_on_hangup = drains_on_hangup or reader is None
         self.store: ResponseStore = open_store(config.storage.url, folder=folder, durability=config.storage.durability)
         self.budget = ByteBudget(config.limits.body_budget)

@@ -1,7 +1,7 @@
 """`holodeck validate`: check an agent or gateway file and show what it would start, dial or call.
 
 Nothing is started or dialled, so of lint it shows the findings in entries of servers, not those in their tools.
-Summaries show references to variables, never their values. A folder of somebody else can hold anything, so its files
+Summaries show references to variables, never their values. A folder from elsewhere can hold anything, so its files
 are read in a child with limits: none can hang the command, use up the memory or crash it.
 """
 

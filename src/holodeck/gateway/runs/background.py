@@ -38,15 +38,8 @@ from holodeck.durable.base import (
 from holodeck.engine.checkpointed_steps import CheckpointedSteps
 from holodeck.gateway.auth.callers import RevokedCallers
 from holodeck.gateway.metrics.counters import Metrics
+from holodeck.gateway.runs import ended_response
 from holodeck.gateway.runs.active_runs import ActiveRuns
-from holodeck.gateway.runs.ended_response import (
-    DAMAGED_TEXT,
-    ENDED_TEXT,
-    OTHER_VERSION_TEXT,
-    STOPPED_TEXT,
-    end_response,
-    fail_unstored_response,
-)
 from holodeck.gateway.runs.live_run import LiveResponse, RunState
 from holodeck.gateway.runs.stream_writer import StreamWriter
 from holodeck.lib import log, tracing
@@ -239,7 +232,7 @@ class Background:
 
     def fail_later(self, response_id: str, caller_id: str) -> None:
         """Store a response as failed whose end could not be stored. Retried in the background while storage fails."""
-        fail = partial(fail_unstored_response, self._store, response_id, caller_id)
+        fail = partial(ended_response.fail_unstored_response, self._store, response_id, caller_id)
         self._rollback_tasks.supervise(fail, name=f"fail {response_id}")
 
     async def _retry_rollback(self, live: LiveResponse, record: StoredResponse) -> None:
@@ -292,7 +285,7 @@ class Background:
         if (live := self._submitted_runs.pop(record.id, None)) is not None:
             await live.close()
         await self._release_unstarted(record, stage)
-        await end_response(self._store, record, "cancelled")
+        await ended_response.end_response(self._store, record, "cancelled")
         return True
 
     async def cancel_callers(
@@ -356,7 +349,7 @@ class Background:
         except Exception as error:
             # The outer boundary: without it the response would stay unfinished.
             log.error("gateway.background_failed", response=response_id, error=f"{type(error).__name__}: {error}")
-            await self._fail_response(response_id, str(rebuild_input["owner"]), ENDED_TEXT)
+            await self._fail_response(response_id, str(rebuild_input["owner"]), ended_response.ENDED_TEXT)
             return
         if live.state is RunState.HANDED_OVER:
             raise WorkTakenOverError
@@ -438,7 +431,7 @@ class Background:
         }
         if not due:
             return
-        reasons = dict.fromkeys(due, STOPPED_TEXT)
+        reasons = dict.fromkeys(due, ended_response.STOPPED_TEXT)
         if self._engine is not None:
             reasons = await self._take_over_runs(self._engine, due)
         for record in await self._store.read_orphans() if reasons else ():
@@ -448,7 +441,7 @@ class Background:
     async def _fail_orphan(self, record: StoredResponse, reason: str) -> None:
         try:
             await self._release_unstarted(record, await self._read_stage(record.id))
-            await end_response(self._store, record, "failed", reason)
+            await ended_response.end_response(self._store, record, "failed", reason)
         except StorageError:
             raise
         except Exception as error:
@@ -477,7 +470,7 @@ class Background:
     async def _resume_stopped(self, response_id: str, caller_id: str, work: WorkStatus) -> None:
         """Continue one response that two checks have found stopped. `work`: what the engine has of it."""
         if self._engine is None or work.stage in {"ended", "unknown"}:
-            await self._fail_response(response_id, caller_id, ENDED_TEXT, work.stage)
+            await self._fail_response(response_id, caller_id, ended_response.ENDED_TEXT, work.stage)
         elif work.stage == "running" and work.executor != executor_name(self._store.gateway_id):
             # Its executor took it from the queue, and has not assigned it to itself. Perhaps it is dead.
             gateway_id = executor_number(work.executor)
@@ -486,7 +479,7 @@ class Background:
         elif work.stage == "running" and work.is_damaged:
             if self._stopped_checks[response_id] > DAMAGED_LOOKS:
                 await self._engine.cancel(response_id)
-                await self._fail_response(response_id, caller_id, DAMAGED_TEXT)
+                await self._fail_response(response_id, caller_id, ended_response.DAMAGED_TEXT)
             else:
                 log.error("gateway.run_stopped", response=response_id)
                 await self._engine.resume(response_id)
@@ -516,12 +509,12 @@ class Background:
                 # A gateway of that version may be alive, and has the time to take it first.
                 if self._missing_checks[orphans[response_id]] >= self._checks_before_takeover * OTHER_VERSION_LOOKS:
                     await engine.cancel(response_id)
-                    failed[response_id] = OTHER_VERSION_TEXT
+                    failed[response_id] = ended_response.OTHER_VERSION_TEXT
             elif work.stage == "running" and work.is_damaged:
                 damaged[response_id] = self._damaged_checks[response_id] + 1
                 if damaged[response_id] >= DAMAGED_LOOKS:
                     await engine.cancel(response_id)
-                    failed[response_id] = DAMAGED_TEXT
+                    failed[response_id] = ended_response.DAMAGED_TEXT
             elif work.stage == "running" and work.executor == executor_name(orphans[response_id] or 0):
                 executors.add(work.executor)
             elif work.stage == "running":
@@ -530,7 +523,7 @@ class Background:
                 if gateway_id is not None:
                     await self._store.assign_gateway(response_id, gateway_id)
             elif work.stage != "waiting":
-                failed[response_id] = DAMAGED_TEXT if work.is_damaged else STOPPED_TEXT
+                failed[response_id] = ended_response.DAMAGED_TEXT if work.is_damaged else ended_response.STOPPED_TEXT
         self._damaged_checks = damaged
         for executor in executors:
             count = await engine.take_over(executor)
@@ -544,7 +537,7 @@ class Background:
         if record is not None:
             log.error("gateway.not_recovered", response=response_id, reason=reason)
             await self._release_unstarted(record, stage)
-            await end_response(self._store, record, "failed", reason)
+            await ended_response.end_response(self._store, record, "failed", reason)
 
     async def _read_stage(self, response_id: str) -> Stage:
         if self._engine is None:

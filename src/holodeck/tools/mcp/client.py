@@ -17,7 +17,7 @@ from typing import Any
 
 from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget, Reservation
-from holodeck.lib.call_errors import OUTCOME_UNKNOWN, TOOL_CHANGED
+from holodeck.lib.call_errors import TOOL_CHANGED
 from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
 from holodeck.tools.executor import CHANGED, ResumePoint
 from holodeck.tools.mcp.call_limit import CallLimit
@@ -25,6 +25,7 @@ from holodeck.tools.mcp.connection.connection import Connection, ConnectionState
 from holodeck.tools.mcp.connection.supervisor import StartLimits, Supervisor
 from holodeck.tools.mcp.content import MCPToolResult, PromptResult, count_resource_bytes, limit_answer, prompt_of
 from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL, MCPPromptInfo, MCPToolInfo, text_or_none
+from holodeck.tools.mcp.errors import add_unknown_outcome
 from holodeck.tools.mcp.lock.drift import ServerLock, ToolDrift
 from holodeck.tools.mcp.output_validation import OutputChecker
 from holodeck.tools.mcp.protocol.jsonrpc import HEADER_MISMATCH, Message
@@ -525,12 +526,7 @@ class MCPClient:
         return self.may_repeat(info)
 
     def _with_unknown_outcome(self, error: MCPConnectionError, delivery: Delivery) -> MCPConnectionError:
-        if not delivery.may_have_been_sent or "outcome" in error.details or "status" in error.details:
-            return error
-        details = {**error.details, "outcome": "unknown"}
-        cause = str(error).rstrip(".")
-        text = cause + ("\n" if "\n" in cause else ". ") + OUTCOME_UNKNOWN
-        return type(error)(text, server=error.server, phase=error.phase, details=details)
+        return add_unknown_outcome(error) if delivery.may_have_been_sent else error
 
     def _on_connected(self, connection: Connection) -> None:
         drift = self._instructions_drift

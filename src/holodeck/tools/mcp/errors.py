@@ -52,6 +52,16 @@ def describe_output(stray: str, stderr: str) -> str:
     return quoted + (f" Its last words:\n{stderr}" if stderr else "")
 
 
+def add_unknown_outcome(error: MCPConnectionError) -> MCPConnectionError:
+    """Return the error of a call that may have been sent, with the word that it may have taken effect."""
+    if "outcome" in error.details or "status" in error.details:
+        return error
+    details = {**error.details, "outcome": "unknown"}
+    cause = str(error).rstrip(".")
+    text = cause + ("\n" if "\n" in cause else ". ") + OUTCOME_UNKNOWN
+    return type(error)(text, server=error.server, phase=error.phase, details=details)
+
+
 def advise_package_version(stderr: str, command: str) -> str:
     """Return what to do about a Python server that was written for version 1 of the package `mcp`; empty: it was not.
 
