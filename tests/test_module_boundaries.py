@@ -42,7 +42,7 @@ PARSERS_OF_OWN_JSON = {
         "gateway/http/mcp_errors.py",
         "gateway/http/messages_errors.py",
         "gateway/mcp/elicitations.py",
-        "gateway/runs/background.py",
+        "gateway/runs/ended_response.py",
         "gateway/runs/response_builder.py",
         "gateway/runs/run_rows.py",
         "gateway/runs/run_trace.py",

@@ -119,7 +119,9 @@ async def check_whole(served: GatewayProcess, response_id: str) -> dict[str, Any
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     assert events[-1]["response"] == found
     done = {e["output_index"]: e["item"] for e in events if e["type"] == "response.output_item.done"}
-    assert [done[index] for index in sorted(done)] == found["output"]
+    # What a gateway had begun of a turn when it ended is void, and ends as incomplete.
+    void = [index for index, item in done.items() if item["status"] == "incomplete" and item not in found["output"]]
+    assert [done[index] for index in sorted(done) if index not in void] == found["output"]
     return found
 
 

@@ -479,7 +479,7 @@ class MCPClient:
                 if isinstance(error, MCPTimeoutError):
                     self._supervisor.record_timeout(connection, began)
                 if is_last or not self._can_retry(connection, info, error, delivery):
-                    raise self._with_unknown_outcome(error, delivery) from error
+                    raise (add_unknown_outcome(error) if delivery.may_have_been_sent else error) from error
                 log.info("mcp.repeated", server=self.config.name, tool=info.name, cause=error)
             else:
                 self._supervisor.record_success()
@@ -524,9 +524,6 @@ class MCPClient:
         if not delivery.may_have_been_sent:
             return connection.session.transport.failure.done()
         return self.may_repeat(info)
-
-    def _with_unknown_outcome(self, error: MCPConnectionError, delivery: Delivery) -> MCPConnectionError:
-        return add_unknown_outcome(error) if delivery.may_have_been_sent else error
 
     def _on_connected(self, connection: Connection) -> None:
         drift = self._instructions_drift
