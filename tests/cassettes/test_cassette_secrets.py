@@ -123,6 +123,38 @@ async def test_what_has_the_name_or_form_of_a_secret_is_masked(tmp_path: Path) -
     assert '"status": "completed"' in (await agent.replay())[-1]
 
 
+# Texts with a secret each, as tools print files, commands and answers of others.
+PLAIN_TEXTS = {
+    "hunter-two": "DB_PASSWORD=hunter-two",
+    "hunter-three": "the password: hunter-three, as agreed",
+    "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY": "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
+    "AKIAIOSFODNN7EXAMPLE": "id AKIAIOSFODNN7EXAMPLE of the account",
+    "ghp_0123456789abcdefghijABCDEFGHIJ012345": "token ghp_0123456789abcdefghijABCDEFGHIJ012345.",
+    "sk-proj-abcdefghij0123456789": "OpenAI: sk-proj-abcdefghij0123456789",
+    "AIzaSyA0123456789abcdefghijklmnopqrstuv": "(AIzaSyA0123456789abcdefghijklmnopqrstuv)",
+    "s3ss10n": "Set-Cookie: theme=dark; sid=s3ss10n; Path=/",
+    "c00k1e": "> Cookie: a=b; sid=c00k1e",
+    "dXNlcjpwYXNz": "Authorization: Basic dXNlcjpwYXNz",
+    "MIIEvQIBADANBg": "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\nkqhk\n-----END PRIVATE KEY-----",
+    "Zm9vYmFyYmF6": "AccountName=x;AccountKey=Zm9vYmFyYmF6;",
+}
+
+
+@async_test(60)
+async def test_plain_passwords_cookies_and_keys_of_clouds_in_texts_are_masked(tmp_path: Path) -> None:
+    agent = RecordedAgent(tmp_path, None)
+    told = (
+        "\n".join(PLAIN_TEXTS.values()) + "\nThe passwords of 3 users are secret: ask them. See task-1234567890123456."
+    )
+    async with FaultyMCPServer() as server:
+        agent.write(f"  - {{type: mcp, name: calc, description: d, transport: http, url: '{server.url}'}}")
+        await agent.record(call("echo", text=told), say(told))
+    assert not [secret for secret in PLAIN_TEXTS if secret in agent.text]
+    for word in ("passwords of 3 users", "task-1234567890123456", "of the account", "AccountName"):
+        assert word in agent.text, word
+    assert '"status": "completed"' in (await agent.replay())[-1]
+
+
 @async_test(60)
 async def test_an_error_of_a_server_or_model_has_no_secret(tmp_path: Path) -> None:
     agent = RecordedAgent(tmp_path, None)

@@ -70,10 +70,16 @@ _PARAMETER = re.compile(
     r"|token|secret|access_key|secret_access_key"
 )
 # Forms that issuers chose so that their secrets are recognised. A long mix of letters and digits may be an identifier.
-_ISSUED = re.compile(
-    r"(?=\D*\d)[sr]k[-_][A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
+_ISSUED_KEY = (
+    r"(?:[sr]k[-_](?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
     r"|xox[abeprs]-[\w-]{10,}|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{30,}|hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{20,}"
-    r"|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*|-----BEGIN .*|Bearer \S{8,}",
+    r"|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"
+)
+_ISSUED = re.compile(rf"{_ISSUED_KEY}|-----BEGIN .*|Bearer \S{{8,}}", re.DOTALL)
+_ISSUED_IN_TEXT = re.compile(
+    # Also after a line break that is escaped in JSON.
+    rf"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt])){_ISSUED_KEY}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     re.DOTALL,
 )
 _URL_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/@:\s]*:[^/@\s]+@")
@@ -129,6 +135,11 @@ def looks_generated(value: str) -> bool:
         return True
     plain = re.sub(r"[^A-Za-z0-9]+", "", text)
     return len(_KINDS.findall(plain)) >= _MIN_CHANGES * len(plain) > 0
+
+
+def mask_issued_keys(text: str) -> str:
+    """Return a text without the keys in it that have the form of their issuer, such as those of clouds."""
+    return _ISSUED_IN_TEXT.sub(MASK, text)
 
 
 def is_secret_parameter(name: str) -> bool:

@@ -18,6 +18,7 @@ from holodeck.lib.redaction import (
     OPERATOR_SECRETS,
     SecretText,
     is_secret_name,
+    mask_issued_keys,
     url_secrets,
 )
 from holodeck.models.tool import MCPTool
@@ -31,14 +32,21 @@ _MIN_BASE64_CHARS = 10
 _MIN_TOKEN_CHARS = 8
 _NAME = (
     r"(?:[a-z0-9]+[_-])*(?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key|secret[_-]?key"
-    r"|(?:access|refresh|id|auth|bearer|session|api)[_-]?token|authorization|cookie|credentials?)"
+    r"|account[_-]?key|(?:access|refresh|id|auth|bearer|session|api)[_-]?token|authorization|cookie|credentials?)"
 )
 _SECRET_MEMBER = re.compile(_NAME, re.IGNORECASE)
 _MEMBER_TEXT = re.compile(rf'(\\{{0,3}}"{_NAME}\\{{0,3}}"\s*:\s*\\{{0,3}}")[^"\\]+', re.IGNORECASE)
+# Where a name begins, also after a line break that is escaped in JSON.
+_BEGIN = r"(?:\b|(?<=\\[nrt]))"
+_ASSIGNED_TEXT = re.compile(rf"({_BEGIN}{_NAME}[ \t]*[:=][ \t]*)[^\s\"'`,;&\\]{{{MIN_NAMED_CHARS},}}", re.IGNORECASE)
+# All of the line: a cookie has several parts, and credentials follow their scheme.
+_HEADER_TEXT = re.compile(
+    rf"({_BEGIN}(?:set-cookie|cookie|(?:proxy-)?authorization)[ \t]*:[ \t]*)[^\r\n\"\\]+", re.IGNORECASE
+)
 _QUERY_TEXT = re.compile(rf"([?&](?:{_NAME}|key|token|sig|signature)=)[^&\s\"'#\\]+", re.IGNORECASE)
 _BEARER_TEXT = re.compile(r"(\bbearer\s+)[A-Za-z0-9._~+/-]{8,}=*", re.IGNORECASE)
 _USERINFO_TEXT = re.compile(r"(://[^/\s:@\"']+:)[^/\s@\"']+(?=@)")
-_TEXT_RULES = (_MEMBER_TEXT, _QUERY_TEXT, _BEARER_TEXT, _USERINFO_TEXT)
+_TEXT_RULES = (_MEMBER_TEXT, _HEADER_TEXT, _ASSIGNED_TEXT, _QUERY_TEXT, _BEARER_TEXT, _USERINFO_TEXT)
 
 
 class Redactor:
@@ -93,7 +101,7 @@ def mask_forms(text: str) -> str:
     """Return a text with the values masked that are secrets by their name or form."""
     for rule in _TEXT_RULES:
         text = rule.sub(rf"\g<1>{MASK}", text)
-    return text
+    return mask_issued_keys(text)
 
 
 def _is_secret_member(name: str, value: object) -> bool:
