@@ -145,8 +145,8 @@ class Service:
             mcp_streams=config.limits.mcp_streams,
         )
         self._continuations = ContinuationResolver(self.store, self._seal_keys, max_bytes=config.limits.context_bytes)
-        self._logins = ServerLogins()
         self.audit = build_audit_log(config.audit, folder)
+        self._logins = ServerLogins(self.audit)
         self.meter = UsageMeter(self.store.usage, is_known_server=self._has_server)
         self._budgets = Budgets(self.store.usage, self.meter, config, self._caller_limits)
         elicitations = Elicitations(self.store.elicitations)
@@ -235,7 +235,7 @@ class Service:
         await self.audit.close()
 
     def _build_reloader(self, reader: ConfigurationReader) -> ConfigurationReloader:
-        return ConfigurationReloader(reader, self.configurations, self.budget, apply=self._apply)
+        return ConfigurationReloader(reader, self.configurations, self.budget, self.audit, apply=self._apply)
 
     async def _reload(self) -> bool:
         """Apply the files as they are now. False: they are refused, or this gateway does not read them again."""

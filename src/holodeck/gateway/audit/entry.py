@@ -36,6 +36,8 @@ START, STOP, ROTATED, RECOVERED = "start", "stop", "rotated", "recovered"
 TOOL_CALL, TOOL_RESULT, TAKEN_OVER = "tool_call", "tool_result", "taken_over"
 APPROVAL_REQUESTED, APPROVAL_DECIDED, AUTH_REFUSED = "approval_requested", "approval_decided", "auth_refused"
 ELICITATION_ANSWERED = "elicitation_answered"
+OPERATOR_REQUEST, LOGIN_FINISHED = "operator_request", "login_finished"
+RELOADED, RELOAD_REFUSED = "reloaded", "reload_refused"
 
 Fields = Mapping[str, object]
 """The fields of a line in their order, without `seq`, `prev` and `hash`."""

@@ -1,4 +1,4 @@
-"""The audit log of a gateway: the interface for everything that calls tools or decides about calls.
+"""The audit log of a gateway: the interface for everything that calls tools, decides about calls, or serves operators.
 
 `AuditLog` writes entries to a `ChainedFile`, to the log of the process, or to both. `NullAuditLog` stands for a gateway
 without one. Nothing here depends on an API: the door of a call is one of its fields.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,10 @@ from holodeck.gateway.audit.entry import (
     APPROVAL_REQUESTED,
     AUTH_REFUSED,
     ELICITATION_ANSWERED,
+    LOGIN_FINISHED,
+    OPERATOR_REQUEST,
+    RELOAD_REFUSED,
+    RELOADED,
     START,
     STOP,
     TAKEN_OVER,
@@ -50,6 +54,10 @@ from holodeck.models.gateway import Audit
 MAX_VALUE_CHARS = 16_384
 # Seconds in which refused credentials make one entry: a stranger without a key must not be able to fill the disk.
 AUTH_REFUSED_INTERVAL = 1.0
+# Seconds in which the same read of an operator makes one entry: the console repeats its reads every few seconds.
+SAME_READ_INTERVAL = 60.0
+# Different reads that are remembered for it; beyond them each makes an entry.
+MAX_REMEMBERED_READS = 1_000
 DECIDED_BY_RULE = "rule"
 """`decided_by` of a decision that no caller made."""
 
@@ -107,6 +115,8 @@ class AuditLog:
         self._next_auth_entry = 0.0
         self._auth_refusals = 0
         """Refusals without an entry."""
+        self._next_read_entries: dict[tuple[object, ...], float] = {}
+        """When the same read of an operator makes an entry again."""
 
     async def open(self) -> None:
         """Lock the file, continue its chain, and write `start`.
@@ -187,6 +197,35 @@ class AuditLog:
         )
         await self._write(ELICITATION_ANSWERED, {**call.to_fields(), "decision": action, "decided_by": caller})
 
+    async def record_operator_request(self, fields: Mapping[str, object], *, is_read: bool) -> None:
+        """Record what an operator has changed, or has read of other callers. The same read again is left out a while.
+
+        `fields`: `caller`, `request_id`, `method`, `route`, `status`, and what the request is about.
+        """
+        if not (is_read and self._is_repeated(fields)):
+            await self._write_or_post(OPERATOR_REQUEST, _cut_fields(fields))
+
+    def post_operator_request(self, fields: Mapping[str, object]) -> None:
+        """As `record_operator_request` of a change, without waiting for the file: for one that is being cancelled."""
+        self._post(OPERATOR_REQUEST, _cut_fields(fields))
+
+    async def record_reload(self, changes: Mapping[str, Sequence[str]], *, request_id: str) -> None:
+        """Record that the configuration was replaced, with the names of what changed.
+
+        `request_id`: the request that has asked for it; empty if none has.
+        """
+        names = {kind: ", ".join(each) for kind, each in changes.items()}
+        await self._write_or_post(RELOADED, {"request_id": request_id, **_cut_fields(names)})
+
+    async def record_refused_reload(self, problems: Sequence[str], *, request_id: str) -> None:
+        """Record that changed files were not applied, and why."""
+        fields = {"problems": "; ".join(problems)}
+        await self._write_or_post(RELOAD_REFUSED, {"request_id": request_id, **_cut_fields(fields)})
+
+    def post_login(self, *, caller: str, server: str, outcome: str) -> None:
+        """Record how a login at a server ended that this operator has started, without waiting for the file."""
+        self._post(LOGIN_FINISHED, {"caller": caller, "server": server, "outcome": outcome})
+
     async def record_takeover(self, *, caller: str, response_id: str, model: str) -> None:
         """Record that this gateway continues a response of a process that has ended."""
         await self._write(TAKEN_OVER, {"caller": caller, "response_id": response_id, "model": model})
@@ -217,6 +256,18 @@ class AuditLog:
         count, self._auth_refusals = self._auth_refusals, 0
         self._post(AUTH_REFUSED, {**fields, "count": count})
 
+    def _is_repeated(self, fields: Mapping[str, object]) -> bool:
+        """Whether the same read has made an entry lately. It is remembered if not."""
+        now, known = time.monotonic(), self._next_read_entries
+        read = tuple(value for name, value in fields.items() if name != "request_id")
+        if now < known.get(read, 0.0):
+            return True
+        if len(known) >= MAX_REMEMBERED_READS:
+            known = self._next_read_entries = {each: until for each, until in known.items() if now < until}
+        if len(known) < MAX_REMEMBERED_READS:
+            known[read] = now + SAME_READ_INTERVAL
+        return False
+
     def _outcome_fields(self, outcome: Outcome, seconds: float, error_code: str, result: str) -> dict[str, object]:
         fields = {"outcome": outcome, "error_code": error_code, "duration_ms": round(seconds * 1_000)}
         return {**fields, "result": _cut_value(result)} if result and self._settings.values else fields
@@ -242,6 +293,17 @@ class AuditLog:
             return error
         self._note_success()
         return None
+
+    async def _write_or_post(self, event: str, fields: Mapping[str, object]) -> None:
+        """Write an entry, without waiting for the file where this task is being cancelled.
+
+        An operator that replaces its own key cancels its own request, which would end at a wait, before its reply.
+        """
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            self._post(event, fields)
+        else:
+            await self._write(event, fields)
 
     def _post(self, event: str, fields: Mapping[str, object]) -> None:
         self._log_entry(event, fields)
@@ -299,6 +361,16 @@ class NullAuditLog(AuditLog):
         self, *, caller: str, request_id: str, response_id: str, call_id: str, server: str, action: str
     ) -> None: ...
 
+    async def record_operator_request(self, fields: Mapping[str, object], *, is_read: bool) -> None: ...
+
+    def post_operator_request(self, fields: Mapping[str, object]) -> None: ...
+
+    async def record_reload(self, changes: Mapping[str, Sequence[str]], *, request_id: str) -> None: ...
+
+    async def record_refused_reload(self, problems: Sequence[str], *, request_id: str) -> None: ...
+
+    def post_login(self, *, caller: str, server: str, outcome: str) -> None: ...
+
     async def record_takeover(self, *, caller: str, response_id: str, model: str) -> None: ...
 
     def post_refused_auth(
@@ -333,6 +405,10 @@ def _build_line(
     return {
         key: LOG_SECRETS.mask(value) if isinstance(value, str) else value for key, value in line.items() if value != ""
     }
+
+
+def _cut_fields(fields: Mapping[str, object]) -> dict[str, object]:
+    return {name: _cut_value(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
 def _cut_value(text: str) -> str:

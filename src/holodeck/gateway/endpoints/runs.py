@@ -49,11 +49,11 @@ class RunEndpoints:
         reply = build_page([build_run_resource(run) for run in shown], has_more=goes_on_after is not None)
         if goes_on_after is not None:
             reply["last_id"] = goes_on_after[1]
-        return json_reply(reply)
+        return json_reply(reply, owner=query.owner)
 
     async def get(self, request: Request) -> Reply:
         run = await self._require_run(request)
-        return json_reply(build_run_resource(run))
+        return json_reply(build_run_resource(run), owner=run.owner)
 
     async def get_trace(self, request: Request) -> Reply:
         """The steps of a run with their times, as far as it has come."""
@@ -86,7 +86,7 @@ class RunEndpoints:
             backend=self._configurations.current.backends.get(run.model),
             is_operator=request.caller.can_read_all_callers,
         )
-        return json_reply(resource)
+        return json_reply(resource, owner=run.owner)
 
     async def _require_run(self, request: Request) -> StoredRun:
         run_id, caller = request.path_params["id"], request.caller

@@ -73,8 +73,9 @@ class UsageEndpoints:
 def _build_reply(rows: list[UsageRow], query: UsageQuery, names: tuple[str, ...], *, is_csv: bool) -> Reply:
     data = [_build_row(row, query, names) for row in rows]
     if is_csv:
-        return Reply(body=_write_csv(data, names), content_type=CSV)
-    return json_reply({"object": "usage", "start_time": query.start, "end_time": query.end, "data": data})
+        return Reply(body=_write_csv(data, names), content_type=CSV, owner=query.owner)
+    report = {"object": "usage", "start_time": query.start, "end_time": query.end, "data": data}
+    return json_reply(report, owner=query.owner)
 
 
 def _read_query(request: Request) -> tuple[UsageQuery, tuple[str, ...]]:

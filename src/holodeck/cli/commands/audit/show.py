@@ -16,7 +16,7 @@ from holodeck.lib.errors import ExecutionError
 # Entries that are shown unless more are asked for: a few screens.
 DEFAULT_LIMIT = 200
 
-_COLUMNS = ("TIME", "EVENT", "CALLER", "DOOR", "TOOL", "DECISION", "OUTCOME", "MS")
+_COLUMNS = ("TIME", "EVENT", "CALLER", "DOOR", "SUBJECT", "DECISION", "OUTCOME", "MS")
 _EPILOG = """\b
 Examples:
   holodeck audit show audit.jsonl
@@ -77,8 +77,17 @@ def command(
 
 def _row_of(entry: dict[str, Any]) -> tuple[str, ...]:
     about = [str(entry.get(name, "")) for name in ("time", "event", "caller", "door")]
-    outcome = " ".join(str(entry[name]) for name in ("outcome", "error_code") if entry.get(name))
-    return (*about, _tool_of(entry), str(entry.get("decision", "")), outcome, str(entry.get("duration_ms", "")))
+    outcome = " ".join(str(entry[name]) for name in ("outcome", "error_code", "status") if entry.get(name))
+    return (*about, _subject_of(entry), str(entry.get("decision", "")), outcome, str(entry.get("duration_ms", "")))
+
+
+def _subject_of(entry: dict[str, Any]) -> str:
+    """The tool of a call, the request of an operator, or what a reload has changed."""
+    request = " ".join(str(entry[name]) for name in ("method", "route", "subject") if entry.get(name))
+    changed = ", ".join(
+        str(value) for name, value in entry.items() if name.endswith(("_added", "_removed", "_changed"))
+    )
+    return _tool_of(entry) or request or changed
 
 
 def _tool_of(entry: dict[str, Any]) -> str:
