@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from gateway.audit_entries import SEAL_KEY
 from holodeck_command import run_holodeck
 
 from holodeck.gateway.audit.chained_file import ChainedFile
+from holodeck.gateway.sealing import AUDIT_PURPOSE, SealKeys
+from holodeck.storage.factory import open_store
 
 ENTRIES = [
     {"time": "2026-11-16T08:00:00.000000Z", "event": "start", "version": "1.0"},
@@ -18,10 +23,20 @@ ENTRIES = [
 ]
 
 
+GATEWAY = {
+    "models": [{"name": "demo", "model": {"provider": "rehearsal", "name": "rehearsal"}}],
+    "audit": {"file": "audit.jsonl"},
+}
+
+
 @pytest.fixture
 def log_file(tmp_path: Path) -> Path:
+    """An audit log beside its gateway file and the key that the gateway has made."""
+    (tmp_path / "gateway.yaml").write_text(json.dumps(GATEWAY))
+    (tmp_path / "holodeck.db.key").write_text(SEAL_KEY)
     file = tmp_path / "audit.jsonl"
-    log = ChainedFile(file, fsync=False)
+    keys = SealKeys([SEAL_KEY.encode()]).derive_mac_keys(AUDIT_PURPOSE)
+    log = ChainedFile(file, keys=keys, fsync=False)
     log.open()
     log.append(ENTRIES)
     log.close()
@@ -62,6 +77,32 @@ def test_a_cut_end_shows_where_its_hash_or_number_is_known(log_file: Path, tmp_p
     cut = run_holodeck("audit", "verify", "audit.jsonl", option, expected, cwd=tmp_path)
     assert cut.returncode == 3
     assert "it is the last one" in cut.stdout
+
+
+def test_a_cut_end_shows_by_the_last_number_in_the_storage(log_file: Path, tmp_path: Path) -> None:
+    lines = _lines(log_file)
+    asyncio.run(_store_end(tmp_path, str(log_file.resolve()), json.loads(lines[-1])))
+    whole = run_holodeck("audit", "verify", "audit.jsonl", cwd=tmp_path)
+    assert (whole.returncode, "cut off" in whole.stdout) == (0, False)
+    log_file.write_text("".join(lines[:-1]))
+    cut = run_holodeck("audit", "verify", str(log_file), "-f", str(tmp_path / "gateway.yaml"), cwd=tmp_path.parent)
+    assert cut.returncode == 3
+    assert "lines up to 4, which the storage has as the last number, are missing" in cut.stdout
+
+
+async def _store_end(folder: Path, file: str, last: dict[str, Any]) -> None:
+    store = open_store("sqlite:///holodeck.db", folder=folder)
+    await store.store_audit_end(file, last["seq"], last["hash"])
+    await store.close()
+
+
+def test_without_the_seal_key_it_is_said_what_to_do(log_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "holodeck.db.key").unlink()
+    done = run_holodeck("audit", "verify", "audit.jsonl", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "there is none that lasts" in done.stderr
+    assert "with -f, or set 'seal_key'" in done.stderr
+    assert not list(tmp_path.glob("*.db*")), "nothing is made"
 
 
 def test_a_missing_file_is_wrong_usage(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from holodeck.gateway.audit.entry import (
     APPROVAL_REQUESTED,
     AUTH_REFUSED,
     ELICITATION_ANSWERED,
+    END_MISSING,
     LOGIN_FINISHED,
     OPERATOR_REQUEST,
     RELOAD_REFUSED,
@@ -36,6 +37,7 @@ from holodeck.gateway.audit.entry import (
     TAKEN_OVER,
     TOOL_CALL,
     TOOL_RESULT,
+    ChainPosition,
     Decision,
     Door,
     Outcome,
@@ -49,6 +51,7 @@ from holodeck.lib.errors import StorageError
 from holodeck.lib.record import record
 from holodeck.lib.redaction import LOG_SECRETS
 from holodeck.models.gateway import Audit
+from holodeck.storage.base import ResponseStore
 
 # Characters of arguments and of a result in an entry: enough to see what happened, and a line stays readable.
 MAX_VALUE_CHARS = 16_384
@@ -58,8 +61,14 @@ AUTH_REFUSED_INTERVAL = 1.0
 SAME_READ_INTERVAL = 60.0
 # Different reads that are remembered for it; beyond them each makes an entry.
 MAX_REMEMBERED_READS = 1_000
+# Seconds between two looks at whether the end of the file has to be stored.
+END_INTERVAL = 1.0
 DECIDED_BY_RULE = "rule"
 """`decided_by` of a decision that no caller made."""
+_LASTING_KEY_FIX = (
+    "An audit log needs a seal key that lasts: after a restart nothing can tell whether its lines were changed. "
+    "Set 'seal_key'."
+)
 
 
 @record
@@ -101,13 +110,18 @@ class AuditLog:
 
     is_enabled = True
 
-    def __init__(self, settings: Audit, folder: Path) -> None:
-        """`folder`: that of the gateway file."""
+    def __init__(self, settings: Audit, folder: Path, *, keys: Sequence[bytes], store: ResponseStore) -> None:
+        """`folder`: that of the gateway file. `keys`: as of `ChainedFile`. `store` has the end of the file."""
         self._settings = settings
+        self._store = store
+        self._name = name_audit_file(settings, folder)
+        self._stored_end: ChainPosition | None = None
+        self._has_unstored_end = False
+        """True from a failed storing of the end to the next one that succeeds."""
         self._file: ChainedFile | None = None
         self._writer: AuditWriter | None = None
         if settings.file is not None:
-            self._file = ChainedFile(folder / settings.file, fsync=settings.durability == "safe")
+            self._file = ChainedFile(folder / settings.file, keys=keys, fsync=settings.durability == "safe")
             self._writer = AuditWriter(self._file)
         self._is_open = False
         self._has_failed = False
@@ -119,14 +133,15 @@ class AuditLog:
         """When the same read of an operator makes an entry again."""
 
     async def open(self) -> None:
-        """Lock the file, continue its chain, and write `start`.
+        """Lock the file, continue its chain, compare its end with the stored one, and write `start`.
 
         Raises `AuditFileLockedError` if another process writes the file, and `StorageError` if it cannot be written and
         calls are to be refused then.
         """
+        missing: ChainPosition | None = None
         if self._file is not None and self._writer is not None:
             try:
-                await asyncio.to_thread(self._file.open)
+                missing = await self._find_missing_end(await asyncio.to_thread(self._file.open))
             except AuditFileLockedError:
                 raise
             except StorageError as error:
@@ -135,10 +150,19 @@ class AuditLog:
                 self._note_failure(error)
             self._writer.start()
         self._is_open = True
+        if missing is not None:
+            log.error("audit.end_missing", file=self._name, expected_seq=missing.seq)
+            await self._write(END_MISSING, {"expected_seq": missing.seq, "expected_hash": missing.hash})
         await self._write(START, {"version": __version__})
 
+    async def run(self) -> None:
+        """Store the end of the file while there are new entries, at most once a second. Runs until it is cancelled."""
+        while True:
+            await asyncio.sleep(END_INTERVAL)
+            await self._store_end()
+
     async def close(self) -> None:
-        """Write `stop` and close the file. Does nothing if it is not open."""
+        """Write `stop`, close the file and store its end. Does nothing if it is not open."""
         if not self._is_open:
             return
         self._is_open = False
@@ -147,6 +171,7 @@ class AuditLog:
         await self._write(STOP, {})
         if self._writer is not None:
             await self._writer.close()
+        await self._store_end()
 
     async def record_call(self, call: AuditedCall, *, decision: Decision = "not_needed", decided_by: str = "") -> None:
         """Record a call that is about to be executed.
@@ -252,6 +277,31 @@ class AuditLog:
         self._note_success()
         return ""
 
+    async def _find_missing_end(self, end: ChainPosition) -> ChainPosition | None:
+        """The stored end of the file, if the file ends before it or differently. None: it does not, or is not known."""
+        try:
+            stored = await self._store.read_audit_end(self._name)
+        except StorageError as error:
+            log.warning("audit.end_unknown", error=error)
+            return None
+        if stored is None:
+            return None
+        expected = ChainPosition(seq=stored[0], hash=stored[1])
+        return expected if end != expected and end.seq <= expected.seq else None
+
+    async def _store_end(self) -> None:
+        end = None if self._file is None else self._file.end
+        if end is None or end == self._stored_end:
+            return
+        try:
+            await self._store.store_audit_end(self._name, end.seq, end.hash)
+        except StorageError as error:
+            if not self._has_unstored_end:
+                log.warning("audit.end_not_stored", error=error)
+            self._has_unstored_end = True
+        else:
+            self._stored_end, self._has_unstored_end = end, False
+
     def _post_refused_auth(self, fields: Mapping[str, object]) -> None:
         count, self._auth_refusals = self._auth_refusals, 0
         self._post(AUTH_REFUSED, {**fields, "count": count})
@@ -339,6 +389,8 @@ class NullAuditLog(AuditLog):
 
     async def open(self) -> None: ...
 
+    async def run(self) -> None: ...
+
     async def close(self) -> None: ...
 
     async def record_call(
@@ -381,9 +433,20 @@ class NullAuditLog(AuditLog):
         return ""
 
 
-def build_audit_log(settings: Audit | None, folder: Path) -> AuditLog:
-    """The audit log of a gateway file in this folder."""
-    return NullAuditLog() if settings is None else AuditLog(settings, folder)
+def build_audit_log(
+    settings: Audit | None, folder: Path, *, keys: Sequence[bytes], store: ResponseStore, has_lasting_key: bool
+) -> AuditLog:
+    """The audit log of a gateway file in this folder. `has_lasting_key`: the keys are the same after a restart."""
+    if settings is None:
+        return NullAuditLog()
+    if settings.file is not None and not has_lasting_key:
+        log.warning("audit.key_is_temporary", fix=_LASTING_KEY_FIX)
+    return AuditLog(settings, folder, keys=keys, store=store)
+
+
+def name_audit_file(settings: Audit, folder: Path) -> str:
+    """The path by which the end of the audit log of a gateway file in this folder is stored."""
+    return "" if settings.file is None else str((folder / settings.file).resolve())
 
 
 def _build_line(

@@ -24,7 +24,7 @@ Examples:
   holodeck audit show audit.jsonl --tool files.write_file --json | jq .arguments_sha256
 
 \b
-Lines that were changed are left out; `holodeck audit verify` finds them."""
+It shows what is written, without a key; `holodeck audit verify` finds lines that were changed."""
 
 
 @click.command("show", epilog=_EPILOG)
