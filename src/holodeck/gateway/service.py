@@ -422,7 +422,7 @@ class Service:
             mcp=self._mcp_endpoint,
             metadata=self._resource_metadata,
             runs=RunEndpoints(self.store, self.runs, self.configurations),
-            usage=UsageEndpoints(self.store.usage, self.meter),
+            usage=UsageEndpoints(self.store.usage, self.meter, self.configurations),
             console=ConsoleFiles(),
         )
 

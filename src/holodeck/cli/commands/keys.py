@@ -18,7 +18,7 @@ import click
 from holodeck.cli.default_file import require_gateway_file
 from holodeck.cli.output.terminal import Terminal
 from holodeck.config.agent_loader import DEFAULT_GATEWAY_FILE
-from holodeck.config.edit.caller_keys import CallerKeyFile, check_entry, describe_entry
+from holodeck.config.edit.caller_keys import CallerKeyFile, build_entry, check_entry, describe_entry
 from holodeck.config.edit.yaml_entries import format_yaml_item
 from holodeck.gateway.auth.callers import hash_key, new_key
 from holodeck.lib.escape import escape_unprintable
@@ -172,7 +172,7 @@ def create(
     if not re.fullmatch(PUBLIC_NAME_PATTERN, name):
         raise click.BadParameter("a name holds letters, digits, '_', '.', ':', '/' and '-'")
     key = new_key()
-    entry: dict[str, Any] = {"name": name, "hash": hash_key(key)}
+    entry = build_entry(name, hash_key(key))
     if admin:
         entry["admin"] = True
     settings = {"allow": _read_scope(allow), "limits": limits, "budget": budget}

@@ -12,6 +12,7 @@ import click
 from holodeck.cli.output.events_json import json_text
 from holodeck.cli.output.terminal import Terminal
 from holodeck.lib.errors import ExecutionError
+from holodeck.models.callers import without_key_id
 
 # Entries that are shown unless more are asked for: a few screens.
 DEFAULT_LIMIT = 200
@@ -59,9 +60,7 @@ def command(
     try:
         for entry in read_entries([Path(file) for file in files]):
             is_tool = tool is None or tool in (entry.get("tool"), _tool_of(entry))
-            is_wanted = (caller is None or entry.get("caller") == caller) and (
-                event is None or entry.get("event") == event
-            )
+            is_wanted = (caller is None or _is_caller(entry, caller)) and (event is None or entry.get("event") == event)
             if is_tool and is_wanted and str(entry.get("time", "")) >= start:
                 found.append(entry)
     except OSError as error:
@@ -73,6 +72,12 @@ def command(
         Terminal().table(_COLUMNS, [_row_of(entry) for entry in found])
     else:
         click.echo("No entries.", err=True)
+
+
+def _is_caller(entry: dict[str, Any], caller: str) -> bool:
+    """Whether an entry is one of this caller. `key:NAME` is every caller of that name."""
+    found = str(entry.get("caller", ""))
+    return caller in (found, without_key_id(found))
 
 
 def _row_of(entry: dict[str, Any]) -> tuple[str, ...]:
