@@ -515,6 +515,7 @@ GATEWAY_GROUPS = (
         at=("keys", 0),
         keys={
             "name": Key("alice", "alice smith"),
+            "id": Key("qkzvhtwbarme", "Alice"),
             "hash": Key("sha256:" + "0" * 64, "hd_0123456789"),
             "admin": Key(True, "yes"),
             "allow": Key({"models": ["small"], "tools": ["*.*", "!*.delete_*"]}, ["small"]),

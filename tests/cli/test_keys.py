@@ -24,7 +24,7 @@ def test_a_key_is_shown_once_and_its_entry_recognises_it(tmp_path: Path) -> None
     entry = CallerKey.model_validate(made["entry"])
     caller = asyncio.run(APIKeys([entry]).authenticate(made["key"]))
     assert caller is not None
-    assert (caller.id, caller.is_admin) == ("key:alice", True)
+    assert (caller.id, caller.is_admin) == (f"key:alice#{made['entry']['id']}", True)
     assert made["key"] not in json.dumps(made["entry"])
     assert run_holodeck("keys", "create", "bad name!", cwd=tmp_path).returncode == 2
 

@@ -15,6 +15,7 @@ from cli.mcp_project import DOCKER, NPX, UVX, MCPProject
 from tools.mcp.auth_server import run_auth_server
 from tools.mcp.resource_server import follow_login, run_resource_server
 
+from holodeck.lib.system.landlock import find_missing
 from holodeck.testing import FaultyMCPServer
 
 BUSY = 60  # processes are started, and the first login imports the SDK
@@ -111,6 +112,18 @@ def test_a_server_for_an_older_package_is_told_how_to_get_it(project: MCPProject
     assert "--with 'mcp<2'" in found["advice"]
     assert "--with 'mcp<2'" in found["detail"]
     assert "Its last words:" in found["detail"]
+
+
+def test_a_sandboxed_server_that_may_not_use_a_file_is_told_which_key_lets_it(project: MCPProject) -> None:
+    outside = project.path.parent / "outside.txt"
+    outside.write_text("Notes")
+    project.set_uvx_program(f"open({str(outside)!r})")
+    project.write_servers(s={**UVX, "sandbox": True})
+    found = failed(project.run_mcp("doctor", "--json"))
+    # Where this machine has no sandbox, the server is not started.
+    missing = find_missing()
+    assert (missing or "Permission denied") in found["detail"]
+    assert missing is not None or "'sandbox.read'" in found["advice"]
 
 
 def test_a_timeout_names_the_limit_that_was_in_force(project: MCPProject) -> None:

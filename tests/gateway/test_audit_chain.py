@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 import json
 import tempfile
 from collections.abc import Iterator
@@ -18,11 +18,12 @@ from holodeck.gateway.audit.entry import FIRST_PREV, ChainPosition, encode_line
 from holodeck.gateway.audit.verify import verify_files
 
 COUNT = 12
+KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 
 
 def _write_log(file: Path, count: int = COUNT) -> list[bytes]:
     """An audit log of this many entries; returns its lines."""
-    log = ChainedFile(file, fsync=False)
+    log = ChainedFile(file, keys=[KEY], fsync=False)
     log.open()
     written, failure = log.append(
         [{"time": "t", "event": "tool_call", "tool": f"tool {n} ü \\ud800"} for n in range(count)]
@@ -49,10 +50,10 @@ def _assert_tampering_shows(file: Path, lines: list[bytes], changed: bytes) -> N
     file.write_bytes(changed)
     # A line that lacks only its end is still the same entry.
     if changed.removesuffix(b"\n") == b"".join(lines).removesuffix(b"\n"):
-        assert verify_files([file], expected_hash=_hash_of(lines[-1])).is_good
+        assert verify_files([file], keys=[KEY], expected_hash=_hash_of(lines[-1])).is_good
         return
-    assert not verify_files([file], expected_hash=_hash_of(lines[-1]), expected_seq=COUNT).is_good
-    found = verify_files([file])
+    assert not verify_files([file], keys=[KEY], expected_hash=_hash_of(lines[-1]), expected_seq=COUNT).is_good
+    found = verify_files([file], keys=[KEY])
     assert found.last_hash == (_hash_of(lines[found.entries - 1]) if found.entries else "")
     if found.is_good:
         assert changed.startswith(b"".join(lines[: found.entries]).removesuffix(b"\n"))
@@ -90,11 +91,11 @@ def test_a_copied_line_shows(position: int, source: int) -> None:
 def test_a_forged_line_with_a_right_hash_of_its_own_shows(position: int) -> None:
     with _log() as (file, lines):
         prev = _hash_of(lines[position - 1]) if position else FIRST_PREV
-        forged, _ = encode_line({"time": "t", "event": "tool_call"}, ChainPosition(seq=position, hash=prev))
+        forged, _ = encode_line({"time": "t", "event": "tool_call"}, ChainPosition(seq=position, hash=prev), KEY)
         file.write_bytes(b"".join([*lines[:position], forged, *lines[position:]]))
-        assert not verify_files([file]).is_good
+        assert not verify_files([file], keys=[KEY]).is_good
         file.write_bytes(b"".join([*lines[:position], forged, *lines[position + 1 :]]))
-        assert not verify_files([file], expected_hash=_hash_of(lines[-1])).is_good
+        assert not verify_files([file], keys=[KEY], expected_hash=_hash_of(lines[-1])).is_good
 
 
 @given(st.data())
@@ -110,16 +111,16 @@ def test_bytes_that_are_cut_out_show(data: st.DataObject) -> None:
 def test_a_file_that_a_crash_cut_anywhere_is_continued(length: int) -> None:
     with _log() as (file, lines):
         file.write_bytes(b"".join(lines)[:length])
-        log = ChainedFile(file, fsync=False)
+        log = ChainedFile(file, keys=[KEY], fsync=False)
         log.open()
         assert log.append([{"time": "t", "event": "start"}]) == (1, None)
         log.close()
-        found = verify_files([file])
+        found = verify_files([file], keys=[KEY])
         assert found.is_good, found
         assert found.last_seq == found.entries
 
 
-def test_a_line_can_be_checked_with_nothing_but_sha256(tmp_path: Path) -> None:
+def test_a_line_can_be_checked_with_nothing_but_the_key(tmp_path: Path) -> None:
     lines = _write_log(tmp_path / "audit.jsonl")
     prev = FIRST_PREV
     for line in lines:
@@ -127,14 +128,28 @@ def test_a_line_can_be_checked_with_nothing_but_sha256(tmp_path: Path) -> None:
         assert fields.pop("prev") == prev
         prev = fields.pop("hash")
         canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        assert hashlib.sha256((json.loads(line)["prev"] + canonical).encode()).hexdigest() == prev
+        assert hmac.new(KEY, (json.loads(line)["prev"] + canonical).encode(), "sha256").hexdigest() == prev
+
+
+@pytest.mark.parametrize("key", [b"", OTHER_KEY])
+def test_a_whole_new_chain_without_the_key_shows(tmp_path: Path, key: bytes) -> None:
+    file, end, lines = tmp_path / "audit.jsonl", ChainPosition(), []
+    for line in _write_log(file):
+        kept = {name: value for name, value in json.loads(line).items() if name not in ("seq", "prev", "hash")}
+        new, end = encode_line({**kept, "tool": "harmless"}, end, key)
+        lines.append(new)
+    file.write_bytes(b"".join(lines))
+    broken = verify_files([file], keys=[KEY]).broken
+    assert broken is not None
+    assert (broken.line, broken.reason) == (1, "it was changed, or was written with another seal key")
+    assert verify_files([file], keys=[KEY, key]).is_good, "any of several keys will do"
 
 
 @pytest.mark.parametrize("text", [b"", b"\n", b"hello\n", b'{"seq":1}\n'])
 def test_another_file_is_not_taken_for_an_audit_log(tmp_path: Path, text: bytes) -> None:
     file = tmp_path / "other.txt"
     file.write_bytes(text)
-    assert verify_files([file]).is_good == (text == b"")
+    assert verify_files([file], keys=[KEY]).is_good == (text == b"")
 
 
 def _append(log: ChainedFile, event: str) -> None:
@@ -143,7 +158,7 @@ def _append(log: ChainedFile, event: str) -> None:
 
 @pytest.fixture
 def open_log(tmp_path: Path) -> Iterator[ChainedFile]:
-    log = ChainedFile(tmp_path / "audit.jsonl", fsync=False)
+    log = ChainedFile(tmp_path / "audit.jsonl", keys=[KEY], fsync=False)
     log.open()
     _append(log, "start")
     _append(log, "tool_call")
@@ -158,7 +173,7 @@ def test_lines_that_are_removed_while_the_gateway_writes_are_missing_in_the_chai
     with file.open("r+b") as opened:
         opened.truncate(len(file.read_bytes().splitlines(keepends=True)[0]))
     _append(open_log, "tool_result")
-    broken = verify_files([file]).broken
+    broken = verify_files([file], keys=[KEY]).broken
     assert broken is not None
     assert (broken.line, "1 line before it is missing" in broken.reason) == (2, True)
 
@@ -168,7 +183,7 @@ def test_text_that_another_program_appends_is_no_entry_and_is_mentioned(open_log
     with file.open("ab") as opened:
         opened.write(b"hello")
     _append(open_log, "tool_result")
-    found = verify_files([file])
+    found = verify_files([file], keys=[KEY])
     assert (found.is_good, found.entries) == (True, 4)
     assert "6 bytes of torn text" in found.notes[0]
 
@@ -178,11 +193,11 @@ def test_an_emptied_file_goes_on_as_a_rotated_one(open_log: ChainedFile, tmp_pat
     copy.write_bytes(file.read_bytes())
     file.write_bytes(b"")
     _append(open_log, "tool_result")
-    found = verify_files([copy, file])
+    found = verify_files([copy, file], keys=[KEY])
     assert (found.is_good, found.entries) == (True, 4)
 
 
 def test_a_line_that_is_nested_too_deeply_is_no_entry(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
     file.write_bytes(b"[" * 100_000 + b"\n")
-    assert not verify_files([file]).is_good
+    assert not verify_files([file], keys=[KEY]).is_good

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
 from async_tests import async_test
-from gateway.audit_entries import AUDIT_FILE, read_audit
+from gateway.audit_entries import AUDIT_FILE, SEAL_KEY, read_audit
+from gateway.audit_entries import verify_audit as verify
 from gateway.gateway_process import GatewayProcess, run_gateway_process, wait_refused, write_gateway_file
 from gateway.running_gateway import MODEL, run_gateway
 
-from holodeck.gateway.audit.verify import Verification, verify_files
+from holodeck.gateway.audit.entry import ChainPosition
+from holodeck.gateway.audit.verify import verify_files
+from holodeck.gateway.sealing import AUDIT_PURPOSE, SealKeys
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 
 SECONDS = 120.0  # processes start, possibly on a busy machine
 AUDIT = {"file": AUDIT_FILE}
+WITH_KEY = {"SEAL_KEY": SEAL_KEY}
 # A gateway none of whose files can become larger than this. Python would cut the compiled modules that it caches.
 LIMITED = (
     "import resource, runpy, sys; sys.dont_write_bytecode = True; "
@@ -26,10 +32,6 @@ LIMITED = (
 
 def server_entry(url: str, **more: Any) -> dict[str, Any]:
     return {"name": "tools", "type": "mcp", "description": "Tools.", "transport": "http", "url": url, **more}
-
-
-def verify(folder: Path, *names: str) -> Verification:
-    return verify_files([folder / name for name in names or (AUDIT_FILE,)])
 
 
 async def wait_readiness(served: GatewayProcess, status: int) -> Any:
@@ -138,6 +140,8 @@ async def test_two_gateways_cannot_write_one_file(tmp_path: Path) -> None:
         other = tmp_path / "other"
         other.mkdir()
         second = write_gateway_file(other, scripted.url, audit={"file": f"../{AUDIT_FILE}"})
+        for folder in (tmp_path, other):
+            (folder / "holodeck.db.key").write_text(SEAL_KEY)
         async with run_gateway_process(first):
             code, words = await wait_refused(second)
             assert code == 1
@@ -192,10 +196,11 @@ async def test_while_the_file_cannot_be_written_calls_are_refused_and_readiness_
             mcp_servers=[server_entry(mcp.url)],
             audit=AUDIT,
             storage={"url": "sqlite://:memory:"},
+            seal_key="${SEAL_KEY}",
         )
         # Room for the start and some calls; the last line is torn at the limit.
         program = ("-c", LIMITED.format(limit=4_000))
-        async with run_gateway_process(file, program=program) as served:
+        async with run_gateway_process(file, program=program, environ=WITH_KEY) as served:
             while not (tool_error := await _find_tool_error(served)):
                 assert len(mcp.calls()) < 12
             calls = len(mcp.calls())
@@ -227,8 +232,10 @@ async def test_an_operator_can_choose_to_continue_without_entries(tmp_path: Path
             mcp_servers=[server_entry(mcp.url)],
             audit={**AUDIT, "on_failure": "continue"},
             storage={"url": "sqlite://:memory:"},
+            seal_key="${SEAL_KEY}",
         )
-        async with run_gateway_process(file, program=("-c", LIMITED.format(limit=2_000))) as served:
+        program = ("-c", LIMITED.format(limit=2_000))
+        async with run_gateway_process(file, program=program, environ=WITH_KEY) as served:
             for _ in range(12):
                 assert not await _find_tool_error(served)
             assert len(mcp.calls()) == 12
@@ -250,3 +257,59 @@ async def test_only_its_owner_can_read_the_file(tmp_path: Path) -> None:
     async with run_gateway(tmp_path, audit={**AUDIT, "durability": "safe"}):
         assert (tmp_path / AUDIT_FILE).stat().st_mode & 0o777 == 0o600
     assert [entry["event"] for entry in read_audit(tmp_path)] == ["start", "stop"]
+
+
+@async_test(SECONDS)
+async def test_an_end_that_was_cut_off_while_the_gateway_was_stopped_is_reported_at_its_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with run_gateway(tmp_path, audit=AUDIT):
+        pass
+    async with run_gateway(tmp_path, audit=AUDIT) as gateway:
+        assert not read_audit(tmp_path, "end_missing"), "a file that is whole is not reported"
+        name = str((tmp_path / AUDIT_FILE).resolve())
+        stored = await gateway.service.store.read_audit_end(name)
+        assert stored is not None
+        assert stored[0] == 2, "the end of the first gateway was stored when it stopped"
+        # That of this one is stored while it runs.
+        while await gateway.service.store.read_audit_end(name) == stored:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    file = tmp_path / AUDIT_FILE
+    whole = file.read_bytes().splitlines(keepends=True)
+    last = json.loads(whole[-1])
+    file.write_bytes(b"".join(whole[:-1]))
+    assert verify(tmp_path).is_good, "the file alone does not show it"
+    cut = verify(tmp_path, stored_end=ChainPosition(seq=last["seq"], hash=last["hash"]))
+    assert cut.broken is not None
+    assert "lines up to 4, which the storage has as the last number, are missing" in cut.broken.reason
+    async with run_gateway(tmp_path, audit=AUDIT):
+        pass
+    (entry,) = read_audit(tmp_path, "end_missing")
+    assert (entry["expected_seq"], entry["expected_hash"]) == (4, last["hash"])
+    assert "audit.end_missing" in caplog.text
+    found = verify(tmp_path)
+    assert found.broken is not None
+    assert (found.broken.line, "lines up to 4 were missing" in found.broken.reason) == (4, True)
+    assert found.entries == 6, "what follows is checked all the same"
+
+
+@async_test(SECONDS)
+async def test_a_replaced_seal_key_verifies_beside_the_old_one_and_a_lost_one_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    new = "another-seal-key-of-a-gateway-in-tests"
+    for seal_key in (["${SEAL_KEY}"], ["${NEW_KEY}", "${SEAL_KEY}"]):
+        async with run_gateway(tmp_path, audit=AUDIT, seal_key=seal_key, environ={**WITH_KEY, "NEW_KEY": new}):
+            pass
+    keys = SealKeys([new.encode(), SEAL_KEY.encode()]).derive_mac_keys(AUDIT_PURPOSE)
+    assert verify_files([tmp_path / AUDIT_FILE], keys=keys).is_good
+    broken = verify_files([tmp_path / AUDIT_FILE], keys=keys[:1]).broken
+    assert broken is not None
+    assert (broken.line, "written with another seal key" in broken.reason) == (1, True)
+    assert "audit.key" not in caplog.text
+    # A gateway without storage and without a key in its file: its key ends with it.
+    async with run_gateway(tmp_path, audit=AUDIT, storage={"url": "sqlite://:memory:"}):
+        assert read_audit(tmp_path)[-2]["event"] == "key_changed"
+    assert [entry["seq"] for entry in read_audit(tmp_path)] == list(range(1, 8)), "it goes on with the chain"
+    assert "audit.key_is_temporary" in caplog.text
+    assert "audit.key_unknown" in caplog.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,10 +17,12 @@ from gateway.gateway_process import run_gateway_process, write_gateway_file
 from gateway.mcp_endpoint.sdk_client import connect
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
+from holodeck.gateway.routes import list_routes
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 
 AUDIT = {"file": AUDIT_FILE}
 KEY = "hd-alice-0123456789"
+OPS = "hd-ops-0123456789"
 CANARY = "canary-of-an-argument-4711"
 DOORS = ("responses", "chat_completions", "messages")
 
@@ -298,3 +301,84 @@ async def test_entries_can_be_events_of_the_log_instead_of_a_file(tmp_path: Path
     assert {"audit.start", "audit.stop"} <= events.keys()
     assert CANARY not in "".join(served.stderr_lines)
     assert not (tmp_path / AUDIT_FILE).exists()
+
+
+@async_test(60)
+async def test_every_request_of_an_operator_leaves_an_entry_unless_its_route_is_a_plain_read(tmp_path: Path) -> None:
+    routes = [route for route in list_routes() if route.is_admin or route.shows_other_callers]
+    async with run_gateway(tmp_path, admins=[OPS], keys=[KEY], audit=AUDIT) as gateway:
+        for route in routes:
+            body = {"name": "nobody"} if route.method == "POST" else None
+            path = re.sub(r"\{\w+\}", "nobody", route.path)
+            status, _ = await gateway.send(route.method, path, body, key=OPS)
+            left = read_audit(tmp_path, "operator_request")
+            if route.is_plain_read:
+                assert not left or left[-1]["route"] != route.path or left[-1]["method"] != route.method
+                continue
+            entry = left[-1]
+            assert (entry["caller"], entry["method"], entry["route"]) == (f"key:{OPS}", route.method, route.path)
+            assert (entry["status"], entry["request_id"][:4]) == (status, "req_")
+            assert entry.get("subject") == ("nobody" if "{" in route.path or body else None)
+        # A caller's own things, and what is not an operator's, leave none.
+        count = len(read_audit(tmp_path, "operator_request"))
+        assert (await gateway.send("GET", f"/v1/runs?caller={OPS}", key=OPS))[0] == 200
+        assert (await gateway.send("GET", "/v1/usage", key=KEY))[0] == 200
+        assert len(read_audit(tmp_path, "operator_request")) == count
+    plain = {(route.method, route.path) for route in routes if route.is_plain_read}
+    assert plain == {
+        ("GET", "/metrics"),
+        ("GET", "/v1/config"),
+        ("GET", "/v1/keys"),
+        ("GET", "/v1/mcp/servers"),
+        ("GET", "/v1/mcp/servers/{name}/login"),
+        ("GET", "/v1/mcp/servers/{name}/tools"),
+    }
+
+
+@async_test(60)
+async def test_a_change_of_keys_says_what_changed_by_which_request_and_no_secret(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, admins=[OPS], audit=AUDIT) as gateway:
+        _, created = await gateway.send("POST", "/v1/keys", {"name": "bob", "admin": True}, key=OPS)
+        body = {"name": "bob", "admin": False, "allow": {"models": [MODEL]}}
+        assert (await gateway.send("POST", "/v1/keys/update", body, key=OPS))[0] == 200
+        # Its own key: the request is cancelled by what it does, and has its reply and its entry all the same.
+        status, rotated = await gateway.send("POST", "/v1/keys/rotate", {"name": OPS}, key=OPS)
+        assert status == 200
+        assert (await gateway.send("DELETE", "/v1/keys/bob", key=rotated["key"]))[0] == 200
+        assert (await gateway.send("DELETE", f"/v1/keys/{created['key']}", key=rotated["key"]))[0] == 404
+        assert not await gateway.reload(models=[])
+    entries = read_audit(tmp_path, "operator_request", "reloaded", "reload_refused")
+    requests = [entry for entry in entries if entry["event"] == "operator_request"]
+    assert [(entry["subject"], entry.get("fields"), entry["status"]) for entry in requests] == [
+        ("bob", "admin", 200),
+        ("bob", "admin, allow.models", 200),
+        (OPS, None, 200),
+        ("bob", None, 200),
+        ("***", None, 404),
+    ]
+    reloads = [entry for entry in entries if entry["event"] == "reloaded"]
+    assert [(each.get("keys_added"), each.get("keys_changed"), each.get("keys_removed")) for each in reloads] == [
+        ("bob", None, None),
+        (None, "bob", None),
+        (None, OPS, None),
+        (None, None, "bob"),
+    ]
+    assert [entry["request_id"] for entry in reloads] == [entry["request_id"] for entry in requests[:4]]
+    assert entries[-1]["event"] == "reload_refused"
+    assert "models" in entries[-1]["problems"]
+    text = (tmp_path / AUDIT_FILE).read_text()
+    assert created["key"] not in text
+    assert rotated["key"] not in text
+
+
+@async_test(60)
+async def test_an_operator_that_reads_the_run_of_another_leaves_its_owner_and_repeated_reads_one_entry(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedModel(say("Hi."), say("Ho."))
+    async with run_gateway(tmp_path, model, admins=[OPS], keys=[KEY], audit=AUDIT) as gateway:
+        theirs, own = (await ask(gateway, "responses"))["id"], (await ask(gateway, "responses", key=OPS))["id"]
+        for path in (f"/v1/runs/{theirs}/trace", f"/v1/runs/{theirs}/trace", f"/v1/runs/{own}"):
+            assert (await gateway.send("GET", path, key=OPS))[0] == 200
+    (read,) = read_audit(tmp_path, "operator_request")
+    assert (read["caller"], read["subject"], read["owner"]) == (f"key:{OPS}", theirs, f"key:{KEY}")

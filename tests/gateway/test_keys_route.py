@@ -294,3 +294,42 @@ async def test_the_configuration_has_what_is_in_force_for_keys_that_need_a_resta
         }
         assert await gateway.reload(**start, storage={})
         assert (await read_settings())["listen"] == start["listen"]
+
+
+@async_test
+async def test_a_new_key_under_an_old_name_is_another_caller(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda _: [say("Hi."), spend(1_000_000, 0)])
+    price, metrics = {"input": 1.0, "output": 1.0}, {"by_caller": True}
+    body = {"name": "eve", "budget": {"amount": 0.5, "period": "month"}}
+    async with run_gateway(tmp_path, model, admins=[OPS], price=price, metrics=metrics) as gateway:
+        _, first = await gateway.send("POST", "/v1/keys", body, key=OPS)
+        _, response = await gateway.send("POST", "/v1/responses", ASK, key=first["key"])
+        _, conversation = await gateway.send("POST", "/v1/conversations", {}, key=first["key"])
+        old = [
+            f"/v1/responses/{response['id']}",
+            f"/v1/runs/{response['id']}",
+            f"/v1/conversations/{conversation['id']}",
+        ]
+        # The same caller with another key has its things, and has spent its budget.
+        _, rotated = await gateway.send("POST", "/v1/keys/rotate", {"name": "eve"}, key=OPS)
+        assert rotated["id"] == first["id"]
+        assert [(await gateway.send("GET", path, key=rotated["key"]))[0] for path in old] == [200, 200, 200]
+        assert (await gateway.send("POST", "/v1/responses", ASK, key=rotated["key"]))[0] == 429
+        assert (await gateway.send("DELETE", "/v1/keys/eve", key=OPS))[0] == 200
+        _, second = await gateway.send("POST", "/v1/keys", body, key=OPS)
+        new = second["key"]
+        assert second["id"] != first["id"]
+        assert [(await gateway.send("GET", path, key=new))[0] for path in old] == [404, 404, 404]
+        assert (await gateway.send("GET", "/v1/conversations", key=new))[1]["data"] == []
+        assert (await gateway.send("POST", "/v1/responses", ASK, key=new))[0] == 200, "nothing is spent of its budget"
+        # An operator finds the caller of now by its name, and the one that is gone by its id.
+        for named, key_id in (("eve", second["id"]), ("key:eve", second["id"]), (f"eve%23{first['id']}", first["id"])):
+            _, runs = await gateway.send("GET", f"/v1/runs?caller={named}", key=OPS)
+            assert [run["caller"] for run in runs["data"]] == [f"key:eve#{key_id}"]
+            _, usage = await gateway.send("GET", f"/v1/usage?caller={named}&group_by=caller&bucket=day", key=OPS)
+            assert {row["caller"] for row in usage["data"]} == {f"key:eve#{key_id}"}
+        assert (await gateway.send("GET", "/v1/runs?caller=eve", key=new))[0] == 200, "its own name"
+        _, boss = await gateway.send("POST", "/v1/keys", {"name": "boss", "admin": True}, key=OPS)
+        status, said = await gateway.send("DELETE", "/v1/keys/boss", key=boss["key"])
+        assert (status, said["error"]["code"]) == (409, "key_in_use")
+        assert b'holodeck_runs_total{caller="key:eve",' in (await gateway.send("GET", "/metrics", key=OPS))[1]

@@ -14,6 +14,7 @@ import orjson
 import pytest
 from aiohttp import web
 from async_tests import async_test
+from gateway.audit_entries import AUDIT_FILE, read_audit
 from gateway.config_entries import keys
 from gateway.config_entries import server as server_entry
 from gateway.login_site import CALLBACK, LOGIN, NAME, LoginSite, run_login_site, wait_login
@@ -73,7 +74,7 @@ async def test_after_the_login_the_tools_of_the_server_are_there(
     tmp_path: Path, tokens_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
-    async with serve(tmp_path) as (site, gateway):
+    async with serve(tmp_path, audit={"file": AUDIT_FILE}) as (site, gateway):
         _, server = await gateway.send("POST", f"/v1/mcp/servers/{NAME}/refresh")
         assert "it wants a person to log in" in server["last_error"]
         assert (server["auth"], server["can_log_in"]) == ("oauth_authorization_code", True)
@@ -102,6 +103,13 @@ async def test_after_the_login_the_tools_of_the_server_are_there(
         assert "add" in [tool["name"] for tool in tools["data"]]
         assert site.authority.registrations[0]["redirect_uris"] == [f"{gateway.url}{CALLBACK}"]
     assert len(list_records(tokens_folder)) == 1
+    entries = read_audit(tmp_path, "operator_request", "login_finished")
+    assert [entry.get("route", entry.get("outcome")) for entry in entries] == [
+        "/v1/mcp/servers/{name}/refresh",
+        "/v1/mcp/servers/{name}/login",
+        "completed",
+    ]
+    assert (entries[-1]["caller"], entries[-1]["server"]) == ("local", NAME)
     assert "mcp.login" in caplog.text
     assert not [secret for secret in ("the-code", "token-1", "refresh-1", state_of(login)) if secret in caplog.text]
 

@@ -326,3 +326,15 @@ asyncio.run(main())
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 0, done.stderr
     assert "The database cannot be used" in done.stdout
+
+
+@async_test(30)
+async def test_the_end_of_an_audit_log_is_that_of_its_file_also_after_a_restart(tmp_path: Path, url: str) -> None:
+    async with use_store(tmp_path, url) as store:
+        assert await store.read_audit_end("/a/audit.jsonl") is None
+        await store.store_audit_end("/a/audit.jsonl", 7, "aa")
+        await store.store_audit_end("/b/audit.jsonl", 3, "bb")
+        await store.store_audit_end("/a/audit.jsonl", 8, "cc")
+    async with use_store(tmp_path, url) as store:
+        assert await store.read_audit_end("/a/audit.jsonl") == (8, "cc")
+        assert await store.read_audit_end("/b/audit.jsonl") == (3, "bb")

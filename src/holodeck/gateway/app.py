@@ -1,8 +1,9 @@
 """The ASGI application of the gateway.
 
 For an HTTP request, in this order: duplicate headers are refused, the route is matched, host and origin are checked,
-the caller is authenticated, the request is counted against its limits, the body is read, the handler runs, and its
-reply is written. A WebSocket goes through the same checks and then belongs to its handler until it ends.
+the caller is authenticated, the request is counted against its limits, the body is read, the handler runs, a request
+of an operator is recorded in the audit log, and the reply is written. A WebSocket goes through the same checks and then
+belongs to its handler until it ends.
 
 A counted request is cancelled when its client disconnects; so is every stream. When a caller is revoked, everything
 that is open for it is cancelled and told so. While the gateway drains, new counted
@@ -16,6 +17,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext, suppress
+from functools import partial
 from urllib.parse import parse_qsl
 
 import orjson
@@ -38,9 +40,10 @@ from holodeck.gateway.http.errors import (
 )
 from holodeck.gateway.http.mcp_errors import is_mcp_path, mcp_error_reply
 from holodeck.gateway.http.messages_errors import is_messages_path, messages_error_reply
+from holodeck.gateway.http.operator_requests import run_audited
 from holodeck.gateway.http.refusals import Refusals
 from holodeck.gateway.http.replies import Reply, StreamCutError, StreamedReply
-from holodeck.gateway.http.request import Request, Route
+from holodeck.gateway.http.request import Handler, Request, Route
 from holodeck.gateway.http.request_body import BodyReader, RequestReservation, is_small_body
 from holodeck.gateway.http.request_headers import check_duplicate_headers, decode_headers
 from holodeck.gateway.http.request_scope import UNKNOWN_ROUTE, RequestScope, open_socket_span, request_id_of
@@ -246,11 +249,12 @@ class Gateway:
                 client_kind=detect_client_kind(headers),
                 id=request_scope.id,
             )
+            handler = self._find_handler(route, caller)
             if is_counted or route.counts_itself:
-                reply = await _run_while_connected(route.handler(request), receive, client)
+                reply = await _run_while_connected(handler(request), receive, client)
                 await self._write_answer(reply, receive, send, client, open_request, nullcontext())
                 return
-            reply = await route.handler(request)
+            reply = await handler(request)
         stream_count = self._caller_limits.count_transfer(caller)
         await self._write_answer(reply, receive, send, client, open_request, stream_count)
 
@@ -275,6 +279,11 @@ class Gateway:
 
     def _find_address(self, scope: Scope, headers: Mapping[str, str]) -> str:
         return find_client_address(scope, headers, self._configurations.current.gateway.listen.trusted_proxies)
+
+    def _find_handler(self, route: Route, caller: Caller) -> Handler:
+        """The handler of a route, which also records the request where it is one of an operator."""
+        is_audited = self._audit.is_enabled and route.is_audited_for(caller)
+        return partial(run_audited, self._audit, route) if is_audited else route.handler
 
     def _find_uses(self, route: Route) -> AbstractContextManager[None]:
         """The count of the current configuration. A route of long requests counts their parts itself."""

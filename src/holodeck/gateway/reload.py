@@ -6,7 +6,7 @@ what the files do needs a new trust record, a change of keys, limits or other se
 errors is refused: its problems are logged, and the configuration of before stays in force as a whole.
 
 Files are read, and models and servers built, in a thread. The change itself happens between two steps of the event
-loop, by the `apply` of the service. Nothing here raises: every outcome is in the log.
+loop, by the `apply` of the service. Nothing here raises: every outcome is in the log and in the audit log.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from holodeck.config.agent_loader import LoadedAgent
 from holodeck.config.edit.caller_keys import CallerKeyFile
 from holodeck.config.files import record_paths
 from holodeck.config.gateway_loader import LoadedGateway
+from holodeck.gateway.audit.log import AuditLog
 from holodeck.gateway.backends import Backend, build_backends, reuse_unchanged
 from holodeck.gateway.configuration import Configuration, ConfigurationHolder, ReloadOutcome, build_configuration
 from holodeck.gateway.configuration_changes import (
@@ -120,6 +121,7 @@ class ConfigurationReloader:
         reader: ConfigurationReader,
         configurations: ConfigurationHolder,
         budget: ByteBudget,
+        audit: AuditLog,
         *,
         apply: Callable[[Configuration], None],
     ) -> None:
@@ -127,6 +129,7 @@ class ConfigurationReloader:
         self._reader = reader
         self._configurations = configurations
         self._budget = budget
+        self._audit = audit
         self._apply = apply
         self._requested = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -166,8 +169,10 @@ class ConfigurationReloader:
                 reading = await asyncio.to_thread(self._read, current)
             except HoloDeckError as error:
                 problems = error.problems if isinstance(error, ConfigError) else (Problem(message=str(error)),)
-                log.error("gateway.reload_refused", problems=[_describe_problem(each) for each in problems])
+                described = [_describe_problem(each) for each in problems]
+                log.error("gateway.reload_refused", problems=described)
                 self.latest = ReloadOutcome(at=time.time(), problems=tuple(problems))
+                await self._audit.record_refused_reload(described, request_id=_current_request())
                 return False
             finally:
                 self._watch.mark_read(self._reader.stamps)
@@ -184,6 +189,7 @@ class ConfigurationReloader:
                 log.warning("gateway.reload_allows_more", removed=removed)
             log.info("gateway.reloaded", **changes)
             self.latest = ReloadOutcome(at=time.time(), restart_keys=tuple(reading.restart_keys))
+            await self._audit.record_reload(changes, request_id=_current_request())
             return True
 
     def _read(self, current: Configuration) -> _Reading:
@@ -208,6 +214,11 @@ class ConfigurationReloader:
         restart_keys += [f"Python files of agent {name}" for name in sorted(stale)]
         configuration = build_configuration(loaded, served, self._budget, gateway=gateway, earlier=current)
         return _Reading(configuration=configuration, restart_keys=restart_keys)
+
+
+def _current_request() -> str:
+    """The id of the request that is being answered. Empty: there is none."""
+    return str(log.current_fields().get("request", ""))
 
 
 def _keep_agents(current: LoadedGateway, loaded: LoadedGateway, stale: set[str]) -> dict[str, LoadedAgent]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from holodeck.gateway.app import READY_PATH
@@ -79,7 +80,7 @@ def build_routes(
         *_build_server_routes(servers, logins),
         *_build_settings_routes(keys, configuration),
         *_build_mcp_routes(mcp, metadata),
-        Route(method="GET", path="/metrics", handler=admin.get_metrics, is_admin=True, is_counted=False),
+        _build_metrics_route(admin),
         Route(method="GET", path="/healthz", handler=admin.get_health, is_public=True),
         Route(method="GET", path=READY_PATH, handler=admin.get_readiness, is_public=True),
         Route(method="GET", path="/openapi.json", handler=document.get, is_public=True),
@@ -87,6 +88,12 @@ def build_routes(
         Route(method="GET", path="/console/{file}", handler=console.get_file, is_public=True),
     ]
     return document.routes
+
+
+def _build_metrics_route(admin: AdminEndpoints) -> Route:
+    return Route(
+        method="GET", path="/metrics", handler=admin.get_metrics, is_admin=True, is_counted=False, is_plain_read=True
+    )
 
 
 def _build_elicitation_routes(elicitations: ElicitationEndpoints) -> list[Route]:
@@ -101,10 +108,13 @@ def _build_elicitation_routes(elicitations: ElicitationEndpoints) -> list[Route]
 def _build_run_routes(runs: RunEndpoints, usage: UsageEndpoints) -> list[Route]:
     """Build the routes that say what was used."""
     return [
-        Route(method="GET", path="/v1/runs", handler=runs.list_runs, is_counted=False),
-        Route(method="GET", path="/v1/runs/{id}", handler=runs.get, is_counted=False),
-        Route(method="GET", path="/v1/runs/{id}/trace", handler=runs.get_trace, is_counted=False),
-        Route(method="GET", path="/v1/usage", handler=usage.get, is_counted=False),
+        Route(method="GET", path=path, handler=handler, is_counted=False, shows_other_callers=True)
+        for path, handler in (
+            ("/v1/runs", runs.list_runs),
+            ("/v1/runs/{id}", runs.get),
+            ("/v1/runs/{id}/trace", runs.get_trace),
+            ("/v1/usage", usage.get),
+        )
     ]
 
 
@@ -124,44 +134,30 @@ def _build_mcp_routes(mcp: MCPEndpoint, metadata: ResourceMetadata) -> list[Rout
 def _build_server_routes(servers: ServerEndpoints, logins: LoginEndpoints) -> list[Route]:
     """Build the routes of the MCP servers for operators, and the one that browsers come back to after a login."""
     path = "/v1/mcp/servers"
-    described = [
-        ("GET", path, servers.list_servers),
-        ("GET", f"{path}/{{name}}/tools", servers.list_tools),
-        ("POST", f"{path}/{{name}}/refresh", servers.refresh),
-        ("POST", f"{path}/{{name}}/sleep", servers.sleep),
-        ("POST", f"{path}/{{name}}/accept", servers.accept_tools),
-        ("POST", f"{path}/{{name}}/login", logins.start),
-        ("GET", f"{path}/{{name}}/login", logins.get),
-        ("DELETE", f"{path}/{{name}}/login", logins.cancel),
+    build = partial(Route, is_admin=True, is_counted=False)
+    return [
+        build(method="GET", path=path, handler=servers.list_servers, is_plain_read=True),
+        build(method="GET", path=f"{path}/{{name}}/tools", handler=servers.list_tools, is_plain_read=True),
+        build(method="POST", path=f"{path}/{{name}}/refresh", handler=servers.refresh),
+        build(method="POST", path=f"{path}/{{name}}/sleep", handler=servers.sleep),
+        build(method="POST", path=f"{path}/{{name}}/accept", handler=servers.accept_tools),
+        build(method="POST", path=f"{path}/{{name}}/login", handler=logins.start),
+        build(method="GET", path=f"{path}/{{name}}/login", handler=logins.get, is_plain_read=True),
+        build(method="DELETE", path=f"{path}/{{name}}/login", handler=logins.cancel),
+        Route(method="GET", path=CALLBACK_PATH, handler=logins.receive_redirect, is_public=True),
     ]
-    routes = [
-        Route(method=method, path=path, handler=handler, is_admin=True, is_counted=False)
-        for method, path, handler in described
-    ]
-    return [*routes, Route(method="GET", path=CALLBACK_PATH, handler=logins.receive_redirect, is_public=True)]
 
 
 def _build_settings_routes(keys: KeyEndpoints, configuration: ConfigurationEndpoint) -> list[Route]:
     """Build the routes of what holds for all callers: keys and the configuration."""
-    described = [
-        ("GET", "/v1/keys", keys.list_keys),
-        ("POST", "/v1/keys", keys.create),
-        ("POST", "/v1/keys/rotate", keys.rotate),
-        ("POST", "/v1/keys/update", keys.update),
-        ("DELETE", "/v1/keys/{name}", keys.delete),
-        ("GET", "/v1/config", configuration.get),
-    ]
+    build = partial(Route, is_admin=True, is_unscoped=True, is_counted=False)
     return [
-        Route(
-            method=method,
-            path=path,
-            handler=handler,
-            is_admin=True,
-            is_unscoped=True,
-            is_counted=False,
-            may_have_slashes=method == "DELETE",
-        )
-        for method, path, handler in described
+        build(method="GET", path="/v1/keys", handler=keys.list_keys, is_plain_read=True),
+        build(method="POST", path="/v1/keys", handler=keys.create),
+        build(method="POST", path="/v1/keys/rotate", handler=keys.rotate),
+        build(method="POST", path="/v1/keys/update", handler=keys.update),
+        build(method="DELETE", path="/v1/keys/{name}", handler=keys.delete, may_have_slashes=True),
+        build(method="GET", path="/v1/config", handler=configuration.get, is_plain_read=True),
     ]
 
 

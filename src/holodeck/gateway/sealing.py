@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 REASONING_PURPOSE = "reasoning"
+AUDIT_PURPOSE = "audit"
 _SEAL_PREFIX = "hd2."
 _KEY_ID_BYTES = 4
 _SIZE_BYTES = 8
@@ -59,10 +60,15 @@ class SealKeys:
     def __init__(self, secrets: Sequence[bytes]) -> None:
         keys = [_SealKey(secret) for secret in secrets]
         self.first = keys[0]
+        self._keys = keys
         self.by_id = {key.id: key for key in reversed(keys)}
 
     def for_caller(self, caller_id: str) -> Seal:
         return Seal(self, caller_id)
+
+    def derive_mac_keys(self, purpose: str) -> tuple[bytes, ...]:
+        """The keys of message authentication codes for a purpose: the first one signs, and all of them verify."""
+        return tuple(key.derive_mac_key(purpose) for key in self._keys)
 
 
 class Seal:
@@ -116,7 +122,7 @@ class Seal:
 
 
 class _SealKey:
-    """One secret of the operator, from which a cipher for each purpose is derived."""
+    """One secret of the operator, from which a cipher and a key of codes for each purpose are derived."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = hashlib.sha256(secret).digest()
@@ -127,6 +133,9 @@ class _SealKey:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         return AESGCM(self._derive(b"cipher", purpose.encode(), 32))
+
+    def derive_mac_key(self, purpose: str) -> bytes:
+        return self._derive(b"mac", purpose.encode(), 32)
 
     def _derive(self, use: bytes, content: bytes, size: int) -> bytes:
         return hashlib.blake2b(content, key=self._secret, person=use, digest_size=size).digest()
@@ -146,6 +155,22 @@ def plain_size(text: str) -> int | None:
     return int.from_bytes(header[_KEY_ID_BYTES:], "big") if len(header) == _HEADER_BYTES else None
 
 
+def find_seal_keys(config: GatewayFile, folder: Path) -> list[bytes]:
+    """Read the keys that last over a restart; the first one seals. Empty: there are none. Raises `OSError`."""
+    if config.seal_key:
+        return [key.reveal().encode("utf-8", "surrogateescape") for key in config.seal_key]
+    file = seal_key_file(config.storage.url, folder)
+    content = file.read_bytes() if file is not None and file.exists() else b""
+    return [content] if content else []
+
+
+def has_lasting_key(config: GatewayFile, folder: Path) -> bool:
+    """Whether the keys that `read_seal_keys` has read or created are the same after a restart."""
+    with suppress(OSError):
+        return bool(find_seal_keys(config, folder))
+    return False
+
+
 def read_seal_keys(config: GatewayFile, folder: Path) -> list[bytes]:
     """Read or create the keys; the first one seals.
 
@@ -153,7 +178,7 @@ def read_seal_keys(config: GatewayFile, folder: Path) -> list[bytes]:
     written does not prevent serving: then there is one random key, which lasts until the gateway stops.
     """
     if config.seal_key:
-        return [key.reveal().encode("utf-8", "surrogateescape") for key in config.seal_key]
+        return find_seal_keys(config, folder)
     file = seal_key_file(config.storage.url, folder)
     if file is None:
         log.warning("gateway.seal_is_temporary", fix=_SEAL_KEY_FIX)

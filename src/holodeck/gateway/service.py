@@ -7,8 +7,8 @@ With a `ConfigurationReader` the configuration can change while the gateway runs
 at the start, is `Service.config`; everything else reads the `ConfigurationHolder`.
 
 The end has an order. A signal starts the drain: new requests are refused, and running ones have `drain_seconds`. Then
-the server stops, then the background tasks, then runs, background work, MCP servers, models, storage and the audit
-log. A second signal ends the server at once, without waiting for the drain.
+the server stops, then the background tasks, then runs, background work, MCP servers, models, the audit log and
+storage. A second signal ends the server at once, without waiting for the drain.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import uvicorn
 
 from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.app import Gateway
-from holodeck.gateway.audit.log import build_audit_log
+from holodeck.gateway.audit.log import AuditLog, build_audit_log
 from holodeck.gateway.audit.run_recorder import RunRecorder
 from holodeck.gateway.auth.callers import RevokedCallers
 from holodeck.gateway.auth.factory import build_callers, build_providers, check_auth_is_not_lost
@@ -69,7 +69,7 @@ from holodeck.gateway.runs.background import Background
 from holodeck.gateway.runs.durable_engine import build_durable_engine
 from holodeck.gateway.runs.response_builder import ResponseBuilder
 from holodeck.gateway.runs.run_builder import RunBuilder
-from holodeck.gateway.sealing import SealKeys, read_seal_keys
+from holodeck.gateway.sealing import AUDIT_PURPOSE, SealKeys, has_lasting_key, read_seal_keys
 from holodeck.gateway.server.admission import Admission
 from holodeck.gateway.server.draining_server import DrainingServer
 from holodeck.gateway.server.http_protocol import build_http_protocol
@@ -145,8 +145,8 @@ class Service:
             mcp_streams=config.limits.mcp_streams,
         )
         self._continuations = ContinuationResolver(self.store, self._seal_keys, max_bytes=config.limits.context_bytes)
-        self._logins = ServerLogins()
-        self.audit = build_audit_log(config.audit, folder)
+        self.audit = self._build_audit_log(folder)
+        self._logins = ServerLogins(self.audit)
         self.meter = UsageMeter(self.store.usage, is_known_server=self._has_server)
         self._budgets = Budgets(self.store.usage, self.meter, config, self._caller_limits)
         elicitations = Elicitations(self.store.elicitations)
@@ -219,7 +219,7 @@ class Service:
             self._server.handle_exit(signal.SIGTERM, None)
 
     async def close(self) -> None:
-        """Close logins, runs, background work, MCP servers, models, storage and the audit log, in this order."""
+        """Close logins, runs, background work, MCP servers, models, the audit log and storage, in this order."""
         await self._logins.close()
         await self._mcp_endpoint.close()
         await self.runs.close()
@@ -231,11 +231,11 @@ class Service:
             self.configurations.close(),
         )
         await self.meter.close()
-        await self.store.close()
         await self.audit.close()
+        await self.store.close()
 
     def _build_reloader(self, reader: ConfigurationReader) -> ConfigurationReloader:
-        return ConfigurationReloader(reader, self.configurations, self.budget, apply=self._apply)
+        return ConfigurationReloader(reader, self.configurations, self.budget, self.audit, apply=self._apply)
 
     async def _reload(self) -> bool:
         """Apply the files as they are now. False: they are refused, or this gateway does not read them again."""
@@ -269,6 +269,15 @@ class Service:
         self._logins.cancel_callers(revoked)
         cancel = partial(self.background.cancel_callers, revoked, time.time(), requests)
         self._tasks.supervise(cancel, name=f"cancel responses of {', '.join(sorted(revoked.names))}")
+
+    def _build_audit_log(self, folder: Path) -> AuditLog:
+        return build_audit_log(
+            self.config.audit,
+            folder,
+            keys=self._seal_keys.derive_mac_keys(AUDIT_PURPOSE),
+            store=self.store,
+            has_lasting_key=has_lasting_key(self.config, folder),
+        )
 
     def _build_background(self, folder: Path) -> Background:
         config = self.config
@@ -413,7 +422,7 @@ class Service:
             mcp=self._mcp_endpoint,
             metadata=self._resource_metadata,
             runs=RunEndpoints(self.store, self.runs, self.configurations),
-            usage=UsageEndpoints(self.store.usage, self.meter),
+            usage=UsageEndpoints(self.store.usage, self.meter, self.configurations),
             console=ConsoleFiles(),
         )
 
@@ -459,6 +468,7 @@ class Service:
     def _start_tasks(self) -> None:
         self._tasks.supervise(self._run_retention, name="retention")
         self._tasks.supervise(self.meter.run, name="usage")
+        self._tasks.supervise(self.audit.run, name="audit")
         self._tasks.supervise(watch_file_shortage, name="open files")
         memory = MemoryReturn(self.budget, is_idle=lambda: not self._caller_limits.in_flight)
         self._tasks.supervise(memory.run, name="memory")

@@ -30,6 +30,12 @@ DEFAULT_KEY_MCP_STREAMS = 256
 
 Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "EdDSA"]
 KeyHash = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+KeyId = Annotated[str, Field(pattern=r"^[a-z0-9]{8,32}$")]
+
+# Begins the ids of callers with keys.
+KEY_CALLER_PREFIX = "key:"
+# Between the name and the id of a key in the id of its caller. No name of a key has it.
+_KEY_ID_SIGN = "#"
 
 
 class Budget(FileModel):
@@ -62,7 +68,10 @@ class CallerKey(FileModel):
     """A caller that authenticates with a key of the gateway. The file has only the hash of the key."""
 
     name: PublicName
-    """Name of the caller, in logs and as the owner of stored data; unique in the file."""
+    """Name of the caller, in logs and, without `id`, as the owner of stored data; unique in the file."""
+    id: KeyId | None = None
+    """Random text that tells this caller from an earlier or later one of the same name: stored data, usage and budgets
+    belong to the name with it. `holodeck keys create` writes it. Absent: they belong to the name alone."""
     hash: KeyHash
     """Hash of the key, as `holodeck keys create` prints it."""
     old_hash: KeyHash | None = None
@@ -81,10 +90,22 @@ class CallerKey(FileModel):
     """What this caller may spend on models, on all gateways with the same storage. Every model that it may use needs a
     `price` then. Absent: `limits.key_budget`."""
 
+    @property
+    def caller_id(self) -> str:
+        """The id of the caller: `key:NAME#ID`, or `key:NAME` for an entry without `id`."""
+        named = f"{KEY_CALLER_PREFIX}{self.name}"
+        return named if self.id is None else f"{named}{_KEY_ID_SIGN}{self.id}"
+
     @model_validator(mode="wrap")
     @classmethod
     def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[CallerKey]) -> CallerKey:
         return validate_with_rules(cls.__name__, data, handler, _check_old_hash)
+
+
+def without_key_id(caller_id: str) -> str:
+    """The id of a caller as `key:NAME`, without the `id` of its key. The id of any other caller is not changed."""
+    is_key = caller_id.startswith(KEY_CALLER_PREFIX)
+    return caller_id.partition(_KEY_ID_SIGN)[0] if is_key else caller_id
 
 
 def _check_old_hash(data: dict[str, Any]) -> list[Violation]:

@@ -351,7 +351,7 @@ class MetricsSettings(FileModel):
 
 
 class Audit(FileModel):
-    """The audit log: tool calls with their callers, approvals and outcomes."""
+    """The audit log: tool calls with their callers, approvals and outcomes, and what operators did."""
 
     file: NonEmpty | None = None
     """File of the audit log, relative to the gateway file. One gateway writes it; lines are only appended."""

@@ -362,6 +362,14 @@ class ResponseStore(Protocol):
 
     async def delete_item(self, conversation_id: str, caller_id: str, item_id: str) -> bool: ...
 
+    async def read_audit_end(self, file: str) -> tuple[int, str] | None:
+        """The number and the hash of the last line of an audit log, as stored. None: nothing is stored for the file."""
+        ...
+
+    async def store_audit_end(self, file: str, seq: int, line_hash: str) -> None:
+        """Store the number and the hash of the last line of an audit log. Idempotent."""
+        ...
+
     async def delete_older_than(self, before: float) -> int:
         """Delete finished responses and conversations from before a time, in batches. Returns how many were deleted.
 

@@ -155,6 +155,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             owner TEXT NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL, response_id TEXT NOT NULL,
             created_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (owner, key))""",
     ),
+    # The last line of each audit log, by the path of its file: a file whose end was cut off shows by it.
+    ("CREATE TABLE audit_ends (file TEXT PRIMARY KEY, seq BIGINT NOT NULL, hash TEXT NOT NULL)",),
 )
 
 

@@ -2,6 +2,7 @@
 
 export interface CallerKey {
   name: string;
+  id: string | null;
   admin: boolean;
   allow: Partial<Record<ScopeArea, string[] | null>> | null;
   limits: Partial<Record<string, number | null>> | null;

@@ -15,13 +15,11 @@ from typing import Any
 
 import click
 
-from holodeck.cli.default_file import resolve_file
+from holodeck.cli.default_file import require_gateway_file
 from holodeck.cli.output.terminal import Terminal
 from holodeck.config.agent_loader import DEFAULT_GATEWAY_FILE
-from holodeck.config.edit.caller_keys import CallerKeyFile, check_entry, describe_entry
+from holodeck.config.edit.caller_keys import CallerKeyFile, build_entry, check_entry, describe_entry
 from holodeck.config.edit.yaml_entries import format_yaml_item
-from holodeck.config.files import file_error
-from holodeck.config.gateway_loader import is_gateway
 from holodeck.gateway.auth.callers import hash_key, new_key
 from holodeck.lib.escape import escape_unprintable
 from holodeck.models.file_model import PUBLIC_NAME_PATTERN
@@ -174,7 +172,7 @@ def create(
     if not re.fullmatch(PUBLIC_NAME_PATTERN, name):
         raise click.BadParameter("a name holds letters, digits, '_', '.', ':', '/' and '-'")
     key = new_key()
-    entry: dict[str, Any] = {"name": name, "hash": hash_key(key)}
+    entry = build_entry(name, hash_key(key))
     if admin:
         entry["admin"] = True
     settings = {"allow": _read_scope(allow), "limits": limits, "budget": budget}
@@ -303,11 +301,7 @@ def _split_patterns(options: Sequence[str]) -> list[str]:
 
 
 def _require_key_file(file: str | None) -> CallerKeyFile:
-    path = resolve_file(file, [DEFAULT_GATEWAY_FILE])
-    if not is_gateway(path, str(path)):
-        fix = "Name the file that 'holodeck serve' reads, with -f."
-        raise file_error(str(path), "this is not the file of a gateway", fix=fix)
-    return CallerKeyFile(path)
+    return CallerKeyFile(require_gateway_file(file))
 
 
 def _row_of(caller: Mapping[str, Any]) -> tuple[str, ...]:

@@ -9,6 +9,8 @@ one of a variable that is not set here.
 from __future__ import annotations
 
 import os
+import secrets
+import string
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -28,6 +30,9 @@ from holodeck.models.callers import CallerKey
 # Characters of a hash that are shown: enough to tell two apart.
 # Stands for the name and the hash of an entry, which may be variables in the file, while its settings are checked.
 _ANY_CALLER = {"name": "caller", "hash": f"sha256:{'0' * 64}"}
+
+# Characters of a new id: no two callers of one name have the same.
+_ID_CHARS = 12
 
 # Begins a reference to a variable.
 _REFERENCE = "${"
@@ -161,6 +166,13 @@ class CallerKeyFile:
         raise UnknownKeyError(problems=error.problems)
 
 
+def build_entry(name: str, key_hash: str) -> dict[str, Any]:
+    """The entry of a new caller, which is another one than any earlier caller of its name."""
+    # Letters only: YAML would read a text of digits as a number.
+    key_id = "".join(secrets.choice(string.ascii_lowercase) for _ in range(_ID_CHARS))
+    return {"name": name, "id": key_id, "hash": key_hash}
+
+
 def has_reference(value: object) -> bool:
     """Whether a setting refers to a variable somewhere in it."""
     if isinstance(value, Mapping):
@@ -188,6 +200,7 @@ def describe_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
     """What may be shown of an entry: nothing of its key, and nothing of the hash."""
     return {
         "name": entry.get("name"),
+        "id": entry.get("id"),
         "admin": entry.get("admin", False),
         "allow": entry.get("allow"),
         "limits": entry.get("limits"),

@@ -7,6 +7,8 @@ disk left, stays in the file; the next line is a `recovered` with its length and
 Before each write the path is looked at. If the file was renamed or deleted, a new one is begun with the line `rotated`,
 whose `prev` is the last hash of the old file. The same happens if the file was emptied.
 
+A file whose last lines were written with a key that is not known is continued after them with the line `key_changed`.
+
 Failures are `StorageError`s. After a failed write, the next one first looks at what reached the disk.
 """
 
@@ -20,8 +22,10 @@ import stat
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from holodeck.gateway.audit.entry import (
+    KEY_CHANGED,
     RECOVERED,
     ROTATED,
     ChainPosition,
@@ -29,6 +33,7 @@ from holodeck.gateway.audit.entry import (
     decode_line,
     encode_line,
     format_now,
+    parse_line,
     position_of,
 )
 from holodeck.lib import log
@@ -78,14 +83,17 @@ class _Tail:
     torn: bytes = b""
     """What follows the last whole line, with a newline at its end. A line that lacks only its newline is whole."""
     lacks_newline: bool = False
+    has_unknown_key: bool = False
+    """No line in it is genuine by the known keys; `end` is that of the last text that has the form of a line."""
 
 
 class ChainedFile:
     """An append-only file of chained lines. `open` comes first; `append` may be repeated after it has raised."""
 
-    def __init__(self, path: Path, *, fsync: bool) -> None:
-        """`fsync`: wait for the disk at each `append`."""
+    def __init__(self, path: Path, *, keys: Sequence[bytes], fsync: bool) -> None:
+        """`keys`: the first one is for new lines. `fsync`: wait for the disk at each `append`."""
         self._path = path
+        self._keys = keys
         self._fsync = fsync
         self._handle: int | None = None
         self._end: ChainPosition | None = None
@@ -97,8 +105,13 @@ class ChainedFile:
         self._lost = 0
         """Lines that could not be written, and are not mentioned in the file yet."""
 
-    def open(self) -> None:
-        """Open and lock the file, and find the end of its chain.
+    @property
+    def end(self) -> ChainPosition | None:
+        """The last line that was written. None before the first one. May be read on any thread."""
+        return self._end
+
+    def open(self) -> ChainPosition:
+        """Open and lock the file, and return the end of its chain.
 
         Raises `AuditFileLockedError` while another process has it, and `StorageError` where it cannot be used.
         """
@@ -106,11 +119,13 @@ class ChainedFile:
             self._replace_handle(self._open_locked())
             assert self._handle is not None  # noqa: S101 - just opened
             self._must_inspect = True
-            if self._size and self._read_tail(self._handle).end is None:
-                self.close()
-                raise StorageError(self._text("it is not an audit log. Name another file in 'audit.file'"))
+            end = self._read_tail(self._handle).end if self._size else ChainPosition()
         except OSError as error:
             raise self._storage_error(error) from None
+        if end is None:
+            self.close()
+            raise StorageError(self._text("it is not an audit log. Name another file in 'audit.file'"))
+        return end
 
     def append(self, lines: Sequence[Fields]) -> tuple[int, StorageError | None]:
         """Append lines. Returns how many of them are in the file, and the error if that is not all of them.
@@ -173,6 +188,9 @@ class ChainedFile:
         if tail.lacks_newline:
             self._size += os.write(handle, b"\n")
         self._must_inspect = False
+        if tail.has_unknown_key:
+            log.error("audit.key_unknown", file=self._path)
+            return [self._note(KEY_CHANGED)]
         if not tail.torn and not self._lost:
             return []
         torn = {"torn_bytes": len(tail.torn), "torn_sha256": hashlib.sha256(tail.torn).hexdigest()}
@@ -188,7 +206,7 @@ class ChainedFile:
         assert self._end is not None  # noqa: S101 - and found the end of the chain
         end, encoded, ends = self._end, [], []
         for fields in lines:
-            line, end = encode_line(fields, end)
+            line, end = encode_line(fields, end, self._keys[0])
             encoded.append(line)
             ends.append(end)
         data, count = b"".join(encoded), 0
@@ -246,13 +264,17 @@ class ChainedFile:
         data = os.pread(handle, self._size - start, start)
         whole_end = len(data)
         lacks_newline = not data.endswith(b"\n")
+        unknown: dict[str, Any] | None = None
         for line in reversed(data.split(b"\n")):
-            fields = decode_line(line) if line else None
+            fields = decode_line(line, self._keys) if line else None
             if fields is not None:
                 torn = data[whole_end + 1 :]
                 torn += b"\n" if torn and lacks_newline else b""
                 return _Tail(end=position_of(fields), torn=torn, lacks_newline=lacks_newline)
+            unknown = unknown or parse_line(line)
             whole_end -= len(line) + 1
+        if unknown is not None and self._end is None:
+            return _Tail(end=position_of(unknown), lacks_newline=lacks_newline, has_unknown_key=True)
         torn = data + (b"\n" if lacks_newline else b"")
         if start == 0 and torn.startswith(_LINE_START[: len(data)]):
             # Nothing but a torn first line: the chain has not begun in this file.

@@ -1,9 +1,12 @@
 """One line of an audit log: its fields, its canonical bytes and its hash.
 
-A line is a JSON object. `seq` is first, `prev` and `hash` are last. `hash` is the SHA-256, in hexadecimal, of the text
-of `prev` followed by the canonical bytes of all other fields: JSON in UTF-8 with sorted keys and without spaces. `prev`
-is the hash of the line before, or `FIRST_PREV` in the first line of a chain. So no line can be changed, removed, moved
-or inserted without a change of every later hash.
+A line is a JSON object. `seq` is first, `prev` and `hash` are last. `hash` is the HMAC-SHA256, in hexadecimal, of the
+text of `prev` followed by the canonical bytes of all other fields: JSON in UTF-8 with sorted keys and without spaces.
+`prev` is the hash of the line before, or `FIRST_PREV` in the first line of a chain. So no line can be changed, removed,
+moved or inserted without a change of every later hash, and nothing without the key can compute one.
+
+Keys come as a sequence: lines are written with the first one, and one of any of them is genuine, because the operator
+can replace the key.
 
 Values are texts, integers and booleans: arguments and results are texts that hold JSON. Numbers with a fraction would
 have several canonical forms.
@@ -12,8 +15,10 @@ have several canonical forms.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -33,9 +38,14 @@ Outcome = Literal["ok", "tool_error", "failed", "unknown", "refused", "withheld"
 the definition that was offered or locked. `out_of_scope`: the caller may not use the tool.
 """
 START, STOP, ROTATED, RECOVERED = "start", "stop", "rotated", "recovered"
+KEY_CHANGED, END_MISSING = "key_changed", "end_missing"
 TOOL_CALL, TOOL_RESULT, TAKEN_OVER = "tool_call", "tool_result", "taken_over"
 APPROVAL_REQUESTED, APPROVAL_DECIDED, AUTH_REFUSED = "approval_requested", "approval_decided", "auth_refused"
 ELICITATION_ANSWERED = "elicitation_answered"
+OPERATOR_REQUEST, LOGIN_FINISHED = "operator_request", "login_finished"
+RELOADED, RELOAD_REFUSED = "reloaded", "reload_refused"
+
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 Fields = Mapping[str, object]
 """The fields of a line in their order, without `seq`, `prev` and `hash`."""
@@ -49,16 +59,26 @@ class ChainPosition:
     hash: str = FIRST_PREV
 
 
-def encode_line(fields: Fields, after: ChainPosition) -> tuple[bytes, ChainPosition]:
+def encode_line(fields: Fields, after: ChainPosition, key: bytes) -> tuple[bytes, ChainPosition]:
     """The line that follows `after`, with its newline, and the end of the chain with it."""
     numbered = {"seq": after.seq + 1, **fields}
-    digest = hash_fields(numbered, after.hash)
+    digest = hash_fields(numbered, after.hash, key)
     line = encode_json({**numbered, "prev": after.hash, "hash": digest}) + b"\n"
     return line, ChainPosition(seq=after.seq + 1, hash=digest)
 
 
-def decode_line(line: bytes) -> dict[str, Any] | None:
-    """The fields of a line that is unchanged since it was written, without its newline. None for any other text.
+def decode_line(line: bytes, keys: Sequence[bytes]) -> dict[str, Any] | None:
+    """The fields of a line that is unchanged since it was written, without its newline. None for any other text."""
+    fields = parse_line(line)
+    if fields is None:
+        return None
+    rest = {key: value for key, value in fields.items() if key not in ("prev", "hash")}
+    is_genuine = any(hmac.compare_digest(hash_fields(rest, fields["prev"], key), fields["hash"]) for key in keys)
+    return fields if is_genuine else None
+
+
+def parse_line(line: bytes) -> dict[str, Any] | None:
+    """The fields of a text that has the form of a line, genuine or not. None for any other text.
 
     The bytes must be those that `encode_line` writes: a line with a key twice would be read in two ways.
     """
@@ -68,10 +88,8 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(fields, dict) or list(fields)[-2:] != ["prev", "hash"] or not isinstance(fields.get("seq"), int):
         return None
-    rest = {key: value for key, value in fields.items() if key not in ("prev", "hash")}
-    if encode_json(fields) != line or hash_fields(rest, str(fields["prev"])) != fields["hash"]:
-        return None
-    return fields
+    has_hashes = all(isinstance(fields[name], str) and _HASH.fullmatch(fields[name]) for name in ("prev", "hash"))
+    return fields if has_hashes and encode_json(fields) == line else None
 
 
 def position_of(fields: Mapping[str, Any]) -> ChainPosition:
@@ -79,9 +97,9 @@ def position_of(fields: Mapping[str, Any]) -> ChainPosition:
     return ChainPosition(seq=fields["seq"], hash=fields["hash"])
 
 
-def hash_fields(fields: Fields, prev: str) -> str:
+def hash_fields(fields: Fields, prev: str, key: bytes) -> str:
     """The hash of a line with these fields after the line with the hash `prev`."""
-    return hashlib.sha256(prev.encode("utf-8", "replace") + encode_canonical_json(fields)).hexdigest()
+    return hmac.digest(key, prev.encode() + encode_canonical_json(fields), "sha256").hex()
 
 
 def hash_arguments(arguments: object) -> str:

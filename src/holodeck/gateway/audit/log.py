@@ -1,4 +1,4 @@
-"""The audit log of a gateway: the interface for everything that calls tools or decides about calls.
+"""The audit log of a gateway: the interface for everything that calls tools, decides about calls, or serves operators.
 
 `AuditLog` writes entries to a `ChainedFile`, to the log of the process, or to both. `NullAuditLog` stands for a gateway
 without one. Nothing here depends on an API: the door of a call is one of its fields.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,17 @@ from holodeck.gateway.audit.entry import (
     APPROVAL_REQUESTED,
     AUTH_REFUSED,
     ELICITATION_ANSWERED,
+    END_MISSING,
+    LOGIN_FINISHED,
+    OPERATOR_REQUEST,
+    RELOAD_REFUSED,
+    RELOADED,
     START,
     STOP,
     TAKEN_OVER,
     TOOL_CALL,
     TOOL_RESULT,
+    ChainPosition,
     Decision,
     Door,
     Outcome,
@@ -45,13 +51,24 @@ from holodeck.lib.errors import StorageError
 from holodeck.lib.record import record
 from holodeck.lib.redaction import LOG_SECRETS
 from holodeck.models.gateway import Audit
+from holodeck.storage.base import ResponseStore
 
 # Characters of arguments and of a result in an entry: enough to see what happened, and a line stays readable.
 MAX_VALUE_CHARS = 16_384
 # Seconds in which refused credentials make one entry: a stranger without a key must not be able to fill the disk.
 AUTH_REFUSED_INTERVAL = 1.0
+# Seconds in which the same read of an operator makes one entry: the console repeats its reads every few seconds.
+SAME_READ_INTERVAL = 60.0
+# Different reads that are remembered for it; beyond them each makes an entry.
+MAX_REMEMBERED_READS = 1_000
+# Seconds between two looks at whether the end of the file has to be stored.
+END_INTERVAL = 1.0
 DECIDED_BY_RULE = "rule"
 """`decided_by` of a decision that no caller made."""
+_LASTING_KEY_FIX = (
+    "An audit log needs a seal key that lasts: after a restart nothing can tell whether its lines were changed. "
+    "Set 'seal_key'."
+)
 
 
 @record
@@ -93,13 +110,18 @@ class AuditLog:
 
     is_enabled = True
 
-    def __init__(self, settings: Audit, folder: Path) -> None:
-        """`folder`: that of the gateway file."""
+    def __init__(self, settings: Audit, folder: Path, *, keys: Sequence[bytes], store: ResponseStore) -> None:
+        """`folder`: that of the gateway file. `keys`: as of `ChainedFile`. `store` has the end of the file."""
         self._settings = settings
+        self._store = store
+        self._name = name_audit_file(settings, folder)
+        self._stored_end: ChainPosition | None = None
+        self._has_unstored_end = False
+        """True from a failed storing of the end to the next one that succeeds."""
         self._file: ChainedFile | None = None
         self._writer: AuditWriter | None = None
         if settings.file is not None:
-            self._file = ChainedFile(folder / settings.file, fsync=settings.durability == "safe")
+            self._file = ChainedFile(folder / settings.file, keys=keys, fsync=settings.durability == "safe")
             self._writer = AuditWriter(self._file)
         self._is_open = False
         self._has_failed = False
@@ -107,16 +129,19 @@ class AuditLog:
         self._next_auth_entry = 0.0
         self._auth_refusals = 0
         """Refusals without an entry."""
+        self._next_read_entries: dict[tuple[object, ...], float] = {}
+        """When the same read of an operator makes an entry again."""
 
     async def open(self) -> None:
-        """Lock the file, continue its chain, and write `start`.
+        """Lock the file, continue its chain, compare its end with the stored one, and write `start`.
 
         Raises `AuditFileLockedError` if another process writes the file, and `StorageError` if it cannot be written and
         calls are to be refused then.
         """
+        missing: ChainPosition | None = None
         if self._file is not None and self._writer is not None:
             try:
-                await asyncio.to_thread(self._file.open)
+                missing = await self._find_missing_end(await asyncio.to_thread(self._file.open))
             except AuditFileLockedError:
                 raise
             except StorageError as error:
@@ -125,10 +150,19 @@ class AuditLog:
                 self._note_failure(error)
             self._writer.start()
         self._is_open = True
+        if missing is not None:
+            log.error("audit.end_missing", file=self._name, expected_seq=missing.seq)
+            await self._write(END_MISSING, {"expected_seq": missing.seq, "expected_hash": missing.hash})
         await self._write(START, {"version": __version__})
 
+    async def run(self) -> None:
+        """Store the end of the file while there are new entries, at most once a second. Runs until it is cancelled."""
+        while True:
+            await asyncio.sleep(END_INTERVAL)
+            await self._store_end()
+
     async def close(self) -> None:
-        """Write `stop` and close the file. Does nothing if it is not open."""
+        """Write `stop`, close the file and store its end. Does nothing if it is not open."""
         if not self._is_open:
             return
         self._is_open = False
@@ -137,6 +171,7 @@ class AuditLog:
         await self._write(STOP, {})
         if self._writer is not None:
             await self._writer.close()
+        await self._store_end()
 
     async def record_call(self, call: AuditedCall, *, decision: Decision = "not_needed", decided_by: str = "") -> None:
         """Record a call that is about to be executed.
@@ -187,6 +222,35 @@ class AuditLog:
         )
         await self._write(ELICITATION_ANSWERED, {**call.to_fields(), "decision": action, "decided_by": caller})
 
+    async def record_operator_request(self, fields: Mapping[str, object], *, is_read: bool) -> None:
+        """Record what an operator has changed, or has read of other callers. The same read again is left out a while.
+
+        `fields`: `caller`, `request_id`, `method`, `route`, `status`, and what the request is about.
+        """
+        if not (is_read and self._is_repeated(fields)):
+            await self._write_or_post(OPERATOR_REQUEST, _cut_fields(fields))
+
+    def post_operator_request(self, fields: Mapping[str, object]) -> None:
+        """As `record_operator_request` of a change, without waiting for the file: for one that is being cancelled."""
+        self._post(OPERATOR_REQUEST, _cut_fields(fields))
+
+    async def record_reload(self, changes: Mapping[str, Sequence[str]], *, request_id: str) -> None:
+        """Record that the configuration was replaced, with the names of what changed.
+
+        `request_id`: the request that has asked for it; empty if none has.
+        """
+        names = {kind: ", ".join(each) for kind, each in changes.items()}
+        await self._write_or_post(RELOADED, {"request_id": request_id, **_cut_fields(names)})
+
+    async def record_refused_reload(self, problems: Sequence[str], *, request_id: str) -> None:
+        """Record that changed files were not applied, and why."""
+        fields = {"problems": "; ".join(problems)}
+        await self._write_or_post(RELOAD_REFUSED, {"request_id": request_id, **_cut_fields(fields)})
+
+    def post_login(self, *, caller: str, server: str, outcome: str) -> None:
+        """Record how a login at a server ended that this operator has started, without waiting for the file."""
+        self._post(LOGIN_FINISHED, {"caller": caller, "server": server, "outcome": outcome})
+
     async def record_takeover(self, *, caller: str, response_id: str, model: str) -> None:
         """Record that this gateway continues a response of a process that has ended."""
         await self._write(TAKEN_OVER, {"caller": caller, "response_id": response_id, "model": model})
@@ -213,9 +277,46 @@ class AuditLog:
         self._note_success()
         return ""
 
+    async def _find_missing_end(self, end: ChainPosition) -> ChainPosition | None:
+        """The stored end of the file, if the file ends before it or differently. None: it does not, or is not known."""
+        try:
+            stored = await self._store.read_audit_end(self._name)
+        except StorageError as error:
+            log.warning("audit.end_unknown", error=error)
+            return None
+        if stored is None:
+            return None
+        expected = ChainPosition(seq=stored[0], hash=stored[1])
+        return expected if end != expected and end.seq <= expected.seq else None
+
+    async def _store_end(self) -> None:
+        end = None if self._file is None else self._file.end
+        if end is None or end == self._stored_end:
+            return
+        try:
+            await self._store.store_audit_end(self._name, end.seq, end.hash)
+        except StorageError as error:
+            if not self._has_unstored_end:
+                log.warning("audit.end_not_stored", error=error)
+            self._has_unstored_end = True
+        else:
+            self._stored_end, self._has_unstored_end = end, False
+
     def _post_refused_auth(self, fields: Mapping[str, object]) -> None:
         count, self._auth_refusals = self._auth_refusals, 0
         self._post(AUTH_REFUSED, {**fields, "count": count})
+
+    def _is_repeated(self, fields: Mapping[str, object]) -> bool:
+        """Whether the same read has made an entry lately. It is remembered if not."""
+        now, known = time.monotonic(), self._next_read_entries
+        read = tuple(value for name, value in fields.items() if name != "request_id")
+        if now < known.get(read, 0.0):
+            return True
+        if len(known) >= MAX_REMEMBERED_READS:
+            known = self._next_read_entries = {each: until for each, until in known.items() if now < until}
+        if len(known) < MAX_REMEMBERED_READS:
+            known[read] = now + SAME_READ_INTERVAL
+        return False
 
     def _outcome_fields(self, outcome: Outcome, seconds: float, error_code: str, result: str) -> dict[str, object]:
         fields = {"outcome": outcome, "error_code": error_code, "duration_ms": round(seconds * 1_000)}
@@ -242,6 +343,17 @@ class AuditLog:
             return error
         self._note_success()
         return None
+
+    async def _write_or_post(self, event: str, fields: Mapping[str, object]) -> None:
+        """Write an entry, without waiting for the file where this task is being cancelled.
+
+        An operator that replaces its own key cancels its own request, which would end at a wait, before its reply.
+        """
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            self._post(event, fields)
+        else:
+            await self._write(event, fields)
 
     def _post(self, event: str, fields: Mapping[str, object]) -> None:
         self._log_entry(event, fields)
@@ -277,6 +389,8 @@ class NullAuditLog(AuditLog):
 
     async def open(self) -> None: ...
 
+    async def run(self) -> None: ...
+
     async def close(self) -> None: ...
 
     async def record_call(
@@ -299,6 +413,16 @@ class NullAuditLog(AuditLog):
         self, *, caller: str, request_id: str, response_id: str, call_id: str, server: str, action: str
     ) -> None: ...
 
+    async def record_operator_request(self, fields: Mapping[str, object], *, is_read: bool) -> None: ...
+
+    def post_operator_request(self, fields: Mapping[str, object]) -> None: ...
+
+    async def record_reload(self, changes: Mapping[str, Sequence[str]], *, request_id: str) -> None: ...
+
+    async def record_refused_reload(self, problems: Sequence[str], *, request_id: str) -> None: ...
+
+    def post_login(self, *, caller: str, server: str, outcome: str) -> None: ...
+
     async def record_takeover(self, *, caller: str, response_id: str, model: str) -> None: ...
 
     def post_refused_auth(
@@ -309,9 +433,20 @@ class NullAuditLog(AuditLog):
         return ""
 
 
-def build_audit_log(settings: Audit | None, folder: Path) -> AuditLog:
-    """The audit log of a gateway file in this folder."""
-    return NullAuditLog() if settings is None else AuditLog(settings, folder)
+def build_audit_log(
+    settings: Audit | None, folder: Path, *, keys: Sequence[bytes], store: ResponseStore, has_lasting_key: bool
+) -> AuditLog:
+    """The audit log of a gateway file in this folder. `has_lasting_key`: the keys are the same after a restart."""
+    if settings is None:
+        return NullAuditLog()
+    if settings.file is not None and not has_lasting_key:
+        log.warning("audit.key_is_temporary", fix=_LASTING_KEY_FIX)
+    return AuditLog(settings, folder, keys=keys, store=store)
+
+
+def name_audit_file(settings: Audit, folder: Path) -> str:
+    """The path by which the end of the audit log of a gateway file in this folder is stored."""
+    return "" if settings.file is None else str((folder / settings.file).resolve())
 
 
 def _build_line(
@@ -333,6 +468,10 @@ def _build_line(
     return {
         key: LOG_SECRETS.mask(value) if isinstance(value, str) else value for key, value in line.items() if value != ""
     }
+
+
+def _cut_fields(fields: Mapping[str, object]) -> dict[str, object]:
+    return {name: _cut_value(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
 def _cut_value(text: str) -> str:

@@ -1,8 +1,9 @@
 """Verification of the chain of an audit log, over all of its files in order.
 
 `verify_files` reads lines and stops at the first that is not what the chain says: changed, missing before it, moved, or
-inserted. Lines that were removed at the end leave no trace in the files themselves: `expected_hash` and `expected_seq`
-say what must be there.
+inserted. Lines that were removed at the end leave no trace in the files themselves: `expected_hash`, `expected_seq` and
+`stored_end` say what must be there. A gateway that found its file without its end has written `end_missing`: the lines
+after it are checked, and the chain is broken there nevertheless.
 
 Torn text counts as no line. It is part of a good log where a `recovered` line follows that has its digest, and at the
 end of a file, where a crash left it.
@@ -15,7 +16,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from holodeck.gateway.audit.entry import FIRST_PREV, RECOVERED, ROTATED, ChainPosition, decode_line, position_of
+from holodeck.gateway.audit.entry import (
+    END_MISSING,
+    FIRST_PREV,
+    RECOVERED,
+    ROTATED,
+    ChainPosition,
+    decode_line,
+    parse_line,
+    position_of,
+)
 from holodeck.lib.record import record
 
 # Bytes of one line that are read at a time: many times the longest line, and a file without newlines stays bounded.
@@ -54,16 +64,19 @@ class Verification:
 def verify_files(
     files: Sequence[Path],
     *,
+    keys: Sequence[bytes],
     expected_hash: str | None = None,
     expected_seq: int | None = None,
+    stored_end: ChainPosition | None = None,
     on_progress: Callable[[int], None] = lambda entries: None,
 ) -> Verification:
-    """Check the chain through `files`, the oldest first.
+    """Check the chain through `files`, the oldest first. A line of any of the `keys` is genuine.
 
     `expected_hash`: the hash of a line that must be among them. `expected_seq`: the number that the last line has at
-    least. `on_progress` is called with the number of lines so far. Raises `OSError` for a file that cannot be read.
+    least. `stored_end`: a line that the gateway has stored as its last; there may be later ones. `on_progress` is
+    called with the number of lines so far. Raises `OSError` for a file that cannot be read.
     """
-    checker = _ChainChecker(expected_hash)
+    checker = _ChainChecker(keys, expected_hash)
     for file in files:
         checker.begin_file(file)
         for number, raw in _read_lines(file):
@@ -72,14 +85,14 @@ def verify_files(
             on_progress(checker.entries)
         if not checker.end_file():
             break
-    return checker.build_verification(expected_seq)
+    return checker.build_verification(expected_seq, stored_end)
 
 
 def read_entries(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """The unchanged lines of files as data, in order. Whether they are a whole chain is not checked."""
+    """The lines of files as data, in order. Whether they are genuine, and a whole chain, is not checked."""
     for file in files:
         for _, raw in _read_lines(file):
-            fields = decode_line(raw.removesuffix(b"\n"))
+            fields = parse_line(raw.removesuffix(b"\n"))
             if fields is not None:
                 yield fields
 
@@ -87,8 +100,9 @@ def read_entries(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
 class _ChainChecker:
     """The state of one verification."""
 
-    def __init__(self, expected_hash: str | None) -> None:
+    def __init__(self, keys: Sequence[bytes], expected_hash: str | None) -> None:
         self.entries = 0
+        self._keys = keys
         self._expected_hash = expected_hash
         self._has_expected_hash = False
         self._file = Path()
@@ -97,6 +111,8 @@ class _ChainChecker:
         self._last: dict[str, Any] = {}
         self._notes: list[str] = []
         self._broken: Break | None = None
+        self._missing_end: Break | None = None
+        """The first line by which a gateway says that the end before it was missing."""
         self._torn = b""
         self._torn_line = 0
         """The number of the first line that is none of the chain. 0: there is none."""
@@ -107,15 +123,13 @@ class _ChainChecker:
 
     def check_line(self, number: int, raw: bytes) -> bool:
         """Check the next line, with its newline. False: the chain is broken here."""
-        fields = decode_line(raw.removesuffix(b"\n"))
+        fields = decode_line(raw.removesuffix(b"\n"), self._keys)
         if fields is None:
             self._torn_line = self._torn_line or number
             self._torn += raw
-            if len(self._torn) > MAX_LINE_BYTES:
-                return self._break(self._torn_line, "it was changed, or is no line of an audit log")
-            return True
+            return len(self._torn) <= MAX_LINE_BYTES or self._break_at_torn()
         if self._torn_line and not self._is_recovery(fields):
-            return self._break(self._torn_line, "it was changed, or is no line of an audit log")
+            return self._break_at_torn()
         reason = self._find_gap(fields)
         if reason:
             return self._break(number, reason)
@@ -126,6 +140,9 @@ class _ChainChecker:
             self._torn, self._torn_line = b"", 0
         if lost := fields.get("lost"):
             self._notes.append(f"{self._file}:{number}: {lost} entries could not be written before this line.")
+        if fields.get("event") == END_MISSING and self._missing_end is None:
+            reason = f"lines up to {fields.get('expected_seq')} were missing when the gateway started here"
+            self._missing_end = Break(file=str(self._file), line=number, reason=reason)
         self._add_line(fields)
         return True
 
@@ -135,15 +152,18 @@ class _ChainChecker:
             return True
         # A write is torn before its newline.
         if b"\n" in self._torn:
-            return self._break(self._torn_line, "it was changed, or is no line of an audit log")
+            return self._break_at_torn()
         place, size = f"{self._file}:{self._torn_line}", len(self._torn)
         self._notes.append(f"{place}: the last line is torn ({size} bytes), as a crash or a full disk leaves it.")
         self._torn, self._torn_line = b"", 0
         return True
 
-    def build_verification(self, expected_seq: int | None = None) -> Verification:
+    def build_verification(
+        self, expected_seq: int | None = None, stored_end: ChainPosition | None = None
+    ) -> Verification:
+        self._broken = self._broken or self._missing_end
         if self._broken is None:
-            self._check_expectations(expected_seq)
+            self._check_expectations(expected_seq, stored_end)
         return Verification(
             entries=self.entries,
             first_seq=self._first.get("seq", 0),
@@ -156,12 +176,16 @@ class _ChainChecker:
             broken=self._broken,
         )
 
-    def _check_expectations(self, expected_seq: int | None) -> None:
+    def _check_expectations(self, expected_seq: int | None, stored_end: ChainPosition | None) -> None:
         last = int(self._last.get("seq", 0))
-        if expected_seq is not None and last < expected_seq:
-            self._break(
-                self.entries, f"it is the last one, with the number {last}: lines up to {expected_seq} are missing"
-            )
+        where = f"it is the last one, with the number {last}"
+        if stored_end is not None and last < stored_end.seq:
+            text = f"{where}: lines up to {stored_end.seq}, which the storage has as the last number, are missing"
+            self._break(self.entries, text)
+        elif stored_end is not None and last == stored_end.seq and self._last.get("hash") != stored_end.hash:
+            self._break(self.entries, f"{where}, and the storage has another hash for it")
+        elif expected_seq is not None and last < expected_seq:
+            self._break(self.entries, f"{where}: lines up to {expected_seq} are missing")
         elif self._expected_hash is not None and not self._has_expected_hash:
             self._break(self.entries, f"it is the last one, and no line has the hash {self._expected_hash}")
 
@@ -195,6 +219,11 @@ class _ChainChecker:
         if self._is_file_begin and seq == 1:
             return "it begins a new chain, and does not continue the file before"
         return _describe_gap(end, seq)
+
+    def _break_at_torn(self) -> bool:
+        is_line = parse_line(self._torn.partition(b"\n")[0]) is not None
+        either = "was written with another seal key" if is_line else "is no line of an audit log"
+        return self._break(self._torn_line, f"it was changed, or {either}")
 
     def _break(self, line: int, reason: str) -> bool:
         self._broken = Break(file=str(self._file), line=line, reason=reason)

@@ -19,13 +19,12 @@ from typing import Protocol
 
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.lib.record import record
-from holodeck.models.callers import CallerKey, KeyLimits
+from holodeck.models.callers import KEY_CALLER_PREFIX, CallerKey, KeyLimits, without_key_id
 
 KEY_PREFIX = "hd-"
 # Random bytes of a new key: beyond guessing.
 _KEY_BYTES = 32
-# Prefixes of caller ids; the rest is the name of a key, or a claim of a token.
-KEY_CALLER_PREFIX = "key:"
+# Begins the ids of callers with tokens; the rest is a claim.
 JWT_CALLER_PREFIX = "jwt:"
 # The one caller of a gateway without authentication, which listens on loopback only.
 LOCAL_CALLER_ID = "local"
@@ -233,11 +232,15 @@ def hash_key(key: str) -> str:
     return "sha256:" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def parse_caller_id(text: str) -> str:
-    """The id of a caller that a person names: `text` if it has the form of an id, else that of the key of this name."""
-    # A key named `local` has to be named by its id: the caller of a gateway without keys has no other name.
+def resolve_caller_id(text: str, keys: Sequence[CallerKey]) -> str:
+    """The id of a caller that a person names, by its id or by the name of its key, with or without `key:`.
+
+    A name is that of the key in force, if there is one.
+    """
+    # A key named `local` has to be named with `key:`: the caller of a gateway without keys has no other name.
     is_id = text == LOCAL_CALLER_ID or text.startswith((KEY_CALLER_PREFIX, JWT_CALLER_PREFIX))
-    return text if is_id else f"{KEY_CALLER_PREFIX}{text}"
+    caller_id = text if is_id else f"{KEY_CALLER_PREFIX}{text}"
+    return next((key.caller_id for key in keys if without_key_id(key.caller_id) == caller_id), caller_id)
 
 
 def is_storable(name: str) -> bool:
@@ -247,7 +250,7 @@ def is_storable(name: str) -> bool:
 
 def _caller_of_key(key: CallerKey) -> Caller:
     scope = CallerScope.everything() if key.allow is None else CallerScope.of([key.allow])
-    return Caller(id=f"{KEY_CALLER_PREFIX}{key.name}", is_admin=key.is_admin, limits=key.limits, scope=scope)
+    return Caller(id=key.caller_id, is_admin=key.is_admin, limits=key.limits, scope=scope)
 
 
 def _hashes_of_key(key: CallerKey, caller: Caller) -> list[tuple[str, Caller]]:

@@ -18,11 +18,12 @@ from holodeck.config.edit.caller_keys import (
     DuplicateKeyError,
     LastKeyError,
     UnknownKeyError,
+    build_entry,
     describe_entry,
     has_reference,
 )
 from holodeck.config.gateway_loader import is_gateway
-from holodeck.gateway.auth.callers import KEY_CALLER_PREFIX, hash_key, new_key
+from holodeck.gateway.auth.callers import hash_key, new_key
 from holodeck.gateway.configuration import ConfigurationHolder, ReloadOutcome
 from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.http.replies import Reply, json_reply
@@ -31,7 +32,7 @@ from holodeck.gateway.wire.request.json_fields import JSONFields, refuse
 from holodeck.lib import log
 from holodeck.lib.errors import ConfigError, ExecutionError
 from holodeck.lib.limits import DAY
-from holodeck.models.callers import CallerKey
+from holodeck.models.callers import KEY_CALLER_PREFIX, CallerKey, without_key_id
 
 # Seconds for which the key before may be accepted as well.
 MAX_GRACE_SECONDS = 90 * DAY
@@ -77,7 +78,7 @@ class KeyEndpoints:
     async def create(self, request: Request) -> Reply:
         fields = JSONFields(request.json())
         key = new_key()
-        entry = {"name": fields.require_text("name", may_be_empty=False), "hash": hash_key(key)}
+        entry = build_entry(fields.require_text("name", may_be_empty=False), hash_key(key))
         for field in SETTINGS:
             value = _pop_setting(fields, field)
             if value is not None and value is not False:
@@ -157,7 +158,7 @@ class KeyEndpoints:
 
 
 def _is_own_key(request: Request, name: str) -> bool:
-    return request.caller.id == f"{KEY_CALLER_PREFIX}{name}"
+    return without_key_id(request.caller.id) == f"{KEY_CALLER_PREFIX}{name}"
 
 
 def _require_other_key(request: Request, name: str, changes: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from holodeck.gateway.auth.callers import Caller, parse_caller_id
+from holodeck.gateway.auth.callers import Caller, resolve_caller_id
 from holodeck.gateway.configuration import ConfigurationHolder
 from holodeck.gateway.http.errors import APIError, not_found_error
 from holodeck.gateway.http.query import build_page, item_not_listed_error, limit_of, time_of
@@ -21,6 +21,7 @@ from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.live_run import LiveResponse
 from holodeck.gateway.runs.run_rows import build_run_resource, build_run_row
 from holodeck.gateway.runs.trace_resource import build_trace_resource
+from holodeck.models.callers import CallerKey
 from holodeck.models.items_json import encode_item
 from holodeck.storage.base import UNFINISHED_STATUSES, ResponseStore
 from holodeck.storage.runs import Position, RunQuery, StoredRun
@@ -36,7 +37,8 @@ class RunEndpoints:
 
     async def list_runs(self, request: Request) -> Reply:
         """A page of runs, newest first."""
-        query = await self._read_query(request.query, find_owner(request.caller, request.query))
+        keys = self._configurations.current.gateway.keys
+        query = await self._read_query(request.query, find_owner(request.caller, request.query, keys))
         # Before the stored ones are read: a run that ends meanwhile is then found twice, and not missed.
         live = {run.id: run for run in self._runs.list_stored() if query.owner in (None, run.caller_id)}
         page = await self._store.runs.list_runs(query)
@@ -49,11 +51,11 @@ class RunEndpoints:
         reply = build_page([build_run_resource(run) for run in shown], has_more=goes_on_after is not None)
         if goes_on_after is not None:
             reply["last_id"] = goes_on_after[1]
-        return json_reply(reply)
+        return json_reply(reply, owner=query.owner)
 
     async def get(self, request: Request) -> Reply:
         run = await self._require_run(request)
-        return json_reply(build_run_resource(run))
+        return json_reply(build_run_resource(run), owner=run.owner)
 
     async def get_trace(self, request: Request) -> Reply:
         """The steps of a run with their times, as far as it has come."""
@@ -86,7 +88,7 @@ class RunEndpoints:
             backend=self._configurations.current.backends.get(run.model),
             is_operator=request.caller.can_read_all_callers,
         )
-        return json_reply(resource)
+        return json_reply(resource, owner=run.owner)
 
     async def _require_run(self, request: Request) -> StoredRun:
         run_id, caller = request.path_params["id"], request.caller
@@ -121,12 +123,12 @@ class RunEndpoints:
         return run.position
 
 
-def find_owner(caller: Caller, query: Mapping[str, str]) -> str | None:
+def find_owner(caller: Caller, query: Mapping[str, str], keys: Sequence[CallerKey]) -> str | None:
     """The caller whose runs or usage a request is about; None: all callers. Raises `APIError` 403.
 
-    An operator's key may name one as `caller`, by its id or by the name of its key.
+    An operator's key may name one as `caller`, by its id or by the name of its key among `keys`.
     """
-    named = parse_caller_id(query["caller"]) if "caller" in query else None
+    named = resolve_caller_id(query["caller"], keys) if "caller" in query else None
     if caller.can_read_all_callers:
         return named
     if named is not None and named != caller.id:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holodeck.gateway.configuration import ConfigurationHolder
 from holodeck.gateway.endpoints.runs import find_owner
 from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.http.query import time_of
@@ -16,6 +17,7 @@ from holodeck.gateway.http.request import Request
 from holodeck.gateway.usage.meter import UsageMeter
 from holodeck.lib.limits import MAX_SHOWN_CHARS
 from holodeck.lib.off_loop import run_off_loop
+from holodeck.models.callers import CallerKey
 from holodeck.storage.usage import (
     DAY,
     HOUR,
@@ -53,13 +55,14 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 class UsageEndpoints:
     """The route of usage. A caller sees its own, an operator's key without a scope that of all."""
 
-    def __init__(self, store: UsageStore, meter: UsageMeter) -> None:
+    def __init__(self, store: UsageStore, meter: UsageMeter, configurations: ConfigurationHolder) -> None:
         self._store = store
         self._meter = meter
+        self._configurations = configurations
 
     async def get(self, request: Request) -> Reply:
         """Read the usage of a time, by bucket and group."""
-        query, names = _read_query(request)
+        query, names = _read_query(request, self._configurations.current.gateway.keys)
         is_csv = _wants_csv(request)
         # What was counted a moment ago is in the report, too.
         await self._meter.flush()
@@ -73,11 +76,12 @@ class UsageEndpoints:
 def _build_reply(rows: list[UsageRow], query: UsageQuery, names: tuple[str, ...], *, is_csv: bool) -> Reply:
     data = [_build_row(row, query, names) for row in rows]
     if is_csv:
-        return Reply(body=_write_csv(data, names), content_type=CSV)
-    return json_reply({"object": "usage", "start_time": query.start, "end_time": query.end, "data": data})
+        return Reply(body=_write_csv(data, names), content_type=CSV, owner=query.owner)
+    report = {"object": "usage", "start_time": query.start, "end_time": query.end, "data": data}
+    return json_reply(report, owner=query.owner)
 
 
-def _read_query(request: Request) -> tuple[UsageQuery, tuple[str, ...]]:
+def _read_query(request: Request, keys: Sequence[CallerKey]) -> tuple[UsageQuery, tuple[str, ...]]:
     """The query, and the words of its groups."""
     values = request.query
     bucket = _read_choice(values, "bucket", "hour", BUCKETS)
@@ -99,7 +103,7 @@ def _read_query(request: Request) -> tuple[UsageQuery, tuple[str, ...]]:
         period=length,
         start=max(first, 0),
         end=aligned_end,
-        owner=find_owner(request.caller, values),
+        owner=find_owner(request.caller, values, keys),
         groups=tuple(GROUPS[name] for name in names),
     )
     return query, names

@@ -114,6 +114,18 @@ def key_revoked_error() -> APIError:
 def reply_for(error: BaseException, request_id: str) -> Reply:
     """Build the reply for an error that ended a request before its reply was started. Logs what is not the client's."""
     match error:
+        case APIError() | BadRequestError() | TooManyError() | NotStoredError():
+            pass
+        case StorageError():
+            log.error("gateway.storage_failed", request=request_id, error=error)
+        case _:
+            log.error("gateway.failed", request=request_id, error=f"{type(error).__name__}: {error}")
+    return build_error_reply(error)
+
+
+def build_error_reply(error: BaseException) -> Reply:
+    """Build the same reply as `reply_for`, and log nothing."""
+    match error:
         case APIError():
             return _error_reply(error.status, str(error), error.kind, error.code, error.param, **error.headers)
         case BadRequestError():
@@ -127,10 +139,8 @@ def reply_for(error: BaseException, request_id: str) -> Reply:
             again = {"x_should_retry": "false"} if error.has_run_tools else {}
             return _error_reply(503, _NOT_STORED_TEXT, "server_error", STORAGE_FAILED, None, **again)
         case StorageError():
-            log.error("gateway.storage_failed", request=request_id, error=error)
             return _error_reply(503, error.public_text, "server_error", STORAGE_FAILED, None)
         case _:
-            log.error("gateway.failed", request=request_id, error=f"{type(error).__name__}: {error}")
             return _error_reply(500, "The gateway failed on this request.", "server_error", "internal_error", None)
 
 

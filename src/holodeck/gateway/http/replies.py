@@ -30,6 +30,8 @@ class Reply:
     body: bytes = b""
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
+    owner: str | None = None
+    """The caller whose content it shows, for the audit log. None: that of several callers, or of none."""
 
 
 async def _hold_nothing() -> None:
@@ -69,9 +71,10 @@ class StreamCutError(Exception):
     """
 
 
-def json_reply(data: Any, status: int = 200, **headers: str) -> Reply:
+def json_reply(data: Any, status: int = 200, *, owner: str | None = None, **headers: str) -> Reply:
     """Build a reply of JSON. `headers`: with `_` for `-` in their names."""
-    return Reply(status=status, body=orjson.dumps(data), headers={k.replace("_", "-"): v for k, v in headers.items()})
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Reply(status=status, body=orjson.dumps(data), headers=named, owner=owner)
 
 
 def retry_header(result: RunResult) -> dict[str, str]:

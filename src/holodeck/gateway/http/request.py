@@ -77,3 +77,13 @@ class Route:
     """The path parameter may contain slashes, as names of models do."""
     counts_itself: bool = False
     """The handler counts what counts. It is cancelled when its client disconnects, like one that is counted."""
+    is_plain_read: bool = False
+    """An operator's route that changes nothing and shows no content of callers: it leaves no entry in the audit log."""
+    shows_other_callers: bool = False
+    """Shows the caller its own content, and an operator also that of others."""
+
+    def is_audited_for(self, caller: Caller) -> bool:
+        """Whether a request of this caller is one of an operator that the audit log must have."""
+        if self.is_admin:
+            return not self.is_plain_read
+        return self.shows_other_callers and caller.can_read_all_callers

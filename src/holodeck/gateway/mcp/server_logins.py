@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Literal
 
+from holodeck.gateway.audit.log import AuditLog
 from holodeck.gateway.auth.callers import RevokedCallers
 from holodeck.lib import log
 from holodeck.lib.errors import MCPError
@@ -38,8 +39,9 @@ LoginStatus = Literal["waiting", "completed", "failed"]
 class ServerLogin:
     """One login. It is the `Redirect` of its flow."""
 
-    def __init__(self, server: str, redirect_uri: str, caller_id: str) -> None:
+    def __init__(self, server: str, redirect_uri: str, caller_id: str, audit: AuditLog) -> None:
         """`caller_id`: the operator that has started it."""
+        self._audit = audit
         self.server = server
         self.caller_id = caller_id
         self.status: LoginStatus = "waiting"
@@ -130,6 +132,7 @@ class ServerLogin:
             return
         self.status, self.error, self.authorization_url = status, error, None
         self._has_page.set()
+        self._audit.post_login(caller=self.caller_id, server=self.server, outcome=status)
         if error is None:
             log.info("mcp.login", server=self.server, status=status, caller=self.caller_id)
         else:
@@ -139,7 +142,8 @@ class ServerLogin:
 class ServerLogins:
     """The logins of a gateway, the latest of each server."""
 
-    def __init__(self) -> None:
+    def __init__(self, audit: AuditLog) -> None:
+        self._audit = audit
         self._logins: dict[str, ServerLogin] = {}
         self._tasks = TaskSet()
 
@@ -151,7 +155,7 @@ class ServerLogins:
         `reconnect` connects the server with the new tokens. Raises MCPError if the flow fails before the page is known.
         """
         self.cancel(tool.name, "a later login has replaced it.")
-        login = ServerLogin(tool.name, redirect_uri, caller_id)
+        login = ServerLogin(tool.name, redirect_uri, caller_id, self._audit)
         login.run(tool, self._tasks, reconnect)
         self._logins[tool.name] = login
         await login.wait_page()

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+from holodeck.models.callers import without_key_id
 from holodeck.models.events import RunResult
 from holodeck.models.gateway import MetricsSettings
 from holodeck.models.items import Usage
@@ -208,12 +209,14 @@ class Metrics:
         """The last label value of metrics that may be counted by caller; empty unless the operator chose that."""
         if not self._max_callers:
             return ()
-        label = self._callers.get(caller_id)
+        # The name: a series goes on when a key is made anew.
+        name = without_key_id(caller_id)
+        label = self._callers.get(name)
         if label is None:
             # Requests without a caller, such as probes, are no caller.
-            if caller_id and len(self._callers) >= self._max_callers:
+            if name and len(self._callers) >= self._max_callers:
                 return (OTHER_LABEL,)
-            label = (caller_id,)
-            if caller_id:
-                self._callers[caller_id] = label
+            label = (name,)
+            if name:
+                self._callers[name] = label
         return label

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
 
-from holodeck.gateway.auth.callers import KEY_CALLER_PREFIX
 from holodeck.gateway.context.tokens import CHARS_PER_TOKEN, count_items, count_tokens
 from holodeck.gateway.limits import CallerLimits, TooManyError
 from holodeck.gateway.usage.meter import FLUSH_INTERVAL, UsageMeter
@@ -130,7 +129,7 @@ class Budgets:
     def replace_budgets(self, gateway: GatewayFile) -> None:
         """Hold the budgets of these settings from now on. What was spent stays spent."""
         self._default = gateway.limits.key_budget
-        self._budgets = {f"{KEY_CALLER_PREFIX}{key.name}": key.budget for key in gateway.keys if key.budget is not None}
+        self._budgets = {key.caller_id: key.budget for key in gateway.keys if key.budget is not None}
 
     def find_budget(self, caller_id: str) -> Budget | None:
         return self._budgets.get(caller_id, self._default)

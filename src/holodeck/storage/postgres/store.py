@@ -40,7 +40,7 @@ from holodeck.storage.postgres.liveness import IS_ALIVE
 from holodeck.storage.postgres.pool import Connection, PostgresPool, without_nul
 from holodeck.storage.postgres.run_index import PostgresRunIndex, store_run
 from holodeck.storage.postgres.usage import PostgresUsage
-from holodeck.storage.sql import conversations, in_progress, pending_calls, retention
+from holodeck.storage.sql import audit_ends, conversations, in_progress, pending_calls, retention
 from holodeck.storage.sql import elicitations as elicitation_sql
 from holodeck.storage.sql import idempotency_keys as key_sql
 from holodeck.storage.sql import runs as run_sql
@@ -417,6 +417,14 @@ class PostgresStore:
     async def delete_item(self, conversation_id: str, caller_id: str, item_id: str) -> bool:
         values = (without_nul(conversation_id), caller_id, without_nul(item_id))
         return await self._execute(conversation_rows.DELETE_ITEM, *values) > 0
+
+    async def read_audit_end(self, file: str) -> tuple[int, str] | None:
+        row = await self._pool.run(lambda db: db.fetchrow(audit_ends.READ_AUDIT_END, file), is_repeatable=True)
+        return None if row is None else (row[0], row[1])
+
+    async def store_audit_end(self, file: str, seq: int, line_hash: str) -> None:
+        values = (file, seq, line_hash)
+        await self._pool.run(lambda db: db.execute(audit_ends.STORE_AUDIT_END, *values), is_repeatable=True)
 
     async def delete_older_than(self, before: float) -> int:
         total = 0

@@ -36,7 +36,7 @@ from holodeck.storage.base import (
     StoredResponse,
 )
 from holodeck.storage.liveness import FileLiveness, SoleLiveness
-from holodeck.storage.sql import conversations, in_progress, pending_calls, retention
+from holodeck.storage.sql import audit_ends, conversations, in_progress, pending_calls, retention
 from holodeck.storage.sql import elicitations as elicitation_sql
 from holodeck.storage.sql import idempotency_keys as key_sql
 from holodeck.storage.sql import runs as run_sql
@@ -337,6 +337,15 @@ class SQLiteStore:
         return await self._confirm_found(
             self._writer.run(lambda db: conversation_rows.delete_item(db, conversation_id, caller_id, item_id))
         )
+
+    async def read_audit_end(self, file: str) -> tuple[int, str] | None:
+        sql = for_sqlite(audit_ends.READ_AUDIT_END)
+        row = await self._reader.run(lambda db: db.execute(sql, (file,)).fetchone())
+        return None if row is None else (row[0], row[1])
+
+    async def store_audit_end(self, file: str, seq: int, line_hash: str) -> None:
+        sql = for_sqlite(audit_ends.STORE_AUDIT_END)
+        await self._writer.run(lambda db: db.execute(sql, (file, seq, line_hash)), is_one_statement=True)
 
     async def delete_older_than(self, before: float) -> int:
         total = 0

@@ -27,4 +27,4 @@ Exit codes: 0 success, 1 error at run time, 2 wrong usage, 3 the chain is broken
 
 @click.group("audit", cls=LazyGroup, table=_COMMANDS, epilog=_EPILOG)
 def command() -> None:
-    """Check and read the audit log of a gateway: tool calls with their callers, approvals and outcomes."""
+    """Check and read the audit log of a gateway: tool calls with their outcomes, approvals, and what operators did."""

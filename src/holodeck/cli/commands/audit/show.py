@@ -12,11 +12,12 @@ import click
 from holodeck.cli.output.events_json import json_text
 from holodeck.cli.output.terminal import Terminal
 from holodeck.lib.errors import ExecutionError
+from holodeck.models.callers import without_key_id
 
 # Entries that are shown unless more are asked for: a few screens.
 DEFAULT_LIMIT = 200
 
-_COLUMNS = ("TIME", "EVENT", "CALLER", "DOOR", "TOOL", "DECISION", "OUTCOME", "MS")
+_COLUMNS = ("TIME", "EVENT", "CALLER", "DOOR", "SUBJECT", "DECISION", "OUTCOME", "MS")
 _EPILOG = """\b
 Examples:
   holodeck audit show audit.jsonl
@@ -24,7 +25,7 @@ Examples:
   holodeck audit show audit.jsonl --tool files.write_file --json | jq .arguments_sha256
 
 \b
-Lines that were changed are left out; `holodeck audit verify` finds them."""
+It shows what is written, without a key; `holodeck audit verify` finds lines that were changed."""
 
 
 @click.command("show", epilog=_EPILOG)
@@ -59,9 +60,7 @@ def command(
     try:
         for entry in read_entries([Path(file) for file in files]):
             is_tool = tool is None or tool in (entry.get("tool"), _tool_of(entry))
-            is_wanted = (caller is None or entry.get("caller") == caller) and (
-                event is None or entry.get("event") == event
-            )
+            is_wanted = (caller is None or _is_caller(entry, caller)) and (event is None or entry.get("event") == event)
             if is_tool and is_wanted and str(entry.get("time", "")) >= start:
                 found.append(entry)
     except OSError as error:
@@ -75,10 +74,25 @@ def command(
         click.echo("No entries.", err=True)
 
 
+def _is_caller(entry: dict[str, Any], caller: str) -> bool:
+    """Whether an entry is one of this caller. `key:NAME` is every caller of that name."""
+    found = str(entry.get("caller", ""))
+    return caller in (found, without_key_id(found))
+
+
 def _row_of(entry: dict[str, Any]) -> tuple[str, ...]:
     about = [str(entry.get(name, "")) for name in ("time", "event", "caller", "door")]
-    outcome = " ".join(str(entry[name]) for name in ("outcome", "error_code") if entry.get(name))
-    return (*about, _tool_of(entry), str(entry.get("decision", "")), outcome, str(entry.get("duration_ms", "")))
+    outcome = " ".join(str(entry[name]) for name in ("outcome", "error_code", "status") if entry.get(name))
+    return (*about, _subject_of(entry), str(entry.get("decision", "")), outcome, str(entry.get("duration_ms", "")))
+
+
+def _subject_of(entry: dict[str, Any]) -> str:
+    """The tool of a call, the request of an operator, or what a reload has changed."""
+    request = " ".join(str(entry[name]) for name in ("method", "route", "subject") if entry.get(name))
+    changed = ", ".join(
+        str(value) for name, value in entry.items() if name.endswith(("_added", "_removed", "_changed"))
+    )
+    return _tool_of(entry) or request or changed
 
 
 def _tool_of(entry: dict[str, Any]) -> str:

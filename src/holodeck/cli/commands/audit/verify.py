@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holodeck.cli.default_file import require_gateway_file
+from holodeck.cli.interruptible import run_interruptible
 from holodeck.cli.output.events_json import json_text
-from holodeck.lib.errors import ExecutionError
+from holodeck.lib.errors import ExecutionError, StorageError
 from holodeck.lib.escape import escape_unprintable
+from holodeck.models.storage_url import is_sqlite, sqlite_path
 
 if TYPE_CHECKING:
+    from holodeck.config.gateway_loader import LoadedGateway
+    from holodeck.gateway.audit.entry import ChainPosition
     from holodeck.gateway.audit.verify import Verification
 
 BROKEN_EXIT_CODE = 3
@@ -29,13 +34,20 @@ Examples:
   holodeck audit verify audit.jsonl --json | jq .last_hash
 
 \b
-Lines that were cut off at the end leave no trace in the file. Note the last hash or number elsewhere from
-time to time, and give it to --expect or --expect-seq.
-Exit codes: 0 the chain is whole, 1 a file cannot be read, 2 wrong usage, 3 the chain is broken."""
+The hashes are made with the gateway's seal key, which the gateway file names or has beside its database. If the
+last FILE is the one that the gateway writes, its end is compared with the last number in the storage.
+Exit codes: 0 the chain is whole, 1 a file or the seal key cannot be read, 2 wrong usage, 3 the chain is broken."""
 
 
 @click.command("verify", epilog=_EPILOG)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "-f",
+    "--file",
+    "gateway_file",
+    type=click.Path(),
+    help="The gateway file, or its folder. Left out: ./gateway.yaml.",
+)
 @click.option("--expect", "expected_hash", metavar="HASH", help="Hash of a line that must be in the files.")
 @click.option(
     "--expect-seq",
@@ -45,18 +57,31 @@ Exit codes: 0 the chain is whole, 1 a file cannot be read, 2 wrong usage, 3 the 
     help="Number that the last line must have at least.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def command(files: tuple[str, ...], expected_hash: str | None, expected_seq: int | None, as_json: bool) -> int:
+def command(
+    files: tuple[str, ...],
+    gateway_file: str | None,
+    expected_hash: str | None,
+    expected_seq: int | None,
+    as_json: bool,
+) -> int:
     """Check that no line of the audit log in FILE... was changed, removed, moved or inserted.
 
     Several files are one log that was rotated: give the oldest first.
     """
     from holodeck.gateway.audit.verify import verify_files
+    from holodeck.runtime import read_gateway
 
+    loaded = read_gateway(require_gateway_file(gateway_file))
+    keys = _read_keys(loaded)
+    # Before the files: a gateway that runs stores the end of what it has written.
+    stored_end = _read_stored_end(loaded, Path(files[-1]))
     try:
         found = verify_files(
             [Path(file) for file in files],
+            keys=keys,
             expected_hash=expected_hash,
             expected_seq=expected_seq,
+            stored_end=stored_end,
             on_progress=_show_progress,
         )
     except OSError as error:
@@ -66,13 +91,13 @@ def command(files: tuple[str, ...], expected_hash: str | None, expected_seq: int
     if as_json:
         click.echo(json_text({"is_good": found.is_good, **asdict(found)}, indent=2))
     else:
-        has_proof = found.last_hash == expected_hash or found.last_seq == expected_seq
+        has_proof = found.last_hash == expected_hash or found.last_seq == expected_seq or stored_end is not None
         _print_verification(found, has_proof=has_proof)
     return 0 if found.is_good else BROKEN_EXIT_CODE
 
 
 def _print_verification(found: Verification, *, has_proof: bool) -> None:
-    """`has_proof`: the last line is the one that was expected."""
+    """`has_proof`: the last line is one that was expected, or follows it."""
     for note in found.notes:
         click.echo(escape_unprintable(f"Note: {note}"))
     if found.broken is not None:
@@ -90,6 +115,50 @@ def _print_verification(found: Verification, *, has_proof: bool) -> None:
     click.echo(f"last hash  {found.last_hash}")
     if not has_proof:
         click.echo("Lines that were cut off at the end would not show: compare the last hash with one noted elsewhere.")
+
+
+def _read_keys(loaded: LoadedGateway) -> tuple[bytes, ...]:
+    """The keys of the hashes. Raises `ExecutionError` where the gateway has no seal key that lasts."""
+    from holodeck.gateway.sealing import AUDIT_PURPOSE, SealKeys, find_seal_keys
+
+    what = f"The hashes of an audit log need the seal key of {loaded.path}"
+    try:
+        secrets = find_seal_keys(loaded.gateway, loaded.path.parent)
+    except OSError as error:
+        raise ExecutionError(f"{what}, and {error.filename} cannot be read: {error.strerror}.") from None
+    if not secrets:
+        raise ExecutionError(
+            f"{what}, and there is none that lasts: what was written with a temporary one cannot be verified. "
+            "Name the gateway file of the gateway that wrote the log, with -f, or set 'seal_key' for what comes."
+        )
+    return SealKeys(secrets).derive_mac_keys(AUDIT_PURPOSE)
+
+
+def _read_stored_end(loaded: LoadedGateway, last: Path) -> ChainPosition | None:
+    """The last line that the gateway has stored for its file. None: `last` is another file, or nothing is stored."""
+    from holodeck.gateway.audit.entry import ChainPosition
+    from holodeck.gateway.audit.log import name_audit_file
+
+    audit, folder, url = loaded.gateway.audit, loaded.path.parent, loaded.gateway.storage.url
+    name = "" if audit is None else name_audit_file(audit, folder)
+    if name != str(last.resolve()) or (is_sqlite(url) and not sqlite_path(url, folder).exists()):
+        return None
+    try:
+        end = run_interruptible(_ask_storage(url, folder, name))
+    except StorageError as error:
+        click.echo(escape_unprintable(f"The storage does not say what the last line is: {error}"), err=True)
+        return None
+    return None if end is None else ChainPosition(seq=end[0], hash=end[1])
+
+
+async def _ask_storage(url: str, folder: Path, name: str) -> tuple[int, str] | None:
+    from holodeck.storage.factory import open_store
+
+    store = open_store(url, folder=folder)
+    try:
+        return await store.read_audit_end(name)
+    finally:
+        await store.close()
 
 
 def _count(entries: int) -> str:

@@ -67,6 +67,12 @@ _INSTALL: Mapping[str, str] = {
     CommandType.DOCKER: "Install Docker, or podman with its 'docker' command.",
 }
 _NOT_MCP = "Its standard output must be MCP and nothing else. Is this the right package, with the right arguments?"
+# What programs say of a file that they may not use, in lower case.
+_DENIED = "permission denied"
+_SANDBOXED = (
+    "Its sandbox may keep it from the file above: list the file or its folder in 'sandbox.read', together with '.' if "
+    "the server needs the folder of your file as well, or in 'sandbox.write' if it has to change it."
+)
 _POISONED = "Look at each error before you use the server; 'holodeck mcp tools -v' shows its texts in full."
 _NOT_FOUND_STATUS = 404
 _FORBIDDEN_STATUS = 403
@@ -345,7 +351,7 @@ def advice_for(step: str, tool: MCPTool, error: HoloDeckError | None) -> str:
         case "found":
             return _advise_not_found(tool)
         case "started":
-            return _advise_not_started(error)
+            return _advise_not_started(tool, error)
         case "reached":
             address = shown_origin(tool.url or "")
             return f"Is the server running, and is it at {address}? A proxy or firewall may be in between."
@@ -367,10 +373,12 @@ def _advise_not_found(tool: MCPTool) -> str:
     return _INSTALL.get(tool.command, f"Install '{tool.command}', or name its whole path.")
 
 
-def _advise_not_started(error: HoloDeckError | None) -> str:
+def _advise_not_started(tool: MCPTool, error: HoloDeckError | None) -> str:
     details = error.details if isinstance(error, MCPError) else {}
     if details.get("advice"):
         return str(details["advice"])
+    if tool.sandbox_limits is not None and _DENIED in str(details.get("stderr", "")).lower():
+        return _SANDBOXED
     if details.get("stderr"):
         return "Read its last output above, or start it by hand: it should show what is missing."
     return _NOT_MCP if details.get("stray_output") else "Start it by hand: it should show what is missing."

@@ -61,6 +61,7 @@ _SERVER_TOOLS = {
 _KEY: dict[str, Any] = {
     "object": "key",
     "name": "alice",
+    "id": "qkzvhtwbarme",
     "admin": False,
     "allow": {"models": ["small*"]},
     "limits": None,
@@ -279,6 +280,7 @@ def _key_schemas() -> dict[str, Schema]:
     key = {
         "object": constant("key"),
         "name": string(),
+        "id": nullable(string("As `keys[].id` of the gateway file: which of several callers of this name it is.")),
         "admin": boolean("Whether it is an operator's key."),
         **{name: nullable(schema) for name, schema in settings.items()},
         "old_hash_expires": nullable(string("Until then the key before is accepted as well.")),

@@ -16,9 +16,9 @@ from holodeck.storage.runs import SEARCHED_RUNS
 _TAG = "Runs and usage"
 _STORED_ERRORS: tuple[ErrorGroup, ...] = ("lookup", "storage")
 _CALLER = string(
-    "Only of this caller: its id, such as `key:alice` or `jwt:alice`, or the name of its key, such as `alice`. "
-    "`local` is the caller of a gateway without keys; a key of that name is `key:local`. "
-    "Others than oneself are for operators."
+    "Only of this caller: its id, such as `key:alice#qkzvhtwbarme` or `jwt:alice`, or the name of its key, such as "
+    "`alice`: that of the key in force. `local` is the caller of a gateway without keys; a key of that name is "
+    "`key:local`. Others than oneself are for operators."
 )
 _RUN_ID = "resp_5f2b8f1f4bb24d3f8f4a1d0a3a0a4d5e"
 _TOKENS = {

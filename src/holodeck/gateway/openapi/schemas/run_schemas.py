@@ -58,7 +58,7 @@ def _run_schema() -> Schema:
         {
             "id": string("The id of the response."),
             "object": constant("run"),
-            "caller": string("Who asked: `key:NAME`, `jwt:NAME`, or `local` without authentication."),
+            "caller": string("Who asked: `key:NAME#ID`, `key:NAME`, `jwt:NAME`, or `local` without authentication."),
             "model": string("The public name of the model or agent."),
             "status": choice(RUN_STATUSES),
             "created_at": _TIME,
