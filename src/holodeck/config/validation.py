@@ -17,7 +17,7 @@ import pydantic
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from holodeck.config.holodeck_ai import find_replacement, find_tool_replacement
+from holodeck.config.checks.holodeck_ai import find_replacement, find_tool_replacement
 from holodeck.config.known_keys import closest_match, known_keys
 from holodeck.config.problems import problem_at, value_at
 from holodeck.config.yaml_reader import Document, KeyPath
