@@ -11,6 +11,8 @@ from holodeck.lib.errors import ConfigError
 from holodeck.lib.limits import MIB
 from holodeck.lib.system.limited_child import LimitExceededError, run_limited
 
+# The runner of the tests has threads, which none of this work uses. The command has none.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 MEMORY = 512 * MIB
 LIMITS = {"cpu_seconds": 1, "memory_bytes": MEMORY}
 
