@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     )
     from holodeck.models.llm import LLM
     from holodeck.models.model_io import (
+        AnswerVoided,
         CallDelta,
         ContextCompacted,
         ModelAnswer,
@@ -106,6 +107,7 @@ __all__ = [
     "LLM",
     "Agent",
     "AnswerCall",
+    "AnswerVoided",
     "AskPerson",
     "AudioContent",
     "BinaryContent",
@@ -298,6 +300,7 @@ _NAMES_OF_MODULES = {
     ),
     "holodeck.models.llm": ("LLM",),
     "holodeck.models.model_io": (
+        "AnswerVoided",
         "CallDelta",
         "ContextCompacted",
         "ModelAnswer",

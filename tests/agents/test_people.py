@@ -190,7 +190,7 @@ async def test_runs_at_the_same_time_are_asked_their_own_questions() -> None:
 
 @async_test
 async def test_a_question_that_may_belong_to_either_of_two_runs_is_put_to_neither() -> None:
-    """A server of the older protocol does not say which call its question belongs to."""
+    """A server of the older protocol over SSE does not say which call its question belongs to."""
     asked: list[str] = []
 
     async def answer(ctx: RunContext[str], question: Elicitation) -> Mapping[str, Any]:
@@ -201,7 +201,7 @@ async def test_a_question_that_may_belong_to_either_of_two_runs_is_put_to_neithe
         lambda request: say("done") if len(request.items) > 1 else call(str(getattr(request.items[0], "text", "")))
     )
     async with FaultyMCPServer(era="legacy") as server:
-        agent = Agent(model, tools=[MCPServer.http(server.url)], deps_type=str, on_elicitation=answer)
+        agent = Agent(model, tools=[MCPServer.sse(server.url_for("sse"))], deps_type=str, on_elicitation=answer)
         async with agent:
             first = asyncio.create_task(agent.run("slow", deps="Ada"))
             await server.received("tools/call", count=1)

@@ -130,7 +130,8 @@ async def test_a_body_of_too_many_values_is_refused_and_a_long_text_is_not(tmp_p
         body = {"model": MODEL, "input": "?", "metadata": [{}] * (MAX_JSON_VALUES // 2)}
         status, said = await gateway.send("POST", "/v1/responses", body)
         assert (status, said["error"]["code"]) == (413, "too_large")
-        text = '"[{,\\' * (MAX_JSON_VALUES // 4)
+        # Marks of more values than a text may have, all of them in one string.
+        text = '"\\' + "[{," * (MAX_JSON_VALUES // 3) + '"'
         status, said = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": text})
         assert (status, said["status"]) == (200, "completed")
         assert gateway.model_requests[0]["messages"][0]["content"] == text

@@ -15,6 +15,7 @@ EXAMPLES = (
             "last. It raises `ModelError` for what it cannot do."
         ),
         names=(
+            "AnswerVoided",
             "CallDelta",
             "ContextCompacted",
             "ModelAnswer",
@@ -33,6 +34,7 @@ from typing import get_args
 
 from holodeck import (
     Agent,
+    AnswerVoided,
     CallDelta,
     ContextCompacted,
     FunctionCall,
@@ -82,7 +84,7 @@ result = Agent(model).run_sync("Sing!", tool_choice=ToolChoice(mode="none"))
 print(result.status, result.error.message, result.error.is_retryable)
 result = Agent(model).run_sync("Sing!", functions=[ToolSpec(name="whistle")])
 print(result.status, result.pending[0].name)
-print(ContextCompacted in get_args(ModelEvent))""",
+print({AnswerVoided, ContextCompacted} <= set(get_args(ModelEvent)))""",
         output="""\
 Done.
 failed The parrot sleeps. True

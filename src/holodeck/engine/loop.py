@@ -115,7 +115,7 @@ class RunRequest:
     can_pause: bool = True
     """False when no later request can continue this run: only calls that need approval stay pending then."""
     server_wait: float = 0.0
-    """Seconds for which a durable run waits for MCP servers that it needs and that are away: see `ServerWait`."""
+    """Seconds for which a durable run waits for servers of tools that it needs and that are away: see `ServerWait`."""
     on_start: Callable[[RunProgress], Awaitable[None]] | None = None
     """Awaited before the first turn. What it raises fails the run."""
 

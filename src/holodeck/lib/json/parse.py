@@ -13,10 +13,11 @@ from typing import Any
 
 import orjson
 
-# Values of one text: twice what 10,000 items of a conversation have, and more than the 300,000 tokens of the largest
-# embeddings request. As objects they take some 60 MB and 20 ms; later passes in Python are the greater cost. Not in
-# proportion to the length: however long a text is, the event loop waits for all of it.
-MAX_JSON_VALUES = 400_000
+# Values of one text: more than the schemas of all tools of a server may have (500,000), three times what 10,000 items
+# of a conversation have, and twice the 300,000 tokens of the largest embeddings request. As objects they take some
+# 90 MB and 30 ms; later passes in Python are the greater cost. Not in proportion to the length: however long a text is,
+# the event loop waits for all of it.
+MAX_JSON_VALUES = 600_000
 # Levels of nesting of a body, a message or arguments. Real schemas nest 20 deep, perhaps 40.
 MAX_JSON_DEPTH = 100
 # Levels that orjson writes; it reads 1,024. Parsed values are written again a dozen levels down, in events and records.
