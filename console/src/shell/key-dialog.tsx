@@ -35,7 +35,7 @@ export function KeyDialog() {
       <form onSubmit={submit}>
         <h2 id="key-title">A key, please</h2>
         <p>
-          {key.value
+          {isShown && key.value
             ? "The gateway does not accept the key of this tab. Enter another one."
             : "This gateway answers to callers with a key. It stays in this tab, and is sent to this gateway only."}
         </p>
