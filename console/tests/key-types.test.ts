@@ -4,6 +4,7 @@ import { buildChanges, findPlace, hasChanges, readDraft, type CallerKey } from "
 
 const KEY: CallerKey = {
   name: "alice",
+  id: null,
   admin: false,
   allow: { models: ["small-*", "!small-x"], servers: [], tools: [] },
   limits: { requests_per_minute: 60, in_flight: 4 },
