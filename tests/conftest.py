@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 from installed_servers import install_servers
-from process_state import ProcessState, restore_logging
+from process_state import ProcessState, restore_logging, restore_secrets
 from requirement_manifest import ManifestError, load_requirements, summary
 from run_home import PersonsHome, replace_home
 
@@ -108,7 +108,7 @@ def _starts_programs(module: pytest.Module) -> bool:
 def _process_state() -> Iterator[None]:
     """Fail a test that leaves something in this process that another could notice, and take it away."""
     before = ProcessState()
-    with restore_logging():
+    with restore_logging(), restore_secrets():
         yield
     if changes := before.restore():
         pytest.fail(f"The test left changed, for all tests after it: {', '.join(changes)}", pytrace=False)

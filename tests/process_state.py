@@ -1,6 +1,7 @@
 """State of this process that all its tests share, and that a test can change for the ones after it.
 
 `restore_logging` puts loggers back: the product configures the logging of its process, which a test cannot undo.
+`restore_secrets` forgets the secrets that were read: each is masked in the log and in messages of the whole process.
 `ProcessState` is everything else. The folders that the product adds to `sys.path` for the functions of an agent are
 removed; the rest a test puts back itself (`monkeypatch` does): the environment, the working folder, the umask, handlers
 of signals, limits, replaced modules and context variables. Warning filters and captured streams are pytest's own to
@@ -21,11 +22,24 @@ from pathlib import Path
 from typing import Any
 
 from holodeck.lib import log
+from holodeck.lib.redaction import LOG_SECRETS, OPERATOR_SECRETS
 
 _CATCHABLE = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 _LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_AS, resource.RLIMIT_CORE)
 # Set by pytest, for each phase of a test.
 _OF_PYTEST = frozenset({"PYTEST_CURRENT_TEST"})
+
+
+@contextmanager
+def restore_secrets() -> Iterator[None]:
+    """Give the sets of secrets of the process the values back that they had before."""
+    sets = (LOG_SECRETS, OPERATOR_SECRETS)
+    before = [(dict(vars(each)), each._values.copy()) for each in sets]
+    try:
+        yield
+    finally:
+        for each, (attributes, values) in zip(sets, before, strict=True):
+            vars(each).update(attributes, _values=values)
 
 
 @contextmanager

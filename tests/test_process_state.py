@@ -12,8 +12,10 @@ from contextvars import ContextVar
 from pathlib import Path
 
 import pytest
-from process_state import ProcessState, restore_logging
+from process_state import ProcessState, restore_logging, restore_secrets
 from run_home import PersonsHome, replace_home
+
+from holodeck.lib.redaction import OPERATOR_SECRETS, register_secrets
 
 VARIABLE: ContextVar[str] = ContextVar("of_a_test")
 
@@ -68,6 +70,16 @@ def test_loggers_are_as_before_whatever_a_test_did_to_them(caplog: pytest.LogCap
     child.warning("one")
     logging.getLogger("added").warning("two")
     assert caplog.messages == ["one", "two"]
+
+
+def test_secrets_that_a_test_reads_are_masked_for_no_other_test() -> None:
+    before = OPERATOR_SECRETS.values
+    with restore_secrets():
+        register_secrets("of-one-test-only")
+        assert OPERATOR_SECRETS.mask("it is of-one-test-only") == "it is ***"
+    assert OPERATOR_SECRETS.values == before
+    assert OPERATOR_SECRETS.mask("it is of-one-test-only") == "it is of-one-test-only"
+    assert not OPERATOR_SECRETS.may_be_in(b"of-one-test-only")
 
 
 def test_files_in_a_persons_home_that_name_a_folder_of_the_run_are_found(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ with local.lock():
     liveness = local.create_liveness()
     liveness.start()
 connect_sqlite(str(home / "gateway.db"), "fast").close()
-ChainedFile(home / "audit.jsonl", fsync=False).open()
+ChainedFile(home / "audit.jsonl", keys=[b"k"], fsync=False).open()
 _create_key_file(home / "gateway.db.key")
 _open_history("history")
 write_cassette(Cassette(path=home / "one.cassette.yaml", recorded_at=datetime.now(UTC)))

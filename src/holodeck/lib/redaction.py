@@ -85,6 +85,11 @@ _ISSUED_IN_TEXT = re.compile(
 _URL_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/@:\s]*:[^/@\s]+@")
 _MIN_LITERAL_CHARS = 8
 _ASSIGNMENT = re.compile(r"(?P<name>-{0,2}[A-Za-z_][\w.-]*)=(?P<value>.*)", re.DOTALL)
+# Words of MCP and of JSON Schema: a setting such as `AUTH: required` is no secret, and masking it changes messages.
+_PROTOCOL_WORDS = frozenset(
+    {"required", "optional", "forbidden", "complete", "completed", "cancelled", "supported", "disabled", "properties"}
+    | {"description", "annotations", "structuredContent", "elicitation", "sampling", "resources", "notifications"}
+)
 _OPAQUE = frozenset({"nextCursor", "requestState"})
 """Members of an MCP message that are sent back unchanged and never shown."""
 
@@ -283,7 +288,11 @@ class SecretText:
 
     def add(self, *values: str) -> None:
         """Mask these values from now on, also where they are percent-encoded or escaped in JSON."""
-        fresh = [value for value in values if len(value) >= self._min_chars and value not in self._values]
+        fresh = [
+            value
+            for value in values
+            if len(value) >= self._min_chars and value not in self._values and value not in _PROTOCOL_WORDS
+        ]
         if not fresh:
             return
         self._values.update(dict.fromkeys(fresh))

@@ -11,6 +11,7 @@ from async_tests import async_test
 from tools.mcp.local_servers import remote_tool, uvx_tool
 from tools.mcp.test_supervisor import faulty_tool
 
+from holodeck.lib.redaction import register_secrets
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import CommandType, MCPTool
 from holodeck.testing import ABANDONED, FaultyMCPServer, Journal, stand_in, stand_in_calls
@@ -50,6 +51,15 @@ async def test_the_configured_encoding_is_used_in_both_directions(tmp_path: Path
     program.write_text(LATIN_SERVER)
     async with create_mcp_plugin(uvx_tool(tmp_path, program, encoding="latin-1")) as server:
         assert (await server.call_tool("greet", to="Zoë")).text == "café Zoë"
+
+
+@async_test
+async def test_a_setting_under_the_name_of_a_secret_changes_no_message() -> None:
+    # As `API_KEY: required` in a file would: the word stands in every schema, and in answers of the protocol.
+    register_secrets("required")
+    async with FaultyMCPServer() as remote, create_mcp_plugin(remote_tool(remote.url)) as server:
+        add = next(info for info in await server.list_tools() if info.name == "add")
+        assert add.input_schema["required"] == ["a", "b"]
 
 
 @pytest.mark.proves("000:FR-015", "000:US4-3")
