@@ -68,9 +68,9 @@ async def test_replays_are_equal_and_open_no_socket_and_start_no_process(tmp_pat
 
 @async_test(START_SECONDS)
 async def test_a_real_server_over_streamable_http_is_replayed_without_it(tmp_path: Path) -> None:
-    with serve_everything("http", tmp_path) as url:
+    with serve_everything("http", tmp_path) as running:
         agent = RecordedAgent(
-            tmp_path, f"  - {{type: mcp, name: everything, description: d, transport: http, url: '{url}'}}"
+            tmp_path, f"  - {{type: mcp, name: everything, description: d, transport: http, url: '{running.url}'}}"
         )
         recorded = await agent.record(
             [call("echo", message="grüß dich, 世界"), call("get-tiny-image")],

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -42,27 +42,53 @@ tools:
 _MODES = {"sse": ("sse", "sse"), "http": ("streamableHttp", "mcp")}
 
 
+class EverythingServer:
+    """The server behind a network transport, started as its users do. Closed by `close`.
+
+    It can end itself when it has something to say to a client that has left: the next test gets a new one.
+    """
+
+    def __init__(self, transport: Literal["sse", "http"], folder: Path) -> None:
+        self._mode, self._path = _MODES[transport]
+        self._folder = folder
+        folder.joinpath("node_modules").symlink_to(PACKAGES)
+        self._start()
+
+    @property
+    def url(self) -> str:
+        """Its URL; it is started again if it has ended."""
+        if self._process.poll() is not None:
+            self.close()
+            self._start()
+        return f"http://localhost:{self._port}/{self._path}"
+
+    def close(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+
+    def _start(self) -> None:
+        self._port = _free_port()
+        self._process = subprocess.Popen(
+            ["npx", "-y", "@modelcontextprotocol/server-everything", self._mode],
+            cwd=self._folder,
+            env={**os.environ, "PATH": search_path(), "PORT": str(self._port)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        _wait_for(self._process, f"on port {self._port}")
+
+
 @contextmanager
-def serve_everything(transport: Literal["sse", "http"], folder: Path) -> Iterator[str]:
-    """Start it as a network server, as its users do, and yield its URL."""
-    mode, path = _MODES[transport]
-    folder.joinpath("node_modules").symlink_to(PACKAGES)
-    port = _free_port()
-    process = subprocess.Popen(
-        ["npx", "-y", "@modelcontextprotocol/server-everything", mode],
-        cwd=folder,
-        env={**os.environ, "PATH": search_path(), "PORT": str(port)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+def serve_everything(transport: Literal["sse", "http"], folder: Path) -> Iterator[EverythingServer]:
+    """Start it as a network server."""
+    server = EverythingServer(transport, folder)
     try:
-        _wait_for(process, f"on port {port}")
-        yield f"http://localhost:{port}/{path}"
+        yield server
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        server.close()
 
 
 def _free_port() -> int:

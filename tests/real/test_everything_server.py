@@ -12,7 +12,14 @@ from typing import Any
 
 import pytest
 from async_tests import async_test
-from real.everything_server import EVERYTHING_TRANSPORTS, NETWORK, STDIO, EverythingTransport, serve_everything
+from real.everything_server import (
+    EVERYTHING_TRANSPORTS,
+    NETWORK,
+    STDIO,
+    EverythingServer,
+    EverythingTransport,
+    serve_everything,
+)
 from real.project import LEGACY, START_SECONDS, RealProject
 
 from holodeck.lib.errors import MCPError
@@ -35,7 +42,7 @@ LEVELS = {
 
 
 @pytest.fixture(scope="module")
-def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[EverythingTransport, str]]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[EverythingTransport, EverythingServer]]:
     """The same server, already running behind the two network transports."""
     folder = tmp_path_factory.mktemp
     with serve_everything("sse", folder("sse")) as sse, serve_everything("http", folder("http")) as http:
@@ -46,10 +53,10 @@ class Everything:
     """The server behind one transport."""
 
     def __init__(
-        self, project: RealProject, door: EverythingTransport, urls: Mapping[EverythingTransport, str]
+        self, project: RealProject, door: EverythingTransport, running: Mapping[EverythingTransport, EverythingServer]
     ) -> None:
         self.project = project
-        self._text = STDIO if door == "stdio" else NETWORK.format(door=door, url=urls[door])
+        self._text = STDIO if door == "stdio" else NETWORK.format(door=door, url=running[door].url)
 
     def server(self, **callbacks: Any) -> MCPPlugin:
         return self.project.open_server(self._text, callbacks=Callbacks(**callbacks))
@@ -57,9 +64,9 @@ class Everything:
 
 @pytest.fixture(params=EVERYTHING_TRANSPORTS)
 def everything(
-    request: pytest.FixtureRequest, project: RealProject, urls: dict[EverythingTransport, str]
+    request: pytest.FixtureRequest, project: RealProject, running: dict[EverythingTransport, EverythingServer]
 ) -> Everything:
-    return Everything(project, request.param, urls)
+    return Everything(project, request.param, running)
 
 
 @pytest.mark.proves("000:US1-1", "000:US6-1", "000:US8-1", "000:FR-002", "000:FR-013", "000:FR-014", "000:SC-007")
