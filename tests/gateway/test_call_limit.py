@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from async_tests import async_test
 from gateway.personal_server import PersonalServer
-from gateway.running_gateway import MODEL, RunningGateway, run_gateway
+from gateway.running_gateway import ANY_KEY, MODEL, RunningGateway, run_gateway
 
 from holodeck.testing import ScriptedModel, call, say
 
@@ -42,11 +42,16 @@ def _ask(gateway: RunningGateway, key: str, *, is_own: bool = True) -> asyncio.T
     return asyncio.create_task(gateway.send("POST", "/v1/responses", body, key=key))
 
 
-async def _wait_model_requests(gateway: RunningGateway, times: int) -> None:
-    """Wait until the model has received `times` requests and the gateway has handled its answers."""
-    while len(gateway.model_requests) < times:  # noqa: ASYNC110 - no event to wait for
-        await asyncio.sleep(0)
-    await gateway.send("GET", "/v1/models", key=ALICE)
+async def _wait_waiting(gateway: RunningGateway, times: int, key: str = ALICE) -> None:
+    """Wait until the calls of `times` responses wait for the server: a response is stored before its first call."""
+    is_stored = False
+    while not is_stored:
+        _, listed = await gateway.send("GET", "/v1/runs?status=in_progress", key=key)
+        stored = [await gateway.service.store.get(run["id"], run["caller"]) for run in listed["data"]]
+        is_stored = len(stored) == times and None not in stored
+    # The gateway then goes on to the call.
+    for _ in range(3):
+        await gateway.send("GET", "/v1/models", key=key)
 
 
 def _output(answer: tuple[int, Any]) -> str:
@@ -64,7 +69,7 @@ async def test_a_server_gets_no_more_calls_at_once_from_many_callers_than_from_o
     async with PersonalServer(PEOPLE).serve() as server, _run_gateway(tmp_path, server) as gateway:
         server.answer_permits = asyncio.Semaphore(0)
         requests = [_ask(gateway, ALICE), _ask(gateway, BOB), _ask(gateway, ALICE, is_own=False)]
-        await _wait_model_requests(gateway, 3)
+        await _wait_waiting(gateway, 3)
         for number in range(1, 4):
             while len(server.calls_by_person) < number:  # noqa: ASYNC110 - no event to wait for
                 await asyncio.sleep(0)
@@ -87,7 +92,7 @@ async def test_callers_take_turns_however_many_calls_one_of_them_has_queued(tmp_
             task = _ask(gateway, key, is_own=is_own)
             task.add_done_callback(partial(_note, done, key))
             requests.append(task)
-            await _wait_model_requests(gateway, number)
+            await _wait_waiting(gateway, number)
         for finished in range(1, 6):
             server.answer_permits.release()
             while len(done) < finished:  # noqa: ASYNC110 - no event to wait for
@@ -105,9 +110,9 @@ async def test_a_caller_that_disconnects_while_queued_leaves_the_queue(tmp_path:
         while not server.calls_by_person:  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0)
         leaving = _ask(gateway, BOB)
-        await _wait_model_requests(gateway, 2)
+        await _wait_waiting(gateway, 2)
         waiting = _ask(gateway, BOB)
-        await _wait_model_requests(gateway, 3)
+        await _wait_waiting(gateway, 3)
         leaving.cancel()
         while b"holodeck_in_flight 3.0\n" in (await gateway.send("GET", "/metrics", key=ALICE))[1]:  # noqa: ASYNC110
             await asyncio.sleep(0)
@@ -139,9 +144,7 @@ async def test_a_server_of_two_agents_has_one_call_limit(tmp_path: Path) -> None
                 asyncio.create_task(gateway.send("POST", "/v1/responses", {"model": name, "input": "Go"}))
                 for name in names
             ]
-            while len(model.received) < len(names):  # noqa: ASYNC110 - no event to wait for
-                await asyncio.sleep(0)
-            await gateway.send("GET", "/v1/models")
+            await _wait_waiting(gateway, len(names), key=ANY_KEY)
             assert server.calls_by_person == ["operator"]
             server.answer_permits.release()
             server.answer_permits.release()
