@@ -1,6 +1,6 @@
 /** The list of runs: filters in the route, newest first, those that go on read again while the page is visible. */
 import { signal, useSignal } from "@preact/signals";
-import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { fetchJSON } from "../../api/client";
 import { isFinished, type List } from "../../api/types";
 import { formatCount, formatSeconds, formatTime } from "../../components/format";
@@ -160,7 +160,8 @@ function FilterField({ name, value, onChange }: FilterFieldProps) {
   const [draft, setDraft] = useState(value);
   const latest = useRef(onChange);
   latest.current = onChange;
-  useEffect(() => setDraft(value), [value]);
+  // Before it is drawn: an effect after that would remove what a person has typed since.
+  useLayoutEffect(() => setDraft(value), [value]);
   useEffect(() => {
     const entered = draft.trim();
     if (entered === value) return undefined;
