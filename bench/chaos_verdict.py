@@ -120,17 +120,27 @@ def _stream_problems(final: Mapping[str, Any], events: Sequence[Event]) -> list[
         problems.append(f"the stream is numbered {numbers}")
     if not events or events[-1].get("response") != final:
         problems.append(f"the stream does not end with the response but with {events[-1]['type'] if events else None}")
-    # Calls of one turn end in any order. An item of an answer that was begun anew is void, and ends as incomplete.
-    standing = {item["id"] for item in final.get("output", ())}
-    done = {
-        event["output_index"]: event["item"]
-        for event in events
-        if event["type"] == "response.output_item.done"
-        and (event["item"]["id"] in standing or event["item"].get("status") != "incomplete")
-    }
-    if [done[index] for index in sorted(done)] != final.get("output"):
-        problems.append(f"the items done in the stream are at {sorted(done)}; the response has {len(final['output'])}")
+    announced = [event["output_index"] for event in events if event["type"] == "response.output_item.added"]
+    done = [event["output_index"] for event in events if event["type"] == "response.output_item.done"]
+    # Calls of one turn end in any order.
+    if len(set(announced)) < len(announced) or sorted(announced) != sorted(done):
+        problems.append(f"items are announced at {announced} and done at {done}")
+    standing = _standing_items(events)
+    if [standing[index] for index in sorted(standing)] != final.get("output"):
+        problems.append(f"the items that stand are at {sorted(standing)}; the response has {len(final['output'])}")
     return problems
+
+
+def _standing_items(events: Sequence[Event]) -> dict[int, Any]:
+    """The items done in a stream, without those of answers that were begun anew: the next `in_progress` lacks them."""
+    items: dict[int, Any] = {}
+    for event in events:
+        if event["type"] == "response.in_progress":
+            left = {item["id"] for item in event["response"]["output"]}
+            items = {index: item for index, item in items.items() if item["id"] in left}
+        elif event["type"] == "response.output_item.done":
+            items[event["output_index"]] = event["item"]
+    return items
 
 
 def _followed_problems(events: Sequence[Event], followed: Sequence[Event] | None) -> list[str]:

@@ -20,7 +20,6 @@ import aiohttp
 import orjson
 
 from bench.table import print_table
-from holodeck.lib.net import aiohttp_client
 from holodeck.models.items import text_message
 from holodeck.models.model_io import ModelAnswer, ModelRequest
 from holodeck.providers.anthropic import Anthropic
@@ -59,7 +58,7 @@ def main() -> None:
 
 async def _measure(port: int) -> None:
     base = f"http://127.0.0.1:{port}"
-    client = aiohttp_client.create_http_client(connect_timeout=5)
+    client = aiohttp.ClientSession()
     rows = []
     for dialect in PATHS:
         model = _model(dialect, base)

@@ -18,13 +18,13 @@ import orjson
 from bench.gateway_process import GatewayProcess
 from bench.table import print_table
 from holodeck.gateway.auth.callers import hash_key
-from holodeck.storage.base import StoredResponse
 from holodeck.storage.checked_values import encode_value
+from holodeck.storage.responses import StoredResponse
 from holodeck.storage.runs import StoredRun
-from holodeck.storage.sql.usage import ADD_ROW
-from holodeck.storage.sqlite.connection import connect_sqlite
-from holodeck.storage.sqlite.store import SQLiteStore
-from holodeck.storage.usage import BOUNDS, DAY, HOUR, SUMS
+from holodeck.storage.sqlite.connection import connect_sqlite, for_sqlite
+from holodeck.storage.sqlite.driver import SQLiteDriver
+from holodeck.storage.store import ResponseStore
+from holodeck.storage.usage import ADD_USAGE, BOUNDS, DAY, HOUR, SUMS
 
 CALLERS = 100
 MODELS = ("small", "large", "local")
@@ -93,7 +93,7 @@ def _fill_usage(db: sqlite3.Connection, count: int) -> None:
     per_hour = max(1, count // (DAYS * 24 * CALLERS * len(MODELS)))
     sums = [per_hour * 10] * len(SUMS)
     times = [per_hour] * buckets
-    sql = ADD_ROW.replace("$", "?")
+    sql = for_sqlite(ADD_USAGE)
     for period in (HOUR, DAY):
         first = (now - DAYS * DAY) // period * period
         db.executemany(
@@ -176,7 +176,7 @@ async def measure_inserts(folder: Path, count: int, rounds: int) -> list[list[st
     took: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     for number in range(rounds):
         for has_run in (False, True):
-            store = SQLiteStore(folder / f"insert-{number}-{has_run}.db")
+            store = ResponseStore(SQLiteDriver(folder / f"insert-{number}-{has_run}.db"))
             took[has_run].append(await _time_inserts(store, record, count, has_run=has_run))
             await store.close()
     rows = []
@@ -188,7 +188,7 @@ async def measure_inserts(folder: Path, count: int, rounds: int) -> list[list[st
 
 
 async def _time_inserts(
-    store: SQLiteStore, record: StoredResponse, count: int, *, has_run: bool
+    store: ResponseStore, record: StoredResponse, count: int, *, has_run: bool
 ) -> tuple[float, float]:
     """Microseconds of time and of CPU for each response."""
     numbers = iter(range(count))

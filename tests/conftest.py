@@ -58,6 +58,10 @@ PROGRAM_MODULES = {
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-counts", action="store_true", help="write the files of recorded counts anew")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Import the tests without the garbage collector, and take what is there by then out of every later collection.

@@ -8,13 +8,13 @@ from typing import Any
 
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.model_io import ToolSpec
-from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
+from holodeck.tools.executor import ToolCall, ToolExecutor, ToolKind, ToolResult
 
 ToolReturn = str | ToolResult | tuple[ContentBlock, ...]
 Tool = Callable[..., ToolReturn | Awaitable[ToolReturn]]
 
 
-class FakeExecutor:
+class FakeExecutor(ToolExecutor):
     """`FakeExecutor(add=lambda a, b: str(a + b))`."""
 
     def __init__(self, **tools: Tool) -> None:

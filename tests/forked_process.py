@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from warm_holodeck import Forked
@@ -24,8 +25,10 @@ class ForkedCommand:
         asyncio.get_running_loop().add_reader(forked, self._end)
 
     def send_signal(self, number: int) -> None:
-        if self.returncode is None:
-            os.kill(self.pid, number)
+        # It may have ended, with its end not read here yet.
+        with suppress(ProcessLookupError):
+            if self.returncode is None:
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)

@@ -6,8 +6,11 @@ Each test is also an example to start from.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -54,6 +57,14 @@ class PackageCopy:
     def run(self, *args: str, **environ: str) -> CompletedProcess[str]:
         return run_holodeck(*args, cwd=self.project, env=self.environ | environ)
 
+    def run_python(self, program: str) -> str:
+        """Run a program with the copy, and with the generator of the reference."""
+        environ = os.environ | {"PYTHONPATH": f"{self._package.parent}{os.pathsep}{ROOT / 'docs'}"}
+        argv = [sys.executable, "-c", program]
+        done = subprocess.run(argv, cwd=self.project, env=environ, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
 
 @pytest.fixture
 def package(tmp_path: Path) -> PackageCopy:
@@ -62,7 +73,7 @@ def package(tmp_path: Path) -> PackageCopy:
 
 def documented_files(what: str) -> set[str]:
     """The files in the paragraph of CONTRIBUTING.md about adding this, which also says how many they are."""
-    pattern = rf"^- \*\*{what}\*\* \((\d) files\): (.*?)(?=^- |^$)"
+    pattern = rf"^- \*\*{what}\*\* \((\d) files?\): (.*?)(?=^- |^$)"
     found = re.search(pattern, (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE | re.DOTALL)
     assert found, f"CONTRIBUTING.md does not say how to add: {what}"
     files = set(re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", found[2]))
@@ -93,39 +104,27 @@ def command(name: str) -> None:
 
 
 @async_test
-async def test_a_route_is_a_handler_and_two_rows(package: PackageCopy) -> None:
-    package.add_module(
-        "gateway/endpoints/greeting.py",
-        """\
-from holodeck.gateway.http.replies import Reply
-from holodeck.gateway.http.request import Request
-
-
-async def greet(request: Request) -> Reply:
-    return Reply(body=f"Hello, {request.path_params['name']}.".encode(), content_type="text/plain")
-""",
-    )
-    routes, operations = "gateway/routes.py", "gateway/openapi/operations/all_operations.py"
-    imported = "from holodeck.gateway.endpoints.greeting import greet"
-    package.add_line(routes, imported, below="from holodeck.gateway.app import READY_PATH")
-    row = '        Route(method="GET", path="/v1/greetings/{name}", handler=greet),'
-    existing = '        Route(method="POST", path="/v1/chat/completions", handler=chat.create, is_paid=True),'
-    package.add_line(routes, row, below=existing)
-    operation = """\
-    ("GET", "/v1/greetings/{name}"): Operation(
+async def test_a_route_is_a_method_with_its_declaration(package: PackageCopy) -> None:
+    handler = """
+    @route(
+        "GET",
+        "/v1/greetings/{name}",
         id="greet",
         tag="Operation",
         summary="Greet a person",
         description="An example.",
-        reply="text/plain",
-        example="Hello, Ada.",
-    ),"""
-    package.add_line(operations, operation, below="OPERATIONS: dict[tuple[str, str], Operation] = {")
+        reply={"type": "object", "properties": {"text": {"type": "string"}}},
+        example={"text": "Hello, Ada."},
+    )
+    async def greet(self, request: Request) -> Reply:
+        return json_reply({"text": f"Hello, {request.path_params['name']}."})
+"""
+    package.add_line("gateway/endpoints/admin.py", handler, below="        self._list_failing = list_failing")
     assert package.changes == documented_files("A route of the gateway")
     file = write_gateway_file(package.project, "http://127.0.0.1:9/v1")
     async with run_gateway_process(file, environ=package.environ) as gateway:
         async with gateway.session.get(f"{gateway.url}/v1/greetings/Ada") as reply:
-            assert (reply.status, await reply.text()) == (200, "Hello, Ada.")
+            assert (reply.status, await reply.json()) == (200, {"text": "Hello, Ada."})
         async with gateway.session.get(f"{gateway.url}/openapi.json") as document:
             assert (await document.json())["paths"]["/v1/greetings/{name}"]["get"]["operationId"] == "greet"
 
@@ -151,6 +150,90 @@ async def test_a_provider_is_two_rows(package: PackageCopy) -> None:
     (request,) = server.received
     assert request.headers["authorization"] == "Bearer acme-secret"
     assert request.json["model"] == "large"
+
+
+@async_test
+async def test_an_option_of_requests_is_one_declaration(package: PackageCopy) -> None:
+    option = """\
+    min_p: float | None = _option(
+        Values(kind="decimal", minimum=0, maximum=1),
+        about="Only tokens of at least this share of the most likely one.",
+        example=0.25,
+        sent_as={"chat": ""},
+        repeated_as="min_p",
+    )"""
+    docstring = '    """Options for the answer of a model. None is the default of the model."""\n'
+    package.add_line("models/generation.py", option, below=docstring)
+    assert package.changes == documented_files("An option of requests")
+    async with ScriptedModel(lambda _: say("Hello.")).serve() as model:
+        file = write_gateway_file(package.project, model.url)
+        async with run_gateway_process(file, environ=package.environ) as gateway:
+            for path, question in (
+                ("/v1/responses", {"input": "Hello?"}),
+                ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello?"}]}),
+            ):
+                body = {"model": "demo", **question, "min_p": 0.5}
+                async with gateway.session.post(f"{gateway.url}{path}", json=body) as reply:
+                    assert reply.status == 200, await reply.text()
+                    assert path != "/v1/responses" or (await reply.json())["min_p"] == 0.5
+                async with gateway.session.post(f"{gateway.url}{path}", json=body | {"min_p": 2}) as reply:
+                    error = (await reply.json())["error"]
+                    assert (reply.status, error["param"]) == (400, "min_p")
+            async with gateway.session.get(f"{gateway.url}/openapi.json") as document:
+                described = (await document.json())["components"]["schemas"]["CreateResponse"]["properties"]["min_p"]
+    assert [request.json["min_p"] for request in model.received] == [0.5, 0.5]
+    assert "Only tokens of at least this share of the most likely one." in orjson.dumps(described).decode()
+
+
+COUNTED = """
+import asyncio
+from pathlib import Path
+
+from holodeck.storage.conversations import Conversation
+from holodeck.storage.factory import open_store
+
+
+async def main() -> None:
+    store = open_store("sqlite:///kept.db", folder=Path())
+    for number in range(3):
+        conversation = Conversation(id=f"conv_{number}", owner="alice", created_at=number, metadata=b"{}")
+        await store.create_conversation(conversation, [])
+    print(await store.count_conversations("alice"), await store.count_conversations("bob"))
+    await store.close()
+
+
+asyncio.run(main())
+"""
+
+
+def test_a_method_of_the_store_is_one_method(package: PackageCopy) -> None:
+    method = """
+    @read()
+    async def count_conversations(self, db: Connection, caller_id: str) -> int:
+        row = await db.fetch_row("SELECT COUNT(*) FROM conversations WHERE owner = $1", caller_id)
+        return 0 if row is None else int(row[0])"""
+    docstring = '    """The methods of the store about conversations."""'
+    package.add_line("storage/conversations.py", method, below=docstring)
+    assert package.changes == documented_files("A method of the store")
+    assert package.run_python(COUNTED) == "3 0\n"
+
+
+def test_a_key_of_a_file_is_a_field_with_its_example(package: PackageCopy) -> None:
+    field = """\
+    contact: NonEmpty | None = None
+    \"\"\"Address of the team that owns the servers. E.g. `ada@example.com`, not `''`.\"\"\"
+"""
+    docstring = '    """The content of `config.yaml`: settings that several agents share."""\n'
+    package.add_line("models/agent.py", field, below=docstring)
+    assert package.changes == documented_files("A key of a file")
+    schema = orjson.loads(package.run("schema", "config").stdout)
+    assert schema["properties"]["contact"]["description"] == "Address of the team that owns the servers."
+    (package.project / "agent.yaml").write_text("name: demo\n")
+    (package.project / "config.yaml").write_text("mcp_servers: []\ncontakt: ada@example.com\n")
+    refused = package.run("validate")
+    assert (refused.returncode, "Did you mean 'contact'?" in refused.stderr) == (2, True), refused.stderr
+    page = package.run_python("from generate.file_page import build_config_page\nprint(build_config_page())")
+    assert "- Example: `contact: ada@example.com`\n- Wrong: `contact: ''`: " in page
 
 
 TCP_TRANSPORT = '''

@@ -57,6 +57,18 @@ def test_run_imports_no_table_no_env_file_no_client_and_no_durable_engine(tmp_pa
     assert not modules & {*HEAVY, "rich", "dotenv", "prompt_toolkit", "dbos", "sqlite3", "holodeck.config.mcp_json"}
 
 
+def test_a_program_that_imports_agent_imports_neither_what_runs_one_nor_what_reads_files() -> None:
+    modules = _imported("from holodeck import Agent, MCPServer, RunOptions, tool")
+    assert {"holodeck.agents.agent", "holodeck.agents.tools.mcp_server"} <= modules
+    needless = (
+        *("holodeck.engine", "holodeck.runtime", "holodeck.agent_runner", "holodeck.storage"),
+        *("holodeck.config.", "holodeck.tools.mcp.", "holodeck.agents.sessions", "holodeck.models.agent"),
+    )
+    found = {name for name in modules if name.startswith(needless)}
+    assert found == {"holodeck.config.server_names", "holodeck.tools.mcp.names"}
+    assert not modules & {*HEAVY, "yaml", "email", "importlib.metadata", "jsonschema_rs", "sqlite3"}
+
+
 def test_a_table_is_printed_without_the_markdown_of_the_live_screen() -> None:
     modules = _imported("from holodeck.cli.output.terminal import Terminal\nTerminal().table(('RUN',), [('run_1',)])")
     assert "rich.table" in modules
@@ -89,6 +101,6 @@ def test_each_public_name_can_be_imported_and_is_listed_once() -> None:
     assert all(getattr(holodeck, name) for name in holodeck.__all__)
 
 
-def test_a_gateway_and_mcp_over_http_are_loaded_without_the_client_that_only_tokens_and_downloads_need() -> None:
+def test_a_gateway_and_mcp_over_http_are_loaded_without_the_library_that_only_servers_of_tests_need() -> None:
     transports = "holodeck.tools.mcp.transports.streamable_http, holodeck.tools.mcp.transports.sse"
     assert "aiohttp" not in _imported(f"import holodeck.gateway.service, holodeck.gateway.backends, {transports}")

@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { buildChanges, findPlace, hasChanges, readDraft, type CallerKey } from "../src/screens/keys/key-types";
 
 const KEY: CallerKey = {
+  object: "key",
   name: "alice",
   id: null,
   admin: false,

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Item, ResponseEvent, ResponseResource } from "../src/api/types";
+import type { MCPCallItem, Item, ResponseEvent, ResponseResource } from "../src/api/types";
 import { applyEvent, EMPTY_STATE, textOf, type ResponseState } from "../src/screens/playground/response-state";
 
 const RESOURCE: ResponseResource = {
@@ -69,13 +69,14 @@ test("the end has the items of the response and its status", () => {
 });
 
 test("a call has its arguments as they arrive, and its time", () => {
-  const call: Item = {
+  const call: MCPCallItem = {
     type: "mcp_call",
     id: "mcp_1",
     status: "in_progress",
     server_label: "sums",
     name: "add",
     arguments: "",
+    approval_request_id: null,
     output: null,
     error: null,
   };

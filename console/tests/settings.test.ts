@@ -64,7 +64,7 @@ test("a key has only what was entered", () => {
 test("what a key may is a line", () => {
   assert.equal(describeScope(null), "everything");
   assert.equal(describeScope({ models: ["a", "b"], servers: [] }), "models: a, b; servers: none");
-  const key = { name: "", admin: false, allow: null, id: null, old_hash_expires: null };
+  const key = { object: "key" as const, name: "", admin: false, allow: null, id: null, old_hash_expires: null };
   assert.equal(describeLimits({ ...key, limits: null, budget: null }), "as for all");
   assert.equal(
     describeLimits({ ...key, limits: { in_flight: 3, sockets: null }, budget: { amount: 2, period: "day" } }),

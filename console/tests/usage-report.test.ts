@@ -12,9 +12,18 @@ import {
 } from "../src/screens/usage/usage-report";
 
 const HOUR: Range = { id: "1h", label: "1 hour", seconds: 180, bucket: "minute" };
+const REPORT = { object: "usage", start_time: 0, end_time: 180 } as const;
 
 function row(start: number, more: Partial<UsageRow>): UsageRow {
-  const zero = { requests: 0, errors: 0, input_tokens: 0, cached_tokens: 0, output_tokens: 0, reasoning_tokens: 0 };
+  const zero = {
+    requests: 0,
+    errors: 0,
+    input_tokens: 0,
+    cached_tokens: 0,
+    cache_write_tokens: 0,
+    output_tokens: 0,
+    reasoning_tokens: 0,
+  };
   const none = { seconds_p50: null, seconds_p95: null, first_token_seconds_p50: null, first_token_seconds_p95: null };
   return { start_time: start, end_time: start + 60, ...zero, tool_calls: 0, cost: null, ...none, ...more };
 }
@@ -28,7 +37,7 @@ test("a report ends with the bucket of now", () => {
 
 test("minutes without requests count nothing and have no duration", () => {
   const data = [row(60, { requests: 2, errors: 1, seconds_p50: 0.5, seconds_p95: 0.5 })];
-  const charts = buildCharts({ start_time: 0, end_time: 180, data }, HOUR, null);
+  const charts = buildCharts({ ...REPORT, data }, HOUR, null);
   const find = (title: string) => charts.find((chart) => chart.title === title);
   assert.deepEqual(find("Requests")?.series[0]?.values, [0, 2, 0]);
   assert.deepEqual(find("Requests")?.series[1]?.values, [0, 1, 0]);
@@ -38,7 +47,7 @@ test("minutes without requests count nothing and have no duration", () => {
 
 test("groups are lines of their own, the largest first, and at most six", () => {
   const data = Array.from({ length: 9 }, (_, index) => row(60, { model: `m${index}`, requests: index + 1 }));
-  const [requests] = buildCharts({ start_time: 0, end_time: 180, data }, HOUR, "model");
+  const [requests] = buildCharts({ ...REPORT, data }, HOUR, "model");
   assert.deepEqual(
     requests?.series.map(({ label }) => label),
     ["m8", "m7", "m6", "m5", "m4", "m3"],

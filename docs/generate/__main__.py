@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from os.path import normpath
 from pathlib import Path
 
 from generate.pages import PAGES
@@ -16,7 +17,7 @@ def main() -> None:
         path, text = DOCS / page, build_page()
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
-            sys.stdout.write(f"wrote docs/{page}\n")
+            sys.stdout.write(f"wrote {normpath(f'docs/{page}')}\n")
 
 
 main()

@@ -15,7 +15,7 @@ from holodeck import load_agent
 from holodeck.cli.output.events_json import event_line
 from holodeck.gateway.openapi.schemas.event_schemas import EVENT_KINDS, EventKind
 from holodeck.gateway.wire.chat.request import read_chat_request
-from holodeck.gateway.wire.chat.response import ChatWriter, encode_chat_sse
+from holodeck.gateway.wire.chat.response import ChatWriter
 from holodeck.gateway.wire.request.body import read_request
 from holodeck.gateway.wire.response.event_encoder import SSE_DONE, encode_sse
 from holodeck.gateway.wire.response.writer import ResponseWriter
@@ -175,7 +175,7 @@ def _chat_stream(events: list[Event]) -> str:
     messages = [{"role": "user", "content": _QUESTION}]
     request = read_chat_request({"model": "grocer", "messages": messages, "stream": True})
     writer = ChatWriter(request, completion_id="chatcmpl_0", created_at=0.0, model="grocer")
-    written = [encode_chat_sse(each) for event in events for each in writer.feed(event)]
+    written = writer.feed(*events)
     return b"".join([*written, SSE_DONE]).decode()
 
 

@@ -8,14 +8,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from generate.markdown import NOTICE, code, fence, join_blocks, table
+from holodeck.gateway.all_endpoints import list_routes
+from holodeck.gateway.api.route import Route
 from holodeck.gateway.http.error_codes import GROUP_TITLES
 from holodeck.gateway.http.replies import EVENTS
-from holodeck.gateway.http.request import Route
-from holodeck.gateway.openapi.document import build_document, error_groups_of
-from holodeck.gateway.openapi.operations.all_operations import OPERATIONS, TAGS
-from holodeck.gateway.openapi.operations.operation import Operation
+from holodeck.gateway.openapi.document import TAGS, build_document, error_groups_of
 from holodeck.gateway.openapi.schemas.schema import NULL
-from holodeck.gateway.routes import list_routes
 
 _INTRO = """\
 Call a gateway from any language: every route, its fields, and a request that you can paste into a shell.
@@ -67,7 +65,7 @@ _SEE_ALSO = """\
 - [Events](events.md)
 - [Errors](errors.md)"""
 
-# Requests that are more than the plain one, by operation.
+# Requests that are more than the plain one, by route.
 _COMMANDS = {
     "getConsole": "curl -s -o /dev/null -w '%{content_type}\\n' localhost:8080/",
     "getConsoleFile": """\
@@ -172,6 +170,7 @@ _REPLIES = {
     "getResourceMetadataOfMCP": _NO_PROVIDER,
     "getResourceMetadataOfServer": _NO_PROVIDER,
 }
+_PLAIN_REPLIES = {"string": "Text", "object": "A JSON object"}
 _KINDS = {
     "string": "text",
     "integer": "whole number",
@@ -215,61 +214,63 @@ def build_objects_page() -> str:
 def _tag_blocks(tag: str, about: str, document: Mapping[str, Any]) -> Iterator[str]:
     yield f"## {tag}"
     yield about
-    routes = {(route.method, route.path): route for route in list_routes()}
-    operations = [(key, each) for key, each in OPERATIONS.items() if each.tag == tag]
-    for (method, path), operation in sorted(operations, key=lambda entry: _RANKS.get(entry[1].id, 0)):
-        entry = document["paths"][path][method.lower()]
-        yield f"### {operation.summary}"
-        yield f"{code(f'{method} {path}')}"
-        yield operation.description
-        yield fence(_command(method, path, operation), "bash")
-        yield fence(_reply(operation))
+    routes = [route for route in list_routes() if route.tag == tag]
+    for route in sorted(routes, key=lambda route: _RANKS.get(route.id, 0)):
+        entry = document["paths"][route.path][route.method.lower()]
+        yield f"### {route.summary}"
+        yield f"{code(f'{route.method} {route.path}')}"
+        yield route.description
+        yield fence(_command(route), "bash")
+        yield fence(_reply(route))
         yield _parameter_table(entry, "query", "Query parameter")
         yield _parameter_table(entry, "header", "Header")
-        yield _body_fields(operation, document)
-        yield _reply_line(operation)
-        yield _error_line(routes[method, path])
+        yield _body_fields(route, document)
+        yield _reply_line(route)
+        yield _error_line(route)
 
 
-def _command(method: str, path: str, operation: Operation) -> str:
-    if operation.id in _COMMANDS:
-        return _COMMANDS[operation.id]
+def _command(route: Route) -> str:
+    if route.id in _COMMANDS:
+        return _COMMANDS[route.id]
+    path = route.path
     for parameter, argument in _ARGUMENTS.items():
         path = path.replace(parameter, argument)
-    lines = [f"curl -s{'' if method == 'GET' or operation.example_body else f' -X {method}'} localhost:8080{path}"]
-    if operation.example_body is not None:
-        lines += ["  -H 'content-type: application/json'", f"  -d '{json.dumps(operation.example_body)}'"]
+    lines = [
+        f"curl -s{'' if route.method == 'GET' or route.example_body else f' -X {route.method}'} localhost:8080{path}"
+    ]
+    if route.example_body is not None:
+        lines += ["  -H 'content-type: application/json'", f"  -d '{json.dumps(route.example_body)}'"]
     request = " \\\n".join(lines)
-    is_long = _is_long(operation)
-    if operation.id not in _STORED_IDS:
+    is_long = _is_long(route)
+    if route.id not in _STORED_IDS:
         return f"{request} | python3 -m json.tool" if is_long else request
-    prefix, variable = _STORED_IDS[operation.id]
+    prefix, variable = _STORED_IDS[route.id]
     store = f"{variable}=$(grep -o '{prefix}_[0-9a-f]*' reply.json | head -n 1)"
     return f"{request} > reply.json\n{store}\n{'python3 -m json.tool' if is_long else 'cat'} reply.json"
 
 
-def _is_long(operation: Operation) -> bool:
+def _is_long(route: Route) -> bool:
     """Whether the reply is shown on several lines. Those of `_REPLIES` are not."""
-    if operation.id in _REPLIES:
+    if route.id in _REPLIES:
         return False
-    return operation.id in _SHOWN_LINES or len(json.dumps(operation.example)) > _MAX_LINE
+    return route.id in _SHOWN_LINES or len(json.dumps(route.example)) > _MAX_LINE
 
 
-def _reply(operation: Operation) -> str:
+def _reply(route: Route) -> str:
     """The example, with dots for what differs from run to run."""
-    if operation.id in _REPLIES:
-        return _REPLIES[operation.id]
-    if isinstance(operation.example, str):
-        return operation.example
-    text = json.dumps(operation.example, separators=(",", ":"))
-    if _is_long(operation):
-        text = json.dumps(operation.example, indent=4)
+    if route.id in _REPLIES:
+        return _REPLIES[route.id]
+    if isinstance(route.example, str):
+        return route.example
+    text = json.dumps(route.example, separators=(",", ":"))
+    if _is_long(route):
+        text = json.dumps(route.example, indent=4)
     text = re.sub(r'"([a-z]+)_[0-9a-f]{32,}"', r'"\1_..."', text)
     text = re.sub(r'("(?:created|created_at|completed_at)": ?)\d+', r"\1...", text)
     text = re.sub(r'("(?:start_seconds|restarts)": ?)[\d.]+', r"\1...", text)
     text = re.sub(r'("(?:calls|call_seconds_p50|call_seconds_p95)": ?)(?:[\d.]+|null)', r"\1...", text)
     text = re.sub(r'"hd2\.[^"]*"', '"hd2..."', text)
-    shown = _SHOWN_LINES.get(operation.id)
+    shown = _SHOWN_LINES.get(route.id)
     return text if shown is None else "\n".join([*text.splitlines()[:shown], "..."])
 
 
@@ -282,14 +283,14 @@ def _parameter_table(entry: Mapping[str, Any], place: str, title: str) -> str:
     return table((title, "Value", "Meaning"), rows)
 
 
-def _body_fields(operation: Operation, document: Mapping[str, Any]) -> str:
-    if operation.body is None:
+def _body_fields(route: Route, document: Mapping[str, Any]) -> str:
+    if route.body is None:
         return ""
     # A schema that several routes share is shown with the first of them.
-    first = next(each for each in OPERATIONS.values() if each.body == operation.body)
-    if operation is not first:
+    first = next(each for each in list_routes() if each.body == route.body)
+    if route is not first:
         return f"The body has the same fields as that of [{first.summary}](#{_anchor(first.summary)})."
-    schema = document["components"]["schemas"][operation.body]
+    schema = document["components"]["schemas"][route.body]
     if "properties" not in schema:
         return f"**Body:** {' or '.join(_kind(each) for each in schema['anyOf'])}."
     return join_blocks([schema.get("description", ""), _field_table(schema, document)]).strip()
@@ -312,37 +313,36 @@ def _meaning(field: Mapping[str, Any], document: Mapping[str, Any]) -> str:
     return str(field.get("description") or named.get("description") or "")
 
 
-def _reply_line(operation: Operation) -> str:
-    if operation.reply is None:
-        return f"**Reply:** {_empty_replies(operation)}"
-    if operation.error == "MCPError":
-        streamed = f" Or events, each with one {_link(operation.stream)}." if operation.stream else ""
-        kind = "Events, each with one " if operation.media_type == EVENTS else ""
-        return f"**Reply:** {kind}{_link(operation.reply)}.{streamed} {_empty_replies(operation)}".rstrip()
-    named = {"string": "Text", "object": "A JSON object"}.get(operation.reply) or _link(operation.reply)
-    streamed = " Or, with `stream`, [events](events.md)." if operation.stream else ""
+def _reply_line(route: Route) -> str:
+    if route.reply is None:
+        return f"**Reply:** {_empty_replies(route)}"
+    named = _link(route.reply) if isinstance(route.reply, str) else _PLAIN_REPLIES[route.reply["type"]]
+    if route.error == "MCPError":
+        streamed = f" Or events, each with one {_link(route.stream)}." if route.stream else ""
+        kind = "Events, each with one " if route.media_type == EVENTS else ""
+        return f"**Reply:** {kind}{named}.{streamed} {_empty_replies(route)}".rstrip()
+    streamed = " Or, with `stream`, [events](events.md)." if route.stream else ""
     return f"**Reply:** {named}.{streamed}"
 
 
-def _empty_replies(operation: Operation) -> str:
-    return " ".join(f"{status} without a body: {about}" for status, about in operation.empty_replies.items())
+def _empty_replies(route: Route) -> str:
+    return " ".join(f"{status} without a body: {about}" for status, about in route.empty_replies.items())
 
 
 def _error_line(route: Route) -> str:
     """The errors of a route; those of the MCP endpoint by their statuses, since they have no other codes."""
-    operation = OPERATIONS[route.method, route.path]
-    if operation.refusals:
-        statuses = "".join(f"\n- {status}: {about}" for status, about in operation.refusals.items())
-        return f"**Errors:** as {_link(operation.error)}, with the statuses of [errors](errors.md), and\n{statuses}"
+    if route.refusals:
+        statuses = "".join(f"\n- {status}: {about}" for status, about in route.refusals.items())
+        return f"**Errors:** as {_link(route.error)}, with the statuses of [errors](errors.md), and\n{statuses}"
     groups = error_groups_of(route)
     links = [f"[{title}](errors.md#{_anchor(title)})" for group, title in GROUP_TITLES.items() if group in groups]
-    links += [f"{status}, as a page: {about.rstrip('.')}" for status, about in operation.error_pages.items()]
+    links += [f"{status}, as a page: {about.rstrip('.')}" for status, about in route.error_pages.items()]
     return f"**Errors:** {', '.join(links)}." if links else ""
 
 
 def _object_blocks(document: Mapping[str, Any]) -> Iterator[str]:
     schemas = document["components"]["schemas"]
-    bodies = {operation.body for operation in OPERATIONS.values()}
+    bodies = {route.body for route in list_routes()}
     for name, schema in schemas.items():
         # A body that is one of several objects is shown there by its name only.
         if (name in bodies and "properties" in schema) or _EVENT_SCHEMAS.fullmatch(name):

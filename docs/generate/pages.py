@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from generate import (
     cli_page,
+    console_types,
     environment_page,
     errors_page,
     events_page,
@@ -17,6 +18,7 @@ from generate import (
 )
 
 PAGES: dict[str, Callable[[], str]] = {
+    "../console/src/api/schema.ts": console_types.build_module,
     "reference/agent-file.md": file_page.build_agent_page,
     "reference/cli.md": cli_page.build_page,
     "reference/config-file.md": file_page.build_config_page,
@@ -30,4 +32,4 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/python.md": python_page.build_page,
     "reference/request-fields.md": request_fields_page.build_page,
 }
-"""Maps a page, as a path in `docs/`, to the function that returns its text."""
+"""Maps a page, as a path from `docs/`, to the function that returns its text. The types of the console are one, too."""

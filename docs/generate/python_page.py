@@ -19,6 +19,7 @@ import holodeck
 import holodeck.testing
 from generate.markdown import NOTICE, code, fence, join_blocks, slug, table
 from generate.python_examples import EXAMPLES, INTRO, NAMES_IN_EXAMPLES, OTHER_MEANINGS
+from holodeck.config.json_schema import without_example
 from holodeck.testing import Fault
 
 _MAX_LINE = 110
@@ -34,7 +35,7 @@ def build_page() -> str:
         blocks.append(table(("Name", "What it is"), _overview(module)))
         for example in EXAMPLES[_public_name(module)]:
             blocks += [f"### {example.title}", example.about, fence(example.code, "python"), fence(example.output)]
-        for name in module.__all__:
+        for name in _names_of(module):
             blocks += [f"### `{name}`", *_name_blocks(module, name)]
     blocks.append("See also: [agent file](agent-file.md), [exit codes](exit-codes.md), [glossary](../glossary.md).")
     return join_blocks(blocks)
@@ -45,15 +46,20 @@ def _public_name(module: ModuleType) -> str:
     return "holodeck.runs" if module is holodeck.runs else module.__name__
 
 
+def _names_of(module: ModuleType) -> list[str]:
+    """Return the public names: constants, classes, then the others."""
+    return sorted(module.__all__, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
+
+
 def _overview(module: ModuleType) -> Iterator[tuple[str, str]]:
-    for name in module.__all__:
+    for name in _names_of(module):
         yield f"[{code(name)}](#{_anchor(module, name)})", _first_sentence(_meaning(module, name))
 
 
 def _anchor(module: ModuleType, name: str) -> str:
     """Return the anchor of a name's heading. Headings that differ only in case are numbered, as `Tool` and `tool`."""
-    names = module.__all__[: module.__all__.index(name)]
-    number = sum(slug(each) == slug(name) for each in names)
+    names = _names_of(module)
+    number = sum(slug(each) == slug(name) for each in names[: names.index(name)])
     return f"{slug(name)}-{number}" if number else slug(name)
 
 
@@ -125,7 +131,7 @@ def _one_line(function: Any) -> str:
 def _field_rows(value: type) -> Iterator[tuple[str, str, str]]:
     texts = _strings_below_fields(value)
     for name, kind in _fields(value):
-        yield code(name), code(kind), " ".join(texts.get(name, "").split())
+        yield code(name), code(kind), " ".join(without_example(texts.get(name, "")).split())
 
 
 def _fields(value: type) -> list[tuple[str, str]]:
@@ -164,7 +170,8 @@ def _statements(value: type) -> list[ast.stmt]:
 def _strings_below_fields(value: type) -> dict[str, str]:
     if not _fields(value):
         return {}
-    statements = _statements(value)
+    inherited = (base for base in value.__mro__[::-1] if dataclasses.is_dataclass(base) and base is not value)
+    statements = [each for kind in (*inherited, value) for each in _statements(kind)]
     return {
         field.target.id: below.value.value
         for field, below in itertools.pairwise(statements)

@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 
 from generate.markdown import NOTICE, code, fence, join_blocks, table
+from holodeck.gateway.api.field_rows import DESCRIBED, NOT_SENT, REFUSED, RequestField, Treatment
 from holodeck.gateway.wire.chat.field_table import CHAT_FIELDS
 from holodeck.gateway.wire.messages.field_table import MESSAGES_FIELDS
-from holodeck.gateway.wire.request.field_rows import DESCRIBED, NOT_SENT, REFUSED, RequestField, Treatment
 from holodeck.gateway.wire.request.field_table import COMPACT_FIELDS, RESPONSE_FIELDS
 
 _INTRO = """\

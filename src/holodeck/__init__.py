@@ -103,225 +103,125 @@ if TYPE_CHECKING:
     from holodeck.tools.mcp.content import MCPToolResult
     from holodeck.tools.mcp.discovery import MCPToolInfo
 
-__all__ = [
-    "LLM",
-    "Agent",
-    "AnswerCall",
-    "AnswerVoided",
-    "AskPerson",
-    "AudioContent",
-    "BinaryContent",
-    "CallAdded",
-    "CallDecision",
-    "CallDelta",
+__all__ = ["__version__"]
+_MODULES: dict[str, str] = {}
+"""Where the names are. One that ends with the name is what the name means."""
+
+
+def _find_in(module: str) -> None:
+    """Say that the names that were listed last are in this module."""
+    _MODULES.update(dict.fromkeys(__all__[len(_MODULES) + 1 :], module))
+
+
+__all__ += ["Agent", "load_agent"]
+_find_in("holodeck.agents.agent")
+__all__ += ["RunContext"]
+_find_in("holodeck.agents.context")
+__all__ += ["Elicitation"]
+_find_in("holodeck.agents.elicitation")
+__all__ += ["AnswerCall", "AskPerson", "CallDecision", "ChangeArguments", "Hooks", "RefuseCall", "RequestedCall"]
+_find_in("holodeck.agents.hooks")
+__all__ += ["RunOptions"]
+_find_in("holodeck.agents.run_options")
+__all__ += ["runs"]
+_find_in("holodeck.agents.runs")
+__all__ += ["Session"]
+_find_in("holodeck.agents.sessions.session")
+__all__ += ["SessionInfo"]
+_find_in("holodeck.agents.sessions.session_store")
+__all__ += ["Tool", "tool"]
+_find_in("holodeck.agents.tools.function_tool")
+__all__ += ["MCPServer", "ServerInfo"]
+_find_in("holodeck.agents.tools.mcp_server")
+__all__ += ["LogMessage", "RemoteOptions", "ServerOptions", "StdioOptions"]
+_find_in("holodeck.agents.tools.server_options")
+__all__ += [
     "CassetteMismatchError",
-    "ChangeArguments",
-    "Compaction",
     "ConfigError",
-    "ContentBlock",
-    "ContextCompacted",
-    "Elicitation",
-    "Event",
     "ExecutionError",
-    "Failure",
-    "FileData",
-    "FunctionCall",
-    "FunctionCallOutput",
     "HoloDeckError",
-    "Hooks",
-    "ImageContent",
-    "ImageLink",
-    "Item",
-    "ItemFinished",
-    "LogMessage",
     "MCPConfigError",
     "MCPConnectionError",
     "MCPError",
     "MCPProtocolError",
-    "MCPServer",
     "MCPTimeoutError",
     "MCPToolError",
-    "MCPToolInfo",
     "MCPToolNotFoundError",
-    "MCPToolResult",
-    "Message",
-    "MissingServer",
     "MissingTransportFieldError",
-    "ModelAnswer",
     "ModelError",
-    "ModelEvent",
-    "ModelProvider",
-    "ModelRequest",
-    "OAuthAuthorizationCode",
-    "OAuthClientCredentials",
-    "Price",
     "Problem",
-    "Reasoning",
-    "ReasoningAdded",
-    "ReasoningDelta",
-    "RefuseCall",
-    "RemoteOptions",
-    "RequestedCall",
     "RunCancelledError",
-    "RunContext",
     "RunError",
     "RunFailedError",
-    "RunFinished",
     "RunIncompleteError",
-    "RunLimits",
-    "RunOptions",
     "RunPausedError",
+    "ServerUnavailableError",
+    "SessionConflictError",
+    "StorageError",
+    "ValidationError",
+]
+_find_in("holodeck.lib.errors")
+__all__ += ["OAuthAuthorizationCode", "OAuthClientCredentials"]
+_find_in("holodeck.models.auth")
+__all__ += ["AudioContent", "BinaryContent", "ContentBlock", "ImageContent", "TextContent"]
+_find_in("holodeck.models.content")
+__all__ += [
+    "CallAdded",
+    "Event",
+    "Failure",
+    "ItemFinished",
+    "MissingServer",
+    "ReasoningAdded",
+    "RunFinished",
     "RunResult",
     "RunStarted",
-    "ServerInfo",
-    "ServerOptions",
-    "ServerUnavailableError",
-    "Session",
-    "SessionConflictError",
-    "SessionInfo",
-    "StdioOptions",
-    "StorageError",
     "TextAdded",
-    "TextContent",
-    "TextDelta",
-    "Tool",
-    "ToolChoice",
     "ToolFinished",
     "ToolProgressed",
-    "ToolResult",
-    "ToolSpec",
     "ToolStarted",
     "TurnFinished",
     "TurnStarted",
-    "Usage",
-    "ValidationError",
-    "__version__",
-    "load_agent",
-    "runs",
-    "tool",
 ]
-
-_NAMES_OF_MODULES = {
-    "holodeck.agents.agent": (
-        "Agent",
-        "load_agent",
-    ),
-    "holodeck.agents.context": ("RunContext",),
-    "holodeck.agents.elicitation": ("Elicitation",),
-    "holodeck.agents.tools.function_tool": (
-        "Tool",
-        "tool",
-    ),
-    "holodeck.agents.hooks": (
-        "AnswerCall",
-        "AskPerson",
-        "CallDecision",
-        "ChangeArguments",
-        "Hooks",
-        "RefuseCall",
-        "RequestedCall",
-    ),
-    "holodeck.agents.tools.mcp_server": (
-        "MCPServer",
-        "ServerInfo",
-    ),
-    "holodeck.agents.run_options": ("RunOptions",),
-    "holodeck.agents.tools.server_options": (
-        "LogMessage",
-        "RemoteOptions",
-        "ServerOptions",
-        "StdioOptions",
-    ),
-    "holodeck.agents.sessions.session": ("Session",),
-    "holodeck.agents.sessions.session_store": ("SessionInfo",),
-    "holodeck.lib.errors": (
-        "CassetteMismatchError",
-        "ConfigError",
-        "ExecutionError",
-        "HoloDeckError",
-        "MCPConfigError",
-        "MCPConnectionError",
-        "MCPError",
-        "MCPProtocolError",
-        "MCPTimeoutError",
-        "MCPToolError",
-        "MCPToolNotFoundError",
-        "MissingTransportFieldError",
-        "ModelError",
-        "Problem",
-        "RunCancelledError",
-        "RunError",
-        "RunFailedError",
-        "RunIncompleteError",
-        "RunPausedError",
-        "ServerUnavailableError",
-        "SessionConflictError",
-        "StorageError",
-        "ValidationError",
-    ),
-    "holodeck.models.auth": (
-        "OAuthAuthorizationCode",
-        "OAuthClientCredentials",
-    ),
-    "holodeck.models.content": (
-        "AudioContent",
-        "BinaryContent",
-        "ContentBlock",
-        "ImageContent",
-        "TextContent",
-    ),
-    "holodeck.models.events": (
-        "CallAdded",
-        "Event",
-        "Failure",
-        "ItemFinished",
-        "MissingServer",
-        "ReasoningAdded",
-        "RunFinished",
-        "RunResult",
-        "RunStarted",
-        "TextAdded",
-        "ToolFinished",
-        "ToolProgressed",
-        "ToolStarted",
-        "TurnFinished",
-        "TurnStarted",
-    ),
-    "holodeck.models.items": (
-        "Compaction",
-        "FileData",
-        "FunctionCall",
-        "FunctionCallOutput",
-        "ImageLink",
-        "Item",
-        "Message",
-        "Reasoning",
-        "Usage",
-    ),
-    "holodeck.models.llm": ("LLM",),
-    "holodeck.models.model_io": (
-        "AnswerVoided",
-        "CallDelta",
-        "ContextCompacted",
-        "ModelAnswer",
-        "ModelEvent",
-        "ModelRequest",
-        "ReasoningDelta",
-        "TextDelta",
-        "ToolChoice",
-        "ToolSpec",
-    ),
-    "holodeck.models.price": ("Price",),
-    "holodeck.models.run_limits": ("RunLimits",),
-    "holodeck.providers.base": ("ModelProvider",),
-    "holodeck.tools.executor": ("ToolResult",),
-    "holodeck.tools.mcp.content": ("MCPToolResult",),
-    "holodeck.tools.mcp.discovery": ("MCPToolInfo",),
-}
-# `runs` is a module.
-_MODULES = {"runs": "holodeck.agents.runs"} | {
-    name: module for module, names in _NAMES_OF_MODULES.items() for name in names
-}
+_find_in("holodeck.models.events")
+__all__ += [
+    "Compaction",
+    "FileData",
+    "FunctionCall",
+    "FunctionCallOutput",
+    "ImageLink",
+    "Item",
+    "Message",
+    "Reasoning",
+    "Usage",
+]
+_find_in("holodeck.models.items")
+__all__ += ["LLM"]
+_find_in("holodeck.models.llm")
+__all__ += [
+    "AnswerVoided",
+    "CallDelta",
+    "ContextCompacted",
+    "ModelAnswer",
+    "ModelEvent",
+    "ModelRequest",
+    "ReasoningDelta",
+    "TextDelta",
+    "ToolChoice",
+    "ToolSpec",
+]
+_find_in("holodeck.models.model_io")
+__all__ += ["Price"]
+_find_in("holodeck.models.price")
+__all__ += ["RunLimits"]
+_find_in("holodeck.models.run_limits")
+__all__ += ["ModelProvider"]
+_find_in("holodeck.providers.base")
+__all__ += ["ToolResult"]
+_find_in("holodeck.tools.executor")
+__all__ += ["MCPToolResult"]
+_find_in("holodeck.tools.mcp.content")
+__all__ += ["MCPToolInfo"]
+_find_in("holodeck.tools.mcp.discovery")
 
 # Not for type checkers: for them every name would exist.
 if not TYPE_CHECKING:

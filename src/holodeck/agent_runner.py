@@ -1,47 +1,51 @@
 """Runs an agent: its model with its tools, wired by `runtime`.
 
 An `AgentRunner` owns its model provider, its MCP servers and its argument checker, and closes them in `close`. Servers
-start when they are first needed. Each call of `run` or `stream` is a run of its own with its own event log and toolbox.
+start when they are first needed. Each call of `run`, `stream` or `build_run` is a run of its own with its own toolbox.
 """
 
 from __future__ import annotations
 
-import asyncio
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from holodeck.engine.event_log import EventLog
-from holodeck.engine.loop import RunProgress, RunRequest, run
+from holodeck.engine.loop import Run, RunProgress, RunRequest
 from holodeck.engine.steps import Steps
 from holodeck.lib.ids import MakeId, new_id
 from holodeck.models.agent import Agent as AgentFile
-from holodeck.models.events import Event, RunFinished, RunResult
+from holodeck.models.events import Event, RunResult
 from holodeck.models.items import Item, text_message
 from holodeck.models.model_io import ModelRequest, ToolChoice, ToolSpec
 from holodeck.models.run_limits import RunLimits
 from holodeck.models.tool import FunctionTool
 from holodeck.providers.base import ModelProvider
 from holodeck.tools.arguments import ArgumentChecker
+from holodeck.tools.calls import Approver
 from holodeck.tools.executor import ToolExecutor
 from holodeck.tools.mcp.executor import MCPExecutor, ToolRoute
 from holodeck.tools.resource_reader import ResourceReader
 from holodeck.tools.result_reader import ResultReader
-from holodeck.tools.toolbox import CallInterceptor, Toolbox
+from holodeck.tools.toolbox import Toolbox
 
 
-class RunInterceptor(CallInterceptor, Protocol):
+class RunInterceptor(Approver):
     """Stands between one run and the model and tools that it uses. The wrappers own nothing: they are not closed."""
 
+    @abstractmethod
     async def start(self, items: Sequence[Item], progress: RunProgress) -> None:
-        """Awaited before the first turn with the question, and what the run has done, which is kept current."""
+        """Prepare the first turn: given the question, and what the run has done, which is kept current."""
         ...
 
+    @abstractmethod
     def wrap_model(self, model: ModelProvider) -> ModelProvider: ...
 
+    @abstractmethod
     def wrap_executors(self, executors: Sequence[ToolExecutor]) -> Sequence[ToolExecutor]: ...
 
 
@@ -56,15 +60,20 @@ class AgentRunner:
         functions: ToolExecutor,
         mcp: MCPExecutor,
         folder: Path,
+        approver: Approver | None = None,
         make_id: MakeId = new_id,
         is_offline: bool = False,
     ) -> None:
-        """`make_id`: makes the ids of runs and items. `is_offline`: no process is started, also for checks."""
+        """`approver`: asks a person for approvals; None: they are refused.
+
+        `make_id`: makes the ids of runs and items. `is_offline`: no process is started, also for checks.
+        """
         self.config = config
         self.folder = folder
         self.model = model
         self.mcp = mcp
         self.functions = functions
+        self._approver = approver
         self._reader = ResultReader()
         self._resources = ResourceReader(self.mcp)
         self.is_offline = is_offline
@@ -77,14 +86,17 @@ class AgentRunner:
         return self.config.name
 
     async def run(self, question: str | Sequence[Item], **options: Any) -> RunResult:
-        """Run to the end and return the result. `options` are those of `stream`."""
-        async with aclosing(self.stream(question, **options)) as events:
-            async for event in events:
-                if isinstance(event, RunFinished):
-                    return event.result
-        raise RuntimeError("a run always finishes")
+        """Run to the end and return the result. `options` are those of `build_run`."""
+        return await self.build_run(question, is_streamed=False, **options).execute(EventLog())
 
-    async def stream(
+    def stream(self, question: str | Sequence[Item], **options: Any) -> AsyncGenerator[Event, None]:
+        """Start a run and yield its events, `RunFinished` last. `options` are those of `build_run`.
+
+        Closing the iterator cancels the run and waits for it.
+        """
+        return self.build_run(question, **options).stream()
+
+    def build_run(
         self,
         question: str | Sequence[Item],
         *,
@@ -96,19 +108,24 @@ class AgentRunner:
         run_id: str | None = None,
         steps: Steps | None = None,
         interceptor: RunInterceptor | None = None,
-    ) -> AsyncGenerator[Event, None]:
-        """Start a run and yield its events, `RunFinished` last. Closing the iterator cancels the run and waits for it.
+        is_streamed: bool = True,
+    ) -> Run:
+        """Build a run, which starts nothing.
 
         `history`: items before the question. `functions`: tools that the caller runs itself; a call of one ends the
         run. `limits`: without turns, those of the agent file. `steps`: carries out the steps of a durable run.
+        `is_streamed`: False if nothing reads the deltas. Those of a run that is durable, or that may be stopped by the
+        time, are its result so far.
         """
         items = (text_message("user", question),) if isinstance(question, str) else tuple(question)
         limits = limits or RunLimits()
+        is_streamed = is_streamed or steps is not None or limits.seconds is not None
+        first = self._build_first_request((*history, *items), tool_choice or ToolChoice(), parallel_tool_calls)
         request = RunRequest(
             run_id=run_id or self.make_id("run"),
             agent=self.name,
             provider=str(self.config.model.provider),
-            model=self._build_first_request((*history, *items), tool_choice or ToolChoice(), parallel_tool_calls),
+            model=first if is_streamed else replace(first, is_streamed=False),
             max_turns=self.config.max_turns if limits.turns is None else limits.turns,
             max_tool_calls=limits.tool_calls,
             max_tokens=limits.tokens,
@@ -128,19 +145,9 @@ class AgentRunner:
             client_functions=functions,
             reader=self._reader,
             resources=self._resources,
-            interceptor=interceptor,
+            approver=self._approver if interceptor is None else interceptor,
         )
-        log = EventLog()
-        # Owned by this generator, which cancels and awaits it before it ends.
-        task = asyncio.create_task(run(request, model, toolbox, log, steps), name=request.run_id)
-        try:
-            async for _, event in log.read():
-                yield event
-            await task
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        return Run(request, model, toolbox, steps)
 
     def _build_first_request(self, items: tuple[Item, ...], choice: ToolChoice, is_parallel: bool) -> ModelRequest:
         config = self.config

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from holodeck.config.gateway_loader import LoadedGateway
     from holodeck.providers.base import ModelProvider
     from holodeck.providers.wrappers.output_format import FindProblem
+    from holodeck.tools.calls import AskPerson
     from holodeck.tools.mcp.discovery import MCPToolInfo
-    from holodeck.tools.mcp.executor import Approver
     from holodeck.tools.mcp.lint.finding import Finding
     from holodeck.tools.mcp.plugin import MCPPlugin
     from holodeck.tools.mcp.protocol.server_requests import Callbacks
@@ -45,7 +45,7 @@ Elicitor = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 class People:
     """Callbacks that ask a person while an agent runs. A question without its callback is answered with no."""
 
-    approve: Approver | None = None
+    approve: AskPerson | None = None
     elicit: Elicitor | None = None
 
 
@@ -126,6 +126,7 @@ def build_runner(
     """
     from holodeck.agent_runner import AgentRunner
     from holodeck.engine.sampling import create_sampling_handler
+    from holodeck.tools.calls import TerminalApprover
     from holodeck.tools.function import FunctionExecutor
     from holodeck.tools.mcp.executor import MCPExecutor
     from holodeck.tools.mcp.protocol.server_requests import Callbacks
@@ -158,7 +159,8 @@ def build_runner(
         agent,
         model=provider,
         functions=FunctionExecutor(functions, folder, {folder / path: digest for path, digest in loaded.code.items()}),
-        mcp=MCPExecutor(servers, approve=approve, discovery_timeout=discovery_timeout, can_revive=revives),
+        approver=None if approve is None else TerminalApprover(approve),
+        mcp=MCPExecutor(servers, discovery_timeout=discovery_timeout, can_revive=revives),
         folder=folder,
         make_id=new_id if track is None else track.make_id,
         is_offline=track is not None and track.is_replay,

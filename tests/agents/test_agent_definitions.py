@@ -193,7 +193,7 @@ def test_an_agent_becomes_a_file_that_is_read_to_an_equal_agent(folder: Path, sh
     ours, theirs = agent._loaded.agent, read._loaded.agent
     assert (theirs.model, theirs.instructions, theirs.description) == (ours.model, ours.instructions, ours.description)
     servers = {each.name: each for each in theirs.tools if each.type == "mcp"}
-    for each in agent._servers:
+    for each in agent._spec.servers:
         expected = each.tool.model_copy(update={"allow_unsafe_args": False})
         assert servers[each.name] == expected
 

@@ -6,10 +6,11 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from async_tests import async_test
 from cli.running_command import list_runs, wait_model_requests
 
 from holodeck import Agent, RunContext, Session, runs
+from holodeck.durable_runs.local_state import find_local_state
 from holodeck.lib.errors import ExecutionError
 from holodeck.models.items import Message
 from holodeck.testing import ScriptedModel, call, say, wait
@@ -184,7 +186,7 @@ async def test_several_durable_runs_of_one_process_go_on_side_by_side() -> None:
     may_answer = asyncio.Event()
     agents = [Agent(ScriptedModel([wait(may_answer), say(f"Answer {number}.")])) for number in range(3)]
     tasks = [asyncio.create_task(agent.run(f"Question {n}", durable=True)) for n, agent in enumerate(agents)]
-    while not all(agent._model.requests for agent in agents):  # type: ignore[union-attr] # noqa: ASYNC110
+    while not all(agent._spec.model.requests for agent in agents):  # type: ignore[union-attr] # noqa: ASYNC110
         await asyncio.sleep(0.01)
     found = await asyncio.to_thread(runs.list)
     assert {run.status for run in found} == {"running"}
@@ -261,6 +263,32 @@ async def test_a_run_that_is_cancelled_from_elsewhere_ends_as_cancelled() -> Non
     assert event.result.status == "cancelled"
     with pytest.raises(ExecutionError, match="has ended already: cancelled"):
         runs.cancel("run_x")
+
+
+@pytest.mark.usefixtures("state")
+@async_test(60)
+async def test_a_run_is_cancelled_from_elsewhere_also_after_its_status_could_not_be_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    agent = Agent(ScriptedModel([say("Once"), wait(asyncio.Event())]))
+    async with aclosing(agent.stream("Tell", durable=True, run_id="run_x")) as events:
+        async for event in events:
+            if event.type == "text.added":
+                database = find_local_state(os.environ).database
+                rename_table(database, "workflow_status", "away")
+                while "process.task_failed" not in caplog.text:  # noqa: ASYNC110 - no event says it
+                    await asyncio.sleep(0.02)
+                rename_table(database, "away", "workflow_status")
+                await asyncio.to_thread(runs.cancel, "run_x")
+    assert event.type == "run.finished"
+    assert event.result.status == "cancelled"
+
+
+def rename_table(database: Path, name: str, new_name: str) -> None:
+    with closing(sqlite3.connect(database)) as connection, connection:
+        # Views and keys of other tables go on naming the one that is away.
+        connection.execute("PRAGMA legacy_alter_table = ON")
+        connection.execute(f"ALTER TABLE {name} RENAME TO {new_name}")
 
 
 @pytest.mark.usefixtures("state")

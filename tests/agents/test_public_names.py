@@ -7,11 +7,13 @@ import inspect
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import get_args
 
 import pytest
 
 import holodeck
+import holodeck.testing
 from holodeck import (
     Event,
     FunctionCall,
@@ -50,18 +52,17 @@ def test_a_name_imports_only_its_own_part() -> None:
     assert not modules & {"asyncio", "pydantic", "yaml", "holodeck.agents", "holodeck.engine.loop"}
 
 
-def test_the_lists_of_the_package_agree() -> None:
-    """Type checkers, `import *` and the import on first use have the same names from the same modules."""
-    tree = ast.parse(Path(inspect.getfile(holodeck)).read_text())
+@pytest.mark.parametrize("package", [holodeck, holodeck.testing], ids=["holodeck", "testing"])
+def test_type_checkers_and_programs_import_the_same_names_from_the_same_modules(package: ModuleType) -> None:
+    tree = ast.parse(Path(inspect.getfile(package)).read_text())
     checked = next(node for node in tree.body if isinstance(node, ast.If))
     for_checkers = {
         alias.name: node.module for node in checked.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
     # `runs` is a module, and not a name in one.
-    on_first_use = {name: module.removesuffix(f".{name}") for name, module in holodeck._MODULES.items()}
+    on_first_use = {name: module.removesuffix(f".{name}") for name, module in package._MODULES.items()}
     assert for_checkers == on_first_use
-    assert sorted(holodeck.__all__) == sorted([*on_first_use, "__version__"])
-    assert [name for name in holodeck.__all__ if getattr(holodeck, name, None) is None] == []
+    assert [name for name in package.__all__ if getattr(package, name, None) is None] == []
 
 
 def test_every_error_that_a_program_can_meet_is_public() -> None:

@@ -73,7 +73,13 @@ async def test_a_line_that_is_no_request_is_answered_with_an_error_and_the_next_
 
 
 @pytest.mark.proves("D-38")
-@pytest.mark.parametrize("line", [b"", b"   ", b"[]", b'{"jsonrpc":"2.0","id":"x","result":{}}', b'{"method":"x"}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"", b"   ", b"[]", b'{"method":"x"}'),
+        b'{"jsonrpc":"2.0","id":"x","result":{}}\n{"jsonrpc":"2.0","id":[1],"result":{}}',
+    ],
+)
 @async_test
 async def test_a_message_that_needs_no_answer_gets_none(project: AgentProject, line: bytes) -> None:
     project.write(None)

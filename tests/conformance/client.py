@@ -28,9 +28,8 @@ from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.auth.auth_http import AuthHTTPClient
 from holodeck.tools.mcp.auth.authorization_code import AuthorizationCode
 from holodeck.tools.mcp.auth.client_authentication import PublicClient, SecretInHeader, SignedAssertion
-from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
+from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, JwtBearer, TokenEndpoint
 from holodeck.tools.mcp.auth.dpop import ProofKey
-from holodeck.tools.mcp.auth.jwt_bearer import JwtBearer
 from holodeck.tools.mcp.auth.loopback_redirect import open_loopback_redirect
 from holodeck.tools.mcp.auth.oauth_flow import Login, LoginPrompt
 from holodeck.tools.mcp.auth.provider import MCPAuthProvider, NoAuth

@@ -8,8 +8,7 @@ from holodeck.lib.clock import Clock, wall_clock
 from holodeck.lib.secret import Secret
 from holodeck.tools.mcp.auth.auth_http import AuthHTTP
 from holodeck.tools.mcp.auth.client_authentication import ClientIdentity
-from holodeck.tools.mcp.auth.client_credentials import TokenEndpoint
-from holodeck.tools.mcp.auth.jwt_bearer import AssertionSource
+from holodeck.tools.mcp.auth.client_credentials import AssertionSource, TokenEndpoint
 from holodeck.tools.mcp.auth.token import read_token
 
 TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"

@@ -12,7 +12,7 @@ import pytest
 
 from holodeck.cli.main import cli
 from holodeck.config.json_schema import SCHEMAS
-from holodeck.gateway.routes import list_routes
+from holodeck.gateway.all_endpoints import list_routes
 from holodeck.models.llm import API_KEY_VARIABLES
 
 ROOT = Path(__file__).parents[2]

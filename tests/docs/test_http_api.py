@@ -8,9 +8,9 @@ from pathlib import Path
 
 from docs.page_blocks import Purpose, read_blocks
 
+from holodeck.gateway.all_endpoints import list_routes
 from holodeck.gateway.http.error_codes import ERROR_CODES
 from holodeck.gateway.openapi.schemas.event_schemas import EVENT_KINDS
-from holodeck.gateway.routes import list_routes
 from holodeck.lib import errors
 from holodeck.models.events import Event
 

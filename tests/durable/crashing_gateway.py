@@ -98,18 +98,17 @@ def main() -> None:
 
     from holodeck.cli.entry import main as holodeck
     from holodeck.durable import dbos_engine
-    from holodeck.storage.postgres.store import PostgresStore
-    from holodeck.storage.sqlite.store import SQLiteStore
+    from holodeck.storage.store import ResponseStore
     from holodeck.tools.mcp.executor import MCPExecutor
 
     boundaries = Boundaries(os.environ.get(AT, ""))
     boundaries.wrap_steps(dbos_engine._Checkpoints)
     boundaries.wrap_method(dbos_engine.DBOSEngine, "submit", "submit", str)
     boundaries.wrap_method(MCPExecutor, "execute_at", "dispatch", lambda _: DBOS.workflow_id)
-    for store in (SQLiteStore, PostgresStore):
-        boundaries.wrap_stream(store)
-        boundaries.wrap_method(store, "finish", "finish", lambda record: record.id)
-        boundaries.wrap_method(store, "add_items", "add_items", lambda _: DBOS.workflow_id)
+    boundaries.wrap_stream(ResponseStore)
+    boundaries.wrap_method(ResponseStore, "claim_calls", "claim", lambda _: DBOS.workflow_id)
+    boundaries.wrap_method(ResponseStore, "finish", "finish", lambda record: record.id)
+    boundaries.wrap_method(ResponseStore, "add_items", "add_items", lambda _: DBOS.workflow_id)
     holodeck()
 
 

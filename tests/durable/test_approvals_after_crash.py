@@ -155,3 +155,52 @@ async def test_an_approval_for_a_run_that_cannot_go_on_after_a_crash_can_be_used
             again = await send(served, [yes(first)], **before)
             assert (await wait_ended(served, again["id"]))["status"] == "completed"
     assert len(mcp.calls()) == 1
+
+
+KINDS: tuple[dict[str, Any], ...] = ({}, {"store": False}, {"background": True})
+
+
+@pytest.mark.proves("D-32", "D-16", "D-26")
+@pytest.mark.parametrize("kind", KINDS, ids=["stored", "unstored", "background"])
+@async_test(SECONDS)
+async def test_an_approval_can_be_used_again_if_its_gateway_was_killed_before_any_call(
+    tmp_path: Path, kind: dict[str, Any]
+) -> None:
+    model = ScriptedModel(call("echo", text="one"), say("done"))
+    async with FaultyMCPServer() as mcp, model.serve() as scripted:
+        # Without an engine: no other gateway goes on with what one has begun.
+        file = write_gateway_file(tmp_path, scripted.url, mcp_servers=[mcp_server_entry(mcp.url)])
+        async with run_gateway_process(file, program=PROGRAM, environ={AT: "claim 1 after"}) as served:
+            first = await send(served, "Go")
+            before = {"previous_response_id": first["id"], **kind}
+            sending = asyncio.create_task(send(served, [yes(first)], **before))
+            await served.wait_exit()
+            await asyncio.wait({sending})
+            assert sending.exception() is not None
+        async with run_gateway_process(file) as served:
+            again = await send(served, [yes(first)], **before)
+            found = await wait_ended(served, again["id"]) if "background" in kind else again
+    assert found["status"] == "completed"
+    assert len(mcp.calls()) == 1
+
+
+@pytest.mark.proves("D-32", "D-16", "D-26")
+@async_test(SECONDS)
+async def test_an_approval_stays_used_if_its_gateway_was_killed_during_the_call(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda _: call("slow", seconds=60))
+    async with FaultyMCPServer() as mcp, model.serve() as scripted:
+        file = write_gateway_file(tmp_path, scripted.url, mcp_servers=[mcp_server_entry(mcp.url)])
+        async with run_gateway_process(file) as served:
+            firsts = [await send(served, "Go") for _ in KINDS]
+            befores = [{"previous_response_id": first["id"], **kind} for first, kind in zip(firsts, KINDS, strict=True)]
+            asked = zip(firsts, befores, strict=True)
+            sending = [asyncio.create_task(send(served, [yes(first)], **before)) for first, before in asked]
+            await mcp.received("tools/call", count=len(KINDS))
+            served.stop(signal.SIGKILL)
+            await served.wait_exit()
+            await asyncio.wait(sending)
+        async with run_gateway_process(file) as served:
+            for first, before in zip(firsts, befores, strict=True):
+                assert await refusal(served, [yes(first)], **before) == "approval_request_used"
+    assert [each.exception() is None for each in sending] == ["background" in kind for kind in KINDS]
+    assert len(mcp.calls()) == len(KINDS)

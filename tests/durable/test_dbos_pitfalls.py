@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import pkgutil
+import re
 import signal
 import sqlite3
 from collections.abc import Sequence
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import dbos
 import orjson
 import pytest
 from async_tests import async_test
@@ -18,12 +22,44 @@ from durable.crash_cases import latest_response_id, mcp_server_entry, read_strea
 from durable.crashing_gateway import AT, PROGRAM
 from gateway.gateway_process import run_gateway_process, write_gateway_file
 
+import holodeck.durable
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 from holodeck.testing.model.script import Turn
 
 SECONDS = 90.0
 RUNS = 4
+DECISION = Path(__file__).parents[2] / "docs/decisions/0004-dbos.md"
+SOURCE = Path(holodeck.durable.__file__ or "").parent
 PLAIN = {"workflow_input": ["inputs"], "workflow_output": ["output", "error"], "operation_outputs": ["output", "error"]}
+
+
+def list_private_names() -> set[str]:
+    """The names of DBOS with an underscore that the source uses: what it imports, and attributes of other objects."""
+    names: set[str] = set()
+    for node in (node for file in SOURCE.glob("dbos_*.py") for node in ast.walk(ast.parse(file.read_text()))):
+        match node:
+            case ast.ImportFrom(module=str(module)) if module.startswith("dbos"):
+                imported = {f"{module}.{each.name}" for each in node.names}
+                names |= {name for name in imported if "._" in name}
+            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                pass
+            case ast.Attribute(attr=attribute) if attribute.startswith("_") and not attribute.startswith("__"):
+                names.add(attribute)
+            case _:
+                pass
+    return names
+
+
+def test_the_decision_names_all_that_is_private_in_dbos_and_all_of_it_is_there() -> None:
+    rows = [line for line in DECISION.read_text().splitlines() if line.startswith("| `dbos.")]
+    source = "".join(file.read_text() for file in Path(dbos.__file__).parent.rglob("*.py"))
+    told: set[str] = set()
+    for row in rows:
+        owner, _, name = row.split("`")[1].rpartition(".")
+        assert hasattr(pkgutil.resolve_name(owner), name), f"DBOS has no {owner}.{name}"
+        told |= {each.rpartition(".")[2] for each in re.findall(r"`([^`]+)`", row)}
+    assert {name for name in told if not re.search(rf"\b{name}\b", source)} == set(), "these are not in DBOS any more"
+    assert {name.rpartition(".")[2] for name in list_private_names()} <= told
 
 
 def rows(folder: Path, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -19,7 +19,7 @@ from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 
 SECONDS = 90.0  # ends what hangs, also on a machine that has much to do
 ASKING = {"type": "mcp", "server_label": "tools", "require_approval": "always"}
-GIVING_BACK = ("conversations", "UPDATE", "NEW.taken_by IS NULL")
+GIVING_BACK = ("conversations", "UPDATE", "NEW.leased_by IS NULL")
 REFUSED = {
     "entering": [("responses", "INSERT", "NEW.status = 'queued'")],
     "the first events": [("response_events", "INSERT", "TRUE")],

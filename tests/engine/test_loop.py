@@ -10,7 +10,7 @@ from engine.scripted_agent import offered_tools, open_agent, open_agent_with_ser
 from fake_executor import FakeExecutor
 
 from holodeck.engine.event_log import EventLog
-from holodeck.engine.loop import RunRequest, run
+from holodeck.engine.loop import Run, RunRequest
 from holodeck.lib.errors import ModelError
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Usage, text_message
 from holodeck.models.model_io import FinishReason, ModelRequest, ToolChoice, ToolSpec
@@ -261,16 +261,12 @@ async def test_a_call_that_a_person_must_approve_holds_its_whole_turn() -> None:
     toolbox = Toolbox([shelf], checker=ArgumentChecker(), needs_approval=lambda each: each.name == "dangerous")
     model = ScriptedModel([call("free"), call("dangerous")], say("Both are done."))
     question = ModelRequest(items=(text_message("user", "do it"),))
-    first = await run(RunRequest(run_id="r1", model=question), model, toolbox, EventLog())
+    first = await Run(RunRequest(run_id="r1", model=question), model, toolbox).execute(EventLog())
     assert (first.status, shelf.calls) == ("requires_action", [])
     assert [each.name for each in first.pending] == ["free", "dangerous"]
     resumed = ModelRequest(items=(*question.items, *first.items))
-    second = await run(
-        RunRequest(run_id="r2", model=resumed, pending=first.pending),
-        model,
-        Toolbox([shelf], checker=ArgumentChecker()),
-        EventLog(),
-    )
+    request = RunRequest(run_id="r2", model=resumed, pending=first.pending)
+    second = await Run(request, model, Toolbox([shelf], checker=ArgumentChecker())).execute(EventLog())
     assert (second.status, second.text) == ("completed", "Both are done.")
     assert [name for name, _ in shelf.calls] == ["free", "dangerous"]
 
@@ -287,9 +283,9 @@ async def test_a_mixed_turn_that_cannot_be_resumed_runs_our_calls_at_once() -> N
     )
     model = ScriptedModel([call("add"), call("ask_client")], [call("add"), call("dangerous")])
     question = ModelRequest(items=(text_message("user", "both"),))
-    mixed = await run(RunRequest(run_id="r1", model=question, can_pause=False), model, toolbox, EventLog())
+    mixed = await Run(RunRequest(run_id="r1", model=question, can_pause=False), model, toolbox).execute(EventLog())
     assert (mixed.status, mixed.pending) == ("completed", ())
     assert [item.type for item in mixed.items] == ["function_call", "function_call", "function_call_output"]
-    undecided = await run(RunRequest(run_id="r2", model=question, can_pause=False), model, toolbox, EventLog())
+    undecided = await Run(RunRequest(run_id="r2", model=question, can_pause=False), model, toolbox).execute(EventLog())
     assert (undecided.status, [each.name for each in undecided.pending]) == ("requires_action", ["dangerous"])
     assert [name for name, _ in shelf.calls] == ["add", "add"]

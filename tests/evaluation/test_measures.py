@@ -11,8 +11,13 @@ import pytest
 
 from holodeck.evaluation.measures.ground_truth import check_ground_truth, choose_measure
 from holodeck.evaluation.measures.json_values import find_difference, parse_json_answer
-from holodeck.evaluation.measures.similarity import score_similarity
-from holodeck.evaluation.measures.text import check_contains, check_equals, check_forbidden_texts, has_whole_words
+from holodeck.evaluation.measures.text import (
+    check_contains,
+    check_equals,
+    check_forbidden_texts,
+    has_whole_words,
+    score_similarity,
+)
 from holodeck.lib.json.path import find_json_value, parse_json_path
 from holodeck.models.test_case import GroundTruthMeasure
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holodeck.evaluation.pass_rate import PassRate
+from holodeck.evaluation.suite_report import PassRate
 
 
 # Newcombe, "Two-sided confidence intervals for the single proportion", Statistics in Medicine 17 (1998), table I.

@@ -7,23 +7,22 @@ each event of a stream or a WebSocket. What differs is collected, so that a test
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 import jsonschema_rs
 import orjson
 
+from holodeck.gateway.all_endpoints import list_routes
+from holodeck.gateway.api.route import Route
 from holodeck.gateway.app import Gateway
 from holodeck.gateway.http.asgi import Message, Receive, Scope, Send
 from holodeck.gateway.http.error_codes import errors_of
-from holodeck.gateway.http.mcp_errors import is_mcp_path
-from holodeck.gateway.http.messages_errors import is_messages_path
+from holodeck.gateway.http.errors import is_mcp_path, is_messages_path
 from holodeck.gateway.http.replies import EVENTS, JSON
-from holodeck.gateway.http.request import Route
 from holodeck.gateway.openapi.document import build_document, errors_of_route
-from holodeck.gateway.openapi.operations.all_operations import OPERATIONS
 from holodeck.gateway.openapi.schemas.event_schemas import EVENT_KINDS
-from holodeck.gateway.routes import list_routes
 from holodeck.gateway.wire.messages.errors import status_of
 
 # Tests of limits send bodies of many megabytes, in which nothing is to be seen that others do not have.
@@ -51,13 +50,16 @@ def validator(name: str) -> jsonschema_rs.Validator:
     return jsonschema_rs.validator_for({"$ref": f"#/components/schemas/{name}", "components": schemas}, offline=True)
 
 
-def document_problems(name: str, value: Any) -> list[str]:
-    """What is wrong with a value, by the schema of that name."""
-    if validator(name).is_valid(value):
+def document_problems(schema: str | Mapping[str, Any], value: Any) -> list[str]:
+    """What is wrong with a value, by a schema or by the one of that name."""
+    if isinstance(schema, str):
+        name, judge = schema, validator(schema)
+    else:
+        whole = {**schema, "components": document()["components"]}
+        name, judge = "", jsonschema_rs.validator_for(whole, offline=True)
+    if judge.is_valid(value):
         return []
-    return [
-        f"{name}{list(each.instance_path)}: {_shorten(each.message)}" for each in validator(name).iter_errors(value)
-    ]
+    return [f"{name}{list(each.instance_path)}: {_shorten(each.message)}" for each in judge.iter_errors(value)]
 
 
 def without_nulls(value: Any) -> Any:
@@ -143,8 +145,8 @@ class _Traffic:
     def send(self, message: Message) -> None:
         raise NotImplementedError
 
-    def _check(self, name: str, value: Any, what: str) -> None:
-        self._problems += [f"{self._where}: {what}: {problem}" for problem in document_problems(name, value)]
+    def _check(self, schema: str | Mapping[str, Any], value: Any, what: str) -> None:
+        self._problems += [f"{self._where}: {what}: {problem}" for problem in document_problems(schema, value)]
 
 
 class _Exchange(_Traffic):
@@ -153,8 +155,7 @@ class _Exchange(_Traffic):
     def __init__(self, method: str, path: str, problems: list[str]) -> None:
         super().__init__(problems, f"{method} {path}")
         self._path = path
-        self._route = route = _find_route(method, path)
-        self._operation = None if route is None else OPERATIONS[route.method, route.path]
+        self._route = _find_route(method, path)
         self._has_body = method not in ("HEAD", "OPTIONS")
         self._request = bytearray()
         self._reply = bytearray()
@@ -179,39 +180,37 @@ class _Exchange(_Traffic):
             self._check_reply()
 
     def _check_request(self) -> None:
-        body = None if self._operation is None else self._operation.body
+        body = None if self._route is None else self._route.body
         is_accepted = self._status in (200, 202)
         if is_accepted and body is not None and 0 < len(self._request) <= MAX_CHECKED_BYTES:
-            self._check(body, _without_extra_parameters(without_nulls(orjson.loads(self._request))), "it accepted")
+            sent = orjson.loads(self._request)
+            # A null is a value in few bodies, as in one that changes a key; all others are as if they had none.
+            if not validator(body).is_valid(sent):
+                self._check(body, _without_extra_parameters(without_nulls(sent)), "it accepted")
 
     def _check_reply(self) -> None:
-        if self._status == 200 and self._operation is not None:
-            if self._type not in (self._operation.media_type, *self._operation.other_media_types):
+        if self._status == 200 and self._route is not None:
+            if self._type not in (self._route.media_type, *self._route.other_media_types):
                 self._problems.append(f"{self._where}: it answered with {self._type}")
-            elif self._type == JSON and self._operation.reply != "object":
-                self._check(str(self._operation.reply), orjson.loads(self._reply), "it answered")
-        elif self._operation is not None and self._status in self._operation.error_pages:
+            elif self._type == JSON and self._route.reply is not None:
+                self._check(self._route.reply, orjson.loads(self._reply), "it answered")
+        elif self._route is not None and self._status in self._route.error_pages:
             if self._type != "text/html":
                 self._problems.append(f"{self._where}: it answered with {self._type}")
         elif self._status >= 400:
             self._check_error(orjson.loads(self._reply))
-        elif self._operation is not None and (self._reply or self._status not in self._operation.empty_replies):
+        elif self._route is not None and (self._reply or self._status not in self._route.empty_replies):
             self._problems.append(f"{self._where}: a reply that the document does not have: {self._status}")
 
     def _check_error(self, reply: Any) -> None:
-        if (
-            self._operation is not None
-            and self._status == 503
-            and self._operation.unready_reply
-            and "error" not in reply
-        ):
-            self._check(self._operation.unready_reply, reply, "it answered")
+        if self._route is not None and self._status == 503 and self._route.unready_reply and "error" not in reply:
+            self._check(self._route.unready_reply, reply, "it answered")
             return
         possible = _ANY_ERROR if self._route is None else [*errors_of_route(self._route), *_ANY_ERROR]
         error = reply["error"]
         if is_mcp_path(self._path):
             self._check("MCPError", reply, "it answered")
-            refusals = () if self._operation is None else self._operation.refusals
+            refusals = () if self._route is None else self._route.refusals
             if self._status not in {*refusals, *(each.status for each in possible)}:
                 self._problems.append(f"{self._where}: a status that the document does not have: {self._status}")
             return

@@ -16,6 +16,7 @@ MAKERS = {
     "Failure": None,
     "error": None,
     "refuse": 2,
+    "invalid": 1,
     "_invalid_query_error": 2,
     "_error_reply": 3,
 }
@@ -43,7 +44,19 @@ class _Module:
                         found.update(self._resolve(expression, function))
                     elif maker == "APIError":
                         found.add(None)
-        return found - {""}
+        return (found | set(self._class_codes())) - {""}
+
+    def _class_codes(self) -> Iterator[str]:
+        """The codes of classes of errors that have all the same one."""
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.ClassDef) and node.name.endswith("Error"):
+                assigned: list[ast.stmt] = [each for each in node.body if isinstance(each, ast.Assign)]
+                for value in _assigned("code", ast.Module(assigned, [])):
+                    match value:
+                        case ast.Constant(value=str() as code):
+                            yield code
+                        case ast.Name(id=name):
+                            yield getattr(errors, name)
 
     def _resolve(self, node: ast.expr, function: Function) -> Iterator[str | None]:
         match node:

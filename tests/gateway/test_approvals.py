@@ -358,3 +358,16 @@ async def test_a_stock_client_that_retries_an_approval_gets_an_error_and_stops(t
         taker = refused.value.body["message"].partition("the response ")[2].split()[0]
         _, stored = await gateway.send("GET", f"/v1/responses/{taker}")
         assert _types(stored) == ["mcp_call", "message"], "the lost answer is stored"
+
+
+@pytest.mark.proves("D-26", "D-16")
+@async_test(30)
+async def test_an_approval_or_a_tool_list_without_its_call_is_not_taken_for_a_plain_message(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("Hello."))
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as gateway:
+        first = await _ask(gateway, "Go")
+        body = {"model": MODEL, "input": [GO, _answer(first, approve=True)], "tools": [_declared()]}
+        status, error = await gateway.send("POST", "/v1/responses", body)
+        assert (status, error["error"]["code"]) == (400, "approval_request_not_found")
+        assert _types(await _ask(gateway, [GO, first["output"][0]])) == ["message"]
+        assert not server.calls("add")

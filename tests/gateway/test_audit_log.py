@@ -17,7 +17,7 @@ from gateway.gateway_process import run_gateway_process, write_gateway_file
 from gateway.mcp_endpoint.sdk_client import connect
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
-from holodeck.gateway.routes import list_routes
+from holodeck.gateway.all_endpoints import list_routes
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 
 AUDIT = {"file": AUDIT_FILE}
@@ -249,7 +249,9 @@ async def test_the_calls_of_an_agent_that_an_mcp_client_asks_are_recorded_with_i
             connect(gateway, elicitation_callback=decide) as client,
         ):
             await client.call_tool("ask_clerk", {"question": "Add 1 and 2"})
-    made, *ended = read_audit(tmp_path, "tool_call", "tool_result")
+    asked, made, *ended, answered = read_audit(tmp_path, "tool_call", "tool_result")
+    assert (asked["tool"], answered["outcome"]) == ("ask_agent:clerk", "ok")
+    assert asked["call_id"] == answered["call_id"]
     assert (made["door"], made["model"], made["server"], made["tool"]) == ("mcp", "clerk", "sums", "add")
     if action == "accept":
         assert (made["decision"], made["decided_by"]) == ("approved", "local")

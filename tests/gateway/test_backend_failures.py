@@ -15,7 +15,7 @@ from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from holodeck.lib.errors import ModelError
 from holodeck.providers.wrappers.circuit_breaker import MODEL_BREAKER_FAILURES, MODEL_BREAKER_PAUSE
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, fail, say
-from holodeck.testing.model.script import Turn, cut, error_event, page, raw, status, wait
+from holodeck.testing.model.script import Turn, cut, page, raw, status, wait
 
 
 @pytest.mark.proves("004:US1-3", "004:FR-017", "004:SC-004", "D-29")
@@ -305,7 +305,7 @@ async def test_a_request_that_the_open_breaker_stops_is_a_503_with_retry_after(t
     [
         (status(503, retry_after="90"), "90"),
         (status(529, retry_after="90"), "90"),
-        ([say("Hal"), error_event("busy", "overloaded_error")], "1"),
+        (raw({"choices": [{"index": 0, "delta": {"content": "Hal"}}]}, {"error": {"code": "overloaded_error"}}), "1"),
     ],
 )
 @async_test(60)

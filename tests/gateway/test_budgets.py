@@ -188,6 +188,36 @@ async def test_requests_at_once_see_what_the_others_have_reserved(tmp_path: Path
 
 
 @async_test(60)
+async def test_requests_at_once_do_not_use_a_multiple_of_the_tokens_a_minute(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda _: [say("ok"), spend(MILLION, 0)])
+    limits = {"drain_seconds": 0, "key": {"tokens_per_minute": MILLION}}
+    async with run_gateway(tmp_path, model, keys=[ALICE, BOB], limits=limits) as gateway:
+        answers = await asyncio.gather(*(ask(gateway) for _ in range(40)))
+        codes = [code for code, _ in answers]
+        assert set(codes) == {200, 429}
+        assert len(gateway.model_requests) == codes.count(200) <= 4, "a quarter each, while nothing is known"
+        refusals = [said["error"] for code, said in answers if code == 429]
+        assert {error["code"] for error in refusals} == {"rate_limit_exceeded"}
+        assert all(f"limit of {MILLION} tokens a minute" in error["message"] for error in refusals)
+        before = len(gateway.model_requests)
+        asked = (ask(gateway, BOB, max_output_tokens=MILLION) for _ in range(40))
+        codes = [code for code, _ in await asyncio.gather(*asked)]
+        assert len(gateway.model_requests) - before == codes.count(200) == 1, "the first one reserves it all"
+
+
+@async_test(60)
+async def test_a_run_that_has_started_goes_on_beyond_the_tokens_a_minute(tmp_path: Path) -> None:
+    turns = [[call("add", a=1, b=2), spend(MILLION, 0)], [say("3"), spend(MILLION, 0)]]
+    limits = {"drain_seconds": 0, "key": {"tokens_per_minute": MILLION}}
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, ScriptedModel(*turns), mcp={"sums": server}, keys=[ALICE], limits=limits) as gateway,
+    ):
+        assert (await ask(gateway))[1]["status"] == "completed"
+        assert (await ask(gateway))[0] == 429
+
+
+@async_test(60)
 async def test_a_model_that_tells_no_usage_is_charged_by_an_estimate(tmp_path: Path) -> None:
     model = ScriptedModel(lambda _: [say("x" * 400), spend(0, 0)])
     budgets = {ALICE: {"amount": 0.00015, "period": "month"}}

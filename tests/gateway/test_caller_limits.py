@@ -15,7 +15,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 from holodeck.gateway.auth.callers import Caller
-from holodeck.gateway.http.request_body import SMALL_BODY_BYTES
+from holodeck.gateway.http.request import SMALL_BODY_BYTES
 from holodeck.gateway.limits import CallerLimits, TooManyError
 from holodeck.lib.json.schema import MAX_SCHEMA_BYTES
 from holodeck.lib.limits import KIB

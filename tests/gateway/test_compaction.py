@@ -255,12 +255,16 @@ async def test_a_context_below_its_threshold_is_sent_as_it_is(tmp_path: Path) ->
 @async_test(30)
 async def test_a_long_output_in_the_middle_of_a_run_is_compacted_before_the_next_turn(tmp_path: Path) -> None:
     long = call("echo", text="word " * 1_200)
-    model = summarizing_model(long, long, say("Done."))
+    model = summarizing_model(long, long, say("Done."), say("Yes."), say("Yes."))
     async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"tools": server}) as gateway:
         body = {"model": MODEL, "input": "Echo twice", "context_management": THRESHOLD, "stream": True}
         events = await gateway.stream("/v1/responses", body)
         assert len(server.calls()) == 2
-    output = events[-1]["response"]["output"]
+        output = events[-1]["response"]["output"]
+        question = message("user", "Sure?")
+        carried = {"input": [message("user", "Echo twice"), *output, question]}
+        for sent in ({"input": [question], "previous_response_id": events[-1]["response"]["id"]}, carried):
+            await gateway.send("POST", "/v1/responses", {"model": MODEL, **sent})
     assert [item["type"] for item in output][-2:] == ["compaction", "message"]
     index = len(output) - 2
     assert [event["type"] for event in events if event.get("output_index") == index] == [
@@ -270,9 +274,11 @@ async def test_a_long_output_in_the_middle_of_a_run_is_compacted_before_the_next
     # Text of the turn comes after the item, not before it.
     kinds = [(event["type"], event.get("output_index")) for event in events]
     assert kinds.index(("response.output_item.done", index)) < kinds.index(("response.output_text.delta", index + 1))
-    *_, last = map(texts_of, answers_asked(gateway))
+    *_, last, continued, again = map(texts_of, answers_asked(gateway))
     assert "Echo twice" in last
     assert any(SUMMARY in text for text in last)
+    # The item has all that is kept of what was before it, and what comes after it stays.
+    assert continued == again == [*last, "Done.", "Sure?"]
 
 
 @pytest.mark.proves("D-25")

@@ -40,14 +40,14 @@ async def test_a_loop_that_meets_an_unexpected_exception_is_named_by_readiness_a
             (await gateway.send("POST", "/v1/responses", body))[1]["id"] for _ in range(3)
         ]
         _execute(tmp_path, "UPDATE responses SET resource = ? WHERE id = ?", encode_value(b"{"), unreadable)
-        _execute(tmp_path, f"UPDATE responses SET status = 'queued', keeper = {IMPOSSIBLE_GATEWAY}")
+        _execute(tmp_path, f"UPDATE responses SET status = 'queued', gateway_id = {IMPOSSIBLE_GATEWAY}")
         await _wait_readiness(gateway, {"status": "ok", "failing": ["take-over"]})
         logged = [record.getMessage() for record in caplog.records]
         failure = next(line for line in logged if "process.task_failed" in line)
         assert "take-over" in failure
         assert "ValueError" in failure
         _execute(tmp_path, "UPDATE responses SET status = 'completed' WHERE id = ?", impossible)
-        _execute(tmp_path, "UPDATE responses SET keeper = 1")
+        _execute(tmp_path, "UPDATE responses SET gateway_id = 1")
         while (await gateway.send("GET", f"/v1/responses/{orphan}"))[1]["status"] != "failed":  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.05)
         await _wait_readiness(gateway, {"status": "ok"})

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from async_tests import async_test
 
-from holodeck.gateway.file_watch import FileWatch, take_stamps
+from holodeck.gateway.reload import FileWatch, take_stamps
 
 
 def save_by_rename(file: Path) -> None:

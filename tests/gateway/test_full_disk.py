@@ -14,7 +14,7 @@ from async_tests import async_test
 from gateway.gateway_process import GatewayProcess, run_gateway_process, write_gateway_file
 from gateway.running_gateway import MODEL, gateway_config, run_gateway
 
-from holodeck.gateway.runs.ended_response import STOPPED_TEXT
+from holodeck.gateway.runs.finisher import STOPPED_TEXT
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 
 FULL_DISK = "import resource, runpy; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); runpy.run_module('holodeck')"

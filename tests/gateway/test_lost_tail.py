@@ -7,9 +7,12 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from async_tests import async_test
 from gateway.gateway_process import run_gateway_process, wait_logged, write_gateway_file
 
+from holodeck.storage.factory import open_store
+from holodeck.storage.responses import StoredResponse
 from holodeck.testing import ScriptedModel, say
 
 
@@ -48,3 +51,20 @@ async def test_a_lost_end_of_the_log_is_reported_until_an_operator_acknowledges_
         assert read_number(tail), "it is known from now on again"
         async with run_gateway_process(file) as served:
             assert (await served.send("GET", "/readyz"))[0] == 200
+
+
+@async_test
+async def test_that_a_loss_would_not_be_noticed_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "kept.db.tail").mkdir()
+    store = open_store("sqlite:///kept.db", folder=tmp_path)
+    try:
+        for number in range(3):
+            await store.save(StoredResponse(id=f"r{number}", owner="alice", created_at=1.0, status="completed"))
+            await store.find_orphans()
+    finally:
+        await store.close()
+    logged = [record.getMessage() for record in caplog.records if "storage.tail_failed" in record.getMessage()]
+    assert len(logged) == 1
+    assert "Is a directory" in logged[0]

@@ -13,7 +13,7 @@ from gateway.running_gateway import MODEL, run_gateway
 
 from holodeck.lib.limits import KIB, MIB
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
-from holodeck.testing.model.script import Step, raw, think, wait
+from holodeck.testing.model.script import Raw, Step, raw, think, wait
 
 OWN = {"type": "function", "name": "own", "parameters": {"type": "object", "properties": {}}}
 SMALL = {"drain_seconds": 0, "body_bytes": 64 * KIB, "bodies_bytes": MIB}
@@ -67,8 +67,10 @@ _DELTAS: dict[str, Callable[[], Step]] = {
 async def test_a_model_answer_over_the_limit_is_cut_and_the_response_is_incomplete(
     tmp_path: Path, form: str, is_streamed: bool
 ) -> None:
-    endless = wait(asyncio.Event())
-    model = ScriptedModel([_DELTAS[form](), endless], say("Next."), chunk=100)
+    delta, endless = _DELTAS[form](), wait(asyncio.Event())
+    # A document has an end: an answer without one is only read as a stream.
+    is_endless = is_streamed or isinstance(delta, Raw)
+    model = ScriptedModel([delta, endless] if is_endless else delta, say("Next."), chunk=100)
     limits = {"drain_seconds": 0, "answer_bytes": 8 * KIB}
     async with run_gateway(tmp_path, model, limits=limits) as gateway:
         body = {"model": MODEL, "input": "Go on", "tools": [OWN], "stream": is_streamed}
@@ -78,9 +80,31 @@ async def test_a_model_answer_over_the_limit_is_cut_and_the_response_is_incomple
             response = (await gateway.send("POST", "/v1/responses", body))[1]
         assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
         assert len(orjson.dumps(response["output"])) < 12 * KIB
-        await gateway.model.left.wait()
+        if is_endless:
+            await gateway.model.left.wait()
         assert (await gateway.send("GET", f"/v1/responses/{response['id']}"))[1] == response
         assert (await (await gateway.openai_client()).responses.create(model=MODEL, input="Hi")).output_text == "Next."
+
+
+@pytest.mark.proves("D-22")
+@async_test(60)
+async def test_a_document_many_times_over_the_limit_is_not_read_to_its_end(tmp_path: Path) -> None:
+    limits = {"drain_seconds": 0, "answer_bytes": 8 * KIB}
+    async with run_gateway(tmp_path, ScriptedModel(say("x" * 2 * MIB)), limits=limits) as gateway:
+        status, refusal = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go on"})
+        assert (status, refusal["error"]["type"]) == (500, "server_error")
+        assert gateway.service.budget.used == 0
+
+
+@pytest.mark.proves("D-17", "D-22")
+@async_test(60)
+async def test_a_document_is_counted_while_it_is_read(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("x" * 2 * MIB), say("short")), limits=SMALL) as gateway:
+        body = {"model": MODEL, "input": "Write"}
+        status, refusal = await gateway.send("POST", "/v1/responses", body)
+        assert (status, refusal["error"]["code"]) == (503, "overloaded")
+        assert gateway.service.budget.used == 0
+        assert (await gateway.send("POST", "/v1/responses", body))[1]["status"] == "completed"
 
 
 @pytest.mark.proves("D-22")
@@ -101,7 +125,8 @@ async def test_the_answers_of_all_turns_of_a_response_have_a_limit(tmp_path: Pat
 @async_test(60)
 async def test_a_model_answer_over_the_memory_budget_is_cut_and_its_memory_released(tmp_path: Path) -> None:
     rest = asyncio.Event()
-    model = ScriptedModel([say("a" * 600 * KIB), wait(rest), say(" end")], say("b" * 600 * KIB), chunk=64 * KIB)
+    long = say("b" * 600 * KIB)
+    model = ScriptedModel([say("a" * 600 * KIB), wait(rest), say(" end")], long, long, chunk=64 * KIB)
     async with run_gateway(tmp_path, model, limits=SMALL) as gateway:
         body = {"model": MODEL, "input": "Write"}
         session = await gateway.http_client()
@@ -109,8 +134,11 @@ async def test_a_model_answer_over_the_memory_budget_is_cut_and_its_memory_relea
             for _ in range(10):
                 while not (await first.content.readline()).startswith(b"event: response.output_text.delta"):
                     pass
-            _, second = await gateway.send("POST", "/v1/responses", body)
+            # An answer that may be this long is streamed, and can be cut.
+            _, second = await gateway.send("POST", "/v1/responses", {**body, "max_output_tokens": 30_000})
             assert (second["status"], second["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+            status, third = await gateway.send("POST", "/v1/responses", body)
+            assert (status, third["error"]["code"]) == (503, "overloaded")
             rest.set()
             assert b"event: response.completed" in await first.read()
         assert gateway.service.budget.used == 0

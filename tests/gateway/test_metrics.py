@@ -246,8 +246,8 @@ async def test_servers_declared_by_requests_are_counted_as_one() -> None:
 @async_test(30)
 async def test_a_large_count_is_rendered_with_all_digits() -> None:
     metrics = Metrics()
-    metrics.turns.add(("m",), 123_456_789_012)
-    metrics.turns.add(("m",), 1)
+    metrics.turns.values["m",] += 123_456_789_012
+    metrics.turns.values["m",] += 1
     waiting = Gauge(name="waiting", text="Waiting.", values=[((), math.nan)])
     scraped = await _render(metrics, waiting)
     assert scraped.value("holodeck_turns_total", model="m") == 123_456_789_013

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from async_tests import async_test
+from gateway.audit_entries import AUDIT_FILE, read_audit
 from gateway.gateway_process import GatewayProcess, run_gateway_process, wait_logged, write_gateway_file
 
 from holodeck.providers.wrappers.retry import MODEL_ATTEMPTS
@@ -113,3 +114,32 @@ async def test_a_durable_response_that_goes_on_waits_for_a_server_whose_tools_it
             found = await _ended(served, begun["id"])
     assert (found["status"], len(mcp.calls("echo")), len(model.received)) == ("completed", 1, 3)
     assert model.received[2].json["tools"] == model.received[1].json["tools"]
+
+
+@pytest.mark.proves("D-14", "D-32")
+@async_test(SECONDS)
+async def test_a_call_of_a_durable_response_waits_for_a_server_that_is_restarted_and_is_made_once(
+    tmp_path: Path,
+) -> None:
+    gate = wait(asyncio.Event())
+    async with (
+        # Without sessions: one that its restart has lost would be refused first.
+        FaultyMCPServer(era="modern") as mcp,
+        ScriptedModel([gate, call("echo", text="it")], say("done")).serve() as model,
+    ):
+        server = {"name": "tools", "type": "mcp", "description": "Tools.", "transport": "http", "url": mcp.url}
+        file = write_gateway_file(
+            tmp_path, model.url, mcp_servers=[server], background={"durable": True}, audit={"file": AUDIT_FILE}
+        )
+        async with run_gateway_process(file) as served:
+            _, begun, _ = await served.create_response(background=True)
+            await gate.reached.wait()
+            await mcp.go_down()
+            gate.until.set()
+            await wait_logged(served, "run.server_wait")
+            await mcp.come_up()
+            found = await _ended(served, begun["id"])
+    (made,) = [item for item in found["output"] if item["type"] == "mcp_call"]
+    assert (found["status"], made["output"], len(mcp.calls("echo"))) == ("completed", "it", 1)
+    called, ended = read_audit(tmp_path, "tool_call", "tool_result")
+    assert (called["call_id"], ended["outcome"]) == (ended["call_id"], "ok")

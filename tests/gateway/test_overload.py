@@ -7,23 +7,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 import orjson
 import pytest
+import uvloop
 from async_tests import async_test
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from gateway.scraped_metrics import parse_metrics
 from websockets.asyncio.client import ClientConnection, connect
 
-from holodeck.gateway.server.admission import LATE_SECONDS, LATE_TURN, MAX_WAIT, MAX_WAITING, STARTS_PER_TURN
+from holodeck.gateway.server.admission import (
+    LATE_SECONDS,
+    LATE_TURN,
+    MAX_WAIT,
+    MAX_WAITING,
+    READ_SECONDS,
+    STARTS_PER_TURN,
+)
+from holodeck.gateway.server.draining_server import ACCEPTS_PER_TURN, open_listener
 from holodeck.testing import ScriptedModel, say
 
+_GET_MODELS = b"GET /v1/models HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+_READS = 10
 DOORS = {
     "/v1/responses": b'"code":"gateway_overloaded"',
     "/v1/chat/completions": b'"code":"gateway_overloaded"',
@@ -169,3 +181,70 @@ async def test_a_request_in_line_that_waits_too_long_makes_the_gateway_refuse_ot
         assert (before, admission.is_overloaded) == (False, True)
         assert (await gateway.send("GET", "/v1/models"))[0] == 200, "it came after the one that had waited"
         assert (started[-1], admission.refused) == (STARTS_PER_TURN, 0)
+
+
+@async_test
+async def test_data_that_comes_at_once_is_read_in_order_for_a_part_of_each_turn_and_a_probe_before_it(
+    tmp_path: Path,
+) -> None:
+    async with run_gateway(tmp_path) as gateway:
+        admission, order = gateway.service.admission, list[str]()
+        _, reader, writer = await _send(gateway, _GET_MODELS)
+        host, port = gateway.url.removeprefix("http://").split(":")
+        probe_reader, probe_writer = await asyncio.open_connection(host, int(port))
+
+        def take_time() -> None:
+            order.append("data")
+            time.sleep(READ_SECONDS)
+
+        # More requests than start in this turn: from here on, reading is bounded.
+        for _ in range(STARTS_PER_TURN + 1):
+            admission.start(lambda: None)
+        time.sleep(READ_SECONDS)  # noqa: ASYNC251 - the data of other connections
+        assert (admission.is_crowded, admission.can_read()) == (True, False)
+        for _ in range(_READS):
+            admission.read_later(take_time)
+        writer.write(_GET_MODELS)
+        probe_writer.write(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        models, probe = asyncio.create_task(_read_reply(reader)), asyncio.create_task(_read_reply(probe_reader))
+        models.add_done_callback(lambda _: order.append("models"))
+        probe.add_done_callback(lambda _: order.append("probe"))
+        await asyncio.wait([models, probe])
+        writer.close()
+        probe_writer.close()
+    assert order.index("probe") < _READS // 2, "a probe waits for no other data"
+    assert order.index("models") == _READS + 1, "what came later was read later"
+    assert b"connection: close" in probe.result()
+    assert models.result().startswith(b"HTTP/1.1 200 ")
+
+
+def test_connections_that_wait_are_accepted_many_in_each_turn_of_the_event_loop() -> None:
+    listeners = open_listener("127.0.0.1", 0)
+    address, waiting = listeners[0].getsockname(), 4 * ACCEPTS_PER_TURN
+
+    class Counted(asyncio.Protocol):
+        made = 0
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            Counted.made += 1
+            transport.close()
+
+    async def count_turns() -> int:
+        loop, turns = asyncio.get_running_loop(), 0
+        servers = [await loop.create_server(Counted, sock=listener) for listener in listeners]
+        while Counted.made < waiting:
+            turns += 1
+            await asyncio.sleep(0)
+        for server in servers:
+            server.close()
+            await server.wait_closed()
+        return turns
+
+    with ExitStack() as stack:
+        for listener in listeners:
+            stack.enter_context(listener)
+        for _ in range(waiting):
+            stack.enter_context(socket.create_connection(address))
+        # The event loop of `holodeck serve`.
+        runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
+        assert runner.run(count_turns()) < waiting / 2

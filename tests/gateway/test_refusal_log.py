@@ -17,7 +17,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from holodeck.gateway.auth.callers import hash_key
-from holodeck.gateway.http.refusals import MAX_PARAM_CHARS
+from holodeck.gateway.http.observation import MAX_PARAM_CHARS
 from holodeck.testing import ScriptedModel, say
 from holodeck.testing.model.script import wait
 

@@ -27,9 +27,9 @@ from openai.types.responses.response_input_item_param import ResponseInputItemPa
 from openai.types.responses.tool_param import ToolParam
 from openai.types.shared_params import Reasoning
 
+from holodeck.gateway.api.field_rows import DESCRIBED, NOT_SENT, REFUSED, Dialect, RequestField
 from holodeck.gateway.wire.chat.field_table import CHAT_FIELDS
 from holodeck.gateway.wire.messages.field_table import MESSAGES_FIELDS
-from holodeck.gateway.wire.request.field_rows import DESCRIBED, NOT_SENT, REFUSED, Dialect, RequestField
 from holodeck.gateway.wire.request.field_table import COMPACT_FIELDS, RESPONSE_FIELDS
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.model.script import Turn

@@ -14,7 +14,7 @@ from async_tests import async_test
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
 from holodeck.lib.limits import MAX_CONTEXT_DEPTH
-from holodeck.storage.base import Conversation, ConversationItem
+from holodeck.storage.conversations import Conversation, ConversationItem
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, finish, say, wait
 from holodeck.testing.model.script import Turn, cut, status
 

@@ -177,10 +177,11 @@ async def wait_ended(gateway: RunningGateway, response_id: str, key: str) -> str
 async def test_a_followed_stream_of_a_background_response_ends_too(tmp_path: Path) -> None:
     async with run_gateway(tmp_path, waiting_model(asyncio.Event()), keys=[ALICE]) as gateway:
         _, begun = await gateway.send("POST", "/v1/responses", ASK | {"background": True}, key=ALICE)
-        following = asyncio.create_task(gateway.stream(f"/v1/responses/{begun['id']}?stream=true", key=ALICE))
-        await wait_asked(gateway, 1)
-        assert await gateway.reload(keys=keys(BOB))
-        events = await following
+        session = await gateway.http_client(ALICE)
+        async with session.get(f"/v1/responses/{begun['id']}?stream=true") as answer:
+            await wait_asked(gateway, 1)
+            assert await gateway.reload(keys=keys(BOB))
+            events = parse_events((await answer.read()).decode())
         assert events[-1]["type"] in ("error", "response.incomplete")
 
 

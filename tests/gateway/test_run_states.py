@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from async_tests import async_test
 
 from holodeck.durable.base import JSONObject
 from holodeck.engine.checkpointed_steps import CheckpointedSteps
-from holodeck.engine.loop import RunRequest
+from holodeck.engine.loop import Run, RunRequest
 from holodeck.gateway.runs.finisher import build_stored_response
 from holodeck.gateway.runs.live_run import LiveResponse, LiveRun, RunFinisher, RunState
 from holodeck.gateway.runs.stream_writer import StreamWriter
@@ -21,8 +22,9 @@ from holodeck.gateway.wire.request.body import read_request
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib.errors import StorageError
 from holodeck.models.model_io import ToolChoice
-from holodeck.storage.base import UNFINISHED_STATUSES, ResponseStore
 from holodeck.storage.factory import open_store
+from holodeck.storage.runs import UNFINISHED_STATUSES
+from holodeck.storage.store import ResponseStore
 from holodeck.testing import ScriptedModel, say
 from holodeck.tools.arguments import ArgumentChecker
 from holodeck.tools.toolbox import Toolbox
@@ -60,25 +62,14 @@ def build_run(finisher: RunFinisher[ResponseWriter] | None = None) -> LiveRespon
     writer = ResponseWriter(REQUEST, response_id="resp_1", created_at=1.0, model="demo", is_durable=True)
     request = RunRequest(run_id="resp_1", model=REQUEST.build_model_request((), ToolChoice()))
     toolbox = Toolbox([], checker=ArgumentChecker())
-    return LiveRun(request, ScriptedModel(say("Done.")), toolbox, writer, caller_id="alice", finisher=finisher)
+    run = Run(request, ScriptedModel(say("Done.")), toolbox)
+    return LiveRun(run, writer, caller_id="alice", finisher=finisher)
 
 
 async def make_durable(live: LiveResponse, store: ResponseStore) -> None:
     """Store a run as queued, and let it store its stream."""
     await store.insert_within_quota(build_stored_response(live, REQUEST), quota=1, is_durable=True)
-
-    def build_stream_writer(live: LiveResponse) -> StreamWriter:
-        return StreamWriter(
-            store,
-            live.id,
-            live.writer,
-            first_sequence=0,
-            publish=live.publish,
-            abandon=live.abandon,
-            encode_trace=live.trace.encode,
-        )
-
-    live.make_durable(CheckpointedSteps(Steps()), build_stream_writer)
+    live.make_durable(CheckpointedSteps(Steps()), store)
 
 
 @pytest.mark.proves("D-28")
@@ -147,6 +138,28 @@ async def test_the_stored_stream_of_a_response_does_not_show_its_end_before_the_
         storage.may_fail.set()
         await running
         await store.close()
+
+
+@pytest.mark.proves("D-28")
+@async_test
+async def test_the_reader_that_runs_a_response_does_not_see_its_end_before_that_is_stored() -> None:
+    storage = BrokenStorage()
+    async with build_run(storage) as live, aclosing(live.stream()) as batches:
+        first = await anext(batches)
+        # The reader is slow, and comes back while the end is being stored.
+        await storage.is_called.wait()
+        reading = asyncio.create_task(_collect(batches))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        storage.may_fail.set()
+        kinds = [_type_of(event) for event in (*first, *await reading)]
+    assert "response.created" in kinds
+    assert "response.completed" not in kinds
+    assert kinds[-1] == "error"
+
+
+async def _collect(batches: AsyncGenerator[list[bytes], None]) -> list[bytes]:
+    return [event async for batch in batches for event in batch]
 
 
 def _type_of(event: bytes) -> Any:

@@ -6,15 +6,27 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from async_tests import async_test
 from child_processes import running_children
 from forbidden_listener import Canary, run_canary
 from gateway.described_server import DescribedServer
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holodeck.gateway.wire.request.schemas import MAX_REQUEST_SCHEMA_NODES
-from holodeck.lib.json.schema import MAX_SCHEMA_BYTES, MAX_SCHEMA_LEVELS, MAX_SCHEMA_NODES
+from holodeck.lib.json.schema import (
+    MAX_SCHEMA_BYTES,
+    MAX_SCHEMA_LEVELS,
+    MAX_SCHEMA_NODES,
+    SchemaBudget,
+    SchemaError,
+    SchemaTooLargeError,
+    check_parsed_schema_size,
+    check_schema_size,
+)
 from holodeck.testing import ScriptedModel, call, say
 from holodeck.tools.mcp.discovery import MAX_LISTED_SCHEMA_NODES
 
@@ -222,6 +234,61 @@ async def test_a_tool_of_a_server_with_an_external_or_too_large_schema_is_droppe
         assert f"name={tool['name']} " in message
         assert ("its outputSchema" if tool in outputs else "its inputSchema") in message
     assert canary.url in dropped[0]
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.integers(0, 9) | st.text(',{["$r', max_size=6),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(",{[a", max_size=3), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def _count_values(value: object) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(_count_values, inner))
+
+
+@given(st.lists(JSON_VALUES, max_size=8))
+def test_schemas_fit_together_by_their_values_and_bytes_and_not_by_the_commas_in_their_texts(
+    schemas: list[object],
+) -> None:
+    budget = SchemaBudget(max_bytes=120, max_nodes=30)
+    size = values = 0
+    for schema in schemas:
+        more, more_values = len(orjson.dumps(schema)), _count_values(schema)
+        fits = size + more <= 120 and values + more_values <= 30
+        try:
+            budget.add(schema)
+        except SchemaTooLargeError:
+            assert not fits
+        else:
+            assert fits
+            size, values = size + more, values + more_values
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        *TOO_LARGE.values(),
+        LARGEST,
+        _nested(MAX_SCHEMA_LEVELS - 1),
+        _nested(MAX_SCHEMA_LEVELS),
+        _nested(300),
+        [0] * (MAX_SCHEMA_NODES - 1),
+        [0] * MAX_SCHEMA_NODES,
+        "," * MAX_SCHEMA_NODES,
+        "[" * MAX_SCHEMA_LEVELS,
+        {"const": 10**30},
+    ],
+)
+def test_a_schema_from_json_has_the_limits_of_any_other(schema: object) -> None:
+    def check(function: Callable[[object], bytes]) -> str | bytes:
+        try:
+            return function(schema)
+        except SchemaError as error:
+            return f"{type(error)}: {error}"
+
+    assert check(check_parsed_schema_size) == check(check_schema_size)
 
 
 @async_test(SECONDS)

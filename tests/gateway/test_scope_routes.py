@@ -17,7 +17,7 @@ from async_tests import async_test
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from websockets.asyncio.client import connect
 
-from holodeck.gateway.routes import list_routes
+from holodeck.gateway.all_endpoints import list_routes
 from holodeck.testing import FaultyMCPServer, ScriptedModel, say
 
 ALL, MODELS, SERVERS, NONE = ("models", "agents", "servers", "tools"), ("models", "agents"), ("servers", "tools"), ()

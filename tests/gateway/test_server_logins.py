@@ -77,7 +77,7 @@ async def test_after_the_login_the_tools_of_the_server_are_there(
     async with serve(tmp_path, audit={"file": AUDIT_FILE}) as (site, gateway):
         _, server = await gateway.send("POST", f"/v1/mcp/servers/{NAME}/refresh")
         assert "it wants a person to log in" in server["last_error"]
-        assert (server["auth"], server["can_log_in"]) == ("oauth_authorization_code", True)
+        assert (server["auth"], server["can_log_in"], server["needs_login"]) == ("oauth_authorization_code", True, True)
         login = await start(gateway)
         assert (login["object"], login["server"], login["status"], login["error"]) == (
             "mcp_login",
@@ -364,10 +364,11 @@ async def serve_agent(folder: Path) -> AsyncIterator[tuple[LoginSite, RunningGat
 async def test_a_login_at_the_terminal_is_used_by_a_gateway_that_runs(tmp_path: Path, serve_kind: Any) -> None:
     async with serve_kind(tmp_path) as (site, gateway):
         refresh = f"/v1/mcp/servers/{NAME}/refresh"
-        assert "holodeck mcp login" in (await gateway.send("POST", refresh))[1]["last_error"]
+        _, refused = await gateway.send("POST", refresh)
+        assert ("holodeck mcp login" in refused["last_error"], refused["needs_login"]) == (True, True)
         await build_login_provider(to_tool(site.entry()), show=follow_login).login()
         _, server = await gateway.send("POST", refresh)
-        assert (server["state"], server["last_error"]) == ("connected", None)
+        assert (server["state"], server["last_error"], server["needs_login"]) == ("connected", None, False)
 
 
 @async_test

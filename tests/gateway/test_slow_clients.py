@@ -19,7 +19,7 @@ from gateway.running_gateway import MODEL, run_gateway
 from uvicorn.server import ServerState
 from websockets.asyncio.client import connect
 
-from holodeck.gateway.http.refusals import Refusals
+from holodeck.gateway.http.observation import Refusals
 from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.server.admission import Admission
 from holodeck.gateway.server.http_protocol import build_http_protocol
@@ -36,9 +36,9 @@ def talkative() -> ScriptedModel:
     return ScriptedModel(lambda _: say(MORE_THAN_BUFFERS_HOLD), chunk=1_000_000)
 
 
-async def request_stream_and_stop_reading(url: str) -> tuple[socket.socket, str]:
-    """Open a stream and stop reading it. Returns its connection and the id of its response."""
-    body = orjson.dumps(REQUEST | {"stream": True})
+async def request_and_stop_reading(url: str, *, is_streamed: bool = True) -> tuple[socket.socket, str]:
+    """Send a request and stop reading its reply. Returns its connection and the id of its response."""
+    body = orjson.dumps(REQUEST | {"stream": is_streamed})
     head = "POST /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
     head += f"content-length: {len(body)}\r\n\r\n"
     host, port = url.removeprefix("http://").split(":")
@@ -64,7 +64,7 @@ async def wait_metric(gateway: Any, sample: bytes) -> None:
 async def test_a_client_that_does_not_read_is_disconnected_and_its_response_is_stored_whole(tmp_path: Path) -> None:
     limits = {"drain_seconds": 0, "reader_seconds": READER_SECONDS}
     async with run_gateway(tmp_path, talkative(), limits=limits) as gateway:
-        client, response = await request_stream_and_stop_reading(gateway.url)
+        client, response = await request_and_stop_reading(gateway.url)
         with client:
             while any(task.get_name() == response for task in asyncio.all_tasks()):  # noqa: ASYNC110 - no event says it
                 await asyncio.sleep(0.02)
@@ -74,6 +74,20 @@ async def test_a_client_that_does_not_read_is_disconnected_and_its_response_is_s
             assert stored["status"] == "completed", "the model had finished"
             assert stored["output"][0]["content"][0]["text"] == MORE_THAN_BUFFERS_HOLD
             await wait_metric(gateway, b'holodeck_runs_total{model="demo",status="completed"} 1.0')
+
+
+@with_movable_clock
+async def test_a_whole_reply_counts_as_memory_until_its_client_reads_it_or_is_disconnected(tmp_path: Path) -> None:
+    limits = {"drain_seconds": 0, "reader_seconds": READER_SECONDS}
+    async with run_gateway(tmp_path, talkative(), limits=limits) as gateway:
+        budget = gateway.service.budget
+        client, _ = await request_and_stop_reading(gateway.url, is_streamed=False)
+        with client:
+            await wait_metric(gateway, b'holodeck_runs_total{model="demo",status="completed"} 1.0')
+            assert budget.used >= len(MORE_THAN_BUFFERS_HOLD)
+            await advance_clock(READER_SECONDS + 1)
+            await wait_metric(gateway, b"holodeck_in_flight 0.0")
+            assert budget.used == 0
 
 
 @with_movable_clock
@@ -128,7 +142,7 @@ async def test_a_client_that_does_not_read_does_not_block_the_shutdown(tmp_path:
     async with talkative().serve() as scripted:
         file = write_gateway_file(tmp_path, scripted.url, limits={"drain_seconds": 0.2})
         async with run_gateway_process(file) as served:
-            client, _ = await request_stream_and_stop_reading(served.url)
+            client, _ = await request_and_stop_reading(served.url)
             with client:
                 served.stop()
                 assert await served.wait_exit() == 0

@@ -154,6 +154,25 @@ async def test_a_tool_that_changes_during_a_run_is_not_run_before_the_model_is_t
 
 
 @async_test(60)
+async def test_a_tool_that_appears_during_a_run_is_not_run_before_the_model_is_told(tmp_path: Path) -> None:
+    gate = wait(asyncio.Event())
+    async with FaultyMCPServer() as server:
+        new = [call("grown_1"), call("grown_2")]
+        model = ScriptedModel([gate, call("echo", text="a")], new[0], new, say("Done."))
+        async with run_gateway(tmp_path, model, mcp={"sums": server}, admins=["root"]) as gateway:
+            running = asyncio.create_task(ask(gateway))
+            await gate.reached.wait()
+            assert [await server.grow(), await server.grow()] == ["grown_1", "grown_2"]
+            await announce(server)
+            gate.until.set()
+            outputs = [item for item in (await running)["output"] if item["type"] == "mcp_call"]
+    assert [item["status"] for item in outputs] == ["completed", "failed", "completed", "completed"]
+    told = outputs[1]["error"]["content"][0]["text"]
+    assert "its server has added it since this run began, as well as grown_2." in told
+    assert [each.params["name"] for each in server.calls()] == ["echo", "grown_1", "grown_2"]
+
+
+@async_test(60)
 async def test_without_a_lock_a_tool_that_appears_or_changes_after_the_start_is_told_before_it_is_offered(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

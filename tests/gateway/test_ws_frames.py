@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 
-from holodeck.gateway.server.ws_frames import FrameSplitter
+from holodeck.gateway.server.ws_protocol import FrameSplitter
 from holodeck.lib.byte_budget import ByteBudget
 
 SIZES = st.sampled_from([0, 1, 125, 126, 127, 300, 70_000])

@@ -17,6 +17,8 @@ class FileServer:
     breaks: list[int] = field(default_factory=list)
     takes_ranges: bool = True
     status: int = 200
+    moved_to: str = ""
+    """Where it sends its clients instead."""
     ranges: list[str | None] = field(default_factory=list)
     url: str = ""
 
@@ -29,6 +31,11 @@ def serve_files(server: FileServer) -> Iterator[FileServer]:
         def do_GET(self) -> None:
             byte_range = self.headers["Range"]
             server.ranges.append(byte_range)
+            if server.moved_to:
+                self.send_response(302)
+                self.send_header("Location", server.moved_to)
+                self.end_headers()
+                return
             start = int(byte_range.removeprefix("bytes=").rstrip("-")) if byte_range and server.takes_ranges else 0
             if server.status != 200 or start > len(server.content):
                 self.send_error(server.status if server.status != 200 else 416)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from providers.model_exchange import exchange_error, model_request, run_exchange, run_with_timeout
 
+from holodeck.models.generation import ANTHROPIC_FIELDS, CHAT_FIELDS, RESPONSES_FIELDS, APIFields
 from holodeck.models.model_io import Logprob, TextDelta, ToolSpec
-from holodeck.models.request_fields import ANTHROPIC_FIELDS, CHAT_FIELDS, RESPONSES_FIELDS, APIFields
 from holodeck.providers.openai_chat import ChatCompletions
 from holodeck.testing import ScriptedModel, say
 from holodeck.testing.model.script import say_tokens, status, tier

@@ -34,7 +34,8 @@ from providers.test_wrappers import Pauses
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import HTTP_KEEPALIVE, HTTP_READ_CHUNK
-from holodeck.lib.net.http1_pool import HTTP1Pool
+from holodeck.lib.net.http1_pool import HTTP1Pool, failure_reason, send_once
+from holodeck.lib.net.ip_policy import IPPolicy
 from holodeck.providers.base import ModelProvider
 from holodeck.providers.wrappers.guarded import GuardedModel
 from holodeck.providers.wrappers.retry import RetryPolicy
@@ -494,3 +495,33 @@ def test_a_model_is_used_in_one_loop_after_the_other(first: str, second: str, is
         assert len(server.peers) == 1 + is_reused
         del runner, model
         gc.collect()
+
+
+@both_loops
+async def test_a_single_request_closes_its_connection_and_says_why_it_failed() -> None:
+    async def cut(peer: Peer) -> None:
+        await peer.read_head()
+        await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
+        peer.writer.close()
+
+    async def answer(peer: Peer) -> None:
+        await peer.read_head()
+        await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwhole")
+        await peer.wait_closed()
+
+    async def read(url: str, **options: Any) -> bytes | str:
+        try:
+            async with send_once("GET", url, connect_timeout=TIMEOUT, **options) as response:
+                return await response.read_all(99)
+        except OSError as error:
+            return failure_reason(error)
+
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{closed.getsockname()[1]}/"
+        async with serve_raw(cut) as cutting, serve_raw(answer) as answering:
+            assert await read(answering.url) == b"whole"
+            assert await read(cutting.url) == "the connection was closed"
+            assert await read(nobody) == "Connection refused"
+            assert await read("http://a.example/", proxy=nobody) == "Connection refused"
+            assert "only public ones are dialled" in str(await read(answering.url, ip_policy=IPPolicy()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from typing import NamedTuple
 
 import pytest
@@ -116,3 +117,29 @@ def test_a_line_or_an_event_without_end_is_refused(stream: bytes) -> None:
     decoder = SSEDecoder(limit=100)
     with pytest.raises(EventTooLargeError):
         list(map(decoder.feed, [stream] * 3))
+
+
+def test_an_event_that_ends_with_cr_is_returned_before_the_next_byte() -> None:
+    decoder = SSEDecoder()
+    assert decoder.feed(b"data: a\r\n\r") == [(b"", b"a")]
+    assert decoder.feed(b"\ndata: b\r") == []
+    assert decoder.feed(b"\r") == [(b"", b"b")]
+    assert decoder.flush() == []
+
+
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
+def test_a_long_line_is_copied_twice_when_it_is_complete_and_not_before(newline: bytes) -> None:
+    decoder = SSEDecoder()
+    part = b"x" * 50_000
+    decoder.feed(b"event: message" + newline + b"data: ")
+    tracemalloc.start()
+    try:
+        for _ in range(20):
+            decoder.feed(part)
+        assert tracemalloc.get_traced_memory()[1] < len(part)
+        tracemalloc.reset_peak()
+        ((_, data),) = decoder.feed(newline * 2)
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(data) + len(part)
+    finally:
+        tracemalloc.stop()
+    assert data == part * 20

@@ -55,6 +55,18 @@ def test_a_broken_download_resumes_where_it_stopped(tmp_path: Path) -> None:
     assert server.ranges == [None, "bytes=1200000-", "bytes=1900000-"]
 
 
+def test_a_redirect_to_the_store_of_the_publisher_is_followed_with_the_range(tmp_path: Path) -> None:
+    with (
+        serve_files(FileServer(content=CONTENT, breaks=[1_200_000])) as store,
+        serve_files(FileServer(content=b"", moved_to=store.url)) as publisher,
+    ):
+        assert pull(_weights(), folder=tmp_path, url=publisher.url).read_bytes() == CONTENT
+        assert store.ranges == publisher.ranges == [None, "bytes=1200000-"]
+        publisher.moved_to = publisher.url
+        with pytest.raises(ModelError, match="answered 302"):
+            pull(_weights(), folder=tmp_path / "other", url=publisher.url)
+
+
 def test_loopback_addresses_bypass_the_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # no server listens there
     monkeypatch.delenv("no_proxy", raising=False)

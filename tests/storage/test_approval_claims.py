@@ -21,8 +21,9 @@ from gateway.conversation_client import (
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from storage.test_pending_calls import storage_config
 
-from holodeck.storage.base import PendingCall, ResponseStore
 from holodeck.storage.factory import open_store
+from holodeck.storage.pending_calls import PendingCall
+from holodeck.storage.store import ResponseStore
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 from holodeck.testing.mcp.faults import Fault
 from holodeck.testing.model.script import status
@@ -227,6 +228,25 @@ async def _ask_by_socket(gateway: RunningGateway, message: dict[str, Any]) -> An
     async with session.ws_connect("/v1/responses") as socket:
         await socket.send_json(message | {"type": "response.create", "stream": True})
         return await socket.receive()
+
+
+@pytest.mark.proves("D-16", "D-32")
+@async_test(60)
+async def test_a_claim_ends_with_its_gateway_unless_it_was_confirmed_before(tmp_path: Path, url: str) -> None:
+    async with _opened(tmp_path, url) as living:
+        async with _opened(tmp_path, url) as ended:
+            await ended.add_pending_calls("alice", "resp_0", {"sent": b"1", "unsent": b"2"})
+            assert await ended.claim_calls("alice", ["sent"], "resp_1") == {}
+            assert await ended.confirm_claim("alice", "resp_1", ["sent", "sent"])
+            assert await ended.claim_calls("alice", ["unsent"], "resp_2") == {}
+            claimed = {"sent": "resp_1", "unsent": "resp_2"}
+            assert await living.claim_calls("alice", ["sent", "unsent"], "resp_3") == claimed
+        while await living.claim_calls("alice", ["unsent"], "resp_3"):  # noqa: ASYNC110 - PostgreSQL soon sees its end
+            await asyncio.sleep(0.02)
+        assert await living.claim_calls("alice", ["sent"], "resp_3") == {"sent": "resp_1"}
+        assert not await living.confirm_claim("alice", "resp_2", ["unsent"]), "the gateway only seemed to be dead"
+        assert await living.confirm_claim("alice", "resp_3", ["unsent"])
+        assert await living.confirm_claim("alice", "resp_3", ["unsent"]), "its acknowledgement may have been lost"
 
 
 @pytest.mark.proves("D-16", "D-26")

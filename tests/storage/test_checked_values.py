@@ -13,9 +13,11 @@ from async_tests import async_test
 from gateway.running_gateway import MODEL, run_gateway
 
 from holodeck.lib.errors import StorageError
-from holodeck.storage.base import Conversation, ConversationItem, ResponseStore, StoredResponse
 from holodeck.storage.checked_values import COMPRESSED_FROM, decode_value, encode_value
+from holodeck.storage.conversations import Conversation, ConversationItem
 from holodeck.storage.factory import open_store
+from holodeck.storage.responses import StoredResponse
+from holodeck.storage.store import ResponseStore
 from holodeck.testing import ScriptedModel, say
 
 OWNER = "alice"
@@ -55,10 +57,10 @@ async def fill(store: ResponseStore) -> None:
         await store.save(response(f"resp_{column}"))
     await store.save(response("resp_running", "in_progress"))
     await store.append_events("resp_running", 0, [b'{"type":"one"}', b'{"type":"two"}'])
-    for name in ("metadata", "waiting", "data"):
+    for name in ("metadata", "pending_calls", "data"):
         conversation = Conversation(id=f"conv_{name}", owner=OWNER, created_at=1.0, metadata=b'{"a":"b"}')
         await store.create_conversation(conversation, [ConversationItem(id=f"msg_{name}", data=b'{"text":"Hello"}')])
-    await store.add_items("conv_waiting", OWNER, [], response_id="resp_x", pending_calls=b'["call"]')
+    await store.add_items("conv_pending_calls", OWNER, [], response_id="resp_x", pending_calls=b'["call"]')
 
 
 def read_response(column: str) -> Read:
@@ -77,10 +79,10 @@ DAMAGED: dict[tuple[str, str], tuple[str, str, list[Read]]] = {
         "response_id = 'resp_running'",
         [lambda store: store.read_events("resp_running", OWNER)],
     ),
-    ("conversations", "waiting"): (
-        "conv_waiting",
-        "id = 'conv_waiting'",
-        [lambda store: store.read_conversation("conv_waiting", OWNER, limit=9)],
+    ("conversations", "pending_calls"): (
+        "conv_pending_calls",
+        "id = 'conv_pending_calls'",
+        [lambda store: store.read_conversation("conv_pending_calls", OWNER, limit=9)],
     ),
     ("conversations", "metadata"): (
         "conv_metadata",

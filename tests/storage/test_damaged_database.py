@@ -15,8 +15,9 @@ from async_tests import async_test
 from gateway.running_gateway import MODEL, run_gateway
 
 from holodeck.lib.errors import StorageError
-from holodeck.storage.base import StoredResponse
-from holodeck.storage.sqlite.store import SQLiteStore
+from holodeck.storage.responses import StoredResponse
+from holodeck.storage.sqlite.driver import SQLiteDriver
+from holodeck.storage.store import ResponseStore
 from holodeck.testing import ScriptedModel, say
 
 PAGE = 4096
@@ -71,7 +72,7 @@ async def test_what_is_read_from_a_damaged_file_is_right_or_an_error_and_the_sto
     tmp_path: Path, size: int, is_lost: bool
 ) -> None:
     whole, path, made = tmp_path / "whole.db", tmp_path / "kept.db", random.Random(size)
-    store = SQLiteStore(whole)
+    store = ResponseStore(SQLiteDriver(whole))
     for each in RESPONSES:
         await store.save(each)
     await store.close()
@@ -83,7 +84,7 @@ async def test_what_is_read_from_a_damaged_file_is_right_or_an_error_and_the_sto
         with edit_file(path) as data:
             at = PAGE * made.randrange(1, pages) + size * made.randrange(PAGE // size)
             data[at : at + size] = bytes(size) if is_lost else made.randbytes(size)
-        store = SQLiteStore(path)
+        store = ResponseStore(SQLiteDriver(path))
         failed = 0
         for each in RESPONSES:
             try:

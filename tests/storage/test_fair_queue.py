@@ -12,10 +12,11 @@ import pytest
 from async_tests import async_test
 from storage.postgres_server import PostgresServer
 
-from holodeck.storage.base import ResponseStore, StoredResponse
 from holodeck.storage.factory import open_store
+from holodeck.storage.postgres.driver import QUOTA_LOCKS
 from holodeck.storage.postgres.pool import POSTGRES_CONNECTIONS
-from holodeck.storage.postgres.store import QUOTA_LOCKS
+from holodeck.storage.responses import StoredResponse
+from holodeck.storage.store import ResponseStore
 
 SECONDS = 90.0
 MOST = 3

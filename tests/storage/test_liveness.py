@@ -16,9 +16,9 @@ import pytest
 from async_tests import async_test
 
 from holodeck.lib.errors import StorageError
-from holodeck.storage.base import ResponseStore
 from holodeck.storage.factory import open_store
 from holodeck.storage.liveness import FileLiveness
+from holodeck.storage.store import ResponseStore
 
 SECONDS = 90.0
 STAYING = """
@@ -36,7 +36,7 @@ KEEPING = """
 import asyncio, sys
 from pathlib import Path
 from holodeck.storage.factory import open_store
-from holodeck.storage.base import StoredResponse
+from holodeck.storage.responses import StoredResponse
 
 async def main() -> None:
     store = open_store(sys.argv[1], folder=Path(sys.argv[2]))
@@ -102,11 +102,11 @@ def test_files_of_dead_processes_are_removed_and_those_of_living_ones_stay(tmp_p
         assert (tmp_path / str(dead)).exists()
         presence = FileLiveness(tmp_path)
         presence.start()
-        assert {file.name for file in tmp_path.iterdir()} == {"door", str(alive), str(presence.number)}
+        assert {file.name for file in tmp_path.iterdir()} == {"lock", str(alive), str(presence.number)}
         assert presence.is_alive(alive)
         end_process(living, "closed")
         presence.stop()
-    assert [file.name for file in tmp_path.iterdir()] == ["door"]
+    assert [file.name for file in tmp_path.iterdir()] == ["lock"]
 
 
 def test_processes_that_register_at_once_all_stay_registered(tmp_path: Path) -> None:

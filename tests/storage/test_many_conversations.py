@@ -2,61 +2,68 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
+from async_tests import async_test
 
-from holodeck.storage.base import Conversation, ConversationItem, Order
-from holodeck.storage.sqlite import conversation_rows
-from holodeck.storage.sqlite.connection import connect_sqlite
+from holodeck.storage.conversations import Conversation, ConversationItem, Order
+from holodeck.storage.sqlite.connection import SQLiteConnection
+from holodeck.storage.sqlite.driver import SQLiteDriver
+from holodeck.storage.store import ResponseStore
 
 FEW, MANY = 20, 2_000
 LIMIT = 5
 
 
-def create_conversations(count: int) -> sqlite3.Connection:
-    """A database with this many conversations of one caller, each with one item; the oldest is `c0`."""
-    db = connect_sqlite(":memory:", "fast")
-    for number in range(count):
-        conversation = Conversation(id=f"c{number}", owner="alice", created_at=float(number))
-        conversation_rows.create_conversation(db, conversation, [ConversationItem(id=f"i{number}", data=b"{}")])
-    return db
+class CountingDriver(SQLiteDriver):
+    """A database in memory that counts the instructions of SQLite's virtual machine."""
+
+    def __init__(self) -> None:
+        super().__init__(":memory:")
+        self.steps = 0
+
+    def _connect(self) -> SQLiteConnection:
+        connection = super()._connect()
+        connection.set_progress_handler(self._count_step, 1)
+        return connection
+
+    def _count_step(self) -> None:
+        self.steps += 1
 
 
-def count_steps(read: Callable[[sqlite3.Connection, int], object], count: int) -> int:
-    """The instructions of SQLite's virtual machine that `read` takes with so many conversations."""
-    steps = 0
-
-    def count_step() -> None:
-        nonlocal steps
-        steps += 1
-
-    db = create_conversations(count)
-    db.set_progress_handler(count_step, 1)
+async def count_steps(read: Callable[[ResponseStore, int], Awaitable[None]], count: int) -> int:
+    """The steps that `read` takes with so many conversations of one caller, each with one item; the oldest is `c0`."""
+    driver = CountingDriver()
+    store = ResponseStore(driver)
     try:
-        read(db, count)
+        for number in range(count):
+            conversation = Conversation(id=f"c{number}", owner="alice", created_at=float(number))
+            await store.create_conversation(conversation, [ConversationItem(id=f"i{number}", data=b"{}")])
+        driver.steps = 0
+        await read(store, count)
+        return driver.steps
     finally:
-        db.close()
-    return steps
+        await store.close()
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
 @pytest.mark.parametrize("is_after", [False, True])
-def test_a_page_of_conversations_takes_the_same_steps_with_many(order: Order, is_after: bool) -> None:
-    def read_page(db: sqlite3.Connection, count: int) -> None:
+@async_test(60)
+async def test_a_page_of_conversations_takes_the_same_steps_with_many(order: Order, is_after: bool) -> None:
+    async def read_page(store: ResponseStore, count: int) -> None:
         after = f"c{count // 2}" if is_after else None
-        page = conversation_rows.list_conversations(db, "alice", after=after, limit=LIMIT, order=order)
+        page = await store.list_conversations("alice", after=after, limit=LIMIT, order=order)
         assert page is not None
         assert len(page) == LIMIT
 
-    assert count_steps(read_page, FEW) == count_steps(read_page, MANY)
+    assert await count_steps(read_page, FEW) == await count_steps(read_page, MANY)
 
 
 @pytest.mark.parametrize("item_id", ["i0", "gone"])
-def test_an_item_is_found_by_its_id_in_the_same_steps_with_many_conversations(item_id: str) -> None:
-    def find_item(db: sqlite3.Connection, _: int) -> None:
-        found = conversation_rows.find_item(db, item_id, "alice")
-        assert (found is None) is (item_id == "gone")
+@async_test(60)
+async def test_an_item_is_found_by_its_id_in_the_same_steps_with_many_conversations(item_id: str) -> None:
+    async def find_item(store: ResponseStore, _: int) -> None:
+        assert (await store.find_item(item_id, "alice") is None) is (item_id == "gone")
 
-    assert count_steps(find_item, FEW) == count_steps(find_item, MANY)
+    assert await count_steps(find_item, FEW) == await count_steps(find_item, MANY)

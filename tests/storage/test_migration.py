@@ -1,112 +1,131 @@
-"""A database that an older HoloDeck made is brought up to date, with everything that was in it."""
+"""A database of an earlier version is brought up to date, with everything that was in it."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from dataclasses import replace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import asyncpg
 import pytest
 from async_tests import async_test
 
-from holodeck.storage.base import Conversation, ConversationItem, StoredResponse
-from holodeck.storage.checked_values import encode_value
+from holodeck.storage import migrations
+from holodeck.storage.conversations import Conversation, ConversationItem
 from holodeck.storage.factory import open_store
-from holodeck.storage.runs import RunQuery
+from holodeck.storage.idempotency_keys import IdempotencyKey
+from holodeck.storage.pending_calls import PendingCall
+from holodeck.storage.responses import StoredResponse
+from holodeck.storage.runs import RunQuery, StoredRun
+from holodeck.storage.store import ResponseStore
+from holodeck.storage.usage import MINUTE, UsageQuery
 
-# Literal copies: the statements of the product may change by mistake, these are what existing databases have.
-OLD = """
-CREATE TABLE responses (
-    id TEXT PRIMARY KEY, owner TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, status TEXT NOT NULL,
-    previous_id TEXT, conversation_id TEXT, resource BLOB NOT NULL, input_items BLOB NOT NULL,
-    items BLOB NOT NULL, pending BLOB NOT NULL, events BLOB NOT NULL);
-CREATE INDEX responses_by_age ON responses (created_at);
-CREATE INDEX responses_unfinished ON responses (status) WHERE status IN ('queued', 'in_progress');
-CREATE TABLE conversations (
-    id TEXT PRIMARY KEY, owner TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, metadata BLOB NOT NULL);
-CREATE TABLE conversation_items (
-    conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
-    position BIGINT NOT NULL, id TEXT NOT NULL, data BLOB NOT NULL,
-    PRIMARY KEY (conversation_id, position), UNIQUE (conversation_id, id));
-ALTER TABLE responses ADD COLUMN keeper BIGINT;
-INSERT INTO responses VALUES
-    ('done', 'alice', 1.5, 'completed', 'before', 'c', 'resource', 'input', 'items', 'pending', 'events', 7),
-    ('lost', 'alice', 2.5, 'in_progress', NULL, NULL, '{}', '[]', '[]', '[]', '', NULL),
-    ('kept', 'alice', 3.5, 'queued', NULL, NULL, '{}', '[]', '[]', '[]', '', 7);
-INSERT INTO conversations VALUES ('c', 'alice', 1.0, '{}');
-INSERT INTO conversation_items VALUES ('c', 1, 'msg', '[1]');
-"""
+DATABASES = Path(__file__).with_name("databases")
+VERSIONS = sorted({file.name.partition(".")[0] for file in DATABASES.iterdir()})
 DONE = StoredResponse(
-    id="done",
+    id="resp_done",
     owner="alice",
     created_at=1.5,
     status="completed",
-    previous_id="before",
-    conversation_id="c",
-    resource=b"resource",
-    input_items=b"input",
-    items=b"items",
-    pending=b"pending",
-    events=b"events",
+    previous_id="resp_before",
+    conversation_id="conv_1",
+    resource=b'{"id":"resp_done"}',
+    input_items=b'["input"]',
+    items=b'["items"]',
+    pending=b'["pending"]',
+    events=b'{"type":"one"}\n{"type":"two"}',
+    trace=b'["trace"]',
 )
-LOST = StoredResponse(id="lost", owner="alice", created_at=2.5, status="in_progress")
+RUN = StoredRun(
+    id="resp_done",
+    owner="alice",
+    created_at=1.5,
+    status="completed",
+    model="small",
+    servers=("tickets",),
+    tools=("search", "add"),
+    question="How many?",
+    answer="Three.",
+    details=b'{"turns":2}',
+)
+DEAD_GATEWAY = 7
 
 
-BYTES = {
-    "responses": ("resource", "input_items", "items", "pending", "events"),
-    "conversations": ("metadata",),
-    "conversation_items": ("data",),
-}
-
-
-async def create_old_database(folder: Path, url: str) -> None:
-    """The old tables, with values in the form of today: migrations are about tables and columns."""
+async def execute(folder: Path, url: str, script: str) -> None:
+    """Execute statements directly in a database."""
     if url.startswith("sqlite"):
-        connection = sqlite3.connect(folder / "kept.db")
-        connection.executescript(OLD)
-        connection.create_function("encoded", 1, lambda value: encode_value(value.encode()))
-        for table, columns in BYTES.items():
-            for column in columns:
-                connection.execute(f"UPDATE {table} SET {column} = encoded({column})")
-        connection.execute("PRAGMA user_version = 2")
-        connection.commit()
-        connection.close()
-    else:
-        server = await asyncpg.connect(url)
-        await server.execute(OLD.replace("BLOB", "BYTEA"))
-        for table, columns in BYTES.items():
-            for column in columns:
-                for (value,) in await server.fetch(f"SELECT DISTINCT {column} FROM {table}"):
-                    sql = f"UPDATE {table} SET {column} = $1 WHERE {column} = $2"
-                    await server.execute(sql, encode_value(value), value)
-        await server.execute("CREATE TABLE holodeck_schema (version INTEGER NOT NULL)")
-        await server.execute("INSERT INTO holodeck_schema VALUES (2)")
+        with closing(sqlite3.connect(folder / "kept.db")) as connection:
+            connection.executescript(script)
+        return
+    server = await asyncpg.connect(url)
+    try:
+        await server.execute(script)
+    finally:
         await server.close()
+
+
+@asynccontextmanager
+async def open_stores(folder: Path, url: str, version: str) -> AsyncIterator[list[ResponseStore]]:
+    """Several gateways, which open a database of this version at once."""
+    kind = "sqlite" if url.startswith("sqlite") else "postgres"
+    await execute(folder, url, (DATABASES / f"{version}.{kind}.sql").read_text())
+    stores = [open_store(url, folder=folder) for _ in range(3)]
+    try:
+        await asyncio.gather(*(store.check_health() for store in stores))
+        yield stores
+    finally:
+        for store in stores:
+            await store.close()
+
+
+@pytest.mark.proves("D-28")
+@pytest.mark.parametrize("version", VERSIONS)
+@async_test(30)
+async def test_a_database_of_any_version_is_read_and_extended(tmp_path: Path, url: str, version: str) -> None:
+    async with open_stores(tmp_path, url, version) as (store, other, _):
+        assert await store.get("resp_done", "alice") == DONE
+        assert await store.runs.get_run("resp_done", "alice") == RUN
+        assert (await store.runs.list_runs(RunQuery(owner="alice", limit=5))).runs == (RUN,)
+        conversation = Conversation(id="conv_1", owner="alice", created_at=1.0, metadata=b'{"a":"b"}')
+        items = (ConversationItem(id="msg_1", data=b'["one"]'), ConversationItem(id="msg_2", data=b'["two"]'))
+        assert await store.get_conversation("conv_1", "alice") == conversation
+        contents = await store.read_conversation("conv_1", "alice", limit=5)
+        assert contents is not None
+        assert (contents.items, contents.pending_calls, contents.leased_by) == (items, b'["call"]', "resp_lost")
+        assert not contents.is_leaseholder_alive
+        assert await store.find_orphans() == {"resp_lost": DEAD_GATEWAY}
+        assert await store.read_events("resp_lost", "alice") == [b'{"n":0}', b'{"n":1}']
+        assert await store.read_pending_calls("alice", ["call_1", "call_2"]) == {
+            "call_1": PendingCall(digest=b"digest", claimed_by="resp_lost"),
+            "call_2": PendingCall(digest=b"other"),
+        }
+        assert await store.find_paused_responses("alice", "call_1") == ["resp_done"]
+        key = IdempotencyKey(owner="alice", value="key", digest=b"digest", response_id="resp_done")
+        assert await store.idempotency_keys.find_key("alice", "key") == key
+        assert await store.elicitations.list_elicitations("resp_lost", "alice") == [], "its gateway is gone"
+        [(start, _, counts)] = await store.usage.read(UsageQuery(period=MINUTE, start=0, end=600, owner="alice"))
+        assert (start, counts.get("requests"), counts.get("tool_calls"), counts.cost) == (60, 1, 2, 0.25)
+        assert await store.usage.read_spending("alice", 0, source="two", before=0) == 0.25
+        assert await store.read_audit_end("audit.jsonl") == (3, "abc")
+        assert await store.append_events("resp_lost", 2, [b'{"n":2}'])
+        assert await store.read_cancel_requests() == ["resp_lost"]
+        assert await other.find_orphans() == {}
 
 
 @pytest.mark.proves("D-28")
 @async_test(30)
-async def test_a_database_of_an_older_version_is_read_and_extended(tmp_path: Path, url: str) -> None:
-    await create_old_database(tmp_path, url)
-    stores = [open_store(url, folder=tmp_path) for _ in range(3)]
+async def test_a_migration_is_applied_once_by_gateways_that_start_together(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = ("ALTER TABLE responses ADD COLUMN extra TEXT", "UPDATE responses SET extra = 'added'")
+    monkeypatch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, more))
+    async with open_stores(tmp_path, url, VERSIONS[-1]) as (store, *_):
+        assert await store.get("resp_done", "alice") == DONE
+    await execute(tmp_path, url, "UPDATE responses SET extra = 'read'")
+    newest = open_store(url, folder=tmp_path)
     try:
-        await asyncio.gather(*(store.check_health() for store in stores))  # several bring it up to date at once
-        store = stores[0]
-        assert await store.get("done", "alice") == DONE
-        assert await store.get("lost", "alice") == LOST
-        assert await store.get_conversation("c", "alice") == Conversation(id="c", owner="alice", created_at=1.0)
-        assert await store.list_items("c", "alice") == [ConversationItem(id="msg", data=b"[1]")]
-        assert await store.find_orphans() == {"lost": None, "kept": 7}
-        assert await store.read_cancel_requests() == []
-        assert await store.append_events("lost", 0, [b"0"])
-        assert await store.request_cancel("lost", "alice")
-        assert await store.read_cancel_requests() == ["lost"]
-        await store.save(replace(LOST, status="cancelled"))
-        runs = (await store.runs.list_runs(RunQuery(owner="alice", limit=5))).runs
-        assert runs == (), "what was stored before there was an index is not in it"
-        assert await stores[1].find_orphans() == {"kept": 7}
+        assert await newest.check_health(), "what is up to date is left alone"
     finally:
-        for store in stores:
-            await store.close()
+        await newest.close()

@@ -25,7 +25,7 @@ from gateway.conversation_client import (
 from gateway.gateway_process import run_gateway_process
 from gateway.running_gateway import MODEL, gateway_config, run_gateway
 
-from holodeck.storage.base import Conversation, ConversationContents, ConversationItem
+from holodeck.storage.conversations import Conversation, ConversationContents, ConversationItem
 from holodeck.storage.factory import open_store
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 

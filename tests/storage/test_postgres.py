@@ -18,9 +18,11 @@ from storage.postgres_server import PASSWORD, PostgresServer
 from storage.silenceable_network import run_network
 
 from holodeck.lib.errors import ConfigError, StorageError
-from holodeck.storage.base import Conversation, ConversationItem, ResponseStore, StoredResponse
+from holodeck.storage.conversations import Conversation, ConversationItem
 from holodeck.storage.factory import open_store
 from holodeck.storage.migrations import MIGRATIONS
+from holodeck.storage.responses import StoredResponse
+from holodeck.storage.store import ResponseStore
 
 RECORD = StoredResponse(id="r", owner="alice", created_at=1.0, status="completed")
 SECONDS = 90.0  # a server is restarted in one or two

@@ -16,16 +16,19 @@ from pathlib import Path
 import pytest
 from async_tests import async_test
 
-from holodeck.storage.base import StoredResponse
+from holodeck.storage.checked_values import COMPRESSED_FROM
+from holodeck.storage.jobs import Connection
+from holodeck.storage.responses import StoredResponse
 from holodeck.storage.sqlite.connection import (
-    INLINE_WRITE_BYTES,
     INLINE_WRITE_PAUSE,
     INLINE_WRITE_SECONDS,
     INLINE_WRITES_IN_A_ROW,
     Durability,
     InlineWriter,
+    SQLiteConnection,
 )
-from holodeck.storage.sqlite.store import SQLiteStore
+from holodeck.storage.sqlite.driver import SQLiteDriver
+from holodeck.storage.store import ResponseStore
 
 RECORD = StoredResponse(id="first", owner="alice", created_at=1.0, status="completed", resource=b"{}")
 MOST_JOURNAL_BYTES = 8 * 1024 * 1024
@@ -33,8 +36,8 @@ MOST_JOURNAL_BYTES = 8 * 1024 * 1024
 
 
 @asynccontextmanager
-async def use_store(path: Path, durability: Durability = "fast") -> AsyncIterator[SQLiteStore]:
-    store = SQLiteStore(path, durability=durability)
+async def use_store(path: Path, durability: Durability = "fast") -> AsyncIterator[ResponseStore]:
+    store = ResponseStore(SQLiteDriver(path, durability=durability))
     try:
         await store.save(RECORD)  # with it, everything is open
         yield store
@@ -42,7 +45,7 @@ async def use_store(path: Path, durability: Durability = "fast") -> AsyncIterato
         await store.close()
 
 
-def is_written_on_the_spot(store: SQLiteStore, record: StoredResponse) -> bool:
+def is_written_on_the_spot(store: ResponseStore, record: StoredResponse) -> bool:
     """Whether it is done before anything else gets its turn."""
     with closing(store.save(record, is_alone=True)) as saving:
         try:
@@ -61,7 +64,7 @@ async def test_a_single_response_is_written_before_another_task_runs(tmp_path: P
 
 @async_test
 async def test_a_large_response_is_written_by_the_worker_thread(tmp_path: Path) -> None:
-    large = replace(RECORD, id="large", events=b"x" * (INLINE_WRITE_BYTES + 1))
+    large = replace(RECORD, id="large", events=b"x" * (COMPRESSED_FROM + 1))
     async with use_store(tmp_path / "kept.db") as store:
         assert not is_written_on_the_spot(store, large)
         await store.save(large, is_alone=True)
@@ -105,16 +108,22 @@ def test_after_a_slow_write_the_worker_thread_writes_for_a_while() -> None:
         now += took
         return now
 
-    writer, statement = InlineWriter(clock=clock), "INSERT INTO kept VALUES (?)"
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+    def insert(name: str) -> bool:
+        async def job(db: Connection) -> bool:
+            return await db.write_counted("INSERT INTO kept VALUES ($1)", name) > 0
+
+        return writer.run(job)
+
+    writer = InlineWriter(clock=clock)
+    with closing(sqlite3.connect(":memory:", isolation_level=None, factory=SQLiteConnection)) as connection:
         connection.execute("CREATE TABLE kept (id)")
         writer.attach(connection)
-        assert writer.insert(statement, ["quick"])
+        assert insert("quick")
         took = INLINE_WRITE_SECONDS * 2
-        assert writer.insert(statement, ["slow"]), "it was written all the same"
-        assert not writer.insert(statement, ["soon after"])
+        assert insert("slow"), "it was written all the same"
+        assert not insert("soon after")
         now += INLINE_WRITE_PAUSE
-        assert writer.insert(statement, ["later"])
+        assert insert("later")
         assert [row[0] for row in connection.execute("SELECT id FROM kept")] == ["quick", "slow", "later"]
 
 
@@ -130,11 +139,12 @@ async def test_the_journal_does_not_grow_for_ever(tmp_path: Path) -> None:
 WRITER = """
 import asyncio
 from pathlib import Path
-from holodeck.storage.sqlite.store import SQLiteStore
-from holodeck.storage.base import StoredResponse
+from holodeck.storage.sqlite.driver import SQLiteDriver
+from holodeck.storage.store import ResponseStore
+from holodeck.storage.responses import StoredResponse
 
 async def main() -> None:
-    store = SQLiteStore(Path({path!r}))
+    store = ResponseStore(SQLiteDriver(Path({path!r})))
     for number in range(100_000):
         name = f"{round}-{{number}}"
         await store.save(StoredResponse(id=name, owner="a", created_at=1.0, status="completed"), is_alone=True)
@@ -169,14 +179,15 @@ FULL = """
 import asyncio, resource, signal
 from pathlib import Path
 from holodeck.lib.errors import StorageError
-from holodeck.storage.sqlite.store import SQLiteStore
-from holodeck.storage.base import StoredResponse
+from holodeck.storage.sqlite.driver import SQLiteDriver
+from holodeck.storage.store import ResponseStore
+from holodeck.storage.responses import StoredResponse
 
 def record(number):
     return StoredResponse(id=f"r{{number}}", owner="a", created_at=1.0, status="completed", events=b"x" * 30_000)
 
 async def main() -> None:
-    store = SQLiteStore(Path({path!r}))
+    store = ResponseStore(SQLiteDriver(Path({path!r})))
     await store.save(record(0))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))

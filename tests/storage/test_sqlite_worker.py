@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,14 +12,16 @@ import pytest
 from async_tests import async_test
 
 from holodeck.lib.errors import StorageError
+from holodeck.storage.jobs import Connection, Job
+from holodeck.storage.sqlite.connection import SQLiteConnection
 from holodeck.storage.sqlite.worker import Worker
 
 FULL = "the disk is full"
 
 
-def connect() -> sqlite3.Connection:
+def connect() -> SQLiteConnection:
     """A database that is full after a few pages."""
-    db = sqlite3.connect(":memory:", isolation_level=None)
+    db = sqlite3.connect(":memory:", isolation_level=None, factory=SQLiteConnection)
     db.execute("CREATE TABLE words (word TEXT PRIMARY KEY)")
     db.execute("CREATE TABLE meanings (word TEXT REFERENCES words DEFERRABLE INITIALLY DEFERRED)")
     db.execute("PRAGMA foreign_keys = ON")
@@ -36,17 +38,17 @@ async def run_worker() -> AsyncIterator[Worker]:
         await worker.close()
 
 
-def insert_words(*words: str) -> Callable[[sqlite3.Connection], int]:
-    def add(db: sqlite3.Connection) -> int:
+def insert_words(*words: str) -> Job[int]:
+    async def add(db: Connection) -> int:
         for word in words:
-            db.execute("INSERT INTO words VALUES (?)", (word,))
+            await db.write("INSERT INTO words VALUES ($1)", word)
         return len(words)
 
     return add
 
 
 async def read_words(worker: Worker) -> list[str]:
-    rows = await worker.run(lambda db: db.execute("SELECT word FROM words ORDER BY word").fetchall())
+    rows = await worker.run(lambda db: db.fetch_rows("SELECT word FROM words ORDER BY word"))
     return [row[0] for row in rows]
 
 
@@ -72,8 +74,8 @@ async def test_a_job_that_fails_half_way_is_undone_and_no_other_with_it(others: 
 async def test_a_mistake_in_a_job_reaches_its_caller_and_the_next_jobs_are_done(
     mistake: type[Exception], others: int
 ) -> None:
-    def fail(db: sqlite3.Connection) -> None:
-        insert_words("half")(db)
+    async def fail(db: Connection) -> None:
+        await insert_words("half")(db)
         raise mistake
 
     async with run_worker() as worker:
@@ -82,6 +84,23 @@ async def test_a_mistake_in_a_job_reaches_its_caller_and_the_next_jobs_are_done(
         assert mistake in (type(found), type(getattr(found, "__cause__", None)))
         assert done == [1] * others
         assert await read_words(worker) == [f"good {number}" for number in range(others)]
+
+
+@async_test
+async def test_a_job_that_waits_for_anything_but_its_database_is_undone() -> None:
+    async def wait(db: Connection) -> None:
+        await insert_words("half")(db)
+        await asyncio.get_running_loop().create_future()
+
+    async def pause(db: Connection) -> None:
+        await insert_words("half")(db)
+        await asyncio.sleep(0)
+
+    async with run_worker() as worker:
+        for job in (wait, pause):
+            with pytest.raises(RuntimeError):
+                await worker.run(job)
+        assert await read_words(worker) == []
 
 
 @pytest.mark.proves("D-31")
@@ -102,8 +121,8 @@ async def test_when_the_disk_is_full_what_was_acknowledged_is_there_and_nothing_
 @async_test
 async def test_what_the_database_refuses_at_the_very_end_is_undone_and_the_next_is_tried(others: int) -> None:
     async with run_worker() as worker:
-        jobs = [
-            lambda db: db.execute("INSERT INTO meanings VALUES ('none')").rowcount,
+        jobs: list[Job[int]] = [
+            lambda db: db.write_counted("INSERT INTO meanings VALUES ('none')"),
             *[insert_words("other")] * others,
         ]
         found = await asyncio.gather(*(worker.run(job) for job in jobs), return_exceptions=True)
@@ -155,7 +174,7 @@ def test_a_loop_that_ended_before_its_job_was_done_keeps_no_other_loop_waiting()
 @pytest.mark.proves("D-31")
 @async_test
 async def test_a_storage_error_does_not_show_the_path_of_the_database() -> None:
-    def refuse() -> sqlite3.Connection:
+    def refuse() -> SQLiteConnection:
         raise PermissionError(13, "Permission denied", "/home/operator/secret.db")
 
     worker = Worker(refuse, is_writer=True, name="test")

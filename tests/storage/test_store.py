@@ -17,11 +17,13 @@ import pytest
 from async_tests import async_test
 
 from holodeck.lib.errors import StorageError
-from holodeck.storage.base import Conversation, ConversationItem, Order, ResponseStore, StoredResponse
+from holodeck.storage.conversations import Conversation, ConversationItem, Order
 from holodeck.storage.factory import open_store
 from holodeck.storage.items_by_id import MAX_SEARCHED_BYTES
 from holodeck.storage.migrations import MIGRATIONS
-from holodeck.storage.sqlite.store import SQLiteStore
+from holodeck.storage.responses import StoredResponse
+from holodeck.storage.sqlite.driver import SQLiteDriver
+from holodeck.storage.store import ResponseStore
 
 RECORD = StoredResponse(
     id="resp_1",
@@ -230,7 +232,7 @@ async def test_a_file_that_cannot_be_used_is_explained(tmp_path: Path, content: 
 
 @async_test
 async def test_an_unwritable_folder_is_reported_with_the_setting_that_names_it() -> None:
-    store = SQLiteStore(Path("/sys/holodeck.db"))  # not even root may make files there
+    store = ResponseStore(SQLiteDriver(Path("/sys/holodeck.db")))  # not even root may make files there
     try:
         with pytest.raises(StorageError, match=r"(may not write there|is read-only)\. Check .* 'storage\.url'"):
             await store.save(RECORD)
@@ -243,11 +245,12 @@ import asyncio, sys
 from dataclasses import replace
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from holodeck.storage.sqlite.store import SQLiteStore
-from holodeck.storage.base import StoredResponse
+from holodeck.storage.sqlite.driver import SQLiteDriver
+from holodeck.storage.store import ResponseStore
+from holodeck.storage.responses import StoredResponse
 
 async def main() -> None:
-    store = SQLiteStore(Path({path!r}))
+    store = ResponseStore(SQLiteDriver(Path({path!r})))
     number = {start}
     while True:
         await store.save(StoredResponse(id=f"r{{number}}", owner="a", created_at=1.0, status="completed"))
@@ -277,7 +280,7 @@ def test_everything_acknowledged_survives_a_kill(tmp_path: Path) -> None:
 
 
 async def _all_there(path: Path, numbers: list[int]) -> None:
-    store = SQLiteStore(path)
+    store = ResponseStore(SQLiteDriver(path))
     try:
         for number in numbers:
             assert await store.get(f"r{number}", "a") is not None
@@ -287,7 +290,7 @@ async def _all_there(path: Path, numbers: list[int]) -> None:
 
 @async_test(30)
 async def test_two_stores_may_write_to_one_file(tmp_path: Path) -> None:
-    one, two = SQLiteStore(tmp_path / "kept.db"), SQLiteStore(tmp_path / "kept.db")
+    one, two = ResponseStore(SQLiteDriver(tmp_path / "kept.db")), ResponseStore(SQLiteDriver(tmp_path / "kept.db"))
     try:
         writers = [
             store.save(replace(RECORD, id=f"{name}{n}")) for n in range(50) for name, store in (("a", one), ("b", two))
@@ -305,11 +308,12 @@ def test_a_full_disk_is_an_error_and_nothing_is_half_written(tmp_path: Path) -> 
 import asyncio, resource, signal
 from pathlib import Path
 from holodeck.lib.errors import StorageError
-from holodeck.storage.sqlite.store import SQLiteStore
-from holodeck.storage.base import StoredResponse
+from holodeck.storage.sqlite.driver import SQLiteDriver
+from holodeck.storage.store import ResponseStore
+from holodeck.storage.responses import StoredResponse
 
 async def main() -> None:
-    store = SQLiteStore(Path({str(tmp_path / "kept.db")!r}))
+    store = ResponseStore(SQLiteDriver(Path({str(tmp_path / "kept.db")!r})))
     await store.save(StoredResponse(id="small", owner="a", created_at=1.0, status="completed"))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))

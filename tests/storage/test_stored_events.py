@@ -13,8 +13,9 @@ import asyncpg
 import pytest
 from async_tests import async_test
 
-from holodeck.storage.base import ResponseStore, StoredResponse
 from holodeck.storage.factory import open_store
+from holodeck.storage.responses import StoredResponse
+from holodeck.storage.store import ResponseStore
 
 RUNNING = StoredResponse(id="r", owner="alice", created_at=1.0, status="in_progress", resource=b'{"at":0}')
 SECONDS = 90.0

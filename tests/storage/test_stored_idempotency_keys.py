@@ -10,9 +10,9 @@ from pathlib import Path
 import asyncpg
 from async_tests import async_test
 
-from holodeck.storage.base import StoredResponse
 from holodeck.storage.factory import open_store
 from holodeck.storage.idempotency_keys import KEY_SECONDS, IdempotencyKey
+from holodeck.storage.responses import StoredResponse
 
 ONE = IdempotencyKey(owner="alice", value="key", digest=b"one", response_id="resp_1")
 TWO = replace(ONE, digest=b"two", response_id="resp_2")

@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from holodeck_command import run_holodeck
 
+from holodeck.cli.output.trust_question import show_actions
+from holodeck.config import launch_files
 from holodeck.config.actions import Actions, list_actions
 from holodeck.config.agent_loader import load_agent_file
+from holodeck.config.code_files import MAX_CODE_FILES
 from holodeck.config.mcp_json.loader import load_mcp_servers
 from holodeck.lib.redaction import mask_url
+from holodeck.trust.check import Verdict
 
 TOKENS = ("ghp_abcdefghijklmnop0123456789", "f3b1c9d2e8a74650b1c9d2e8a7465011")
 
@@ -88,6 +93,41 @@ def test_paths_start_from_the_working_folder_of_the_server(folder: Path) -> None
     before = _actions_of(folder, "python3", "lib.py", cwd=str(folder / "local"))
     (folder / "local" / "lib.py").write_text("evil")
     assert _actions_of(folder, "python3", "lib.py", cwd=str(folder / "local")).digest != before.digest
+
+
+@pytest.mark.parametrize(("argv", "suffix"), [(["python3", "server.py"], "py"), (["node", "build/index.js"], "js")])
+def test_files_beyond_the_limit_of_a_folder_are_counted_and_shown(
+    argv: list[str], suffix: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(launch_files, "MAX_CODE_FILES", 10)
+    assert _actions_of(folder, *argv).not_covered == 0
+    for number in range(11):
+        (folder / Path(argv[1]).parent / f"z{number}.{suffix}").write_text("")
+    actions = _actions_of(folder, *argv)
+    extra = actions.not_covered
+    covered = [action for action in actions.actions if action.kind == "script" and action.details[0][0] == "sha256"]
+    assert (extra > 0, len(covered) >= 10) == (True, True)
+    (folder / Path(argv[1]).parent / f"zz.{suffix}").write_text("")
+    more = _actions_of(folder, *argv)
+    assert (more.not_covered, more.digest != actions.digest) == (extra + 1, True)
+    show_actions(folder / "mcp.json", actions, Verdict(state="new"))
+    shown = capsys.readouterr().err
+    assert f"{extra} more, not covered" in shown
+    assert f"not covered: {'they' if extra > 1 else 'it'} may change, and you are not asked again." in shown
+
+
+def test_trusting_a_file_says_how_many_files_it_does_not_cover(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text("")
+    for number in range(MAX_CODE_FILES + 2):
+        (tmp_path / f"part{number}.py").touch()
+    servers = {"own": {"command": "python3", "args": ["server.py"]}}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    done = run_holodeck("trust", "--yes", "mcp.json", cwd=tmp_path, env={"HOLODECK_TRUST": ""})
+    assert (done.returncode, done.stdout.endswith("is trusted now.\n")) == (0, True), done.stderr
+    assert done.stderr == "3 files are not covered: they may change, and you are not asked again.\n"
+    data = json.loads(run_holodeck("trust", "--json", "mcp.json", cwd=tmp_path, env={"HOLODECK_TRUST": ""}).stdout)
+    assert data["not_covered"] == 3
+    assert ["not covered", "3"] in [detail for action in data["actions"] for detail in action["details"]]
 
 
 def _agent_digest(folder: Path, tool: dict[str, Any], env: str = "", **more: Any) -> str:

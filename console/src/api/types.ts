@@ -1,4 +1,5 @@
 /** Objects of the gateway's API, as far as the console reads them. */
+import type { FunctionCall, MCPApprovalRequest, MCPCall, MCPListTools, Run, Usage } from "./schema";
 
 export interface List<T> {
   object: "list";
@@ -8,12 +9,12 @@ export interface List<T> {
   last_id?: string | null;
 }
 
-export interface Model {
-  id: string;
-  kind: "model" | "agent";
-  description: string | null;
-  mcp_servers: string[];
-}
+export type { Elicitation, Model, Usage } from "./schema";
+export type MCPCallItem = MCPCall;
+export type MCPListToolsItem = MCPListTools;
+export type ApprovalRequestItem = MCPApprovalRequest;
+export type FunctionCallItem = FunctionCall;
+export type Status = Run["status"];
 
 export interface TextPart {
   type: "input_text" | "output_text" | "text" | "reasoning_text" | "summary_text";
@@ -53,49 +54,12 @@ export interface ReasoningItem {
   content?: TextPart[];
 }
 
-export interface MCPCallItem {
-  type: "mcp_call";
-  id: string;
-  status: string;
-  server_label: string;
-  name: string;
-  arguments: string;
-  output: string | null;
-  error: unknown;
-  approval_request_id?: string | null;
-}
-
-export interface MCPListToolsItem {
-  type: "mcp_list_tools";
-  id: string;
-  server_label: string;
-  tools: { name: string; description?: string | null }[];
-  error?: string | null;
-}
-
-export interface ApprovalRequestItem {
-  type: "mcp_approval_request";
-  id: string;
-  server_label: string;
-  name: string;
-  arguments: string;
-}
-
 export interface ApprovalResponseItem {
   type: "mcp_approval_response";
   id?: string;
   approval_request_id: string;
   approve: boolean;
   reason?: string | null;
-}
-
-export interface FunctionCallItem {
-  type: "function_call";
-  id: string;
-  status?: string;
-  call_id: string;
-  name: string;
-  arguments: string;
 }
 
 export interface FunctionCallOutputItem {
@@ -124,29 +88,6 @@ export type Item =
   | OtherItem;
 
 export type InputItem = MessageItem | ApprovalResponseItem;
-
-export interface Usage {
-  input_tokens: number;
-  output_tokens: number;
-  total_tokens: number;
-  input_tokens_details?: { cached_tokens?: number };
-  output_tokens_details?: { reasoning_tokens?: number };
-}
-
-/** A question of an MCP server to the person, while it works on a call. */
-export interface Elicitation {
-  id: string;
-  response_id: string;
-  /** The item of the call, where the server says which one it is. */
-  call_id?: string;
-  server_label: string;
-  mode: "form" | "url";
-  message: string;
-  requested_schema?: Record<string, unknown>;
-  url?: string;
-}
-
-export type Status = "queued" | "in_progress" | "completed" | "requires_action" | "incomplete" | "failed" | "cancelled";
 
 export interface WireError {
   code?: string | null;

@@ -145,7 +145,7 @@ class AgentWriter:
         }
 
     def _find_file(self, function: Callable[..., Any], tool: Tool[..., Any]) -> str:
-        """The path of a function of a module, relative to the folder."""
+        """Return the path of a function of a module, relative to the folder."""
         module = sys.modules.get(getattr(function, "__module__", ""))
         at_top = getattr(module, getattr(function, "__name__", ""), None)
         is_there = at_top is function or (isinstance(at_top, Tool) and inspect.unwrap(at_top.function) is function)
@@ -171,7 +171,7 @@ class AgentWriter:
         return {name: self._refer(value, names[name], prefix) for name, value in values.items()}
 
     def _refer(self, value: Secret, name: str, prefix: str) -> str:
-        """The reference to a value. A name that has another value already gets the prefix, and then a number."""
+        """Return the reference to a value. A name that has another value already gets the prefix, and then a number."""
         candidates = [name, f"{prefix}_{name}", *(f"{prefix}_{name}_{number}" for number in range(2, 1000))]
         for candidate in candidates:
             if self._references.setdefault(candidate, value.reveal()) == value.reveal():
@@ -184,7 +184,7 @@ class AgentWriter:
 
 
 def _is_json(kind: Any) -> bool:
-    """Whether values of a type are as JSON has them, and need no conversion."""
+    """Return whether values of a type are as JSON has them, and need no conversion."""
     origin = get_origin(kind)
     if origin is Annotated:
         return _is_json(get_args(kind)[0])
@@ -196,7 +196,7 @@ def _is_json(kind: Any) -> bool:
 
 
 def _escape(value: Any) -> Any:
-    """Texts with `$${` for each literal `${`. References of our own are kept."""
+    """Write texts with `$${` for each literal `${`. References of our own are kept."""
     if isinstance(value, str):
         return value if isinstance(value, _Reference) else value.replace("${", "$${")
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What tools and hooks are told about the run that they are part of."""
+"""The context of a run, as its tools and hooks see it."""
 
 from __future__ import annotations
 

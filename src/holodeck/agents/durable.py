@@ -25,7 +25,7 @@ _cleaned: set[Path] = set()
 
 @record
 class RunQuestion:
-    """What a run is started with, or was."""
+    """The values that a run is started with, or was."""
 
     id: str
     """Id of the run."""

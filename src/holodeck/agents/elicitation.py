@@ -22,7 +22,7 @@ class Elicitation:
 
     @staticmethod
     def from_params(server: str, params: Mapping[str, Any]) -> Elicitation:
-        """The question in the parameters of a server's request."""
+        """Return the question in the parameters of a server's request."""
         schema, url = params.get("requestedSchema"), params.get("url")
         return Elicitation(
             server=server,
@@ -32,7 +32,7 @@ class Elicitation:
         )
 
     def build_result(self, answer: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """The result of the server's request. None: the person declines."""
+        """Return the result of the server's request. None: the person declines."""
         if answer is None:
             return {"action": "decline"}
         return {"action": "accept"} if self.url else {"action": "accept", "content": dict(answer)}

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from holodeck.agent_runner import RunInterceptor
 from holodeck.agents.context import AnyContext
 from holodeck.agents.elicitation import Elicitation
 from holodeck.agents.hooks import (
@@ -39,14 +40,24 @@ from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 from holodeck.models.model_io import ModelAnswer, ModelRequest, ToolSpec
 from holodeck.providers.base import Batches, ModelProvider, stream_in_batches
 from holodeck.tools.arguments import BadArgumentsError
-from holodeck.tools.executor import REFUSED, REFUSED_BY_HOOK, QuestionHandler, ToolCall, ToolExecutor, ToolResult
+from holodeck.tools.calls import CallPipeline, refuse_unasked
+from holodeck.tools.executor import (
+    REFUSED,
+    REFUSED_BY_HOOK,
+    CallRules,
+    QuestionHandler,
+    ToolCall,
+    ToolExecutor,
+    ToolResult,
+)
 from holodeck.tools.function import call_function
 from holodeck.tools.project_code import PROJECT_ERRORS
-from holodeck.tools.toolbox import Toolbox
 
 
-class HookedRun:
-    """The `RunInterceptor` of one run."""
+class HookedRun(RunInterceptor):
+    """The hooks and callbacks of one run, which decide about all of its calls."""
+
+    sees_every_call = True
 
     def __init__(
         self,
@@ -68,12 +79,10 @@ class HookedRun:
         self._on_approval = on_approval
         self._on_elicitation = on_elicitation
         # One object for all calls: servers take calls with the same one for calls of one client.
-        self._on_question: QuestionHandler | None = None if on_elicitation is None else self._answer_question
-        self._prepared: dict[str, ToolCall | ToolResult] = {}
-        """By the key of a call, what `ask_person` has decided for `execute`."""
+        self.on_question: QuestionHandler | None = None if on_elicitation is None else self._answer_question
 
     def build_context(self, call_id: str = "") -> AnyContext:
-        """The context of the run at this moment."""
+        """Return the context of the run at this moment."""
         progress = self._progress
         if progress is None:
             return self._context
@@ -84,7 +93,7 @@ class HookedRun:
     async def start(self, items: Sequence[Item], progress: RunProgress) -> None:
         self._progress = progress
         for hook in self._hooks:
-            await self._call_hook(hook, "before_run", items)
+            await self._call(_name_of(hook, "before_run"), hook.before_run, self.build_context(), items)
 
     async def follow(
         self, stream: AsyncGenerator[Event, None], convert: Callable[[Event], Event[OutputT]]
@@ -109,7 +118,7 @@ class HookedRun:
         assert isinstance(event, RunFinished)  # noqa: S101 - the conversion of one
         try:
             for hook in self._hooks:
-                await self._call_hook(hook, "after_run", event.result)
+                await self._call(_name_of(hook, "after_run"), hook.after_run, self.build_context(), event.result)
         except HookError as error:
             failure = Failure(code=HOOK_FAILED, message=str(error), is_retryable=False)
             return RunFinished(result=replace(event.result, status="failed", error=failure))
@@ -124,58 +133,47 @@ class HookedRun:
     async def change_request(self, request: ModelRequest) -> ModelRequest:
         """Return the request of a turn as the hooks have left it."""
         for hook in self._hooks:
-            changed = await self._call_hook(hook, "before_turn", request)
+            changed = await self._call(_name_of(hook, "before_turn"), hook.before_turn, self.build_context(), request)
             request = request if changed is None else _require(changed, ModelRequest, hook, "before_turn")
         return request
 
     async def report_answer(self, answer: ModelAnswer) -> None:
         """Call the hooks with the answer of a turn."""
         for hook in self._hooks:
-            await self._call_hook(hook, "after_turn", answer)
+            await self._call(_name_of(hook, "after_turn"), hook.after_turn, self.build_context(), answer)
 
-    async def ask_person(self, call: ToolCall, toolbox: Toolbox) -> bool | None:
-        prepared = self._prepared[call.key or call.call_id] = await self._prepare_call(call, toolbox)
-        # A refusal is a result, with its reason: `execute` returns it.
-        return prepared.is_approved or None if isinstance(prepared, ToolCall) else None
-
-    async def execute(self, call: ToolCall, toolbox: Toolbox) -> ToolResult:
-        prepared = self._prepared.pop(call.key or call.call_id, None)
-        if prepared is None:
-            is_running = call.resume is not None and call.resume.stored is not None
-            prepared = call if is_running else await self._prepare_call(call, toolbox)
-        if isinstance(prepared, ToolResult):
-            return await self._change_result(call, prepared, toolbox)
-        runnable = replace(prepared, resume=call.resume, on_question=self._on_question)
-        return await self._change_result(runnable, await toolbox.execute_directly(runnable), toolbox)
-
-    async def _prepare_call(self, call: ToolCall, toolbox: Toolbox) -> ToolCall | ToolResult:
-        """Return the call that is executed, or the result in its place."""
+    async def approve(self, call: ToolCall, rules: CallRules, pipeline: CallPipeline) -> ToolCall | ToolResult:
+        # A refusal is a result, which the hooks see as well.
         questions: list[str] = []
         for hook in self._hooks:
-            decision = await self._call_hook(hook, "before_call", _describe(call, toolbox), call_id=call.call_id)
+            decision = await self._call(
+                _name_of(hook, "before_call"),
+                hook.before_call,
+                self.build_context(call.call_id),
+                _describe(call, rules),
+            )
             match decision:
                 case None:
                     pass
                 case ChangeArguments():
-                    call = await _change_arguments(call, decision.arguments, hook, toolbox)
+                    call = await _change_arguments(call, decision.arguments, hook, pipeline)
                 case AnswerCall():
                     text = (TextContent(text=decision.text),) if decision.text or not decision.content else ()
                     return ToolResult(
                         call_id=call.call_id, content=(*text, *decision.content), is_error=decision.is_error
                     )
                 case RefuseCall():
-                    return await _refuse(call, decision.reason, toolbox)
+                    return _refuse(call, decision.reason)
                 case AskPerson():
                     questions.append(decision.question)
                 case _:
                     _require(decision, (ChangeArguments, AnswerCall, RefuseCall, AskPerson), hook, "before_call")
-        # Without a callback, the executor refuses a call that needs an approval.
-        if questions or (toolbox.needs_person(call) and self._on_approval is not None):
-            refusal = await self._ask_approval(_describe(call, toolbox, question=" ".join(filter(None, questions))))
-            if refusal is not None:
-                return await _refuse(call, refusal.reason, toolbox)
-            return replace(call, is_approved=True)
-        return call
+        if not questions and not rules.needs_approval:
+            return call
+        if not questions and self._on_approval is None:
+            return refuse_unasked(rules.target).to_result(call.call_id, rules.target)
+        refusal = await self._ask_approval(_describe(call, rules, question=" ".join(filter(None, questions))))
+        return replace(call, is_approved=True) if refusal is None else _refuse(call, refusal.reason)
 
     async def _ask_approval(self, call: RequestedCall) -> RefuseCall | None:
         if self._on_approval is None:
@@ -196,15 +194,18 @@ class HookedRun:
         answer = await self._call("on_elicitation", self._on_elicitation, self.build_context(), question)
         return question.build_result(answer)
 
-    async def _change_result(self, call: ToolCall, result: ToolResult, toolbox: Toolbox) -> ToolResult:
+    async def change_result(self, call: ToolCall, rules: CallRules, result: ToolResult) -> ToolResult:
         for hook in self._hooks:
-            changed = await self._call_hook(hook, "after_call", _describe(call, toolbox), result, call_id=call.call_id)
+            changed = await self._call(
+                _name_of(hook, "after_call"),
+                hook.after_call,
+                self.build_context(call.call_id),
+                _describe(call, rules),
+                result,
+            )
             if changed is not None:
                 result = replace(_require(changed, ToolResult, hook, "after_call"), call_id=call.call_id)
         return result
-
-    async def _call_hook(self, hook: Hooks[Any], method: str, *args: Any, call_id: str = "") -> Any:
-        return await self._call(_name_of(hook, method), getattr(hook, method), self.build_context(call_id), *args)
 
     async def _call(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function of the program. Raises `HookError` for what it raises."""
@@ -234,7 +235,7 @@ class _HookedModel(BorrowedModel):
 
 
 def _add_client_calls(result: RunResult, names: frozenset[str]) -> RunResult:
-    """The result with the calls that the program runs itself among its pending calls."""
+    """Return the result with the calls that the program runs itself among its pending calls."""
     if result.status not in ("completed", "requires_action"):
         return result
     outputs = {item.call_id for item in result.items if isinstance(item, FunctionCallOutput)}
@@ -245,30 +246,29 @@ def _add_client_calls(result: RunResult, names: frozenset[str]) -> RunResult:
     return replace(result, status="requires_action", pending=(*result.pending, *added))
 
 
-def _describe(call: ToolCall, toolbox: Toolbox, question: str = "") -> RequestedCall:
-    target = toolbox.find_target(call)
+def _describe(call: ToolCall, rules: CallRules, question: str = "") -> RequestedCall:
     return RequestedCall(
         call_id=call.call_id,
         name=call.name,
         arguments=call.arguments,
-        server=target.server,
-        tool=target.tool,
+        server=rules.target.server,
+        tool=rules.target.tool,
         question=question,
     )
 
 
 async def _change_arguments(
-    call: ToolCall, arguments: Mapping[str, Any], hook: Hooks[Any], toolbox: Toolbox
+    call: ToolCall, arguments: Mapping[str, Any], hook: Hooks[Any], pipeline: CallPipeline
 ) -> ToolCall:
+    changed = replace(call, arguments=dict(arguments))
     try:
-        await toolbox.check_arguments(call.name, arguments)
+        await pipeline.check_arguments(changed)
     except BadArgumentsError as error:
         raise HookError(_name_of(hook, "before_call"), f"it changed the arguments of '{call.name}'. {error}") from None
-    return replace(call, arguments=dict(arguments))
+    return changed
 
 
-async def _refuse(call: ToolCall, reason: str, toolbox: Toolbox) -> ToolResult:
-    await toolbox.record_refusal(call, REFUSED_BY_HOOK)
+def _refuse(call: ToolCall, reason: str) -> ToolResult:
     return ToolResult.failure(call.call_id, reason, **{REFUSED: REFUSED_BY_HOOK})
 
 
@@ -286,6 +286,6 @@ def _name_of(hook: Hooks[Any], method: str) -> str:
 
 
 def _place_of(error: BaseException) -> str:
-    """Where an exception was raised, for the author of the hook."""
+    """Return where an exception was raised, for the author of the hook."""
     frames = traceback.extract_tb(error.__traceback__)
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""

@@ -77,25 +77,25 @@ class Hooks(Generic[DepsT]):
     """
 
     async def before_run(self, ctx: RunContext[DepsT], items: Sequence[Item]) -> None:
-        """Called before the servers of the run are started. `items`: the question."""
+        """Act before the servers of the run are started. `items`: the question."""
 
     async def after_run(self, ctx: RunContext[DepsT], result: RunResult[Any]) -> None:
-        """Called at the end of a run, whatever its status. Not called for a run that is cancelled."""
+        """Act at the end of a run, whatever its status. Not called for a run that is cancelled."""
 
     async def before_turn(self, ctx: RunContext[DepsT], request: ModelRequest) -> ModelRequest | None:
-        """Called before the model is asked. Returns another request for this turn, or None to leave it as it is."""
+        """Return another request for this turn, before the model is asked, or None to leave it as it is."""
 
     async def after_turn(self, ctx: RunContext[DepsT], answer: ModelAnswer) -> None:
-        """Called with the answer of the model, before its calls are run."""
+        """Act on the answer of the model, before its calls are run."""
 
     async def before_call(self, ctx: RunContext[DepsT], call: RequestedCall) -> CallDecision | None:
-        """Called before a tool call is approved and run. Returns what happens instead, or None to let it run.
+        """Decide about a tool call before it is approved and run. Returns what happens instead, or None to let it run.
 
         `AnswerCall` and `RefuseCall` end the matter: hooks that follow are not called.
         """
 
     async def after_call(self, ctx: RunContext[DepsT], call: RequestedCall, result: ToolResult) -> ToolResult | None:
-        """Called with the result of a call, also of one that a hook or a person refused.
+        """Act on the result of a call, also of one that a hook or a person refused.
 
         Returns the result that the model gets instead, or None to leave it as it is.
         """

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pydantic
 
-from holodeck.agents.validation_text import describe_problems
-from holodeck.config.known_keys import closest_match
 from holodeck.lib.errors import ConfigError
 from holodeck.models.llm import LLM, PROVIDER_SPECS
 from holodeck.models.model_io import ModelRequest
@@ -33,6 +34,8 @@ def _parse_name(text: str) -> LLM:
     provider, _, name = text.partition(":")
     known = [str(each) for each in PROVIDER_SPECS]
     if provider not in known:
+        from holodeck.config.known_keys import closest_match
+
         close = closest_match(provider, known)
         hint = f"Did you mean '{close}:{name}'?" if close and name else f"Providers: {', '.join(known)}."
         raise ConfigError(f"'{text}' names no model: write 'provider:name', such as 'openai:gpt-5-mini'. {hint}")
@@ -52,3 +55,14 @@ class BorrowedModel(ModelWrapper):
 
     async def close(self) -> None:
         """Leave the model open."""
+
+
+def describe_problems(error: pydantic.ValidationError, data: Mapping[str, Any], at: tuple[str | int, ...] = ()) -> str:
+    """Return a sentence for each problem. `data`: as it would be in an agent file; `at`: where the model is in it."""
+    from holodeck.config.validation import explain
+    from holodeck.config.yaml_reader import Document
+
+    document = Document(file="", value=data)
+    found = error.errors(include_input=False, include_url=False)
+    explained = [explain({**each, "loc": (*at, *each["loc"])}, document, data) for each in found]
+    return " ".join(f"{each.message}. {each.fix}".strip() for each in explained)

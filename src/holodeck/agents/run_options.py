@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic
+from typing import TYPE_CHECKING, Generic
 
 from typing_extensions import TypedDict
 
 from holodeck.agents.context import DepsT
 from holodeck.agents.hooks import Hooks, OnApproval, OnElicitation
-from holodeck.agents.sessions.session import Session
 from holodeck.models.items import Item
 from holodeck.models.model_io import ToolChoice, ToolSpec
 from holodeck.models.run_limits import RunLimits
+
+if TYPE_CHECKING:
+    from holodeck.agents.sessions.session import Session
 
 
 class RunOptions(TypedDict, Generic[DepsT], total=False):

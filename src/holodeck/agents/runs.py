@@ -118,6 +118,6 @@ def _require_run_of(run_id: str, agent: Agent[Any, Any]) -> RunRecord:
     run.require_resumable()
     if run.agent != agent.name:
         raise ExecutionError(f"{run.id} is a run of the agent '{run.agent}', not of '{agent.name}'.")
-    if run.input.has_file_changed or (run.input.file is None and run.input.digest != agent._digest):
+    if run.input.has_file_changed or (run.input.file is None and run.input.digest != agent._spec.digest):
         log.warning("runs.agent_changed", run=run.id, agent=run.agent)
     return run

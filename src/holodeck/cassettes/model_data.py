@@ -33,7 +33,10 @@ Data = dict[str, Any]
 _ROLES = ("user", "assistant", "system", "developer")
 _NO_REQUEST = ModelRequest(items=())
 _PLAIN_FIELDS = tuple(
-    field.name for field in fields(ModelRequest) if field.name not in {"items", "tools", "tool_choice", "instructions"}
+    field.name
+    for field in fields(ModelRequest)
+    # How an answer is sent is no part of the question.
+    if field.name not in {"items", "tools", "tool_choice", "instructions", "is_streamed", "answer_bytes", "memory"}
 )
 
 
@@ -243,7 +246,7 @@ def _encode_delta(event: ModelEvent, before: Sequence[Data]) -> tuple[object, Da
 
 
 def _cut(entry: Mapping[str, Any], key: str) -> Iterator[str]:
-    """The pieces of a text. A text whose length was changed by a mask is one piece."""
+    """Yield the pieces of a text. A text whose length was changed by a mask is one piece."""
     text, pieces = str(entry[key]), entry.get("pieces")
     if not isinstance(pieces, list) or sum(pieces) != len(text):
         yield text
@@ -285,7 +288,7 @@ def _encode_usage(usage: Usage) -> Data:
 
 
 def _encode_logprob(entry: Logprob) -> list[Any]:
-    """A list, because a member named `token` would be taken for a secret."""
+    """Return a list, because a member named `token` would be taken for a secret."""
     size = None if entry.bytes is None else list(entry.bytes)
     return [entry.token, entry.logprob, size, [_encode_logprob(each) for each in entry.top]]
 

@@ -45,7 +45,7 @@ class OpenedCassette:
         keeps_other_tracks: bool = True,
         is_process_wide: bool = False,
     ) -> None:
-        """Raises `ConfigError` for a damaged file, and for a missing one that may not be recorded.
+        """Read the file. Raises `ConfigError` for a damaged one, and for a missing one that may not be recorded.
 
         `how_to_record`: for errors. `keeps_other_tracks`: tracks of the file that are not used stay when it
         is written. `is_process_wide`: also for agents of tasks that do not have the context of the `with` block.
@@ -96,7 +96,7 @@ class OpenedCassette:
         return find_drift(before, {server: after.list_tools(server) for server in after.servers})
 
     def can_open(self, name: str) -> bool:
-        """Whether the file has a track of this name, or it may be recorded."""
+        """Return whether the file has a track of this name, or it may be recorded."""
         return self._may_record or (self._before is not None and name in self._before.tracks)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""What a track has in common in a recording and in a replay: ids, the agent's folder, and the secrets to mask."""
+"""The common part of a track in a recording and in a replay: ids, the agent's folder, and the secrets to mask."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a file would do once it is used: the models it asks, the programs it starts, the addresses it dials, the Python
-code it imports, the scripts that it runs, and the files that it reads.
+"""The actions of a file, once it is used: the models it asks, the programs it starts, the addresses it dials, the
+Python code it imports, the scripts that it runs, and the files that it reads.
 
 `list_actions` derives them from what a loader has returned, and nothing is started, dialled or read for it. Details are
 texts as written in the file: references instead of the values of variables, and `***` instead of a literal secret, of
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 ActionKind = Literal["model", "process", "connection", "code", "script", "file", "variables", "gateway", "shared"]
 
+NOT_COVERED = "not covered"
+"""The label of the number of files that may change without another digest: their folder has too many to hash them."""
 NO_KEY = "none"
 """The text for a model that gets no key."""
 # A digest of another format would be another one for the same file.
@@ -87,6 +89,11 @@ class Actions:
         return Actions(actions=tuple(action for action in self.actions if action.kind == "code"), is_whole=False)
 
     @property
+    def not_covered(self) -> int:
+        """How many files that are run are no part of the digest."""
+        return sum(int(text) for action in self.actions for label, text in action.details if label == NOT_COVERED)
+
+    @property
     def digest(self) -> str:
         """The trust digest: `sha256:` and 64 hexadecimal digits."""
         data = [action.to_data() for action in self.actions if not action.is_personal]
@@ -101,6 +108,12 @@ def list_actions(loaded: LoadedAgent | LoadedGateway | LoadedServers) -> Actions
     if isinstance(loaded, LoadedServers):
         return _sort([*_tool_actions(loaded.tools), *_read_actions(loaded.reads)], is_whole=False)
     return _sort(_gateway_actions(loaded))
+
+
+def describe_not_covered(number: int) -> str:
+    """Return what this number of files that are not covered means for the user."""
+    files = "1 file is not covered: it" if number == 1 else f"{number:,} files are not covered: they"
+    return f"{files} may change, and you are not asked again."
 
 
 def describe_key(model: LLM, written: Mapping[str, Any]) -> str:
@@ -211,8 +224,11 @@ def _tool_actions(tools: Iterable[LoadedTool], prefix: str = "") -> Iterator[Act
             yield Action(kind="shared", name=tool.name, is_personal=True)
         elif tool.enabled:
             yield _server_action(tool, item.written, prefix)
-            for file, digest in item.files.items():
+            for file, digest in item.files.digests.items():
                 yield Action(kind="script", name=f"{prefix}{file}", details=(("sha256", digest), ("path", file)))
+            for path, count in item.files.uncovered.items():
+                number = (NOT_COVERED, str(count))
+                yield Action(kind="script", name=f"{prefix}{path}", details=(number, ("path", path)))
 
 
 def _server_action(tool: MCPTool, written: Mapping[str, Any], prefix: str) -> Action:
@@ -240,7 +256,7 @@ def _read_actions(reads: Iterable[FileRead], prefix: str = "") -> Iterator[Actio
 
 
 def _value_details(key: str, value: Any) -> Iterator[tuple[str, str]]:
-    """The details of one key: one for each entry of a mapping, such as `env`, else one."""
+    """Yield the details of one key: one for each entry of a mapping, such as `env`, else one."""
     if isinstance(value, dict) and value:
         for name, item in sorted(value.items(), key=lambda pair: str(pair[0])):
             yield f"{key}.{name}", _mask(str(name), item)
@@ -249,7 +265,7 @@ def _value_details(key: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _mask(key: str, value: Any) -> str:
-    """The text of a value, as JSON unless it is a text. Literal secrets are masked."""
+    """Return the text of a value, as JSON unless it is a text. Literal secrets are masked."""
     masked = _mask_literals(key, value)
     return masked if isinstance(masked, str) else json.dumps(masked, ensure_ascii=False, sort_keys=True, default=str)
 

@@ -134,7 +134,7 @@ def read_user_registry(home: Path | None = None) -> str | None:
 
 @record
 class SharedServers:
-    """What files of shared settings add to an agent. All of it is empty where there is none."""
+    """The additions of files of shared settings to an agent. All of it is empty where there is none."""
 
     tools: tuple[LoadedTool, ...] = ()
     """One for each name: those of the file beside the agent come before the user's own."""

@@ -46,7 +46,7 @@ def walk_code_files(folder: Path) -> Iterator[Path]:
 
 
 def is_package_name(name: str) -> bool:
-    """Whether a folder of this name can be a package: `site-packages` and `.venv` cannot."""
+    """Return whether a folder of this name can be a package: `site-packages` and `.venv` cannot."""
     return name.isidentifier() and name not in _NOT_PACKAGES
 
 

@@ -36,14 +36,14 @@ def substitute_env_vars(text: str) -> str:
 
 
 def load_env_file(path: str | os.PathLike[str]) -> dict[str, str]:
-    """The variables of a `.env` file. Raises `ConfigError` for a file that cannot be read or has a bad line."""
+    """Return the variables of a `.env` file. Raises `ConfigError` for a file that cannot be read or has a bad line."""
     shown = str(path)
     text = read_text(Path(path), shown, MAX_ENV_FILE_BYTES)
     return _parse_variables(text.replace("\r\n", "\n"), shown)
 
 
 def get_env_var(key: str, default: Any = None) -> Any:
-    """One variable of the process environment, or the default."""
+    """Return one variable of the process environment, or the default."""
     return os.environ.get(key, default)
 
 

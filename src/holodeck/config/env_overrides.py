@@ -69,7 +69,7 @@ def _unknown_variable_problem(variable: str, parts: list[str], known: set[str]) 
 
 
 def _parse_override(text: str, variable: str) -> Any:
-    """The value of a variable: JSON where it looks like it, else a scalar as in YAML."""
+    """Return the value of a variable: JSON where it looks like it, else a scalar as in YAML."""
     if text[:1] in {"[", "{"}:
         try:
             return _mark_substituted(parse_json(text), variable)

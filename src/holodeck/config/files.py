@@ -43,12 +43,15 @@ def record_path(path: Path) -> None:
 
 
 def read_text(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES, *, missing: str = _MISSING) -> str:
-    """The text of a UTF-8 file, with or without a byte-order mark. Raises `ConfigError`, as `read_bytes` does."""
+    """Return the text of a UTF-8 file, with or without a byte-order mark.
+
+    Raises `ConfigError`, as `read_bytes` does.
+    """
     return decode_text(read_bytes(path, shown_as, limit, missing=missing), shown_as)
 
 
 def read_bytes(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES, *, missing: str = _MISSING) -> bytes:
-    """The bytes of a file. Raises `ConfigError` for one that is missing, no regular file, or over `limit` bytes.
+    """Return the bytes of a file. Raises `ConfigError` for one that is missing, no regular file, or over `limit` bytes.
 
     `shown_as` is the name of the file in errors, `missing` the fix for a missing one.
     """
@@ -70,7 +73,7 @@ def read_bytes(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES, *, missin
 
 
 def decode_text(data: bytes, shown_as: str) -> str:
-    """The text of UTF-8 data, with or without a byte-order mark. Raises `ConfigError`, with the position."""
+    """Return the text of UTF-8 data, with or without a byte-order mark. Raises `ConfigError`, with the position."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -87,5 +90,5 @@ def decode_text(data: bytes, shown_as: str) -> str:
 def file_error(
     shown_as: str, message: str, *, fix: str = "", line: int | None = None, column: int | None = None
 ) -> ConfigError:
-    """A `ConfigError` with one problem of a file."""
+    """Return a `ConfigError` with one problem of a file."""
     return ConfigError.of([Problem(message=message, file=shown_as, fix=fix, line=line, column=column)])

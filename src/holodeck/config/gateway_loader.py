@@ -151,7 +151,10 @@ def _load_servers_of_entry(
     checks: Sequence[ToolCheck],
     allowed_commands: Sequence[str],
 ) -> tuple[str, LoadedServers]:
-    """The public name of an agent of the gateway, and its servers. An agent file with errors is refused as a whole."""
+    """Return the public name of an agent of the gateway, and its servers.
+
+    An agent file with errors is refused as a whole.
+    """
     name = entry.get("name")
     try:
         source = read_source(path, str(path), environ, tools_key="tools")
@@ -167,7 +170,7 @@ def _rename(item: LoadedTool, name: str) -> LoadedTool:
 
 
 def gateway_of_agent(loaded: LoadedAgent, *, environ: Mapping[str, str] | None = None) -> LoadedGateway:
-    """The gateway that serves one agent, as for `holodeck serve agent.yaml`. Raises `ConfigError`.
+    """Return the gateway that serves one agent, as for `holodeck serve agent.yaml`. Raises `ConfigError`.
 
     The agent file belongs to the user that starts the gateway, so stdio servers are allowed.
     """
@@ -191,7 +194,7 @@ def gateway_of_agent(loaded: LoadedAgent, *, environ: Mapping[str, str] | None =
 
 
 def gateway_of_servers(loaded: LoadedServers, path: Path) -> LoadedGateway:
-    """The gateway that serves only MCP servers, as for `holodeck mcp serve mcp.json`.
+    """Return the gateway that serves only MCP servers, as for `holodeck mcp serve mcp.json`.
 
     They belong to the user that starts the gateway, so stdio servers are allowed, and stored logins are used.
     """
@@ -211,7 +214,7 @@ def gateway_of_servers(loaded: LoadedServers, path: Path) -> LoadedGateway:
 
 
 def is_gateway(path: Path, shown_as: str) -> bool:
-    """Whether a file has more keys of a gateway than of an agent; the file name decides a tie.
+    """Return whether a file has more keys of a gateway than of an agent; the file name decides a tie.
 
     Reads the file. Raises `ConfigError` when it cannot be parsed.
     """
@@ -244,7 +247,7 @@ def _apply_environment(source: Source, environ: Mapping[str, str]) -> Source:
 
 
 def _command_rule(source: Source) -> CommandRule:
-    """The rule for the gateway's own servers. The user's settings allow programs to agent files only."""
+    """Return the rule for the gateway's own servers. The user's settings allow programs to agent files only."""
     return CommandRule(allowed=_allowed_commands(source), allowed_in=source.document.file)
 
 
@@ -281,13 +284,13 @@ def _environment_key_problems(source: Source, environ: Mapping[str, str]) -> lis
 
 
 def _server_index(source: Source, name: str) -> int:
-    """The index of a server in the list, which may contain invalid entries as well."""
+    """Return the index of a server in the list, which may contain invalid entries as well."""
     entries = enumerate(source.data["mcp_servers"])
     return next(index for index, entry in entries if isinstance(entry, dict) and entry.get("name") == name)
 
 
 def _agent_entries(source: Source) -> list[tuple[int, dict[str, Any]]]:
-    """The entries of `agents` that name a file, each with its index."""
+    """Return the entries of `agents` that name a file, each with its index."""
     entries = source.data.get("agents")
     return [
         (index, entry)

@@ -50,7 +50,7 @@ class Substitution:
 
 
 def missing_variable_problem(name: str) -> Problem:
-    """The problem of a variable that is not set. Its message is part of the documented API."""
+    """Return the problem of a variable that is not set. Its message is part of the documented API."""
     return Problem(
         message=f"Environment variable '{name}' not found",
         fix=f"Set it (export {name}=...), put it in a .env file beside the agent file, or write ${{{name}:-default}}.",
@@ -58,7 +58,7 @@ def missing_variable_problem(name: str) -> Problem:
 
 
 def malformed_reference_problem(written: str) -> Problem:
-    """The problem of a `${` that does not match the syntax."""
+    """Return the problem of a `${` that does not match the syntax."""
     if written == "${":
         return Problem(message="'${' has no closing '}'", fix="Close it, or write '$${' for a literal '${'.")
     return Problem(
@@ -148,7 +148,8 @@ def chain_lookups(sources: Sequence[Mapping[str, str]]) -> Lookup:
 def resolve(
     value: Any, path: KeyPath, document: Document, lookup: Lookup, vocabulary: Vocabulary
 ) -> tuple[Any, list[Problem]]:
-    """The value with the references in its texts replaced, and the problems of those references. Keys stay as written.
+    """Return the value with the references in its texts replaced, and the problems of those references. Keys stay as
+    written.
 
     `path` is the key path of the value in `document`.
     """

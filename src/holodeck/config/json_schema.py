@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from types import ModuleType
@@ -32,12 +33,13 @@ _BOUNDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "ex
 runs before that of the type."""
 _ANNOTATIONS = ("title", "description", "default")
 _TEXTS = ("env", "headers")
+_EXAMPLE = re.compile(r"\sE\.g\.\s+`.*", re.DOTALL)
 _ABSENT: Schema = {"type": "null"}
 _DISABLED: Schema = {"properties": {"enabled": {"const": False}}, "required": ["enabled"]}
 
 
 def agent_schema() -> Schema:
-    """The schema of `agent.yaml`."""
+    """Return the schema of `agent.yaml`."""
     schema = _build_schema(Agent, "HoloDeck agent")
     tool = schema["$defs"]["MCPTool"]
     tool["required"] = ["type", "name"]
@@ -46,14 +48,14 @@ def agent_schema() -> Schema:
 
 
 def shared_schema() -> Schema:
-    """The schema of `config.yaml`, the servers that several agents share."""
+    """Return the schema of `config.yaml`, the servers that several agents share."""
     schema = _build_schema(SharedSettings, "HoloDeck shared settings")
     _restrict_to_servers(schema)
     return schema
 
 
 def gateway_schema() -> Schema:
-    """The schema of `gateway.yaml`. A secret is a variable, or is in a file of its own."""
+    """Return the schema of `gateway.yaml`. A secret is a variable, or is in a file of its own."""
     schema = _build_schema(GatewayFile, "HoloDeck gateway")
     _restrict_to_servers(schema)
     for definition in (schema, *schema["$defs"].values()):
@@ -78,12 +80,25 @@ SCHEMAS: Mapping[str, Callable[[], Schema]] = {
 
 
 def schema_text(kind: str) -> str:
-    """The schema of a kind of file, as indented JSON with a final line break."""
+    """Return the schema of a kind of file, as indented JSON with a final line break."""
     return json.dumps(SCHEMAS[kind](), indent=2) + "\n"
 
 
 def field_descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """The descriptions of a model's fields, inherited ones included, by the name of the field in a file."""
+    """Return the docstrings of a model's fields without their examples, by the name of the field in a file."""
+    return {name: without_example(text) for name, text in field_docstrings(model).items()}
+
+
+def without_example(docstring: str) -> str:
+    """Return the docstring of a field without its last sentence, "E.g.
+
+    `9000`, not `90000`.", which the reference shows.
+    """
+    return _EXAMPLE.sub("", docstring)
+
+
+def field_docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """Return the docstrings of a model's fields, inherited ones included, by the name of the field in a file."""
     found: dict[str, str] = {}
     for each in reversed(model.__mro__):
         if issubclass(each, BaseModel) and each is not BaseModel:
@@ -93,7 +108,7 @@ def field_descriptions(model: type[BaseModel]) -> dict[str, str]:
 
 def _build_schema(model: type[BaseModel], title: str) -> Schema:
     described = model.model_json_schema()
-    models = {each.__name__: each for each in _file_models(FileModel)}
+    models = file_models()
     for name, definition in (*described.get("$defs", {}).items(), (model.__name__, described)):
         texts = field_descriptions(models[name]) if name in models else {}
         for key, entry in definition.get("properties", {}).items():
@@ -117,14 +132,20 @@ def _build_schema(model: type[BaseModel], title: str) -> Schema:
     return schema
 
 
-def _file_models(model: type[FileModel]) -> Iterator[type[FileModel]]:
+def file_models() -> dict[str, type[FileModel]]:
+    """Return the models of all mappings of configuration files, by the names that they have in schemas."""
+    return {each.__name__: each for each in _subclasses_of(FileModel)}
+
+
+def _subclasses_of(model: type[FileModel]) -> Iterator[type[FileModel]]:
     for each in model.__subclasses__():
         yield each
-        yield from _file_models(each)
+        yield from _subclasses_of(each)
 
 
 def _simplify(schema: Any) -> Any:
-    """A schema of pydantic with keywords of JSON Schema only, and with variables where a value is not any text."""
+    """Return a schema of pydantic with keywords of JSON Schema only, and with variables where a value is not any
+    text."""
     if isinstance(schema, list):
         return [_simplify(item) for item in schema]
     if not isinstance(schema, dict):
@@ -206,7 +227,8 @@ def _name_in_files(model: type[BaseModel], name: str) -> str:
 
 @cache
 def _read_field_docstrings(module: ModuleType | None) -> dict[str, dict[str, str]]:
-    """The docstrings of fields by class and field: the strings right below an annotated name, from the source."""
+    """Return the docstrings of fields by class and field: the strings right below an annotated name, from the
+    source."""
     if module is None:
         return {}
     classes = (node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.ClassDef))

@@ -29,7 +29,7 @@ _LITERALS = {"true": True, "false": False, "null": None}
 
 
 class Span(NamedTuple):
-    """Where a value stands in a text, as offsets. `key_start` is that of its key, or of the value itself in a list."""
+    """The place of a value in a text, as offsets. `key_start` is that of its key, or of the value itself in a list."""
 
     key_start: int
     start: int

@@ -13,7 +13,7 @@ from holodeck.config.yaml_reader import KeyPath
 
 
 def known_keys(root: type[BaseModel], path: KeyPath, data: Any) -> list[str]:
-    """The valid keys of the mapping at this path. Empty when the path leads to no model."""
+    """Return the valid keys of the mapping at this path. Empty when the path leads to no model."""
     model = model_at(root, path, data)
     return (
         [] if model is None else [key for name, field in model.model_fields.items() for key in spellings(name, field)]
@@ -21,7 +21,7 @@ def known_keys(root: type[BaseModel], path: KeyPath, data: Any) -> list[str]:
 
 
 def model_at(root: type[BaseModel], path: KeyPath, data: Any) -> type[BaseModel] | None:
-    """The model of the mapping at this path; of several, the one that matches the `type` in the data."""
+    """Return the model of the mapping at this path; of several, the one that matches the `type` in the data."""
     model: type[BaseModel] | None = root
     annotation: Any = root
     for part in path:
@@ -36,14 +36,15 @@ def model_at(root: type[BaseModel], path: KeyPath, data: Any) -> type[BaseModel]
 
 
 def closest_match(word: str, choices: Iterable[str]) -> str | None:
-    """The choice that is most similar to a word, without regard to case and to `-` or `_`; None if none is similar."""
+    """Return the choice that is most similar to a word, without regard to case and to `-` or `_`; None if none is
+    similar."""
     folded = {choice.lower().replace("-", "_"): choice for choice in choices}
     close = difflib.get_close_matches(word.lower().replace("-", "_"), folded, n=1, cutoff=0.7)
     return folded[close[0]] if close else None
 
 
 def spellings(name: str, field: FieldInfo) -> list[str]:
-    """The names that a field may have in a file."""
+    """Return the names that a field may have in a file."""
     alias = field.validation_alias
     if isinstance(alias, AliasChoices):
         return [str(choice) for choice in alias.choices]
@@ -55,7 +56,7 @@ def _find_field(model: type[BaseModel], key: str) -> FieldInfo | None:
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Every model inside an annotation, through lists, unions and `Annotated`."""
+    """Yield every model inside an annotation, through lists, unions and `Annotated`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     elif get_origin(annotation) is not Literal and get_origin(annotation) is not dict:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def model_warnings(source: Source, environ: Mapping[str, str]) -> list[Problem]:
-    """Problems of the models of an agent file: warnings, and those of `environment_key_problems`."""
+    """Return the problems of the models of an agent file: warnings, and those of `environment_key_problems`."""
     found = _find_model_problems(source, ("model",), environ, "the agent cannot ask its model")
     found += _find_model_problems(source, ("test_settings", "judge"), environ, "the judge cannot be asked")
     models = value_at(source.data, ("test_settings", "models"))
@@ -45,7 +45,7 @@ def model_warnings(source: Source, environ: Mapping[str, str]) -> list[Problem]:
 
 
 def _find_model_problems(source: Source, path: KeyPath, environ: Mapping[str, str], effect: str) -> list[Problem]:
-    """Problems of the model at this path; none if there is none. `effect`: of a key that is missing."""
+    """Return problems of the model at this path; none if there is none. `effect`: of a key that is missing."""
     model = value_at(source.data, path)
     if not isinstance(model, dict):
         return []
@@ -66,7 +66,7 @@ def _find_model_problems(source: Source, path: KeyPath, environ: Mapping[str, st
 def environment_key_problems(
     source: Source, model: Mapping[str, Any], path: KeyPath, environ: Mapping[str, str]
 ) -> list[Problem]:
-    """Problems of the API key in the provider's environment variable, for a model without `api_key`.
+    """Return problems of the API key in the provider's environment variable, for a model without `api_key`.
 
     An error when the key would be sent without encryption, a warning when it is not sent, because the endpoint is not
     the provider's own.
@@ -96,7 +96,7 @@ def _is_own_host(provider: Provider, model: Mapping[str, Any]) -> bool:
 
 
 def tool_warnings(source: Source, tool: Mapping[str, Any], path: KeyPath) -> list[Problem]:
-    """Warnings about one MCP server."""
+    """Return the warnings about one MCP server."""
     return [
         *_check_description(source, tool, path),
         *_check_legacy_npm(source, tool, path),
@@ -251,7 +251,7 @@ def _describe_unpriced(names: Sequence[str], path: KeyPath, source: Source) -> P
 
 
 def _list_budgets(gateway: GatewayFile) -> Iterator[tuple[KeyPath, Sequence[Scope] | None]]:
-    """Each budget of the file, with the scopes of its callers. None: some may use everything."""
+    """Yield each budget of the file, with the scopes of its callers. None: some may use everything."""
     for index, key in enumerate(gateway.keys):
         if key.budget is not None:
             yield ("keys", index, "budget"), None if key.allow is None else [key.allow]
@@ -270,7 +270,7 @@ def _may_use(scopes: Sequence[Scope] | None, kind: str, name: str) -> bool:
 
 
 def _allows(patterns: Collection[str] | None, name: str) -> bool:
-    """Whether a list of a scope allows a name: see `Scope`."""
+    """Return whether a list of a scope allows a name: see `Scope`."""
     if patterns is None:
         return True
     split = [split_pattern(pattern) for pattern in patterns]

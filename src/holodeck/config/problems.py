@@ -17,7 +17,7 @@ def problem_at(
     severity: Severity = "error",
     kind: type[ConfigError] | None = None,
 ) -> Problem:
-    """A problem of a key, with the position of the key, or with the environment variable that overrides it."""
+    """Return a problem of a key, with the position of the key, or with the environment variable that overrides it."""
     variable = document.find_variable(path)
     if variable is not None:
         return Problem(message=message, file=variable, key=format_key_path(path), fix=fix, severity=severity, kind=kind)
@@ -35,7 +35,7 @@ def problem_at(
 
 
 def value_at(data: Any, path: KeyPath) -> Any:
-    """The value at a key path, or None when there is none."""
+    """Return the value at a key path, or None when there is none."""
     for part in path:
         if isinstance(data, dict) and isinstance(part, str):
             data = data.get(part)

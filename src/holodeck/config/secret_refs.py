@@ -32,7 +32,7 @@ class SecretResolver:
         self.problems: list[Problem] = []
 
     def resolve(self, value: Any, path: KeyPath = ()) -> Any:
-        """The value with each `NAME_file` replaced by `NAME`. What was read is registered for redaction."""
+        """Return the value with each `NAME_file` replaced by `NAME`. What was read is registered for redaction."""
         if isinstance(value, list):
             return [self.resolve(item, (*path, index)) for index, item in enumerate(value)]
         if not isinstance(value, dict):
@@ -58,7 +58,7 @@ class SecretResolver:
         return result
 
     def _read_secrets(self, value: Any, path: KeyPath) -> Any:
-        """The secret in the file of this name. For the seal key, also a list of secrets for a list of names."""
+        """Return the secret in the file of this name. For the seal key, also a list of secrets for a list of names."""
         if isinstance(value, str):
             return self._read_secret_file(value, path)
         if path == ("seal_key_file",) and isinstance(value, list):
@@ -109,6 +109,6 @@ class SecretResolver:
 
 
 def _has_password(url: Any) -> bool:
-    """Whether a value has the form `scheme://user:password@host`, also when the rest is not a valid URL."""
+    """Return whether a value has the form `scheme://user:password@host`, also when the rest is not a valid URL."""
     authority = str(url).partition("://")[2].partition("/")[0]
     return ":" in authority.rpartition("@")[0]

@@ -103,7 +103,10 @@ def load_listed_servers(file: ToolListFile, model: type[pydantic.BaseModel], key
 
 
 def _errors_by_entry(found: Sequence[Problem], data: Mapping[str, Any]) -> dict[str, tuple[Problem, ...]]:
-    """The errors of each entry of a list by its name. Raises `ConfigError` for errors that belong to no entry."""
+    """Return the errors of each entry of a list by its name.
+
+    Raises `ConfigError` for errors that belong to no entry.
+    """
     refused: dict[str, tuple[Problem, ...]] = {}
     other_errors: list[Problem] = []
     for problem in found:

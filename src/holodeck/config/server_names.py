@@ -15,7 +15,7 @@ _SCRIPT_SUFFIX = re.compile(r"\.(?:py|js|cjs|mjs|ts)$")
 
 
 def name_for(text: str) -> str:
-    """A name made from a package or host: `@scope/mcp-server-x@1.2` becomes `x`."""
+    """Return a name made from a package or host: `@scope/mcp-server-x@1.2` becomes `x`."""
     last = re.split(r"[@=\[:]", text.removeprefix("@").split("/")[-1])[0]
     parts = [part for part in re.split(r"[^A-Za-z0-9]+", last) if part.lower() not in _FILLERS]
     name = "_".join(parts).lower()[:MAX_TOOL_NAME_CHARS]
@@ -23,7 +23,7 @@ def name_for(text: str) -> str:
 
 
 def name_for_command(argv: Sequence[str]) -> str:
-    """A name made from the package, image or script in a command line."""
+    """Return a name made from the package, image or script in a command line."""
     arguments = list(argv[1:])
     while arguments and (arguments[0].startswith("-") or arguments[0] == "run"):
         flag = arguments.pop(0)
@@ -33,7 +33,7 @@ def name_for_command(argv: Sequence[str]) -> str:
 
 
 def make_unique_name(written: str, used_names: Container[str]) -> str:
-    """The written name with invalid characters replaced, and with a number if the result is in `used_names`."""
+    """Return the written name with invalid characters replaced, and with a number if the result is in `used_names`."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", written).strip("-")
     name = (name if name[:1].isalpha() else f"server-{name}".rstrip("-"))[:MAX_TOOL_NAME_CHARS]
     candidate, number = name, 1

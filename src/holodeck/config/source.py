@@ -131,7 +131,7 @@ class _VariableResolver:
         return data
 
     def reads(self, inert_keys: Collection[str]) -> Iterator[FileRead]:
-        """The `.env` files, with what the document takes from each, also where the environment takes precedence.
+        """Yield the `.env` files, with what the document takes from each, also where the environment takes precedence.
 
         Secrets are left out, by the name of every key that gets them and by their form (`is_inert_secret`): a new token
         does nothing else than the old one. What only `inert_keys` of the document get is left out as well.
@@ -196,7 +196,7 @@ class _VariableResolver:
 def _read_variables(
     written: str, values: Mapping[str, str], references: Collection[tuple[str, str]]
 ) -> Iterator[FileRead]:
-    """What keys get from a `.env` file. `references`: each key with the name of a variable that it gets."""
+    """Yield what keys get from a `.env` file. `references`: each key with the name of a variable that it gets."""
     taken = {
         name: values[name] for key, name in references if name in values and not is_inert_secret(key, values[name])
     }
@@ -205,7 +205,7 @@ def _read_variables(
 
 
 def _find_references(key: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Each variable in the texts of a value, after the key that gets it."""
+    """Yield each variable in the texts of a value, after the key that gets it."""
     if isinstance(value, dict):
         for name, item in value.items():
             yield from _find_references(str(name), item)

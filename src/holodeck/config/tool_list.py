@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pydantic
 
 from holodeck.config.checks.start import server_problems
-from holodeck.config.launch_files import hash_launch_files
+from holodeck.config.launch_files import LaunchFiles, hash_launch_files
 from holodeck.config.lint import tool_warnings
 from holodeck.config.problems import problem_at
 from holodeck.config.source import Source
@@ -57,8 +57,8 @@ class LoadedTool:
     """The folder of that file, which relative paths start from."""
     is_personal: bool = False
     """Whether the user's own settings define it."""
-    files: Mapping[str, str] = field(default_factory=dict)
-    """The hashes of the files in `folder` that its command runs, by their paths."""
+    files: LaunchFiles = field(default_factory=LaunchFiles)
+    """The files in `folder` that its command runs."""
 
 
 class ToolListFile:
@@ -76,7 +76,7 @@ class ToolListFile:
         self._checks = checks
 
     def validate(self, model: type[Model]) -> Model | None:
-        """The whole file as a model, or None when it is invalid; `problems` has the reasons then.
+        """Return the whole file as a model, or None when it is invalid; `problems` has the reasons then.
 
         A key with an unresolved reference has one problem only.
         """
@@ -86,7 +86,7 @@ class ToolListFile:
         return result
 
     def load_tools(self) -> list[LoadedTool]:
-        """Every tool that is valid by itself. Problems of names and of checks are added to `problems`."""
+        """Return every tool that is valid by itself. Problems of names and of checks are added to `problems`."""
         loaded: list[LoadedTool] = []
         listed = self.source.data.get(self._tools_key)
         entries = listed if isinstance(listed, list) else []
@@ -107,17 +107,17 @@ class ToolListFile:
             elif tool is not None:
                 written, file = _restore_references(entry), self.source.document.file
                 folder = self.source.folder.absolute()
-                files = hash_launch_files(tool, folder) if isinstance(tool, MCPTool) else {}
+                files = hash_launch_files(tool, folder) if isinstance(tool, MCPTool) else LaunchFiles()
                 loaded.append(LoadedTool(tool=tool, written=written, file=file, folder=folder, files=files))
         return loaded
 
     def sorted_problems(self) -> list[Problem]:
-        """The problems in the order of the file, those of other files, such as a `.env`, last."""
+        """Return the problems in the order of the file, those of other files, such as a `.env`, last."""
         here = self.source.document.file
         return sorted(self.problems, key=lambda problem: (problem.file != here, problem.line or 0))
 
     def _with_absolute_paths(self, tool: MCPTool, path: KeyPath) -> MCPTool:
-        """The tool with absolute paths, and with the variables of its `envFile` in its environment."""
+        """Return the tool with absolute paths, and with the variables of its `envFile` in its environment."""
         folder = self.source.folder
         update: dict[str, Any] = {"roots": [_absolute_path(folder, root) for root in tool.roots]}
         if tool.starts_process:
@@ -174,7 +174,7 @@ def _validate_entry(entry: dict[str, Any]) -> MCPTool | FunctionTool | None:
 
 
 def _restore_references(value: Any) -> Any:
-    """The value as written in the file, with references instead of the values of variables."""
+    """Return the value as written in the file, with references instead of the values of variables."""
     if isinstance(value, dict):
         return {key: _restore_references(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -51,7 +51,7 @@ _AUTH_TYPES = ("bearer", "oauth_client_credentials", "oauth_authorization_code")
 
 
 def validate(model: type[Model], data: Any, document: Document) -> tuple[Model | None, list[Problem]]:
-    """The validated model and no problems, or None and all problems."""
+    """Return the validated model and no problems, or None and all problems."""
     try:
         return model.model_validate(data), []
     except pydantic.ValidationError as error:
@@ -76,7 +76,7 @@ def validate(model: type[Model], data: Any, document: Document) -> tuple[Model |
 
 
 def explain(error: ErrorDetails, document: Document, data: Any, root: type[BaseModel] = Agent) -> Problem:
-    """The problem of one error of pydantic, in a document whose resolved values are `data`."""
+    """Return the problem of one error of pydantic, in a document whose resolved values are `data`."""
     path = _key_path(error["loc"], data, is_present=error["type"] in _SHAPES)
     value = value_at(data, path)
     kind: type[ConfigError] | None = MCPConfigError if _is_mcp(path, data) else None
@@ -109,7 +109,7 @@ def _deduplicate(problems: list[Problem]) -> list[Problem]:
 
 
 def _key_path(location: Sequence[str | int], data: Any, *, is_present: bool = False) -> KeyPath:
-    """The location of an error of pydantic without the names of union members, which are no keys of the file.
+    """Return the location of an error of pydantic without the names of union members, which are no keys of the file.
 
     `is_present`: the error is about a value of the file, so that its last key is in the data.
     """
@@ -165,7 +165,7 @@ def _describe_error(kind: str, message: str, context: Mapping[str, Any], path: K
 
 
 def _unquoting_fix(kind: str, value: Any) -> str:
-    """The fix for a text that would be valid without its quotes; empty for other values."""
+    """Return the fix for a text that would be valid without its quotes; empty for other values."""
     if not isinstance(value, str):
         return ""
     if kind in {"int_type", "float_type"} and _NUMBER.fullmatch(value):

@@ -39,7 +39,7 @@ _QUOTE_MARKS = "A text that begins with '!', '*' or '&' is written in quotes."
 
 
 def parse_scalar(text: str) -> Any:
-    """The value of an unquoted scalar."""
+    """Return the value of an unquoted scalar."""
     if text in _NULL:
         return None
     if text in _BOOLEAN:
@@ -56,7 +56,7 @@ def parse_scalar(text: str) -> Any:
 
 
 def parse_tagged_scalar(tag: str, text: str) -> Any:
-    """The value of a scalar with one of YAML's own tags. Raises `ValueError` for every other tag."""
+    """Return the value of a scalar with one of YAML's own tags. Raises `ValueError` for every other tag."""
     if tag == f"{_CORE}str":
         return text
     if tag in {f"{_CORE}{name}" for name in ("int", "float", "bool", "null")}:
@@ -86,12 +86,12 @@ class Document:
     """The environment variable of each value that overrides one of the file."""
 
     def find_variable(self, path: KeyPath) -> str | None:
-        """The environment variable of a value, or of the nearest value that contains it."""
+        """Return the environment variable of a value, or of the nearest value that contains it."""
         prefixes = (path[:length] for length in range(len(path), 0, -1))
         return next((self.variables[prefix] for prefix in prefixes if prefix in self.variables), None)
 
     def position_of(self, path: KeyPath) -> Position:
-        """The position of a key path, or of the nearest value that contains it."""
+        """Return the position of a key path, or of the nearest value that contains it."""
         while path and path not in self.positions:
             path = path[:-1]
         return self.positions.get(path, Position(1, 1))
@@ -274,7 +274,7 @@ def _position_of_event(event: yaml.Event) -> Position:
 
 
 def format_key_path(path: KeyPath) -> str:
-    """A key path as text: `tools[0].env.API_KEY`."""
+    """Return a key path as text: `tools[0].env.API_KEY`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part

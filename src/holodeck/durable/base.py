@@ -24,12 +24,12 @@ _EXECUTOR_PREFIX = "holodeck-"
 
 
 def executor_name(number: int) -> str:
-    """The name of the executor with this number: of its gateway, or of its process in a folder of local runs."""
+    """Return the name of the executor with this number: of its gateway, or of its process in a folder of local runs."""
     return f"{_EXECUTOR_PREFIX}{number}"
 
 
 def executor_number(name: str) -> int | None:
-    """The number in a name of `executor_name`; None for any other name."""
+    """Return the number in a name of `executor_name`; None for any other name."""
     number = name.removeprefix(_EXECUTOR_PREFIX)
     return int(number) if number.isdecimal() else None
 
@@ -118,7 +118,7 @@ class WorkArchive(Protocol):
     """All work in one database, of every executor. Every method blocks, and raises `StorageError`."""
 
     def list_work(self, limit: int) -> Sequence[StoredWork]:
-        """Up to `limit` works, newest first."""
+        """Return up to `limit` works, newest first."""
         ...
 
     def find_work(self, work_id: str) -> StoredWork | None: ...
@@ -126,7 +126,7 @@ class WorkArchive(Protocol):
     def list_step_names(self, work_id: str) -> Sequence[str]: ...
 
     def read_steps(self, work_id: str) -> Sequence[StoredStep]:
-        """The finished steps, in their order. Raises `DamagedWorkError` when one of them cannot be read."""
+        """Return the finished steps, in their order. Raises `DamagedWorkError` when one of them cannot be read."""
         ...
 
     def cancel(self, work_id: str) -> None:
@@ -156,15 +156,15 @@ class WorkEngine(Protocol):
         ...
 
     async def read_statuses(self, work_ids: Collection[str]) -> dict[str, WorkStatus]:
-        """The status of each work; stage `unknown` for an id without stored work."""
+        """Return the status of each work; stage `unknown` for an id without stored work."""
         ...
 
     async def has_steps(self, work_id: str) -> bool:
-        """Whether a step of the work has a stored result, of any execution of it."""
+        """Return whether a step of the work has a stored result, of any execution of it."""
         ...
 
     async def list_started(self) -> list[str]:
-        """The ids of all work that was started, on any executor, and has no stored end."""
+        """Return the ids of all work that was started, on any executor, and has no stored end."""
         ...
 
     async def take_over(self, executor: str) -> int:
@@ -195,7 +195,7 @@ class WorkEngine(Protocol):
         ...
 
     async def count_queued(self) -> int:
-        """The number of works that were not started yet."""
+        """Return the number of works that were not started yet."""
         ...
 
     async def close(self) -> None:

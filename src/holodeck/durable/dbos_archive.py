@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from dbos import DBOS, DBOSClient
 
 from holodeck.durable.base import DamagedWorkError, JSONObject, StoredStep, StoredWork
-from holodeck.durable.dbos_database import SCHEMA, first_line
+from holodeck.durable.dbos_database import SCHEMA, first_line, install_clock
 from holodeck.durable.dbos_engine import (
     STAGES,
     WORK_VERSION,
@@ -18,7 +18,6 @@ from holodeck.durable.dbos_engine import (
     redirect_dbos_log,
     refuse_other_serializers,
 )
-from holodeck.durable.dbos_sqlite_compat import install_clock
 from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import DELETE_BATCH
 from holodeck.lib.net.urls import shown_origin

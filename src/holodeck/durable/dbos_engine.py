@@ -37,8 +37,7 @@ from dbos._schemas.system_database import SystemSchema
 from dbos._utils import INTERNAL_QUEUE_NAME
 
 from holodeck.durable.base import DamagedWorkError, JSONObject, Stage, Work, WorkStatus, WorkTakenOverError
-from holodeck.durable.dbos_database import SCHEMA, first_line, prepare_database
-from holodeck.durable.dbos_sqlite_compat import install_clock
+from holodeck.durable.dbos_database import SCHEMA, first_line, install_clock, prepare_database
 from holodeck.lib import log
 from holodeck.lib.errors import ExecutionError, StorageError
 from holodeck.lib.limits import DELETE_BATCH, STORE_RETRY_PAUSE
@@ -89,7 +88,7 @@ class StepFailedError(ExecutionError):
 
 
 def application_version(group: str) -> str:
-    """The version of the work of a group: DBOS shares work between all executors of the same version."""
+    """Return the version of the work of a group: DBOS shares work between all executors of the same version."""
     return f"{WORK_VERSION} {group}".rstrip(" ")
 
 
@@ -205,7 +204,7 @@ class DBOSEngine:
         return found
 
     def _is_unreadable(self, work_id: str, stage: Stage, executor: str | None) -> bool:
-        """Whether work is assigned to this executor and does not run: DBOS could neither read it nor store its end."""
+        """Return whether this executor has the work and does not run it: DBOS could neither read nor end it."""
         return stage == "running" and executor == self._executor and work_id not in self._running_here
 
     async def has_steps(self, work_id: str) -> bool:
@@ -265,7 +264,7 @@ class DBOSEngine:
             total += len(old)
 
     async def count_queued(self) -> int:
-        """Raises `StorageError` after `DURABLE_COUNT_WAIT` seconds without an answer: DBOS would retry for ever.
+        """Count. Raises `StorageError` after `DURABLE_COUNT_WAIT` seconds without an answer: DBOS would retry for ever.
 
         A count that is late is not started again: later calls wait for the same one.
         """
@@ -458,7 +457,7 @@ def _count_enqueued() -> int:
 
 
 def _has_enqueued_work() -> bool:
-    """Whether there is queued work of this version."""
+    """Return whether there is queued work of this version."""
     work = SystemSchema.workflow_status
     query = (
         sqlalchemy.select(sqlalchemy.literal(1))
@@ -529,7 +528,7 @@ def redirect_dbos_log() -> None:
 
 
 def _open_failure(error: Exception) -> str:
-    """Why the engine did not open, with a fix where one is known."""
+    """Return why the engine did not open, with a fix where one is known."""
     if getattr(getattr(error, "orig", None), "sqlstate", None) == _INSUFFICIENT_PRIVILEGE:
         return (
             "the user of the database lacks a privilege. "

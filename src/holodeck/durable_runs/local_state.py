@@ -76,13 +76,13 @@ class LocalState:
 
 
 def find_local_state(environ: Mapping[str, str]) -> LocalState:
-    """The state in `user_state_folder`. Raises `ConfigError` when the extra for durable runs is not installed."""
+    """Return the state in `user_state_folder`. Raises `ConfigError` if the extra for durable runs is not installed."""
     if not is_installed("durable"):
         raise ConfigError(f"Durable runs need an extra: {install_hint('durable')}.")
     return LocalState(user_state_folder(environ))
 
 
 def is_executor_alive(executor: str, liveness: FileLiveness) -> bool:
-    """Whether the process of an executor is alive. False for a name that is not one of `executor_name`."""
+    """Return whether the process of an executor is alive. False for a name that is not one of `executor_name`."""
     number = executor_number(executor)
     return number is not None and liveness.is_alive(number)

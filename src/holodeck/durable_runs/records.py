@@ -159,7 +159,7 @@ class RunStore:
             self._archive = state.open_archive()
 
     def list_runs(self, limit: int = MAX_RUNS_LISTED) -> Sequence[RunRecord]:
-        """The newest runs, by their start. Damaged ones are skipped, and named in the log."""
+        """Return the newest runs, by their start. Damaged ones are skipped, and named in the log."""
         found = []
         for work in self._archive.list_work(limit):
             try:
@@ -169,14 +169,14 @@ class RunStore:
         return sorted(found, key=lambda run: run.input.started_at, reverse=True)
 
     def require_run(self, run_id: str) -> RunRecord:
-        """Raises `ExecutionError` when there is none, `DamagedWorkError` when it cannot be read."""
+        """Return a run. Raises `ExecutionError` when there is none, `DamagedWorkError` when it cannot be read."""
         work = self._archive.find_work(run_id)
         if work is None:
             raise ExecutionError(f"There is no run '{run_id}'. See: holodeck runs list")
         return self._record_of(work)
 
     def require_last_interrupted(self) -> RunRecord:
-        """The newest interrupted run of an agent file. Raises `ExecutionError` when there is none."""
+        """Return the newest interrupted run of an agent file. Raises `ExecutionError` when there is none."""
         runs = (run for run in self.list_runs() if run.input.file is not None)
         found = next((run for run in runs if run.status == "interrupted"), None)
         if found is None:
@@ -184,7 +184,7 @@ class RunStore:
         return found
 
     def read_steps(self, run_id: str) -> Sequence[StoredStep]:
-        """The finished steps of a run. Raises `DamagedWorkError` when one cannot be read."""
+        """Return the finished steps of a run. Raises `DamagedWorkError` when one cannot be read."""
         try:
             return self._archive.read_steps(run_id)
         except DamagedWorkError as error:
@@ -214,7 +214,7 @@ class RunStore:
 
 
 def resume_hint(run_id: str, run_input: RunInput) -> str:
-    """How a run is resumed: a command, or the call of the program that has started it."""
+    """Return how a run is resumed: a command, or the call of the program that has started it."""
     if run_input.file is None:
         return f"holodeck.runs.resume({run_id!r}, agent), in the program of the agent '{run_input.agent}'"
     return f"holodeck runs resume {run_id}"
@@ -225,7 +225,7 @@ def file_digest(file: Path) -> str:
 
 
 def outcome_to_json(result: RunResult) -> dict[str, Any]:
-    """The result of a run as JSON, without its items, which are in its steps."""
+    """Return the result of a run as JSON, without its items, which are in its steps."""
     return {
         "status": result.status,
         "text": result.text,
@@ -260,7 +260,7 @@ def damaged_run_error(run_id: str) -> DamagedWorkError:
 
 
 def run_record_of(work: StoredWork, step_names: Sequence[str], *, is_alive: bool) -> RunRecord:
-    """The record of stored work. Raises `DamagedWorkError` when the work cannot be read."""
+    """Return the record of stored work. Raises `DamagedWorkError` when the work cannot be read."""
     if work.is_damaged:
         raise damaged_run_error(work.id)
     try:
@@ -278,7 +278,7 @@ def run_record_of(work: StoredWork, step_names: Sequence[str], *, is_alive: bool
 
 
 def count_steps(names: Sequence[str]) -> int:
-    """The number of turns and calls. The engine has a further step before each call, which is not counted."""
+    """Return the number of turns and calls. The engine has a further step before each call, which is not counted."""
     return sum(name.startswith(("turn ", "call ")) for name in names)
 
 
@@ -294,7 +294,7 @@ def _run_status(work: StoredWork, *, is_alive: bool) -> RunStatus:
 
 
 def build_run_steps(stored: Sequence[StoredStep]) -> list[RunStep]:
-    """The turns and calls of a run, in the order of their start.
+    """Return the turns and calls of a run, in the order of their start.
 
     A call has two stored steps, one before it is sent and one with its answer. The first counts only while there is no
     second one.

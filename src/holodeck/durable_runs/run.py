@@ -1,8 +1,12 @@
 """A durable run in this process: started or resumed, streamed as events, and handed over when it is interrupted.
 
-`DurableRun` uses the durable engine of this process (`process_engine`) and yields the events of the run. The engine
-executes the run as work whose steps are stored (`CheckpointedSteps`); `_run_work` is that work. It runs with the
+`DurableRun` uses the durable engine of this process (`open_process_engine`) and yields the events of the run. The
+engine executes the run as work whose steps are stored (`CheckpointedSteps`); `_run_work` is that work. It runs with the
 context variables of the caller, so that a trace goes on in it.
+
+There can be one engine in a process, and it belongs to one event loop and one folder. The first run opens it, under the
+liveness lock of this process, and the last one closes it. A run in another event loop or folder is refused while it
+is open.
 
 When the caller closes the iterator, the run is handed over: no new step starts, calls in progress have
 `INTERRUPT_GRACE` seconds to end, then the run is cancelled in this process and stays resumable. The outcome of a call
@@ -14,17 +18,19 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
 
-from holodeck.durable.base import Checkpoints, JSONObject, WorkEngine, WorkTakenOverError, executor_name
+from holodeck.durable.base import Checkpoints, JSONObject, Work, WorkEngine, WorkTakenOverError, executor_name
 from holodeck.durable_runs.local_state import LocalState, is_executor_alive
-from holodeck.durable_runs.process_engine import open_process_engine
 from holodeck.durable_runs.records import RunInput, outcome_to_json, resume_hint
 from holodeck.engine.checkpointed_steps import CheckpointedSteps
 from holodeck.engine.steps import Steps
 from holodeck.lib.errors import ExecutionError, StorageError
 from holodeck.lib.limits import CANCEL_POLL, INTERRUPT_GRACE
+from holodeck.lib.record import record
 from holodeck.lib.tasks import TaskSet
 from holodeck.models.events import Event, RunFinished, RunResult
 from holodeck.storage.liveness import FileLiveness
@@ -121,7 +127,7 @@ class DurableRun:
 
     async def _follow_events(self, engine: WorkEngine) -> AsyncGenerator[Event, None]:
         self._on_started()
-        watch, is_finished = self._tasks.start(self._watch_cancel(engine), name=f"watch {self.id}"), False
+        watch, is_finished = self._tasks.supervise(partial(self._watch_cancel, engine), name=f"watch {self.id}"), False
         try:
             while (event := await self._events.get()) is not None:
                 if isinstance(event, Exception):
@@ -195,7 +201,7 @@ class DurableRun:
         return outcome_to_json(result)
 
     def _build_context(self) -> contextvars.Context:
-        """The variables of the engine, which its steps need, and those of the caller."""
+        """Return the variables of the engine, which its steps need, and those of the caller."""
         context = contextvars.copy_context()
         for variable, value in self._context.items():
             if variable not in context:
@@ -213,3 +219,118 @@ class DurableRun:
                     return event.result
                 self._events.put_nowait(event)
         return None
+
+
+_guard = threading.Lock()
+_current: list[_SharedEngine] = []
+"""At most one, which runs use or wait for."""
+
+
+@record
+class OpenEngine:
+    """The engine, and the liveness lock under which it is open."""
+
+    engine: WorkEngine
+    liveness: FileLiveness
+
+
+@asynccontextmanager
+async def open_process_engine(state: LocalState, run_id: str, work: Work) -> AsyncIterator[OpenEngine]:
+    """Yield the engine of this process, which executes `work` for the run of this id inside the block.
+
+    Raises `StorageError`, and `ExecutionError` if the engine is open in another event loop or folder, or if the run
+    is in this process already.
+    """
+    shared = _join(state)
+    try:
+        async with shared.add_work(run_id, work) as opened:
+            yield opened
+    finally:
+        await shared.leave()
+
+
+def _join(state: LocalState) -> _SharedEngine:
+    """Return the shared engine with this user counted, and make one if there is none."""
+    loop = asyncio.get_running_loop()
+    with _guard:
+        if not _current:
+            _current.append(_SharedEngine(state, loop))
+        (shared,) = _current
+        if shared.loop is not loop:
+            raise ExecutionError(
+                "Durable runs of this process go on in another event loop, and there can be one. Run all of them in "
+                "one loop: with 'await', or with 'run_sync'."
+            )
+        if shared.state.folder != state.folder:
+            raise ExecutionError(
+                f"Durable runs of this process go on in {shared.state.folder}, and not in two folders."
+            )
+        shared.users += 1
+        return shared
+
+
+class _SharedEngine:
+    """Opened by its first user and closed by its last one."""
+
+    def __init__(self, state: LocalState, loop: asyncio.AbstractEventLoop) -> None:
+        self.state = state
+        self.loop = loop
+        self.users = 0
+        """Runs that use it, or wait until it is open or closed."""
+        self._opened: OpenEngine | None = None
+        self._works: dict[str, Work] = {}
+        self._lock = asyncio.Lock()
+        """Held while it opens or closes."""
+
+    @asynccontextmanager
+    async def add_work(self, run_id: str, work: Work) -> AsyncIterator[OpenEngine]:
+        async with self._lock:
+            self._opened = self._opened or await self._open()
+        if run_id in self._works:
+            raise ExecutionError(f"{run_id} is running in this process already; nothing was done.")
+        self._works[run_id] = work
+        try:
+            yield self._opened
+        finally:
+            del self._works[run_id]
+
+    async def leave(self) -> None:
+        """Count a user less, and close the engine after the last one."""
+        async with self._lock:
+            with _guard:
+                self.users -= 1
+                is_last = not self.users
+            opened = self._opened
+            if is_last and opened is not None:
+                self._opened = None
+                try:
+                    await opened.engine.close()
+                finally:
+                    opened.liveness.stop()
+        with _guard:
+            # Another run may have come while it closed: it opens the engine again.
+            if not self.users and self in _current:
+                _current.remove(self)
+
+    async def _open(self) -> OpenEngine:
+        liveness = self.state.create_liveness()
+        # In a thread: the first import takes a second.
+        engine = await asyncio.to_thread(self.state.create_engine, liveness)
+        with self.state.lock():
+            try:
+                liveness.start()
+            except OSError as error:
+                raise StorageError(f"Durable runs cannot be kept: {error.strerror}.") from None
+            try:
+                await engine.open(self._run_work)
+            except BaseException:
+                liveness.stop()
+                raise
+        return OpenEngine(engine=engine, liveness=liveness)
+
+    async def _run_work(self, work_id: str, work_input: JSONObject, checkpoints: Checkpoints) -> JSONObject | None:
+        work = self._works.get(work_id)
+        if work is None:
+            # Its run has left: it stays stored, and can be resumed.
+            raise WorkTakenOverError
+        return await work(work_id, work_input, checkpoints)

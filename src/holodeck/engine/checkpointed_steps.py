@@ -20,7 +20,7 @@ from itertools import chain
 from typing import Any
 
 from holodeck.durable.base import Checkpoints, JSONObject, WorkTakenOverError
-from holodeck.engine.event_log import EventLog
+from holodeck.engine.event_log import EventSink
 from holodeck.engine.steps import AppendEvent, ModelTurn, PreparedCall
 from holodeck.lib.call_errors import PROCESS_ENDED
 from holodeck.lib.errors import ModelError
@@ -63,7 +63,7 @@ class CheckpointedSteps:
         return self._running_calls
 
     async def run_turn(
-        self, number: int, log: EventLog, ask_model: Callable[[AppendEvent], Awaitable[ModelTurn]]
+        self, number: int, log: EventSink, ask_model: Callable[[AppendEvent], Awaitable[ModelTurn]]
     ) -> ModelTurn:
         self._require_ownership()
         fresh: list[ModelTurn] = []
@@ -230,7 +230,7 @@ def _resume_note(call: FunctionCall) -> str:
 
 
 def turn_to_json(turn: ModelTurn, events: Sequence[Event]) -> JSONObject:
-    """The checkpoint of a turn: its events, with consecutive deltas of one item merged, and its answer."""
+    """Return the checkpoint of a turn: its events, with consecutive deltas of one item merged, and its answer."""
     answer = turn.answer
     return {
         "events": [_event_to_json(event) for event in _merge_deltas(events)],
@@ -256,7 +256,7 @@ def turn_from_json(stored: JSONObject) -> ModelTurn:
 
 
 def events_from_json(stored: JSONObject) -> Iterator[Event]:
-    """The events of a stored turn, in their order. Its `TurnStarted` is marked as replayed."""
+    """Yield the events of a stored turn, in their order. Its `TurnStarted` is marked as replayed."""
     for stored_event in stored["events"]:
         values = dict(stored_event)
         kind = values.pop("type")
@@ -290,7 +290,7 @@ def _merge_deltas(events: Iterable[Event]) -> Iterator[Event]:
 def _is_same_content(one: _Delta, more: _Delta) -> bool:
     if one.type != more.type or one.item_id != more.item_id:
         return False
-    return getattr(one, "is_refusal", False) == getattr(more, "is_refusal", False)
+    return not (isinstance(one, TextAdded) and isinstance(more, TextAdded)) or one.is_refusal == more.is_refusal
 
 
 def _join_deltas(deltas: Sequence[_Delta]) -> _Delta:

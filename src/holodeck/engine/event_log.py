@@ -7,9 +7,16 @@ A reader may start at any event, before, during or after the run, and sees every
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
+from typing import Protocol
 
 from holodeck.models.events import Event, RunFinished
+
+
+class EventSink(Protocol):
+    """Takes the events of one run in order, and never waits. The last one is `RunFinished`."""
+
+    def append(self, event: Event) -> object: ...
 
 
 class EventLog:
@@ -17,13 +24,11 @@ class EventLog:
 
     def __init__(self) -> None:
         self._events: list[Event] = []
-        self._discarded = 0
-        """How many events were discarded; `_events` has those after them."""
         self._waiters: list[asyncio.Future[None]] = []
         self.is_finished = False
 
     def __len__(self) -> int:
-        return self._discarded + len(self._events)
+        return len(self._events)
 
     @property
     def last(self) -> Event | None:
@@ -38,33 +43,19 @@ class EventLog:
             self.is_finished = True
         if self._waiters:
             self._wake_readers()
-        return len(self) - 1
-
-    def discard(self, position: int) -> None:
-        """Free the events before `position`, except for the last one. No reader may start before it from now on."""
-        count = min(position - self._discarded, len(self._events) - 1)
-        if count > 0:
-            del self._events[:count]
-            self._discarded += count
+        return len(self._events) - 1
 
     async def read(self, starting_after: int = -1) -> AsyncIterator[tuple[int, Event]]:
         """Yield every event after a number, with its own number, until the run has ended."""
         position = starting_after + 1
-        async for batch in self.read_batches(starting_after):
+        while batch := await self.wait_events(position):
             for event in batch:
                 yield position, event
                 position += 1
 
-    async def read_batches(self, starting_after: int = -1) -> AsyncGenerator[list[Event], None]:
-        """Like `read`, but yield all events that have been appended since the last batch as one list."""
-        position = starting_after + 1
-        while batch := await self.wait_events(position):
-            position += len(batch)
-            yield batch
-
     async def wait_events(self, position: int) -> list[Event]:
         """Wait until there are events from `position` on and return them. An empty list: the run ended before it."""
-        while position >= len(self):
+        while position >= len(self._events):
             if self.is_finished:
                 return []
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -74,7 +65,7 @@ class EventLog:
             finally:
                 if waiter in self._waiters:
                     self._waiters.remove(waiter)
-        return self._events[position - self._discarded :]
+        return self._events[position:]
 
     def _wake_readers(self) -> None:
         waiters, self._waiters = self._waiters, []

@@ -1,6 +1,6 @@
 """The agent loop: ask the model, run the tools that it calls, ask again with their outputs, until it has an answer.
 
-`run` executes one `RunRequest`. It appends `RunStarted` to the event log, then the events of every turn and call in
+A `Run` executes one `RunRequest`. It appends `RunStarted` to its event log, then the events of every turn and call in
 the order in which they happen, and `RunFinished` last, however the run ends: completed, incomplete at a limit, waiting
 for the client or for an approval, failed or cancelled. Turns and calls of a durable run are carried out by a `Steps`
 object, so that another process can continue the run.
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from holodeck.engine import tracing
-from holodeck.engine.event_log import EventLog
+from holodeck.engine.event_log import EventLog, EventSink
 from holodeck.engine.server_wait import ServerWait
 from holodeck.engine.steps import AppendEvent, ModelTurn, Steps
 from holodeck.engine.tool_calls import ToolCallRunner
@@ -38,8 +38,10 @@ from holodeck.lib.errors import (
 from holodeck.lib.ids import MakeId, new_id
 from holodeck.lib.limits import DEFAULT_ANSWER_BYTES, DEFAULT_MAX_TURNS, DEFAULT_RESPONSE_BYTES
 from holodeck.lib.record import record
+from holodeck.lib.tasks import ScopedTask
 from holodeck.models.events import (
     Cause,
+    Event,
     Failure,
     RunFinished,
     RunResult,
@@ -59,11 +61,12 @@ from holodeck.models.items import (
 from holodeck.models.model_io import CUT_SHORT, ModelAnswer, ModelRequest, ToolChoice, ToolSpec
 from holodeck.models.price import Price
 from holodeck.providers.base import ModelProvider
+from holodeck.providers.wrappers.retry import LongRetrying
 from holodeck.tools.toolbox import Toolbox
 
 
 class RunProgress(Protocol):
-    """What a run has done so far. The loop keeps it current."""
+    """The progress of a run so far. The loop keeps it current."""
 
     @property
     def turns(self) -> int:
@@ -120,47 +123,67 @@ class RunRequest:
     """Awaited before the first turn. What it raises fails the run."""
 
 
-async def run(
-    request: RunRequest,
-    model: ModelProvider,
-    toolbox: Toolbox,
-    log: EventLog,
-    steps: Steps | None = None,
-    *,
-    before_calls: Callable[[], Awaitable[None]] | None = None,
-) -> RunResult:
-    """Run to the end and return the result, which is also in the last event of the log.
+class Run:
+    """One run that has not started: a request, and the model and the tools that answer it. Executed once.
 
-    `before_calls` is awaited before the calls of each turn run. What it raises fails the run, and none of them runs.
-    A `HoloDeckError` becomes a result with the status `failed`. Any other exception is a bug: it becomes such a result
-    in the log, and is raised again. A cancelled run has its `RunFinished`, too.
+    `execute` runs it in the current task; `stream` runs it in a task of its own, and yields its events.
     """
-    return await _Run(request, model, toolbox, log, steps, before_calls).execute()
+
+    __slots__ = ("model", "request", "steps", "toolbox")
+
+    def __init__(self, request: RunRequest, model: ModelProvider, toolbox: Toolbox, steps: Steps | None = None) -> None:
+        """Prepare a run. `steps`: carries out the turns and calls of a durable one."""
+        self.request = request
+        self.model = model
+        self.toolbox = toolbox
+        self.steps = steps
+
+    def retry_model_for(self, seconds: float, *, can_restart: bool) -> None:
+        """Retry a failing model for so long, as no request waits for this run.
+
+        `can_restart`: also one that breaks off in the middle of an answer, and wait as long for servers of tools. The
+        run must be durable: only then nothing of an answer is finished before all of it is there.
+        """
+        self.model = LongRetrying(self.model, seconds=seconds, can_restart=can_restart)
+        if can_restart:
+            self.request = replace(self.request, server_wait=seconds)
+
+    async def stream(self) -> AsyncGenerator[Event, None]:
+        """Execute and yield the events, `RunFinished` last. Closing the iterator cancels the run and waits for it."""
+        log, position = EventLog(), 0
+        async with ScopedTask(self.execute(log), name=self.request.run_id):
+            while batch := await log.wait_events(position):
+                position += len(batch)
+                for event in batch:
+                    yield event
+
+    def execute(
+        self, log: EventSink, *, before_calls: Callable[[], Awaitable[None]] | None = None
+    ) -> Coroutine[Any, Any, RunResult]:
+        """Run to the end and return the result, which is also in the last event of the log.
+
+        `before_calls` is awaited before the calls of each turn run. What it raises fails the run, and none of them
+        runs. A `HoloDeckError` becomes a result with the status `failed`. Any other exception is a bug: it becomes such
+        a result in the log, and is raised again. A cancelled run has its `RunFinished`, too.
+        """
+        return _Execution(self, log, before_calls).execute()
 
 
-class _Run:
-    """State of one run: the items, usage and counts so far. Executed once."""
+class _Execution:
+    """State of a run that is executed: the items, usage and counts so far."""
 
-    def __init__(
-        self,
-        request: RunRequest,
-        model: ModelProvider,
-        toolbox: Toolbox,
-        log: EventLog,
-        steps: Steps | None,
-        before_calls: Callable[[], Awaitable[None]] | None,
-    ) -> None:
-        self._request = request
+    def __init__(self, run: Run, log: EventSink, before_calls: Callable[[], Awaitable[None]] | None) -> None:
+        self._request = request = run.request
         self._before_calls = before_calls
-        self._model = model
-        self._toolbox = toolbox
+        self._model = run.model
+        self._toolbox = run.toolbox
         self._log = log
-        self._steps = steps
+        self._steps = run.steps
         self._choice = choice = request.model.tool_choice
         # The model learns of the mode "none", but may call a tool all the same: then none is allowed.
         self._call_runner = self._build_call_runner(() if choice.mode == "none" else choice.allowed)
         self._memory = Reservation(request.budget)
-        self._server_wait = ServerWait(toolbox, request.server_wait) if request.server_wait else None
+        self._server_wait = ServerWait(run.toolbox, request.server_wait) if request.server_wait else None
         self._items: list[Item] = []
         self._usage = Usage()
         self._turns = 0
@@ -299,7 +322,7 @@ class _Run:
         return _calls_of(answer)
 
     def _is_own_call(self, call: FunctionCall) -> bool:
-        """True unless the client runs the call. One that is not allowed is refused here, not by the client."""
+        """Return True unless the client runs the call. One that is not allowed is refused here, not by the client."""
         return not self._toolbox.is_client_call(call) or not self._call_runner.is_allowed(call.name)
 
     async def _pause(self, own: list[FunctionCall], needs_approval: frozenset[str]) -> RunResult:
@@ -325,10 +348,17 @@ class _Run:
 
     def _build_call_runner(self, allowed: tuple[str, ...] | None) -> ToolCallRunner:
         is_parallel = self._request.model.parallel_tool_calls
-        return ToolCallRunner(self._toolbox, self._log, self._steps, allowed=allowed, is_parallel=is_parallel)
+        return ToolCallRunner(
+            self._toolbox,
+            self._log,
+            self._steps,
+            allowed=allowed,
+            is_parallel=is_parallel,
+            server_wait=self._request.server_wait,
+        )
 
     def _find_exceeded_limit(self) -> tuple[Cause, str] | None:
-        """The limit of tokens or cost that the turns so far have reached, with a text of it."""
+        """Return the limit of tokens or cost that the turns so far have reached, with a text of it."""
         request = self._request
         if request.max_tokens is not None and self._usage.total_tokens >= request.max_tokens:
             return "max_tokens", f"{request.max_tokens} tokens"

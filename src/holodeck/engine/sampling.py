@@ -30,6 +30,7 @@ def create_sampling_handler(model: ModelProvider) -> Callable[[Mapping[str, Any]
             tool_choice=ToolChoice(mode="none"),
             temperature=float(temperature) if isinstance(temperature, int | float) else None,
             max_tokens=limit,
+            is_streamed=False,
         )
         text, finish = "", "stop"
         async with aclosing(model.stream(request)) as stream:

@@ -1,4 +1,4 @@
-"""Waiting of a durable run for MCP servers that are away, so that their tools do not vanish in the middle of the run.
+"""Waiting of a durable run for MCP servers that are away: for their tools before a turn, and for calls of them.
 
 No person waits for such a run, and a server that is being restarted is back in a moment. A server is waited for if the
 run needs it (`required`, or the server of a call that is to run), or if the model had its tools in the turn before. One
@@ -9,17 +9,36 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from holodeck.engine.steps import ModelTurn
 from holodeck.lib import log
 from holodeck.models.events import MissingServer
 from holodeck.models.items import FunctionCall
 from holodeck.models.model_io import ToolSpec
+from holodeck.tools.executor import SERVER_ABSENT, ToolCall, ToolResult
 from holodeck.tools.toolbox import Toolbox
 
 # Seconds between two looks at the servers. Their connections are renewed by others, with pauses of their own.
 SERVER_POLL = 1.0
+
+
+async def send_when_present(
+    send: Callable[[ToolCall], Awaitable[ToolResult]], call: ToolCall, seconds: float
+) -> ToolResult:
+    """Send a call again and again while its server is away, up to `seconds`, and return the last result.
+
+    Only a call that was never sent is sent again. A run that is handed over does not wait: its process ends.
+    """
+    until, is_logged = time.monotonic() + seconds, False
+    while SERVER_ABSENT in (result := await send(call)).metadata and time.monotonic() < until:
+        if call.resume is not None and call.resume.is_handed_over:
+            break
+        if not is_logged:
+            log.warning("run.server_wait", servers=[result.metadata.get("server", "")], seconds=seconds)
+        is_logged = True
+        await asyncio.sleep(SERVER_POLL)
+    return result
 
 
 class ServerWait:

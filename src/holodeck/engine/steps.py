@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from holodeck.engine.event_log import EventLog
+from holodeck.engine.event_log import EventSink
 from holodeck.lib.record import record
 from holodeck.models.events import Event
 from holodeck.models.items import FunctionCall
@@ -36,7 +36,7 @@ class PreparedCall(Protocol):
     def call(self) -> FunctionCall: ...
 
     async def find_refusal(self) -> str | None:
-        """The reason why the call cannot run, as text for the model; None if it can."""
+        """Return the reason why the call cannot run, as text for the model; None if it can."""
         ...
 
     async def ask_permission(self) -> str | None:
@@ -47,7 +47,7 @@ class PreparedCall(Protocol):
         ...
 
     def may_repeat(self) -> bool:
-        """True when running the call twice does no harm."""
+        """Return whether running the call twice does no harm."""
         ...
 
     async def execute(self, resume: ResumePoint | None = None) -> ToolResult:
@@ -63,7 +63,7 @@ class Steps(Protocol):
     """Carries out the steps of one durable run."""
 
     async def run_turn(
-        self, number: int, log: EventLog, ask_model: Callable[[AppendEvent], Awaitable[ModelTurn]]
+        self, number: int, log: EventSink, ask_model: Callable[[AppendEvent], Awaitable[ModelTurn]]
     ) -> ModelTurn:
         """Carry out turn `number` by calling `ask_model` with a function that appends its events to `log`.
 

@@ -10,19 +10,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from holodeck.engine import tracing
-from holodeck.engine.event_log import EventLog
+from holodeck.engine.event_log import EventSink
+from holodeck.engine.server_wait import send_when_present
 from holodeck.engine.steps import Steps
-from holodeck.lib.call_errors import NOT_APPROVED, TOOL_CHANGED
 from holodeck.lib.ids import new_id
-from holodeck.lib.record import record
 from holodeck.models.events import ItemFinished, ToolFinished, ToolProgressed, ToolStarted
 from holodeck.models.items import FunctionCall, FunctionCallOutput, output_id
 from holodeck.tools import executor
 from holodeck.tools.arguments import BadArgumentsError, parse_arguments
-from holodeck.tools.executor import ResumePoint, ToolCall, ToolResult
+from holodeck.tools.calls import Decision
+from holodeck.tools.executor import Refusal, ResumePoint, ToolCall, ToolResult
 from holodeck.tools.toolbox import Toolbox
 
 _OVER_CALL_LIMIT = "The limit of tool calls is reached; this one was not run."
@@ -34,13 +36,18 @@ class ToolCallRunner:
     def __init__(
         self,
         toolbox: Toolbox,
-        log: EventLog,
+        log: EventSink,
         steps: Steps | None,
         *,
         allowed: Collection[str] | None,
         is_parallel: bool,
+        server_wait: float = 0.0,
     ) -> None:
-        """`allowed`: names of the tools that may run, None for all. `is_parallel`: False runs one call at a time."""
+        """Run only the tools with a name in `allowed`; None: all. `is_parallel`: False runs one call at a time.
+
+        `server_wait`: seconds that a call waits for a server that is away.
+        """
+        self._server_wait = server_wait
         self._toolbox = toolbox
         self._log = log
         self._steps = steps
@@ -50,7 +57,7 @@ class ToolCallRunner:
         """By id, the names of the tools whose calls were started and have not ended; a cancelled call stays here."""
 
     def is_allowed(self, name: str) -> bool:
-        """False for a tool that the tool choice of the request excludes."""
+        """Return False for a tool that the tool choice of the request excludes."""
         return self._allowed is None or name in self._allowed
 
     async def run(self, calls: Sequence[FunctionCall], *, max_calls: int | None) -> list[FunctionCallOutput]:
@@ -76,6 +83,7 @@ class ToolCallRunner:
             self._log,
             is_allowed=self.is_allowed(call.name),
             is_within_limit=is_within_limit,
+            server_wait=self._server_wait,
         )
         self._log.append(
             ToolStarted(
@@ -98,27 +106,47 @@ class ToolCallRunner:
         return output
 
 
-@record
-class _Refusal:
-    """Why a call is not executed: a code for records, and a text for the model."""
-
-    code: str
-    text: str
-
-
 class _PreparedToolCall:
-    """A `PreparedCall` that is executed by the toolbox. A refusal is recorded as a failed span."""
+    """A `PreparedCall` that passes the rules of the toolbox. A refusal is recorded as a failed span."""
 
     def __init__(
-        self, call: FunctionCall, toolbox: Toolbox, log: EventLog, *, is_allowed: bool, is_within_limit: bool
+        self,
+        call: FunctionCall,
+        toolbox: Toolbox,
+        log: EventSink,
+        *,
+        is_allowed: bool,
+        is_within_limit: bool,
+        server_wait: float,
     ) -> None:
+        self._server_wait = server_wait
         self.call = call
-        self.arguments, self._parse_error = _parse_call_arguments(call)
+        self.arguments, parse_error = _parse_call_arguments(call)
         self._toolbox = toolbox
-        self._log = log
-        self._is_allowed = is_allowed
-        self._is_within_limit = is_within_limit
-        self._is_approved = False
+        self._pipeline = toolbox.pipeline
+        self._tool_call = ToolCall(
+            call_id=call.call_id,
+            name=call.name,
+            arguments=self.arguments,
+            key=call.id,
+            spec=toolbox.find_spec(call.name),
+            # Not a method: the call would refer to this object, and only the garbage collector would free both.
+            on_progress=partial(_append_progress, log, call.call_id),
+            on_question=self._pipeline.on_question,
+        )
+        self._rules = rules = toolbox.find_rules(self._tool_call)
+        refusal = rules.refusal
+        if parse_error is not None:
+            refusal = Refusal(code=executor.INVALID_JSON, text=parse_error)
+        elif not is_within_limit:
+            refusal = Refusal(code=executor.CALL_LIMIT, text=_OVER_CALL_LIMIT)
+        elif refusal is None and not is_allowed:
+            refusal = Refusal(
+                code=executor.TOOL_NOT_ALLOWED, text=f"The tool '{call.name}' is not allowed in this run."
+            )
+        if refusal is not rules.refusal:
+            self._rules = replace(rules, refusal=refusal)
+        self._decision: Decision | None = None
 
     async def run(self) -> ToolResult:
         """Execute the call, or return a failure that has its refusal."""
@@ -128,72 +156,60 @@ class _PreparedToolCall:
         return ToolResult.failure(self.call.call_id, refusal, **{executor.REFUSED: executor.REFUSED})
 
     async def find_refusal(self) -> str | None:
-        refusal = await self._check_call()
+        refusal = await self._pipeline.find_refusal(self._tool_call, self._rules)
         if refusal is None:
             return None
-        await self._toolbox.record_refusal(self._build_tool_call(), refusal.code)
+        if refusal.code == executor.TOOL_CHANGED:
+            self._toolbox.acknowledge_change(self.call.name)
         return self._trace_refusal(refusal.text)
 
     async def ask_permission(self) -> str | None:
-        is_permitted = await self._toolbox.ask_person(self._build_tool_call())
-        self._is_approved = bool(is_permitted)
-        return self._trace_refusal(NOT_APPROVED if is_permitted is False else None)
+        self._decision = decision = await self._pipeline.approve(self._tool_call, self._rules)
+        # What a person has decided is stored. A refusal by rule is the result, and is the same in every process.
+        if isinstance(decision, Refusal) and decision.code == executor.APPROVAL_DECLINED:
+            return self._trace_refusal(decision.text)
+        return None
 
     def may_repeat(self) -> bool:
         return self._toolbox.may_repeat(self.call.name)
 
     async def execute(self, resume: ResumePoint | None = None) -> ToolResult:
+        call, rules = self._tool_call if resume is None else replace(self._tool_call, resume=resume), self._rules
         with tracing.start_call_span(self.call, is_known=True) as span:
-            result = await self._toolbox.execute(self._build_tool_call(resume))
+            result = await self._pipeline.execute(call, rules, self._send, _keep_result, decision=self._decision)
+            if isinstance(result, Refusal):
+                result = result.to_result(call.call_id, rules.target)
+            if executor.CHANGED in result.metadata:
+                self._toolbox.forget_offer(call.name)
             if result.is_error:
                 span.fail("tool_error")
             return result
 
+    async def _send(self, call: ToolCall) -> ToolResult:
+        # Looked up now: while a person decided, the name may have come to mean another tool, or none.
+        found = self._toolbox.find_executor(call.name)
+        if found is None:
+            return self._toolbox.refuse_moved(call)
+        if self._server_wait:
+            return await send_when_present(found.execute, call, self._server_wait)
+        return await found.execute(call)
+
     async def record_unknown(self, result: ToolResult) -> None:
-        await self._toolbox.record_unknown(self._build_tool_call(), result)
+        await self._pipeline.record_result(self._tool_call, self._rules, result)
 
-    async def _check_call(self) -> _Refusal | None:
-        name = self.call.name
-        if self._parse_error is not None:
-            return _Refusal(code=executor.INVALID_JSON, text=self._parse_error)
-        if not self._is_within_limit:
-            return _Refusal(code=executor.CALL_LIMIT, text=_OVER_CALL_LIMIT)
-        if self._toolbox.find_spec(name) is None:
-            missing_reason = self._toolbox.find_missing_reason(name)
-            if missing_reason is not None:
-                return _Refusal(code=executor.OUT_OF_SCOPE, text=missing_reason)
-            return _Refusal(code=executor.UNKNOWN_TOOL, text=_unknown_tool_message(name, self._toolbox.names))
-        if self._toolbox.acknowledge_change(name):
-            return _Refusal(code=executor.TOOL_CHANGED, text=TOOL_CHANGED.format(tool=name))
-        if not self._is_allowed:
-            return _Refusal(code=executor.TOOL_NOT_ALLOWED, text=f"The tool '{name}' is not allowed in this run.")
-        try:
-            await self._toolbox.check_arguments(name, self.arguments)
-        except BadArgumentsError as error:
-            return _Refusal(code=executor.INVALID_ARGUMENTS, text=str(error))
-        return None
-
-    def _build_tool_call(self, resume: ResumePoint | None = None) -> ToolCall:
-        return ToolCall(
-            call_id=self.call.call_id,
-            name=self.call.name,
-            arguments=self.arguments,
-            key=self.call.id,
-            spec=self._toolbox.find_spec(self.call.name),
-            is_approved=self._is_approved,
-            on_progress=self._append_progress,
-            resume=resume,
-        )
-
-    def _append_progress(self, text: str) -> None:
-        self._log.append(ToolProgressed(call_id=self.call.call_id, text=text))
-
-    def _trace_refusal(self, reason: str | None) -> str | None:
-        if reason is not None:
-            is_known = self._toolbox.find_spec(self.call.name) is not None
-            with tracing.start_call_span(self.call, is_known=is_known) as span:
-                span.fail("refused")
+    def _trace_refusal(self, reason: str) -> str:
+        is_known = self._toolbox.find_spec(self.call.name) is not None
+        with tracing.start_call_span(self.call, is_known=is_known) as span:
+            span.fail("refused")
         return reason
+
+
+def _append_progress(log: EventSink, call_id: str, text: str) -> None:
+    log.append(ToolProgressed(call_id=call_id, text=text))
+
+
+def _keep_result(call: ToolCall, result: ToolResult) -> ToolResult:
+    return result
 
 
 def _parse_call_arguments(call: FunctionCall) -> tuple[dict[str, Any], str | None]:
@@ -201,11 +217,3 @@ def _parse_call_arguments(call: FunctionCall) -> tuple[dict[str, Any], str | Non
         return parse_arguments(call.arguments), None
     except BadArgumentsError as error:
         return {}, str(error)
-
-
-def _unknown_tool_message(name: str, names: Collection[str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(name, names, n=3)
-    hint = f" Did you mean {' or '.join(repr(each) for each in close)}?" if close else ""
-    return f"There is no tool '{name}'.{hint}"

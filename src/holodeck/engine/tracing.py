@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from holodeck.lib import tracing
 from holodeck.models.events import RunResult
+from holodeck.models.generation import OPTIONS
 from holodeck.models.items import FunctionCall, Usage
 from holodeck.models.model_io import ModelAnswer, ModelRequest
 
 if TYPE_CHECKING:
     from holodeck.engine.loop import RunRequest
 
+_OPTION_ATTRIBUTES = tuple((option.name, f"gen_ai.request.{option.name}") for option in OPTIONS if option.is_traced)
 # Providers that the conventions name differently than our configuration files.
 _PROVIDERS = {"azure_openai": "azure.ai.openai"}
 
@@ -60,11 +62,7 @@ def start_turn_span(provider: str, model: str, request: ModelRequest) -> Abstrac
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": _provider_name(provider),
         "gen_ai.request.model": model,
-        "gen_ai.request.temperature": request.temperature,
-        "gen_ai.request.top_p": request.top_p,
-        "gen_ai.request.max_tokens": request.max_tokens,
-        "gen_ai.request.presence_penalty": request.presence_penalty,
-        "gen_ai.request.frequency_penalty": request.frequency_penalty,
+        **{attribute: getattr(request, name) for name, attribute in _OPTION_ATTRIBUTES},
         "gen_ai.output.type": "text" if request.response_format is None else "json",
     }
     return tracing.span(f"chat {model}", attributes, kind="client")

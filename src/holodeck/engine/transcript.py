@@ -45,7 +45,7 @@ class RunTranscript:
                 pass
 
     def build_stopped_result(self) -> RunResult:
-        """The result of a run that was stopped now. A partial text is included, and marked with `STOPPED_MARK`."""
+        """Return the result of a run that was stopped now, with its partial text, marked with `STOPPED_MARK`."""
         items = list(self._items)
         partial = "".join(self._partial_texts.values())
         if partial or not items:
@@ -62,7 +62,7 @@ class RunTranscript:
         )
 
     def build_history(self) -> tuple[Item, ...]:
-        """The items for the context of the next run. A call without an output gets an error output that says why."""
+        """Return the items for the context of the next run. A call without an output gets an error that says why."""
         result = self.result or self.build_stopped_result()
         note = INTERRUPTED if result.status == "cancelled" else NOT_RUN
         if result.cause == "max_seconds":

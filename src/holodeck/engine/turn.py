@@ -51,13 +51,13 @@ async def stream_turn(
 
     An answer of more than `limit` bytes is cut there, with the finish reason `size`; one that exceeds the budget of
     `memory`, with `memory`. The cut answer has the text and reasoning up to that point, without its calls.
-
     `on_restart` is called when the model broke off and is asked again: the items then begin anew, with other ids.
     """
     answer: ModelAnswer | None = None
     before, spent = list[Item](), Usage()
     partial, memory_before = _PartialAnswer(limit, memory), memory.size
-    batches = stream_in_batches(model, request)
+    sent = request if request.is_streamed else replace(request, answer_bytes=limit, memory=memory)
+    batches = stream_in_batches(model, sent)
     try:
         async for batch in batches:
             for event in batch:
@@ -114,7 +114,7 @@ def _finish_answer(
 
 
 def answer_size(item: Item) -> int:
-    """Bytes that an item of an answer counts for in the limits of a turn and of a run."""
+    """Count the bytes of an item of an answer for the limits of a turn and of a run."""
     match item:
         case Message():
             return _utf8_size(item.text)
@@ -174,7 +174,7 @@ class _PartialAnswer:
         return True
 
     def build_answer(self) -> ModelAnswer:
-        """The text and reasoning so far, as an answer that was cut."""
+        """Return the text and reasoning so far, as an answer that was cut."""
         items: list[Item] = []
         if self.reasoning_texts:
             items.append(Reasoning(text="".join(self.reasoning_texts)))

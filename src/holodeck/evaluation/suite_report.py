@@ -1,21 +1,57 @@
-"""The results of suites: verdicts by suite and case, with their figures."""
+"""The results of suites: verdicts by suite and case, with their figures.
+
+A pass rate has the interval in which the true share lies with 95 % confidence.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from math import sqrt
 from statistics import median
 
-from holodeck.evaluation.pass_rate import PassRate
 from holodeck.evaluation.suite import CaseRun, Suite
 from holodeck.evaluation.verdict import Verdict
 from holodeck.lib.record import record
 from holodeck.models.test_case import TestCase
 
+# The quantile of the normal distribution for 95 %.
+_Z = 1.959964
+
+
+@record
+class PassRate:
+    """The number of some runs that passed."""
+
+    passed: int
+    total: int
+
+    @property
+    def failed(self) -> int:
+        return self.total - self.passed
+
+    @property
+    def rate(self) -> float:
+        """From 0 to 1; 0 without runs."""
+        return self.passed / self.total if self.total else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The Wilson score interval for 95 %. Without runs, nothing is known: 0 to 1."""
+        if not self.total:
+            return 0.0, 1.0
+        share = _Z * _Z / self.total
+        centre = (self.rate + share / 2) / (1 + share)
+        half = _Z * sqrt(self.rate * (1 - self.rate) / self.total + share / (4 * self.total)) / (1 + share)
+        # Rounding must not lead away from a rate that is at an end.
+        low = max(0.0, centre - half) if self.passed else 0.0
+        high = min(1.0, centre + half) if self.failed else 1.0
+        return low, high
+
 
 @record
 class Figures:
-    """What some runs have in common."""
+    """The figures that some runs have in common."""
 
     pass_rate: PassRate
     tokens: int

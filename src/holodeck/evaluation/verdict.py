@@ -5,13 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holodeck.evaluation.check import CheckResult
 from holodeck.lib.escape import format_arguments
 from holodeck.lib.record import record
 from holodeck.models.events import RunResult
-from holodeck.models.items import Item
+from holodeck.models.items import Item, Usage
 from holodeck.models.test_case import TestCase
 from holodeck.tools.mcp.names import normalize_tool_name
+
+
+@record
+class CheckResult:
+    """Whether a run meets one expectation of its test case."""
+
+    name: str
+    """The key of the expectation, such as `contains`; `run` and `answered` are those of every case."""
+    passed: bool
+    reason: str
+    """For people: why it failed, or what was found."""
+    score: float | None = None
+    """The result of a measure with a threshold, from 0 to 1."""
+    usage: Usage | None = None
+    """Tokens of the judge. None: no judge was asked, or it did not answer."""
+    cost: float | None = None
+    """Cost of the judge. None: no judge was asked, or its price is not known."""
 
 
 @record

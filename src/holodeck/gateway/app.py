@@ -22,31 +22,45 @@ from urllib.parse import parse_qsl
 
 import orjson
 
+from holodeck.gateway.api.route import BoundRoute, Route
 from holodeck.gateway.audit.entry import Door
 from holodeck.gateway.audit.log import AuditLog
 from holodeck.gateway.auth.callers import Caller, Callers
 from holodeck.gateway.auth.open_requests import OpenRequest, OpenRequests
 from holodeck.gateway.configuration import ConfigurationHolder
-from holodeck.gateway.http.asgi import Message, Receive, Scope, Send
-from holodeck.gateway.http.client_address import find_client_address
+from holodeck.gateway.http.asgi import (
+    Message,
+    Receive,
+    Scope,
+    Send,
+    check_duplicate_headers,
+    decode_headers,
+    find_client_address,
+)
 from holodeck.gateway.http.errors import (
     APIError,
     client_gone_error,
+    is_mcp_path,
+    is_messages_path,
     key_revoked_error,
+    mcp_error_reply,
+    messages_error_reply,
     reply_for,
     shutting_down_error,
     unauthorized_error,
     websocket_error_event,
 )
-from holodeck.gateway.http.mcp_errors import is_mcp_path, mcp_error_reply
-from holodeck.gateway.http.messages_errors import is_messages_path, messages_error_reply
+from holodeck.gateway.http.observation import (
+    READY_PATH,
+    UNKNOWN_ROUTE,
+    Refusals,
+    RequestScope,
+    open_socket_span,
+    request_id_of,
+)
 from holodeck.gateway.http.operator_requests import run_audited
-from holodeck.gateway.http.refusals import Refusals
 from holodeck.gateway.http.replies import Reply, StreamCutError, StreamedReply
-from holodeck.gateway.http.request import Handler, Request, Route
-from holodeck.gateway.http.request_body import BodyReader, RequestReservation, is_small_body
-from holodeck.gateway.http.request_headers import check_duplicate_headers, decode_headers
-from holodeck.gateway.http.request_scope import UNKNOWN_ROUTE, RequestScope, open_socket_span, request_id_of
+from holodeck.gateway.http.request import BodyReader, Handler, Request, RequestReservation, is_small_body
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.server.disconnect import CancelOnDisconnect, Client, find_client
@@ -54,14 +68,14 @@ from holodeck.gateway.server.sse_keepalive import SSEKeepAlive
 from holodeck.gateway.usage.budgets import Budgets
 from holodeck.gateway.wire.client_kind import ClientKind, detect_client_kind
 from holodeck.lib import log
-from holodeck.lib.byte_budget import ByteBudget
-from holodeck.lib.limits import DEFAULT_REQUEST_SECONDS
+from holodeck.lib.byte_budget import ByteBudget, Reservation
+from holodeck.lib.limits import DEFAULT_REQUEST_SECONDS, KIB
 
 SocketHandler = Callable[[Caller, ClientKind, Receive, Send, Callable[[], bool]], Awaitable[None]]
 """Serves one accepted WebSocket. The last argument says whether the gateway is draining."""
 
-# The route for load balancers; it is refused while the gateway drains.
-READY_PATH = "/readyz"
+# A larger reply is counted in memory until it is read: asyncio's transports pause a writer above so many bytes.
+BUFFERED_BYTES = 64 * KIB
 # Of replies while the gateway drains: a client would otherwise reuse its connection, and be refused until it gives up.
 _CLOSE_HEADERS = ((b"connection", b"close"),)
 # Close code of RFC 6455 for a WebSocket whose client may not go on.
@@ -72,6 +86,8 @@ _DOORS: Mapping[str, Door] = {
     "/v1/messages": "messages",
 }
 """The APIs by their paths, for the audit log. That of MCP has one for each server."""
+_NO_CALLER = Caller(id="")
+"""Of public routes."""
 
 
 class Gateway:
@@ -79,7 +95,7 @@ class Gateway:
 
     def __init__(
         self,
-        routes: list[Route],
+        routes: list[BoundRoute],
         *,
         callers: Callers,
         caller_limits: CallerLimits,
@@ -102,7 +118,7 @@ class Gateway:
         `mcp_challenge`: the `WWW-Authenticate` of a refused MCP client, by its headers, scheme and path.
         """
         self._mcp_challenge = mcp_challenge
-        self.routes = routes
+        self.routes = [each.route for each in routes]
         self.sockets = sockets or {}
         self.is_draining = False
         self._callers = callers
@@ -117,8 +133,10 @@ class Gateway:
         self._body_reader = BodyReader(
             limit=body_limit, budget=budget, seconds=body_seconds, is_draining=lambda: self.is_draining
         )
-        self._routes_by_path = {(route.method, route.path): route for route in routes if "{" not in route.path}
-        self._route_patterns = [(route, _compile_path_pattern(route)) for route in routes if "{" in route.path]
+        self._routes_by_path = {
+            (each.route.method, each.route.path): each for each in routes if "{" not in each.route.path
+        }
+        self._route_patterns = [(each, _compile_path_pattern(each.route)) for each in routes if "{" in each.route.path]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -146,7 +164,8 @@ class Gateway:
             try:
                 with self._open_requests.track() as open_request:
                     await self._dispatch(scope, headers, receive, write, request_scope, open_request)
-                _check_revoked(open_request, request_scope)
+                if open_request.is_revoked:
+                    _refuse_revoked(request_scope)
             # The boundary: every error becomes a wire error.
             except Exception as error:
                 if request_scope.status:
@@ -212,13 +231,13 @@ class Gateway:
             self._configurations.current.hosts.check(headers, scope["scheme"])
             await _write_reply(send, Reply(status=204))
             return
-        route, path_params = self._match_route(scope["method"], scope["path"])
+        found, path_params = self._match_route(scope["method"], scope["path"])
+        route = found.route
         request_scope.route = route.path
+        caller = _NO_CALLER
         # Probes come by address instead of host name, and public routes reveal nothing.
         if not route.is_public:
             self._configurations.current.hosts.check(headers, scope["scheme"])
-        caller = Caller(id="")
-        if not route.is_public:
             caller = await self._authorize(headers, route, scope, request_scope)
             open_request.caller_id = caller.id
         is_counted = route.is_counted and not route.is_public
@@ -235,7 +254,9 @@ class Gateway:
             counted = self._caller_limits.count_transfer(caller)
         if route.is_paid:
             await self._budgets.check(caller.id)
-        with counted, self._find_uses(route), RequestReservation(self._budget) as reservation:
+        # A route of long requests counts their parts itself.
+        uses = nullcontext() if route.counts_itself else self._configurations.current.uses
+        with counted, uses, RequestReservation(self._budget) as reservation:
             body = await self._body_reader.read(receive, headers, client, request_scope) if has_body else b""
             reservation.acquire_parsed(body)
             request = Request(
@@ -249,14 +270,13 @@ class Gateway:
                 client_kind=detect_client_kind(headers),
                 id=request_scope.id,
             )
-            handler = self._find_handler(route, caller)
+            handler = self._find_audited_handler(found, caller) if self._audit.is_enabled else found.handler
             if is_counted or route.counts_itself:
                 reply = await _run_while_connected(handler(request), receive, client)
                 await self._write_answer(reply, receive, send, client, open_request, nullcontext())
                 return
             reply = await handler(request)
-        stream_count = self._caller_limits.count_transfer(caller)
-        await self._write_answer(reply, receive, send, client, open_request, stream_count)
+        await self._write_answer(reply, receive, send, client, open_request, self._caller_limits.count_transfer(caller))
 
     def _build_error_reply(
         self, error: BaseException, scope: Scope, headers: Mapping[str, str], request_scope: RequestScope
@@ -280,14 +300,9 @@ class Gateway:
     def _find_address(self, scope: Scope, headers: Mapping[str, str]) -> str:
         return find_client_address(scope, headers, self._configurations.current.gateway.listen.trusted_proxies)
 
-    def _find_handler(self, route: Route, caller: Caller) -> Handler:
-        """The handler of a route, which also records the request where it is one of an operator."""
-        is_audited = self._audit.is_enabled and route.is_audited_for(caller)
-        return partial(run_audited, self._audit, route) if is_audited else route.handler
-
-    def _find_uses(self, route: Route) -> AbstractContextManager[None]:
-        """The count of the current configuration. A route of long requests counts their parts itself."""
-        return nullcontext() if route.counts_itself else self._configurations.current.uses
+    def _find_audited_handler(self, found: BoundRoute, caller: Caller) -> Handler:
+        """Return the handler of a route, which also records the request where it is one of an operator."""
+        return partial(run_audited, self._audit, found) if found.route.is_audited_for(caller) else found.handler
 
     def _require_socket_handler(self, path: str) -> SocketHandler:
         if path not in self.sockets:
@@ -332,19 +347,19 @@ class Gateway:
             )
         return error
 
-    def _match_route(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
+    def _match_route(self, method: str, path: str) -> tuple[BoundRoute, Mapping[str, str]]:
         # The server leaves out the body of a reply to HEAD.
         sent_method, method = method, "GET" if method == "HEAD" else method
         found = self._routes_by_path.get((method, path))
         if found is not None:
             return found, {}
         allowed = {route.method for route in self.routes if route.path == path}
-        for route, pattern in self._route_patterns:
+        for each, pattern in self._route_patterns:
             match = pattern.fullmatch(path)
             if match is not None:
-                if route.method == method:
-                    return route, match.groupdict()
-                allowed.add(route.method)
+                if each.route.method == method:
+                    return each, match.groupdict()
+                allowed.add(each.route.method)
         if allowed:
             listed = ", ".join(sorted(allowed))
             message = f"{sent_method} is not allowed on {path}; {listed} is."
@@ -353,7 +368,7 @@ class Gateway:
         raise APIError(404, message, kind="not_found", code="unknown_url")
 
     def _list_families(self) -> str:
-        """The APIs of this gateway by the beginnings of their paths, without what is below them."""
+        """Return the APIs of this gateway by the beginnings of their paths, without what is below them."""
         paths = [route.path for route in self.routes if not route.is_public and not route.is_admin]
         return ", ".join(path for path in dict.fromkeys(paths) if not any(_is_below(path, each) for each in paths))
 
@@ -370,7 +385,12 @@ class Gateway:
         if isinstance(reply, Reply):
             if client is not None:
                 client.cork()
-            await _write_reply(send, reply)
+            if len(reply.body) <= BUFFERED_BYTES:
+                await _write_reply(send, reply)
+                return
+            with Reservation(self._budget) as unread:
+                unread.add_existing(len(reply.body))
+                await _write_reply(send, reply, waits=True)
             return
         silent_seconds = self._configurations.current.gateway.limits.silent_seconds
         async with aclosing(reply):
@@ -389,9 +409,9 @@ class Gateway:
                     raise
 
 
-def _check_revoked(open_request: OpenRequest, request_scope: RequestScope) -> None:
+def _refuse_revoked(request_scope: RequestScope) -> None:
     """Raise `APIError` for a request that was cancelled before its reply was started. A stream has said so itself."""
-    if open_request.is_revoked and not request_scope.status:
+    if not request_scope.status:
         raise key_revoked_error()
 
 
@@ -410,17 +430,21 @@ async def _run_while_connected(
 
 
 def _request_id_headers(path: str, request_id: str) -> list[tuple[bytes, bytes]]:
-    """The headers with the id of a request. Anthropic's packages read it under another name."""
+    """Return the headers with the id of a request. Anthropic's packages read it under another name."""
     value = request_id.encode()
     named = [(b"x-request-id", value)]
     return [*named, (b"request-id", value)] if is_messages_path(path) else named
 
 
-async def _write_reply(send: Send, reply: Reply) -> None:
+async def _write_reply(send: Send, reply: Reply, *, waits: bool = False) -> None:
+    """Write a reply. `waits`: until its client has read nearly all of it."""
     headers = [(b"content-type", reply.content_type.encode()), (b"content-length", str(len(reply.body)).encode())]
     headers += [(name.encode(), value.encode()) for name, value in reply.headers.items()]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": reply.body})
+    await send({"type": "http.response.body", "body": reply.body, "more_body": waits})
+    if waits:
+        # The server sends nothing more before the connection has room again.
+        await send({"type": "http.response.body", "body": b""})
 
 
 async def _refuse_socket(send: Send, reply: Reply, request_id: str) -> None:

@@ -59,11 +59,11 @@ class Backend:
     """The other APIs of the model's server, by their paths: `/embeddings` and `/completions`."""
 
     def is_allowed_by(self, scope: CallerScope) -> bool:
-        """Whether a caller may use it."""
+        """Return whether a caller may use it."""
         return scope.allows_agent(self.name) if self.is_agent else scope.allows_model(self.name)
 
     def to_resource(self, scope: CallerScope) -> dict[str, Any]:
-        """The model as `/v1/models` lists it, with the servers that a caller may declare in requests to it."""
+        """Return the model as `/v1/models` lists it, with the servers that a caller may declare in requests to it."""
         return {
             "id": self.name,
             "object": "model",
@@ -195,14 +195,14 @@ def _digest_instructions(text: str | None) -> str | None:
 
 
 def select_backends(backends: Mapping[str, Backend], scope: CallerScope) -> Mapping[str, Backend]:
-    """The backends that a caller may use. To that caller the others do not exist."""
+    """Return the backends that a caller may use. To that caller the others do not exist."""
     if not scope.is_limited:
         return backends
     return {name: backend for name, backend in backends.items() if backend.is_allowed_by(scope)}
 
 
 def reuse_unchanged(built: Backends, earlier: Backends) -> Backends:
-    """The built backends, with each part of earlier ones that is defined the same: models, MCP servers, functions.
+    """Return the backends with each part of earlier ones that is defined the same: models, MCP servers, functions.
 
     A server of an agent is kept only with the agent's model, which it may ask. None of the built backends may be in
     use yet.
@@ -239,7 +239,7 @@ def _reuse_functions(built: Sequence[ToolExecutor], earlier: Sequence[ToolExecut
 
 
 def _reuse_servers(built: MCPExecutor, earlier: MCPExecutor) -> MCPExecutor:
-    """The executor with the earlier servers that are defined the same, or the earlier one if all of them are."""
+    """Return the executor with the earlier servers that are defined the same, or the earlier one if all of them are."""
     kept = {
         name: old
         for name, old in earlier.server_tools.items()

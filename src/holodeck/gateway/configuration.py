@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import dropwhile
 from types import TracebackType
 from typing import Protocol
@@ -41,7 +42,7 @@ _CLOSE_SECONDS = 10.0
 
 
 class UseCount:
-    """How many requests and runs began with one configuration and have not ended. `with` counts a block."""
+    """The number of requests and runs that began with one configuration and have not ended. `with` counts a block."""
 
     __slots__ = ("_unused", "count")
 
@@ -59,8 +60,7 @@ class UseCount:
             self._unused.set()
             self._unused = None
 
-    def __enter__(self) -> None:
-        self.acquire()
+    __enter__ = acquire
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -76,7 +76,7 @@ class UseCount:
 
 @record
 class ReloadOutcome:
-    """What became of the latest reading of the files."""
+    """The outcome of the latest reading of the files."""
 
     at: float
     """Seconds since 1970."""
@@ -103,7 +103,7 @@ class Configuration:
     hosts: HostPolicy
     uses: UseCount = field(default_factory=UseCount)
 
-    @property
+    @cached_property
     def backends(self) -> Mapping[str, Backend]:
         """The models and agents, by their public names."""
         return self.served.by_name

@@ -44,7 +44,7 @@ _ENTRY_RESTRICTIONS: Mapping[str, tuple[str, ...]] = {
 
 
 def find_restart_keys(current: GatewayFile, new: GatewayFile) -> list[str]:
-    """The keys that differ and that only a restart can change."""
+    """Return the keys that differ and that only a restart can change."""
     return [
         f"{section}.{key}" if key else section
         for section, key in _restart_keys()
@@ -53,7 +53,7 @@ def find_restart_keys(current: GatewayFile, new: GatewayFile) -> list[str]:
 
 
 def keep_restart_keys(current: GatewayFile, new: GatewayFile) -> GatewayFile:
-    """The new settings, with those of now for keys that only a restart can change."""
+    """Return the new settings, with those of now for keys that only a restart can change."""
     updates: dict[str, Any] = {}
     for section, keys in _RESTART_KEYS.items():
         before = getattr(current, section)
@@ -64,7 +64,7 @@ def keep_restart_keys(current: GatewayFile, new: GatewayFile) -> GatewayFile:
 
 
 def keep_written(current: Mapping[str, Any], new: Mapping[str, Any], restart_keys: Iterable[str]) -> dict[str, Any]:
-    """The new file as it is written, with what is written now for keys of `find_restart_keys`."""
+    """Return the new file as it is written, with what is written now for keys of `find_restart_keys`."""
     kept = dict(new)
     for name in restart_keys:
         section, _, key = name.partition(".")
@@ -81,7 +81,7 @@ def keep_written(current: Mapping[str, Any], new: Mapping[str, Any], restart_key
 
 
 def find_removed_limits(current: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The restrictions that are written now and in the new file are not, by their paths.
+    """Return the restrictions that are written now and in the new file are not, by their paths.
 
     Removing one allows more, and a file that was cut or merged wrongly has removed it by mistake. Both are files as
     they are written. A caller or a server that is gone has no restrictions any more: it may do nothing.
@@ -100,7 +100,7 @@ def find_removed_limits(current: Mapping[str, Any], new: Mapping[str, Any]) -> l
 
 
 def describe_changes(old: Configuration, new: Configuration) -> dict[str, list[str]]:
-    """The names of what is different, for the log: keys, models, servers, and settings by their paths."""
+    """Return the names of what is different, for the log: keys, models, servers, and settings by their paths."""
     compared: dict[str, tuple[Mapping[str, object], Mapping[str, object]]] = {
         "keys": (_keys_of(old), _keys_of(new)),
         "models": (_models_of(old), _models_of(new)),
@@ -116,7 +116,7 @@ def describe_changes(old: Configuration, new: Configuration) -> dict[str, list[s
 
 
 def find_changed_code(current: LoadedGateway, new: LoadedGateway) -> set[str]:
-    """The agents whose Python files have changed since they were imported: a process imports a file once."""
+    """Return the agents whose Python files have changed since they were imported: a process imports a file once."""
     imported = _code_of(current)
     return {
         name
@@ -127,7 +127,7 @@ def find_changed_code(current: LoadedGateway, new: LoadedGateway) -> set[str]:
 
 
 def _list_removed(before: object, now: object, keys: Iterable[str]) -> Iterator[str]:
-    """The paths at and below these keys that one mapping has and the other has not. A mapping that is gone has none."""
+    """Yield the paths at and below these keys that only the first mapping has. A mapping that is gone has none."""
     if not isinstance(before, Mapping) or not isinstance(now, Mapping):
         return
     for key in keys:
@@ -155,7 +155,7 @@ def _value_of(gateway: GatewayFile, section: str, key: str) -> object:
 
 
 def _mapping_at(written: Mapping[str, Any], section: str) -> dict[str, Any]:
-    """A copy of a section; empty if it is not written, or has no entries (`listen:`)."""
+    """Return a copy of a section; empty if it is not written, or has no entries (`listen:`)."""
     value = written.get(section)
     return dict(value) if isinstance(value, Mapping) else {}
 
@@ -172,7 +172,7 @@ def _keys_of(configuration: Configuration) -> dict[str, object]:
 
 
 def _models_of(configuration: Configuration) -> dict[str, object]:
-    """Models and agents by their public names: a change of their servers is not a change of them."""
+    """Return models and agents by their public names: a change of their servers is not a change of them."""
     models: dict[str, object] = dict(configuration.loaded.models)
     for name, agent in configuration.loaded.agents.items():
         models[name] = (agent.agent.model_copy(update={"tools": []}), agent.code)
@@ -180,7 +180,7 @@ def _models_of(configuration: Configuration) -> dict[str, object]:
 
 
 def _servers_of(configuration: Configuration) -> dict[str, object]:
-    """The servers of the gateway by their names, and those of agents with the agents' names before."""
+    """Return the servers of the gateway by their names, and those of agents with the agents' names before."""
     loaded = configuration.loaded
     servers: dict[str, object] = {item.tool.name: item.tool for item in loaded.servers}
     for name, agent in loaded.agents.items():

@@ -64,7 +64,7 @@ class _MinuteWindow:
             self.total -= self._counts.popleft()[1]
 
     def seconds_left(self, now: float) -> float:
-        """Seconds until the oldest count expires. Only for a window that is not empty."""
+        """Return the seconds until the oldest count expires. Only for a window that is not empty."""
         return self._counts[0][0] + _MINUTE - now
 
 
@@ -74,7 +74,8 @@ class _Account:
     transfers: int = 0
     sockets: int = 0
     mcp_streams: int = 0
-    has_token_limit: bool = False
+    token_limit: int | None = None
+    """Tokens a minute, as of the caller's latest request."""
     has_own_limits: bool = False
     """The caller's key has limits of its own. With a token limit, such an account is never deleted: `add_tokens` finds
     that limit only here for a run that outlives its request. The keys in the file bound the number of such accounts."""
@@ -82,12 +83,12 @@ class _Account:
     tokens: _MinuteWindow = field(default_factory=_MinuteWindow)
 
     def is_empty(self) -> bool:
-        """Whether a new account would be the same, so that this one can be deleted."""
+        """Return whether a new account would be the same, so that this one can be deleted."""
         if self.in_flight or self.transfers or self.sockets or self.mcp_streams:
             return False
         if self.requests.total or self.tokens.total:
             return False
-        return not (self.has_own_limits and self.has_token_limit)
+        return not (self.has_own_limits and self.token_limit is not None)
 
 
 class CallerLimits:
@@ -107,7 +108,8 @@ class CallerLimits:
         self._max_sockets = sockets
         self._max_mcp_streams = mcp_streams
         self._clock = clock
-        self._in_flight = 0
+        self.in_flight = 0
+        """Requests and runs at this moment."""
         self._transfers = 0
         self._sockets = 0
         self._mcp_streams = 0
@@ -121,12 +123,8 @@ class CallerLimits:
         self._max_mcp_streams = mcp_streams
 
     def __len__(self) -> int:
-        """The number of accounts in memory."""
+        """Return the number of accounts in memory."""
         return len(self._accounts)
-
-    @property
-    def in_flight(self) -> int:
-        return self._in_flight
 
     @property
     def sockets(self) -> int:
@@ -142,9 +140,9 @@ class CallerLimits:
         now = self._clock()
         account = self._accounts.get(caller.id) or self._open_account(caller.id, now)
         self._check_limits(account, limits, now)
-        self._in_flight += 1
+        self.in_flight += 1
         account.in_flight += 1
-        account.has_token_limit = limits.tokens_per_minute is not None
+        account.token_limit = limits.tokens_per_minute
         account.has_own_limits = caller.limits is not None
         if limits.requests_per_minute is not None:
             account.requests.add(now, 1)
@@ -154,32 +152,37 @@ class CallerLimits:
 
     def acquire(self, caller_id: str) -> None:
         """Count a run that goes on after its request until `release`. No limit is checked: its request was counted."""
-        self._in_flight += 1
+        self.in_flight += 1
         account = self._accounts.get(caller_id) or self._open_account(caller_id, self._clock())
         account.in_flight += 1
 
     def release(self, caller_id: str) -> None:
         account = self._accounts[caller_id]
-        self._in_flight -= 1
+        self.in_flight -= 1
         account.in_flight -= 1
 
     def add_tokens(self, caller_id: str, tokens: int) -> None:
-        """Count the tokens of a finished run, also of one that went on after its request."""
+        """Count the tokens of a turn that has ended, also of a run that went on after its request."""
         account = self._accounts.get(caller_id)
         if account is None and tokens and self._default.tokens_per_minute is not None:
             # The request of a background run may have ended long ago, and its account been deleted.
             account = self._open_account(caller_id, self._clock())
-            account.has_token_limit = True
-        if account is not None and account.has_token_limit and tokens:
+            account.token_limit = self._default.tokens_per_minute
+        if account is not None and account.token_limit is not None and tokens:
             account.tokens.add(self._clock(), tokens)
 
-    def has_token_limit(self, caller_id: str) -> bool:
-        """Whether the tokens of a caller are limited, as of its latest request."""
+    def find_token_limit(self, caller_id: str) -> int | None:
+        """Return the tokens a minute that a caller may use, as of its latest request. None: any number."""
         account = self._accounts.get(caller_id)
-        return self._default.tokens_per_minute is not None if account is None else account.has_token_limit
+        return self._default.tokens_per_minute if account is None else account.token_limit
+
+    def require_tokens_left(self, caller_id: str) -> int:
+        """Return the tokens that a caller has used in the last minute. Raises `TooManyError` if that is its limit."""
+        account = self._accounts.get(caller_id)
+        return 0 if account is None else _require_tokens_left(account, account.token_limit, self._clock())
 
     def background_limit(self, caller: Caller) -> int:
-        """The number of background responses that a caller may have queued or running. Storage counts them."""
+        """Return the number of background responses that a caller may have queued or running. Storage counts them."""
         return (caller.limits or self._default).background
 
     @contextmanager
@@ -255,20 +258,26 @@ class CallerLimits:
         return account
 
     def _check_limits(self, account: _Account, limits: KeyLimits, now: float) -> None:
-        if self._in_flight >= self._max_in_flight:
+        if self.in_flight >= self._max_in_flight:
             raise TooManyError("The gateway is at its limit of requests at once.", 1.0)
         if account.in_flight >= limits.in_flight:
             raise TooManyError(f"This key is at its limit of {limits.in_flight} requests at once.", 1.0)
-        account.requests.expire(now)
         per_minute = limits.requests_per_minute
-        if per_minute is not None and account.requests.total >= per_minute:
-            wait = account.requests.seconds_left(now)
-            raise TooManyError(f"This key is at its limit of {per_minute} requests a minute.", wait)
-        account.tokens.expire(now)
-        tokens = limits.tokens_per_minute
-        if tokens is not None and account.tokens.total >= tokens:
-            wait = account.tokens.seconds_left(now)
-            raise TooManyError(f"This key is at its limit of {tokens} tokens a minute.", wait)
+        if per_minute is not None:
+            account.requests.expire(now)
+            if account.requests.total >= per_minute:
+                wait = account.requests.seconds_left(now)
+                raise TooManyError(f"This key is at its limit of {per_minute} requests a minute.", wait)
+        if limits.tokens_per_minute is not None:
+            _require_tokens_left(account, limits.tokens_per_minute, now)
+
+
+def _require_tokens_left(account: _Account, limit: int | None, now: float) -> int:
+    account.tokens.expire(now)
+    if limit is not None and account.tokens.total >= limit:
+        wait = account.tokens.seconds_left(now)
+        raise TooManyError(f"This key is at its limit of {limit} tokens a minute.", wait)
+    return account.tokens.total
 
 
 class _RequestCount:
@@ -284,4 +293,4 @@ class _RequestCount:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._caller_limits.end_request(self._caller)
+        self._caller_limits.release(self._caller.id)

@@ -7,6 +7,10 @@ errors is refused: its problems are logged, and the configuration of before stay
 
 Files are read, and models and servers built, in a thread. The change itself happens between two steps of the event
 loop, by the `apply` of the service. Nothing here raises: every outcome is in the log and in the audit log.
+
+Watched files are found by their paths each time, so that a file which is replaced by another one counts as changed: an
+editor that saves by a rename, or a symbolic link on the way that points elsewhere now, as in a mounted ConfigMap. A
+change counts once two looks in a row find the same: before that, a program may still be writing.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +39,6 @@ from holodeck.gateway.configuration_changes import (
     keep_restart_keys,
     keep_written,
 )
-from holodeck.gateway.file_watch import FileStamps, FileWatch, take_stamps
 from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import ConfigError, HoloDeckError, Problem
@@ -45,6 +48,46 @@ from holodeck.tools.function import FunctionExecutor
 from holodeck.tools.mcp.lock.lock_file import LOCK_FILE
 from holodeck.trust.check import check_trust, find_changes
 from holodeck.trust.store import open_trust_store
+
+FileStamps = dict[Path, tuple[int, int, int, int] | None]
+"""Time, size, inode and device of each file. None: there is no such file."""
+
+
+class FileWatch:
+    """Compares files with how they were when they were read. It has no task of its own: `find_change` looks once."""
+
+    def __init__(self) -> None:
+        self._read: FileStamps = {}
+        self._latest: FileStamps = {}
+
+    @property
+    def paths(self) -> Collection[Path]:
+        return self._read.keys()
+
+    def mark_read(self, stamps: FileStamps) -> None:
+        """Watch these files from now on. `stamps`: from before they were read."""
+        self._read = stamps
+        self._latest = {}
+
+    async def find_change(self) -> bool:
+        """Look at the files, in a thread. True when they differ from what was read, and are as at the last look."""
+        stamps = await asyncio.to_thread(take_stamps, self._read)
+        is_settled, self._latest = stamps == self._latest, stamps
+        return is_settled and stamps != self._read
+
+
+def take_stamps(paths: Collection[Path]) -> FileStamps:
+    """Return the stamps of files as they are now."""
+    return {path: _stamp_of(path) for path in paths}
+
+
+def _stamp_of(path: Path) -> tuple[int, int, int, int] | None:
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino, status.st_dev
+
 
 # Seconds between two looks at the files: a change is applied within two of them, and looking costs nothing.
 WATCH_INTERVAL = 1.0
@@ -85,7 +128,7 @@ class ConfigurationReader:
         return loaded
 
     def open_key_file(self) -> CallerKeyFile:
-        """The keys in the gateway file. Changes of them are checked with what `read` has."""
+        """Return the keys in the gateway file. Changes of them are checked with what `read` has."""
         return CallerKeyFile(self._file, environ=self.environ, home=self._home)
 
     def check_trust(self, loaded: LoadedGateway) -> None:
@@ -145,7 +188,7 @@ class ConfigurationReloader:
             self._loop.call_soon_threadsafe(self._requested.set)
 
     def open_key_file(self) -> CallerKeyFile:
-        """The keys in the gateway file: see `ConfigurationReader`."""
+        """Return the keys in the gateway file: see `ConfigurationReader`."""
         return self._reader.open_key_file()
 
     async def run(self) -> None:
@@ -217,12 +260,12 @@ class ConfigurationReloader:
 
 
 def _current_request() -> str:
-    """The id of the request that is being answered. Empty: there is none."""
+    """Return the id of the request that is being answered. Empty: there is none."""
     return str(log.current_fields().get("request", ""))
 
 
 def _keep_agents(current: LoadedGateway, loaded: LoadedGateway, stale: set[str]) -> dict[str, LoadedAgent]:
-    """The agents to serve. One whose Python files have changed stays as it was; a new one of such files has to wait."""
+    """Return the agents to serve. One whose Python files have changed stays as it was; a new one of those waits."""
     kept = {name: current.agents[name] for name in stale if name in current.agents}
     return {name: agent for name, agent in loaded.agents.items() if name not in stale} | kept
 

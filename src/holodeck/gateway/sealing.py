@@ -17,6 +17,7 @@ import secrets
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,8 @@ _STORED = 0
 _DEFLATED = 6
 # Bytes that are deflated on the event loop: 64 KiB take 2 ms, and larger content is mostly images, which do not shrink.
 _MAX_INLINE_DEFLATED = 64 * 1024
+# Callers whose seals are remembered: more than are active at once.
+_MAX_SEALS = 1_024
 _SEAL_KEY_FIX = "Set 'seal_key' to share it and to keep it over a restart."
 
 
@@ -62,12 +65,11 @@ class SealKeys:
         self.first = keys[0]
         self._keys = keys
         self.by_id = {key.id: key for key in reversed(keys)}
-
-    def for_caller(self, caller_id: str) -> Seal:
-        return Seal(self, caller_id)
+        self.for_caller = lru_cache(_MAX_SEALS)(partial(Seal, self))
+        """Return the `Seal` of a caller, by its id."""
 
     def derive_mac_keys(self, purpose: str) -> tuple[bytes, ...]:
-        """The keys of message authentication codes for a purpose: the first one signs, and all of them verify."""
+        """Derive the keys of message authentication codes for a purpose: the first one signs, and all verify."""
         return tuple(key.derive_mac_key(purpose) for key in self._keys)
 
 
@@ -116,7 +118,7 @@ class Seal:
         return _SEAL_PREFIX + base64.urlsafe_b64encode(header + nonce + packed).decode()
 
     def _associated_data(self, purpose: str, header: bytes) -> bytes:
-        """The parts with length prefixes, so that no two lists of parts have the same encoding."""
+        """Return the parts with length prefixes, so that no two lists of parts have the same encoding."""
         parts = (purpose.encode(), self._caller, header)
         return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
@@ -142,12 +144,12 @@ class _SealKey:
 
 
 def is_sealed(text: str) -> bool:
-    """Whether a text has the prefix of sealed content. Content without it comes from another provider."""
+    """Return whether a text has the prefix of sealed content. Content without it comes from another provider."""
     return text.startswith(_SEAL_PREFIX)
 
 
 def plain_size(text: str) -> int | None:
-    """The plain size in the header of a sealed text, in bytes. Not authenticated before `open`. None: no header."""
+    """Return the plain size in the header of a sealed text, in bytes. Not authenticated before `open`. None: none."""
     try:
         header = _decode_base64(text[len(_SEAL_PREFIX) : len(_SEAL_PREFIX) + _HEADER_CHARS])
     except BrokenSealError:
@@ -165,7 +167,7 @@ def find_seal_keys(config: GatewayFile, folder: Path) -> list[bytes]:
 
 
 def has_lasting_key(config: GatewayFile, folder: Path) -> bool:
-    """Whether the keys that `read_seal_keys` has read or created are the same after a restart."""
+    """Return whether the keys that `read_seal_keys` has read or created are the same after a restart."""
     with suppress(OSError):
         return bool(find_seal_keys(config, folder))
     return False

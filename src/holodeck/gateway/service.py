@@ -24,6 +24,7 @@ from pathlib import Path
 import uvicorn
 
 from holodeck.config.gateway_loader import LoadedGateway
+from holodeck.gateway.all_endpoints import Endpoints
 from holodeck.gateway.app import Gateway
 from holodeck.gateway.audit.log import AuditLog, build_audit_log
 from holodeck.gateway.audit.run_recorder import RunRecorder
@@ -50,8 +51,7 @@ from holodeck.gateway.endpoints.responses_ws import ResponseSockets
 from holodeck.gateway.endpoints.runs import RunEndpoints
 from holodeck.gateway.endpoints.servers import ServerEndpoints
 from holodeck.gateway.endpoints.usage import UsageEndpoints
-from holodeck.gateway.http.refusals import Refusals
-from holodeck.gateway.http.request import Route
+from holodeck.gateway.http.observation import Refusals
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
 from holodeck.gateway.mcp.early_connection import connect_servers
@@ -62,8 +62,8 @@ from holodeck.gateway.mcp_endpoint.endpoint import MCPEndpoint
 from holodeck.gateway.mcp_endpoint.resource_metadata import ResourceMetadata
 from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.metrics.exposition import Exposition
+from holodeck.gateway.openapi.endpoint import DocumentEndpoint
 from holodeck.gateway.reload import ConfigurationReader, ConfigurationReloader
-from holodeck.gateway.routes import build_routes
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.background import Background
 from holodeck.gateway.runs.durable_engine import build_durable_engine
@@ -71,10 +71,10 @@ from holodeck.gateway.runs.response_builder import ResponseBuilder
 from holodeck.gateway.runs.run_builder import RunBuilder
 from holodeck.gateway.sealing import AUDIT_PURPOSE, SealKeys, has_lasting_key, read_seal_keys
 from holodeck.gateway.server.admission import Admission
-from holodeck.gateway.server.draining_server import DrainingServer
+from holodeck.gateway.server.draining_server import DrainingServer, open_listener
 from holodeck.gateway.server.http_protocol import build_http_protocol
-from holodeck.gateway.server.listener import open_listener
 from holodeck.gateway.server.ws_protocol import build_websocket_protocol
+from holodeck.gateway.usage.accounts import Accounts
 from holodeck.gateway.usage.budgets import Budgets
 from holodeck.gateway.usage.meter import UsageMeter, usage_limits
 from holodeck.lib import log
@@ -84,15 +84,14 @@ from holodeck.lib.limits import DAY
 from holodeck.lib.system.fd_shortage import watch_file_shortage
 from holodeck.lib.system.memory import MemoryReturn
 from holodeck.lib.tasks import TaskSet
-from holodeck.mcp_server.call_log import CallLog
 from holodeck.mcp_server.catalogue import Catalogue
 from holodeck.mcp_server.list_changes import Area
 from holodeck.mcp_server.methods import Methods
 from holodeck.mcp_server.view import View
-from holodeck.models.price import Price
-from holodeck.storage.base import ResponseStore
 from holodeck.storage.factory import open_store
+from holodeck.storage.store import ResponseStore
 from holodeck.telemetry import start_tracing, stop_tracing
+from holodeck.tools.executor import CallTarget
 from holodeck.tools.function import FunctionExecutor
 
 # Seconds for open connections to end after the runs have ended.
@@ -129,40 +128,37 @@ class Service:
         self.store: ResponseStore = open_store(config.storage.url, folder=folder, durability=config.storage.durability)
         self.budget = ByteBudget(config.limits.body_budget)
         self.configurations = ConfigurationHolder(build_configuration(loaded, backends, self.budget))
-        self._metrics = Metrics(
-            _server_names(self.configurations.current), settings=config.metrics, find_price=self._find_price
-        )
+        self._metrics = Metrics(_server_names(self.configurations.current), settings=config.metrics)
         self._refusals = Refusals(self._metrics)
         self.admission = Admission()
         self._seal_keys = SealKeys(read_seal_keys(config, folder))
         self.callers = build_callers(config, folder)
         self.callers.add_revocation_listener(self._end_revoked)
         self._open_requests = OpenRequests()
+        limits = config.limits
         self._caller_limits = CallerLimits(
-            config.limits.key,
-            config.limits.in_flight,
-            sockets=config.limits.sockets,
-            mcp_streams=config.limits.mcp_streams,
+            limits.key, limits.in_flight, sockets=limits.sockets, mcp_streams=limits.mcp_streams
         )
-        self._continuations = ContinuationResolver(self.store, self._seal_keys, max_bytes=config.limits.context_bytes)
+        self._continuations = ContinuationResolver(self.store, self._seal_keys, max_bytes=limits.context_bytes)
         self.audit = self._build_audit_log(folder)
         self._logins = ServerLogins(self.audit)
         self.meter = UsageMeter(self.store.usage, is_known_server=self._has_server)
         self._budgets = Budgets(self.store.usage, self.meter, config, self._caller_limits)
+        self._accounts = accounts = Accounts(self._metrics, self.meter, self._budgets)
+        self.runs = ActiveRuns(accounts, self._caller_limits)
         elicitations = Elicitations(self.store.elicitations)
         self._run_builder = RunBuilder(
             self.configurations,
             self.budget,
             self.audit,
-            self._metrics,
-            meter=self.meter,
+            accounts,
+            listener=self.runs,
             budgets=self._budgets,
             elicitations=elicitations,
         )
-        self.runs = ActiveRuns(self._metrics, self._caller_limits, self.meter)
         self._elicitation_endpoints = ElicitationEndpoints(self.store, self.runs, elicitations, self.audit)
-        self._agent_runs = AgentRuns(self._run_builder, self.runs)
-        self._mcp_methods = Methods(self._build_catalogue(), call_log=CallLog(self._count_call, self._build_recorder))
+        self._agent_runs = AgentRuns(self._run_builder)
+        self._mcp_methods = Methods(self._build_catalogue(), self._count_call, self._build_recorder)
         self._mcp_endpoint = self._build_mcp_endpoint()
         self._resource_metadata = ResourceMetadata(lambda: self.configurations.current.gateway)
         self.background = self._build_background(folder)
@@ -191,10 +187,10 @@ class Service:
         SIGTERM and SIGINT drain: new requests are refused, and running ones have `drain_seconds`. So does SIGHUP at a
         terminal; elsewhere it reloads the configuration. `on_ready` is called with the URL once requests are accepted.
         """
-        listener = open_listener(self.config.listen.host, self.config.listen.port)
+        listeners = open_listener(self.config.listen.host, self.config.listen.port)
         tracer = start_tracing(self.config.otel, os.environ)
         self._server = server = self._build_server(has_tracing=tracer is not None)
-        host, port = listener.getsockname()[:2]
+        host, port = listeners[0].getsockname()[:2]
         try:
             await check_auth_is_not_lost(self.configurations.current.loaded, self.store.usage)
             await self.audit.open()
@@ -205,13 +201,14 @@ class Service:
             with server.capture_signals():
                 on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
                 self._connect_servers(self.configurations.current)
-                await server.serve(sockets=[listener])
+                await server.serve(sockets=listeners)
         finally:
             await self._tasks.close(TASKS_GRACE)
             await self.close()
             await server.close()
             await stop_tracing(tracer)
-            listener.close()
+            for listener in listeners:
+                listener.close()
 
     def stop(self) -> None:
         """Drain and end as SIGTERM does; `run` returns when that is done."""
@@ -292,7 +289,7 @@ class Service:
         )
 
     def _build_catalogue(self) -> Catalogue:
-        """What MCP clients can use of the current configuration."""
+        """Build the catalogue of what MCP clients can use of the current configuration."""
         current = self.configurations.current
         return Catalogue(current.servers, self._agent_runs.build_tools(current.backends))
 
@@ -327,14 +324,12 @@ class Service:
             self.audit, door="mcp", caller=view.caller_id, request_id=request_id, response_id="", model=""
         )
 
-    def _find_price(self, model: str) -> Price | None:
-        backend = self.backends.get(model)
-        return None if backend is None else backend.llm.price
-
-    def _count_call(self, view: View, server: str, tool: str, outcome: str, seconds: float) -> None:
-        is_error = outcome != "ok"
-        self._metrics.count_tool_call(server, tool, seconds, is_error=is_error)
-        self.meter.count_call(view.caller_id, "", server, tool, seconds, is_error=is_error, is_direct=True)
+    def _count_call(self, view: View, target: CallTarget, seconds: float, is_error: bool) -> None:
+        """Count a call of an MCP client. The run of an agent counts itself."""
+        if target.server:
+            self._accounts.record_call(
+                view.caller_id, "", target.server, target.shown_tool, seconds, is_error=is_error, is_direct=True
+            )
 
     def _has_server(self, name: str) -> bool:
         return any(offer.server.name == name for offer in self.configurations.current.server_tools)
@@ -347,14 +342,14 @@ class Service:
             self._continuations,
             callers=self.callers,
             is_durable=self.background.is_durable,
-            in_flight=lambda: self._caller_limits.in_flight,
+            caller_limits=self._caller_limits,
             fail_later=self.background.fail_later,
         )
 
     def _build_app(self) -> Gateway:
         limits = self.config.limits
         return Gateway(
-            self._build_routes(),
+            self._build_endpoints().collect_routes(),
             sockets={"/v1/responses": self._build_sockets().serve},
             callers=self.callers,
             caller_limits=self._caller_limits,
@@ -370,9 +365,9 @@ class Service:
             mcp_challenge=self._resource_metadata.challenge,
         )
 
-    def _build_routes(self) -> list[Route]:
+    def _build_endpoints(self) -> Endpoints:
         context_bytes = self.config.limits.context_bytes
-        return build_routes(
+        return Endpoints(
             responses=Responses(
                 self._response_builder,
                 self.store,
@@ -408,21 +403,18 @@ class Service:
                 self._run_builder,
                 self._continuations,
                 self._seal_keys,
-                caller_limits=self._caller_limits,
-                metrics=self._metrics,
-                meter=self.meter,
+                accounts=self._accounts,
                 budgets=self._budgets,
                 max_bytes=context_bytes,
             ),
-            chat=ChatCompletions(self._run_builder, self.runs, self._continuations.tool_history),
-            messages=Messages(self._run_builder, self.runs, self._continuations.tool_history),
-            pass_through=PassThroughEndpoints(
-                self._run_builder, self._caller_limits, self._metrics, self.meter, self._budgets
-            ),
+            chat=ChatCompletions(self._run_builder, self._continuations.tool_history),
+            messages=Messages(self._run_builder, self._continuations.tool_history),
+            pass_through=PassThroughEndpoints(self._run_builder, self._accounts, self._budgets),
             mcp=self._mcp_endpoint,
             metadata=self._resource_metadata,
             runs=RunEndpoints(self.store, self.runs, self.configurations),
             usage=UsageEndpoints(self.store.usage, self.meter, self.configurations),
+            document=DocumentEndpoint(lambda: self.app.routes),
             console=ConsoleFiles(),
         )
 
@@ -430,7 +422,6 @@ class Service:
         limits = self.config.limits
         return ResponseSockets(
             self._response_builder,
-            self.runs,
             self._caller_limits,
             self._continuations,
             self.callers,

@@ -37,7 +37,7 @@ class ByteBudget:
         self._reclaimers.append(reclaim)
 
     def has_room(self, size: int) -> bool:
-        """Whether `size` bytes are free, after what is only kept was released for them."""
+        """Return whether `size` bytes are free, after what is only kept was released for them."""
         for reclaim in self._reclaimers:
             if size > self.available:
                 reclaim(size - self.available)
@@ -77,6 +77,11 @@ class Reservation:
     def extend(self, size: int) -> None:
         """Acquire `size` more bytes, or raise `OverBudgetError` and change nothing."""
         self._budget.acquire(size)
+        self.size += size
+
+    def add_existing(self, size: int) -> None:
+        """Count bytes that are in memory already, also over the limit: others wait for them to be released."""
+        self._budget.available -= size
         self.size += size
 
     def resize(self, size: int) -> None:

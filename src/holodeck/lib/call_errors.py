@@ -28,6 +28,11 @@ TOOL_CHANGED = (
     "Read its description and parameters as they are offered now before you call it again."
 )
 
+TOOL_ADDED = (
+    "The tool '{tool}' was not run: its server has added it since this run began{others}. "
+    "Read the description and parameters before you call it again."
+)
+
 CHANGED_SINCE_APPROVAL = (
     "The tool '{tool}' was not run: its server has changed its definition since the person approved the call. "
     "Call it again, if it is still right as it is offered now: the person is then asked again."

@@ -22,6 +22,8 @@ _BLANK = re.compile(
     "\U00016fe4\U0001d159\U000e0000-\U000e0fff]"
 )
 _EMOJI_STYLE = "\ufe0f"
+# Controls other than line feed and tab, as orjson writes them. A backslash that is a character is written as two.
+_CONTROL_IN_JSON = re.compile(rb"\\[ubfr]|\x7f")
 # Most texts have no other characters.
 _PLAIN = re.compile(r"[\n\t -~]*")
 
@@ -43,10 +45,12 @@ def replace_surrogates(text: str) -> str:
 
 def escape_json(value: Any) -> Any:
     """Return a JSON value with all texts and keys escaped: the same object if there is nothing to escape."""
-    encoded = orjson.dumps(value)
-    if encoded.isascii() and b"\\u" not in encoded and b"\x7f" not in encoded:
-        return value
-    return _escape_texts(value)
+    return value if is_plain_json(orjson.dumps(value)) else _escape_texts(value)
+
+
+def is_plain_json(text: bytes) -> bool:
+    """Return whether JSON text, as orjson writes it, has nothing to escape."""
+    return text.isascii() and _CONTROL_IN_JSON.search(text) is None
 
 
 def _escape_texts(value: Any) -> Any:
@@ -70,7 +74,7 @@ def format_arguments(arguments: Mapping[str, Any]) -> str:
 
 
 def _is_harmless(char: str, last: str) -> bool:
-    """`last` is the character before: an emoji variation selector is harmless only after a symbol."""
+    """Return whether a character is harmless after `last`: an emoji variation selector is only after a symbol."""
     if " " <= char <= "~":
         return True
     if char == _EMOJI_STYLE:

@@ -40,7 +40,7 @@ def install_hint(extra: Extra) -> str:
 
 
 def _requirement(extra: Extra) -> str:
-    """This distribution with the extra, from where it was installed: a folder, a file, or an index."""
+    """Return this distribution with the extra, from where it was installed: a folder, a file, or an index."""
     url, is_editable = _origin()
     if not url:
         return shlex.quote(f"{DISTRIBUTION}[{extra}]")
@@ -51,7 +51,7 @@ def _requirement(extra: Extra) -> str:
 
 
 def _origin() -> tuple[str, bool]:
-    """The URL that this distribution was installed from (PEP 610), and whether its folder is used in place."""
+    """Return the URL that this distribution was installed from (PEP 610), and whether its folder is used in place."""
     import json
 
     try:

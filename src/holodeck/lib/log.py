@@ -11,7 +11,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextvars import ContextVar, Token
-from functools import cache
+from functools import cache, partial
 from types import TracebackType
 from typing import Protocol
 
@@ -26,22 +26,6 @@ class WriteEvent(Protocol):
     """`debug`, `info`, `warning` or `error`."""
 
     def __call__(self, event: str, /, **fields: object) -> None: ...
-
-
-def debug(event: str, /, **fields: object) -> None:
-    _emit(logging.DEBUG, event, fields)
-
-
-def info(event: str, /, **fields: object) -> None:
-    _emit(logging.INFO, event, fields)
-
-
-def warning(event: str, /, **fields: object) -> None:
-    _emit(logging.WARNING, event, fields)
-
-
-def error(event: str, /, **fields: object) -> None:
-    _emit(logging.ERROR, event, fields)
 
 
 class scope:  # noqa: N801 - used as a context manager: `with log.scope(...)`
@@ -124,7 +108,7 @@ def _logger(area: str) -> logging.Logger:
     return logging.getLogger(f"{ROOT}.{area}")
 
 
-def _emit(level: int, event: str, fields: dict[str, object]) -> None:
+def _emit(level: int, event: str, /, **fields: object) -> None:
     logger = _logger(event.partition(".")[0])
     if logger.isEnabledFor(level):
         own = _scope_fields.get()
@@ -139,8 +123,14 @@ def _emit(level: int, event: str, fields: dict[str, object]) -> None:
         logger.handle(record)
 
 
+debug: WriteEvent = partial(_emit, logging.DEBUG)
+info: WriteEvent = partial(_emit, logging.INFO)
+warning: WriteEvent = partial(_emit, logging.WARNING)
+error: WriteEvent = partial(_emit, logging.ERROR)
+
+
 def _is_only_writer(logger: logging.Logger) -> bool:
-    """Whether our writer is the only handler of this logger, so that the cost of standard logging can be saved."""
+    """Return whether our writer is this logger's only handler, so that the cost of standard logging can be saved."""
     others = logger.handlers or logger.filters or _root_logger.handlers
     return not others and bool(_writers) and logging.root.handlers == _writers
 

@@ -57,7 +57,7 @@ class LogLineWriter(LogWriter):
     """
 
     def __init__(self, stream: TextIO, form: Format | None = None) -> None:
-        """Without a `form`, records are formatted as by standard logging."""
+        """Write records in `form`; without one, as standard logging formats them."""
         super().__init__()
         self._line = _json_line if form == "json" else _text_line
         if form is not None:
@@ -167,5 +167,5 @@ def _format_time(at: float) -> str:
 
 @lru_cache(maxsize=1)
 def _format_second(at: int) -> str:
-    """Cached: busy gateways write many lines in the same second."""
+    """Format a time up to its second. Cached: busy gateways write many lines in the same second."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -27,7 +27,7 @@ _TRACES = "/v1/traces"
 
 @record
 class Collector:
-    """Where spans are exported. A value of None follows the OTEL_* variables or OpenTelemetry's default."""
+    """The target of exported spans. A value of None follows the OTEL_* variables or OpenTelemetry's default."""
 
     endpoint: str | None = None
     headers: Mapping[str, Secret] = field(default_factory=dict)

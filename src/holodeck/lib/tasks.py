@@ -3,8 +3,8 @@
 A component that starts tasks owns a `TaskSet`. The set refers to each task until it has ended, so that none is
 garbage-collected while it runs, and `close` cancels the remaining ones and awaits them for a bounded time.
 
-Work that no request waits for, and that must not end before it is done, is started with `supervise`: an exception
-that nothing foresaw is logged, and the work starts again.
+A task that ends with the code that started it is a `ScopedTask`. Work that no request waits for, and that must not end
+before it is done, is started with `supervise`: an exception that nothing foresaw is logged, and the work starts again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextvars import Context
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from holodeck.lib import log
 from holodeck.lib.backoff import backoff_pause
@@ -26,6 +26,32 @@ RESTART_MAX_PAUSE = 60.0
 RECOVERED_AFTER = 5.0
 
 T = TypeVar("T")
+
+
+class ScopedTask(Generic[T]):
+    """A task that runs during an `async with` block. At its end the task is cancelled, unless it is done, and awaited.
+
+    An exception of the task is raised there. The task is not cancelled before its first step: it would never run.
+    """
+
+    __slots__ = ("_name", "_work", "task")
+
+    def __init__(self, work: Coroutine[Any, Any, T], *, name: str | None = None) -> None:
+        self._work = work
+        self._name = name
+        self.task: asyncio.Task[T]
+
+    async def __aenter__(self) -> asyncio.Task[T]:
+        self.task = asyncio.get_running_loop().create_task(self._work, name=self._name)
+        return self.task
+
+    async def __aexit__(self, *_: object) -> None:
+        task = self.task
+        if not task.done():
+            asyncio.get_running_loop().call_soon(task.cancel)
+            await asyncio.wait({task})
+        if not task.cancelled():
+            task.result()
 
 
 class TaskSet:

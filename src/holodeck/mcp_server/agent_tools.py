@@ -25,7 +25,7 @@ QUESTION_SCHEMA: Mapping[str, Any] = {
 
 @record
 class AgentAnswer:
-    """What an agent has answered, or why it has not."""
+    """The answer of an agent, or why there is none."""
 
     text: str
     is_error: bool = False
@@ -51,7 +51,7 @@ class AgentTool:
         return normalize_tool_name(f"ask_{self.agent}")
 
     def to_entry(self, name: str) -> dict[str, Any]:
-        """The tool as `tools/list` has it, under this name."""
+        """Return the tool as `tools/list` has it, under this name."""
         about = self.description or f"the agent '{self.agent}'"
         entry: dict[str, Any] = {
             "name": name,

@@ -58,7 +58,7 @@ class Listing:
 
 
 class Catalogue:
-    """What clients can list and use. The executor and the agents belong to the caller of the constructor."""
+    """Everything that clients can list and use. The executor and the agents belong to the caller of the constructor."""
 
     def __init__(self, executor: MCPExecutor, agents: Sequence[AgentTool] = ()) -> None:
         self.executor = executor

@@ -42,7 +42,7 @@ def select_capabilities(declared: object) -> dict[str, dict[str, Any]]:
 
 
 async def refuse_question(method: str, params: Params, key: str) -> Mapping[str, Any]:
-    """An `Ask` for clients that cannot be reached."""
+    """Return an `Ask` for clients that cannot be reached."""
     raise RefusalError(INTERNAL_ERROR, f"The client cannot be asked for {method} here")
 
 

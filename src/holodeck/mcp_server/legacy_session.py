@@ -75,7 +75,8 @@ class LegacySession:
 
     def handle_response(self, message: Message) -> None:
         """Take the answer to a question of a server. One that is not waited for is ignored."""
-        future = self._questions.get(message.get("id"))
+        request_id = message.get("id")
+        future = self._questions.get(request_id) if isinstance(request_id, str) else None
         if future is not None and not future.done():
             future.set_result(message)
 

@@ -1,24 +1,28 @@
 """The methods of the protocol that clients call, without the transport and without what differs between the eras.
 
-Every rule that holds for the calls of a model holds here: the patterns of a server, its lock, approvals, the limits of
-calls, times and sizes. A failed call of a tool is a result that says so, which the model of the client can read; what
-else fails is a JSON-RPC error.
+Each call of a tool, resource, prompt or agent passes the `CallPipeline` that the calls of models pass, with the person
+at the client as its approver. A failed call of a tool is a result that says so, which the model of the client can read;
+what else fails is a JSON-RPC error.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, NoReturn
 
 import orjson
 
+from holodeck.lib import log
 from holodeck.lib.errors import MCPError, MCPProtocolError
 from holodeck.lib.escape import one_line
+from holodeck.lib.ids import new_id
 from holodeck.mcp_server.agent_tools import QUESTION_SCHEMA, AgentTool
-from holodeck.mcp_server.approval import find_refusal
-from holodeck.mcp_server.call_log import CallLog
+from holodeck.mcp_server.approval import PeerApprover
 from holodeck.mcp_server.catalogue import Catalogue, Listing
 from holodeck.mcp_server.context import RequestContext
 from holodeck.mcp_server.errors import (
@@ -28,12 +32,27 @@ from holodeck.mcp_server.errors import (
     error_of,
     invalid_params,
 )
-from holodeck.mcp_server.links import ResourceLinks
 from holodeck.mcp_server.view import View
-from holodeck.tools.arguments import ArgumentChecker, BadArgumentsError
-from holodeck.tools.executor import CHANGED, INVALID_ARGUMENTS
+from holodeck.models.model_io import ToolSpec
+from holodeck.tools.arguments import ArgumentChecker
+from holodeck.tools.calls import CallPipeline
+from holodeck.tools.executor import (
+    CHANGED,
+    NOT_RECORDED,
+    OUT_OF_SCOPE,
+    UNKNOWN_TARGET,
+    UNKNOWN_TOOL,
+    CallRecorder,
+    CallRules,
+    CallTarget,
+    Refusal,
+    TargetKind,
+    ToolCall,
+    ToolResult,
+)
+from holodeck.tools.mcp.content import blocks_of
 from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL
-from holodeck.tools.mcp.executor import ToolRoute
+from holodeck.tools.mcp.executor import ToolRoute, describe_failure
 from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from holodeck.tools.mcp.protocol.versions import META_RELATED_TASK, ProtocolEra, mapping
@@ -58,14 +77,23 @@ CAPABILITIES: Mapping[str, Any] = {
 
 Result = Mapping[str, Any]
 Handler = Callable[[Mapping[str, Any], RequestContext], Awaitable[Result]]
+Send = Callable[[ToolCall], Awaitable[Result]]
+"""Sends a call to its server. Raises MCPError."""
+OnCall = Callable[[View, CallTarget, float, bool], None]
+"""Called at the end of a call with the view of its client, its target, its seconds, and whether it failed."""
+BuildRecorder = Callable[[View], CallRecorder | None]
+"""Builds what records the calls of a request for its operator; None where calls are not recorded."""
 
 
 class Methods:
     """Answers the requests of all clients. Owns its argument checker; the catalogue belongs to the caller."""
 
-    def __init__(self, catalogue: Catalogue, *, call_log: CallLog | None = None) -> None:
+    def __init__(
+        self, catalogue: Catalogue, on_call: OnCall | None = None, build_recorder: BuildRecorder | None = None
+    ) -> None:
         self.catalogue = catalogue
-        self._call_log = call_log or CallLog()
+        self._on_call = on_call
+        self._build_recorder = build_recorder
         self._checker = ArgumentChecker()
         self._links = ResourceLinks()
         self._handlers: Mapping[str, Handler] = {
@@ -132,45 +160,25 @@ class Methods:
         name, arguments = _require_text(params, "name"), params.get("arguments")
         if arguments is not None and not isinstance(arguments, dict):
             raise invalid_params("'arguments' must be an object")
-        target = await self.catalogue.find_tool(name, context.view)
-        if target is None:
-            raise invalid_params(f"Unknown tool: {name}{_describe_missing(self.catalogue.find_missing(context.view))}")
-        if isinstance(target, AgentTool):
-            return await self._ask_agent(target, name, arguments or {}, context)
-        return await self._call_server_tool(target, name, arguments or {}, context)
-
-    async def _call_server_tool(
-        self, route: ToolRoute, name: str, arguments: Mapping[str, Any], context: RequestContext
-    ) -> Result:
-        server, tool, view = route.server, route.tool, context.view
-        async with self._call_log.open(view, server.name, tool.name, arguments) as entry:
-            problem = await self._find_bad_arguments(name, tool.input_schema, arguments)
-            if problem is not None:
-                return await entry.refuse(problem, INVALID_ARGUMENTS)
-            needs_person = needs_approval(server.config, tool)
-            if needs_person:
-                refusal = await find_refusal(context, server.name, tool.name, arguments)
-                if refusal is not None:
-                    return await entry.refuse(refusal.text, refusal.code)
-            reason = await entry.start(is_approved=needs_person)
-            if reason is not None:
-                return build_failure(reason)
-            try:
-                result = await server.request_call(
-                    tool.name,
-                    arguments,
-                    on_progress=context.report_progress,
-                    caller_id=view.caller_id,
-                    # An approval, and what the client knows of the tool, is for its definition as it was listed.
-                    expected=tool,
-                    peer=context,
-                )
-            except MCPError as error:
-                await entry.fail(error)
-                return await self._build_call_failure(server, error, view)
-            await entry.finish(result)
-            self._links.add(view.caller_id, server.name, result)
-            return _without_task(result)
+        found, not_found = await self.catalogue.find_tool(name, context.view), invalid_params(f"Unknown tool: {name}")
+        call = ToolCall(call_id=new_id("call"), name=name, arguments=arguments or {})
+        if found is None:
+            return await self._refuse_unknown(call, context, not_found)
+        if isinstance(found, AgentTool):
+            call = replace(call, spec=ToolSpec(name=name, description="", parameters=QUESTION_SCHEMA))
+            rules = CallRules(target=CallTarget(server="", tool=found.agent, kind=TargetKind.AGENT))
+            answer = await self._run(call, rules, partial(_ask_agent, found, context), context, not_found)
+        else:
+            call = replace(call, spec=found.spec)
+            answer = await self._run(call, found.find_rules(), partial(_call_tool, found, context), context, not_found)
+        if isinstance(answer, Refusal):
+            return build_failure(answer.text)
+        if isinstance(found, AgentTool):
+            return answer if not isinstance(answer, MCPError) else build_failure(str(answer))
+        if isinstance(answer, MCPError):
+            return await self._build_call_failure(found.server, answer, context.view)
+        self._links.add(context.view.caller_id, found.server.name, answer)
+        return _without_task(answer)
 
     async def _build_call_failure(self, server: MCPPlugin, error: MCPError, view: View) -> Result:
         """Build the result of a call without an answer. Raises the JSON-RPC error that the server itself has sent."""
@@ -180,83 +188,119 @@ class Methods:
             raise error_of(error, _server_text(server, error)) from error
         return build_failure(server.explain(error), server=error.server, phase=error.phase)
 
-    async def _find_bad_arguments(
-        self, name: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]
-    ) -> str | None:
-        try:
-            await self._checker.check_arguments(name, schema, arguments)
-        except BadArgumentsError as error:
-            return str(error)
-        return None
-
-    async def _ask_agent(
-        self, tool: AgentTool, name: str, arguments: Mapping[str, Any], context: RequestContext
-    ) -> Result:
-        problem = await self._find_bad_arguments(name, QUESTION_SCHEMA, arguments)
-        if problem is not None:
-            return build_failure(problem)
-        return await tool.answer(arguments["question"], context)
-
     async def _get_prompt(self, params: Mapping[str, Any], context: RequestContext) -> Result:
         name, arguments = _require_text(params, "name"), mapping(params.get("arguments"))
         found = await self.catalogue.find_prompt(name, context.view)
+        not_found = invalid_params(f"Unknown prompt: {name}")
+        call = ToolCall(call_id=new_id("call"), name=name, arguments=arguments)
         if found is None:
-            missing = _describe_missing(self.catalogue.find_missing(context.view))
-            raise invalid_params(f"Unknown prompt: {name}{missing}")
+            return await self._refuse_unknown(call, context, not_found)
         server, prompt = found
-        try:
-            return await server.request_prompt(
-                prompt.name, arguments, on_progress=context.report_progress, peer=context
-            )
-        except MCPError as error:
-            raise error_of(error, _server_text(server, error)) from error
+
+        async def send(call: ToolCall) -> Result:
+            report = context.report_progress
+            return await server.request_prompt(prompt.name, call.arguments, on_progress=report, peer=context)
+
+        rules = CallRules(target=CallTarget(server=server.name, tool=prompt.name, kind=TargetKind.PROMPT))
+        return _require_result(server, await self._run(call, rules, send, context, not_found))
 
     async def _read_resource(self, params: Mapping[str, Any], context: RequestContext) -> Result:
-        uri = _require_text(params, "uri")
-        server = await self.catalogue.find_resource_server(uri, context.view)
+        uri, view, kind = _require_text(params, "uri"), context.view, TargetKind.RESOURCE
+        server = await self.catalogue.find_resource_server(uri, view)
         if server is None:
-            linked = self._links.find_server(context.view.caller_id, uri)
-            server = self.catalogue.find_linked_server(linked, context.view)
+            kind = TargetKind.LINK
+            server = self.catalogue.find_linked_server(self._links.find_server(view.caller_id, uri), view)
+        call = ToolCall(call_id=new_id("call"), name=READ_RESOURCE_TOOL.name, arguments={"uri": uri})
+        code = INVALID_PARAMS if context.era is ProtocolEra.MODERN else RESOURCE_NOT_FOUND
+        not_found = RPCError(code, f"Resource not found: {uri}", {"uri": uri})
         if server is None:
-            code = INVALID_PARAMS if context.era is ProtocolEra.MODERN else RESOURCE_NOT_FOUND
-            missing = _describe_missing(self.catalogue.find_missing(context.view))
-            raise RPCError(code, f"Resource not found: {uri}{missing}", {"uri": uri})
-        reading = READ_RESOURCE_TOOL
-        async with self._call_log.open(context.view, server.name, reading.name, {"uri": uri}) as entry:
-            needs_person = needs_approval(server.config, reading)
-            if needs_person:
-                refusal = await find_refusal(context, server.name, reading.name, {"uri": uri})
-                if refusal is not None:
-                    await entry.refuse(refusal.text, refusal.code)
-                    raise invalid_params(refusal.text)
-            reason = await entry.start(is_approved=needs_person)
-            if reason is not None:
-                raise RPCError(INTERNAL_ERROR, reason)
+            return await self._refuse_unknown(call, context, not_found)
+        target = CallTarget(server=server.name, tool=READ_RESOURCE_TOOL.name, kind=kind)
+        rules = CallRules(target=target, needs_approval=needs_approval(server.config, READ_RESOURCE_TOOL))
+        send = partial(_read_resource, server, context)
+        return _require_result(server, await self._run(call, rules, send, context, not_found))
+
+    async def _refuse_unknown(self, call: ToolCall, context: RequestContext, error: RPCError) -> NoReturn:
+        """Record a call of something that does not exist for this client. Raises the error."""
+        rules = CallRules(target=UNKNOWN_TARGET, refusal=Refusal(code=UNKNOWN_TOOL, text=str(error)))
+        await self._build_pipeline(context).find_refusal(call, rules)
+        missing = self.catalogue.find_missing(context.view)
+        text = f". Not there at this moment: {' '.join(missing.values())}" if missing else ""
+        raise RPCError(error.code, f"{error}{text}", error.data)
+
+    async def _run(
+        self, call: ToolCall, rules: CallRules, send: Send, context: RequestContext, not_found: RPCError
+    ) -> Result | MCPError | Refusal:
+        """Have a call pass the pipeline. Raises `not_found` for one out of scope, as for what does not exist."""
+
+        async def send_call(call: ToolCall) -> Result | MCPError:
             try:
-                result = await server.request_resource(uri, caller_id=context.view.caller_id, peer=context)
+                return await send(call)
             except MCPError as error:
-                await entry.fail(error)
-                raise error_of(error, _server_text(server, error)) from error
-            await entry.finish({})
-            return result
+                return error
+
+        answer = await self._build_pipeline(context).run(call, rules, send_call, _to_result)
+        assert not isinstance(answer, ToolResult)  # noqa: S101 - only hooks answer in the place of a tool
+        if isinstance(answer, Refusal) and answer.code == OUT_OF_SCOPE:
+            raise not_found
+        return answer
+
+    def _build_pipeline(self, context: RequestContext) -> CallPipeline:
+        return CallPipeline(
+            self._checker,
+            approver=PeerApprover(context),
+            recorder=None if self._build_recorder is None else self._build_recorder(context.view),
+            scope=context.view,
+            on_end=partial(self._finish_call, context.view),
+        )
+
+    def _finish_call(
+        self, view: View, target: CallTarget, answer: Result | MCPError | Refusal | None, seconds: float
+    ) -> None:
+        """Log how a call ended, and count it."""
+        match answer:
+            case None:
+                outcome = "cancelled"
+            case Refusal():
+                outcome = "refused"
+            case MCPError():
+                outcome = "failed"
+            case _:
+                outcome = "tool_error" if answer.get("isError") is True else "ok"
+        about = {"error": answer} if isinstance(answer, MCPError) else {}
+        write = log.info if outcome in ("ok", "tool_error") else log.warning
+        write(
+            "mcp_server.call",
+            caller=view.caller_id,
+            server=target.server,
+            tool=target.shown_tool,
+            outcome=outcome,
+            seconds=round(seconds, 4),
+            **about,
+        )
+        if self._on_call is not None:
+            self._on_call(view, target, seconds, outcome != "ok")
 
     async def _complete(self, params: Mapping[str, Any], context: RequestContext) -> Result:
         ref, argument = mapping(params.get("ref")), mapping(params.get("argument"))
-        kind, server, sent = ref.get("type"), None, dict(ref)
+        kind, server, sent, uses = ref.get("type"), None, dict(ref), TargetKind.RESOURCE
         if kind == "ref/prompt":
-            found = await self.catalogue.find_prompt(_require_text(ref, "name"), context.view)
+            found, uses = await self.catalogue.find_prompt(_require_text(ref, "name"), context.view), TargetKind.PROMPT
             if found is not None:
                 server, sent["name"] = found[0], found[1].name
         elif kind == "ref/resource":
             server = await self.catalogue.find_template_server(_require_text(ref, "uri"), context.view)
         else:
             raise invalid_params("'ref.type' must be 'ref/prompt' or 'ref/resource'")
+        not_found = invalid_params("There is no such prompt or resource")
         if server is None:
-            raise invalid_params("There is no such prompt or resource")
-        try:
-            return await server.complete(sent, argument, context=params.get("context"), peer=context)
-        except MCPError as error:
-            raise error_of(error, _server_text(server, error)) from error
+            raise not_found
+        name = sent["name"] if uses is TargetKind.PROMPT else READ_RESOURCE_TOOL.name
+        # Sent while a person types: a record of each letter would bury the others.
+        rules = CallRules(target=CallTarget(server=server.name, tool=name, kind=uses), is_recorded=False)
+        complete = partial(server.complete, sent, argument, params.get("context"), peer=context)
+        call = ToolCall(call_id=new_id("call"), name=name, arguments=argument)
+        return _require_result(server, await self._run(call, rules, lambda _: complete(), context, not_found))
 
 
 def _describe_server(server: MCPPlugin) -> str:
@@ -295,9 +339,43 @@ def _require_text(params: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def _describe_missing(missing: Mapping[str, str]) -> str:
-    """Return what follows a sentence about something that is not there, if that may be because of a server."""
-    return f". Not there at this moment: {' '.join(missing.values())}" if missing else ""
+async def _call_tool(route: ToolRoute, context: RequestContext, call: ToolCall) -> Result:
+    return await route.server.request_call(
+        route.tool.name,
+        call.arguments,
+        on_progress=context.report_progress,
+        caller_id=context.view.caller_id,
+        # An approval, and what the client knows of the tool, is for its definition as it was listed.
+        expected=route.tool,
+        peer=context,
+    )
+
+
+async def _ask_agent(tool: AgentTool, context: RequestContext, call: ToolCall) -> Result:
+    return await tool.answer(call.arguments["question"], context)
+
+
+async def _read_resource(server: MCPPlugin, context: RequestContext, call: ToolCall) -> Result:
+    return await server.request_resource(call.arguments["uri"], caller_id=context.view.caller_id, peer=context)
+
+
+def _to_result(call: ToolCall, answer: Result | MCPError) -> ToolResult:
+    """Return an answer as the result that is recorded."""
+    if isinstance(answer, MCPError):
+        return ToolResult.failure(call.call_id, str(answer), **describe_failure(answer))
+    is_error = answer.get("isError") is True
+    blocks, _ = blocks_of(answer.get("content"))
+    failure = {"error_kind": "tool"} if is_error else {}
+    return ToolResult(call_id=call.call_id, content=tuple(blocks), is_error=is_error, metadata=failure)
+
+
+def _require_result(server: MCPPlugin, answer: Result | MCPError | Refusal) -> Result:
+    """Return the answer of a server to a request that has no failed results. Raises RPCError."""
+    if isinstance(answer, Refusal):
+        raise RPCError(INTERNAL_ERROR if answer.code == NOT_RECORDED else INVALID_PARAMS, answer.text)
+    if isinstance(answer, MCPError):
+        raise error_of(answer, _server_text(server, answer)) from answer
+    return answer
 
 
 def _build_page(key: str, listing: Listing, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -324,3 +402,46 @@ def _build_page(key: str, listing: Listing, params: Mapping[str, Any]) -> dict[s
     if start + PAGE_SIZE < len(entries):
         page["nextCursor"] = f"{start + PAGE_SIZE}.{digest}"
     return page
+
+
+# Links of one caller: more than a model reads of the results of one conversation.
+MAX_PER_CALLER = 100
+# Callers with links: together with the others, a bound of a few MB.
+MAX_CALLERS = 100
+# Characters of an address. A longer one is not remembered.
+MAX_URI_CHARS = 1_024
+
+
+class ResourceLinks:
+    """The resources that results of tools have linked to, by the caller that got the result.
+
+    A server need not list what its tools link to. So a caller may read what it was sent a link to, at the server that
+    sent it. Each caller has its own links, of which the latest are remembered.
+    """
+
+    def __init__(self) -> None:
+        self._by_caller: OrderedDict[str, OrderedDict[str, str]] = OrderedDict()
+
+    def add(self, caller_id: str, server: str, result: Mapping[str, Any]) -> None:
+        """Remember the links in the result of a tool."""
+        blocks = result.get("content")
+        for block in blocks if isinstance(blocks, list) else ():
+            if isinstance(block, dict) and block.get("type") == "resource_link":
+                self._add_link(caller_id, server, block.get("uri"))
+
+    def find_server(self, caller_id: str, uri: str) -> str | None:
+        """Return the server whose tool has linked to a resource in a result for this caller, or None."""
+        links = self._by_caller.get(caller_id)
+        return None if links is None else links.get(uri)
+
+    def _add_link(self, caller_id: str, server: str, uri: object) -> None:
+        if not isinstance(uri, str) or len(uri) > MAX_URI_CHARS:
+            return
+        links = self._by_caller.setdefault(caller_id, OrderedDict())
+        links[uri] = server
+        links.move_to_end(uri)
+        self._by_caller.move_to_end(caller_id)
+        if len(links) > MAX_PER_CALLER:
+            links.popitem(last=False)
+        if len(self._by_caller) > MAX_CALLERS:
+            self._by_caller.popitem(last=False)

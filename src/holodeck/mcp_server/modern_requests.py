@@ -94,7 +94,7 @@ class _PausableCall:
         self.send(message)
 
     def is_repeated_by(self, method: str, params: Params, view: View) -> bool:
-        """Whether a request is the next round of this call: the same one, by the same caller in the same scope."""
+        """Return whether a request is the next round of this call: the same, by the same caller in the same scope."""
         is_same = (method, _fixed_params(params)) == (self._method, _fixed_params(self.params))
         return is_same and view == self.view
 
@@ -302,7 +302,7 @@ class ModernRequests:
 
 
 def is_modern(params: Params) -> bool:
-    """Whether a request is of the modern era: only these name their version."""
+    """Return whether a request is of the modern era: only these name their version."""
     return META_VERSION in mapping(params.get("_meta"))
 
 
@@ -354,4 +354,4 @@ def _fixed_params(params: Params) -> dict[str, Any]:
 
 
 def _drop_message(message: Message) -> None:
-    """A `Send` for a call that no request of its client waits for."""
+    """Send nothing: a `Send` for a call that no request of its client waits for."""

@@ -200,6 +200,6 @@ class StdioServer:
 
 
 def _can_be_watched(descriptor: int) -> bool:
-    """Whether the loop can wait for more to read: not of a file, nor of a device such as /dev/null, which have all."""
+    """Return whether the loop can wait for more: not of a file or a device such as /dev/null, which have all."""
     kind = os.fstat(descriptor).st_mode
     return stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or os.isatty(descriptor)

@@ -6,10 +6,11 @@ from collections.abc import Collection
 from typing import Protocol
 
 from holodeck.lib.record import record
+from holodeck.tools.executor import CallTarget, TargetKind
 
 
 class Scope(Protocol):
-    """What a caller may use, by name."""
+    """The rules for what a caller may use, by name."""
 
     def allows_server(self, server: str) -> bool: ...
 
@@ -22,6 +23,8 @@ class Scope(Protocol):
     def allows_links(self, server: str) -> bool: ...
 
     def allows_prompt(self, server: str, prompt: str) -> bool: ...
+
+    def allows(self, target: CallTarget) -> bool: ...
 
 
 @record
@@ -39,7 +42,7 @@ class View:
         return self.server in (None, server) and self.scope.allows_server(server)
 
     def has_any_server(self, servers: Collection[str] | None) -> bool:
-        """Whether the client may use one of these servers. None: it may be any."""
+        """Return whether the client may use one of these servers. None: it may be any."""
         return servers is None or any(map(self.has_server, servers))
 
     def has_tool(self, server: str, tool: str) -> bool:
@@ -56,3 +59,9 @@ class View:
 
     def has_agent(self, name: str) -> bool:
         return self.has_agents and self.server is None and self.scope.allows_agent(name)
+
+    def allows(self, target: CallTarget) -> bool:
+        """Return whether the client may make a call: the rule that its pipeline asks, whatever the lists have."""
+        if target.kind is TargetKind.AGENT:
+            return self.has_agent(target.tool)
+        return self.has_server(target.server) and self.scope.allows(target)

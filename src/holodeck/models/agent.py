@@ -17,9 +17,9 @@ class InstructionsSource(FileModel):
     """Instructions in the agent file, or in a file of their own."""
 
     inline: NonEmpty | None = None
-    """Text of the instructions. It or `file` is required."""
+    """Text of the instructions. It or `file` is required. E.g. `Answer in one sentence.`, not `''`."""
     file: NonEmpty | None = None
-    """Path of a text file, relative to the agent file."""
+    """Path of a text file, relative to the agent file. E.g. `instructions.md`, not `missing.md`."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -39,13 +39,14 @@ class Agent(FileModel):
     """The content of `agent.yaml`."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_ .-]{0,127}$")]
-    """Name of the agent."""
+    """Name of the agent. E.g. `helper`, not `my@agent`."""
     description: NonEmpty | None = None
-    """Purpose of the agent, in one sentence."""
+    """Purpose of the agent, in one sentence. E.g. `Answers questions about the files in data/`, not `''`."""
     author: NonEmpty | None = None
-    """Who wrote the agent. `holodeck validate` shows it."""
+    """Who wrote the agent. `holodeck validate` shows it. E.g. `Ada Lovelace`, not `''`."""
     model: LLM = Field(default_factory=LLM)
-    """Model of the agent. Absent: the built-in rehearsal model, which follows rules and needs no key."""
+    """Model of the agent. Absent: the built-in rehearsal model, which follows rules and needs no key. E.g. `{provider:
+    openai, name: gpt-5-mini}`, not `gpt-5-mini`."""
     instructions: (
         Annotated[
             Annotated[NonEmpty, Tag("text")] | Annotated[InstructionsSource, Tag("mapping")],
@@ -53,36 +54,42 @@ class Agent(FileModel):
         ]
         | None
     ) = None
-    """Instructions for the model, sent before the conversation: a text, or a mapping with `inline` or `file`."""
+    """Instructions for the model, sent before the conversation: a text, or a mapping with `inline` or `file`. E.g.
+    `{file: instructions.md}`, not `{file: missing.md}`."""
     response_format: (
         Annotated[
             Annotated[NonEmpty, Tag("text")] | Annotated[dict[str, Any], Tag("mapping")], Discriminator(text_or_mapping)
         ]
         | None
     ) = None
-    """JSON Schema of the answer, or the path of a file that contains one."""
+    """JSON Schema of the answer, or the path of a file that contains one. E.g. `answer.schema.json`, not `{type:
+    strin}`."""
     max_turns: Annotated[Integer, Field(ge=1, le=MAX_MAX_TURNS)] = DEFAULT_MAX_TURNS
-    """Model turns after which a run ends as incomplete."""
+    """Model turns after which a run ends as incomplete. E.g. `20`, not `0`."""
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
-    """MCP servers (`type: mcp`) and Python functions (`type: function`) that the agent may use."""
+    """MCP servers (`type: mcp`) and Python functions (`type: function`) that the agent may use. E.g. `[{name: files,
+    type: mcp, command: npx, server: '@modelcontextprotocol/server-filesystem'}]`, not `files`."""
     test_cases: list[TestCase] = Field(default_factory=list)
-    """Test cases for `holodeck test`."""
+    """Test cases for `holodeck test`. E.g. `[{input: 'What is 1 + 2?'}]`, not `{input: 'What is 1 + 2?'}`."""
     test_settings: TestSettings = Field(default_factory=TestSettings)
-    """What the test cases share: how a `ground_truth` is judged, the model that judges, and models to compare."""
+    """What the test cases share: how a `ground_truth` is judged, the model that judges, and models to compare. E.g.
+    `{ground_truth_by: equals}`, not `{ground_truth_by: bleu}`."""
 
 
 class SharedSettings(FileModel):
     """The content of `config.yaml`: settings that several agents share."""
 
     mcp_servers: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
-    """MCP servers for every agent. An agent's own tool of the same name takes precedence."""
+    """MCP servers for every agent. An agent's own tool of the same name takes precedence. E.g. `[{name: time, command:
+    uvx, server: mcp-server-time}]`, not `{time: {}}`."""
     allowed_commands: list[NonEmpty] = Field(default_factory=list)
     """Programs that `command` of your agents may name besides npx, uvx and docker: names on PATH, or whole paths.
 
-    Only in `~/.holodeck/config.yaml`: a file of a project cannot allow itself more.
+    Only in `~/.holodeck/config.yaml`: a file of a project cannot allow itself more. E.g. `[python, /opt/tools/server]`,
+    not `python`.
     """
     registry: NonEmpty | None = None
     """Registry that `holodeck mcp search` and `add` ask: its URL, or the path of a snapshot. Absent: the official one.
 
-    Only in `~/.holodeck/config.yaml`.
+    Only in `~/.holodeck/config.yaml`. E.g. `https://registry.example.com`, not `['https://registry.example.com']`.
     """

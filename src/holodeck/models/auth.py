@@ -24,9 +24,9 @@ class BearerAuth(_AuthModel):
     """A fixed token, sent as `Authorization: Bearer ...`."""
 
     type: Literal["bearer"] = "bearer"
-    """Authentication with a fixed token."""
+    """Authentication with a fixed token. E.g. `bearer`, not `baerer`."""
     token: Secret
-    """Token, as a variable: `${API_TOKEN}`."""
+    """Token, as a variable: `${API_TOKEN}`. E.g. `${API_TOKEN}`, not absent."""
 
 
 class OAuthClientCredentials(_AuthModel):
@@ -36,29 +36,38 @@ class OAuthClientCredentials(_AuthModel):
     """
 
     type: Literal["oauth_client_credentials"] = "oauth_client_credentials"
-    """OAuth without a user: the client authenticates itself."""
+    """OAuth without a user: the client authenticates itself. E.g. `oauth_client_credentials`, not `oauth`."""
     client_id: NonEmpty
-    """Client id at the authorization server."""
+    """Client id at the authorization server. E.g. `holodeck`, not absent."""
     client_secret: Secret | None = None
-    """Client secret, as a variable: `${CLIENT_SECRET}`."""
+    """Client secret, as a variable: `${CLIENT_SECRET}`. E.g. `${CLIENT_SECRET}`, not `${NOT_SET}`."""
     private_key_file: NonEmpty | None = None
-    """PEM file of a private key. The client then signs (`private_key_jwt`) instead of sending a secret."""
+    """PEM file of a private key. The client then signs (`private_key_jwt`) instead of sending a secret. E.g.
+    `client.pem`, not `missing.pem`, beside `{client_secret: null}`."""
     signing_algorithm: NonEmpty = "ES256"
-    """Signature algorithm for the private key; it must match the type of the key."""
+    """Signature algorithm for the private key; it must match the type of the key. E.g. `ES256`, not `''`, beside
+    `{client_secret: null, private_key_file: client.pem}`."""
     assertion_file: NonEmpty | None = None
-    """File with a JWT that the platform writes for this workload, presented as the grant (RFC 7523)."""
+    """File with a JWT that the platform writes for this workload, presented as the grant (RFC 7523). E.g.
+    `assertion.jwt`, not `missing.jwt`, beside `{client_secret: null}`."""
     token_url: NonEmpty | None = None
-    """URL of the token endpoint. It or `issuer` is required."""
+    """URL of the token endpoint. It or `issuer` is required. E.g. `https://login.example.com/token`, not
+    `login.example.com/token`, beside `{issuer: null}`."""
     issuer: NonEmpty | None = None
-    """URL of the authorization server, whose metadata names the token endpoint."""
+    """URL of the authorization server, whose metadata names the token endpoint. E.g. `https://login.example.com`, not
+    absent."""
     auth_method: Literal["client_secret_basic", "client_secret_post", "private_key_jwt"] | None = None
-    """How the client authenticates. Absent: chosen by the server's metadata and the keys above."""
+    """How the client authenticates. Absent: chosen by the server's metadata and the keys above. E.g.
+    `client_secret_post`, not `post`."""
     scopes: list[NonEmpty] = Field(default_factory=list)
-    """Scopes to request, such as `read`. Absent: the authorization server's default."""
+    """Scopes to request, such as `read`. Absent: the authorization server's default. E.g. `[tickets.read]`, not
+    `tickets.read`."""
     resource: NonEmpty | None = None
-    """Resource that the tokens are for, usually the URL of the MCP server."""
+    """Resource that the tokens are for, usually the URL of the MCP server. E.g. `https://mcp.example.com/mcp`, not
+    `''`."""
     dpop: Boolean = False
-    """Bind tokens to a key of this client (DPoP), where the authorization server supports it."""
+    """Bind tokens to a key of this client (DPoP), where the authorization server supports it. E.g. `true`, not `'yes'`.
+    """
 
     if TYPE_CHECKING:
         # A secret is given as text, which its field converts.
@@ -86,21 +95,26 @@ class OAuthAuthorizationCode(_AuthModel):
     """
 
     type: Literal["oauth_authorization_code"] = "oauth_authorization_code"
-    """OAuth with a user: login with a browser."""
+    """OAuth with a user: login with a browser. E.g. `oauth_authorization_code`, not `oauth`."""
     client_id: NonEmpty | None = None
-    """Client id at the authorization server. Absent: the client registers itself, or uses `client_metadata_url`."""
+    """Client id at the authorization server. Absent: the client registers itself, or uses `client_metadata_url`. E.g.
+    `holodeck`, not `''`."""
     client_secret: Secret | None = None
-    """Client secret, as a variable. Requires `client_id` and `issuer`."""
+    """Client secret, as a variable. Requires `client_id` and `issuer`. E.g. `${CLIENT_SECRET}`, not `${NOT_SET}`,
+    beside `{client_id: holodeck, issuer: 'https://login.example.com'}`."""
     client_metadata_url: NonEmpty | None = None
-    """https URL of a document that describes this client, instead of a registration."""
+    """https URL of a document that describes this client, instead of a registration. E.g.
+    `https://example.com/holodeck.json`, not `''`."""
     issuer: NonEmpty | None = None
-    """URL of the authorization server. Absent: the one that the MCP server names."""
+    """URL of the authorization server. Absent: the one that the MCP server names. E.g. `https://login.example.com`, not
+    `login.example.com`."""
     scopes: list[NonEmpty] = Field(default_factory=list)
-    """Scopes to request. Absent: those that the MCP server names."""
+    """Scopes to request. Absent: those that the MCP server names. E.g. `[tickets.read]`, not `tickets.read`."""
     redirect_port: Integer | None = Field(default=None, ge=1, le=65535)
-    """Loopback port of the redirect of `holodeck mcp login`. Absent: any free port."""
+    """Loopback port of the redirect of `holodeck mcp login`. Absent: any free port. E.g. `8976`, not `70000`."""
     dpop: Boolean = False
-    """Bind tokens to a key that is stored with them (DPoP), where the authorization server supports it."""
+    """Bind tokens to a key that is stored with them (DPoP), where the authorization server supports it. E.g. `true`,
+    not `'yes'`."""
 
     if TYPE_CHECKING:
 

@@ -42,53 +42,63 @@ class Budget(FileModel):
     """What a caller may spend on models in each period."""
 
     amount: Annotated[Number, Field(gt=0, allow_inf_nan=False)]
-    """Amount in the currency of the prices (`model.price`)."""
+    """Amount in the currency of the prices (`model.price`). E.g. `20`, not `0`."""
     period: Literal["hour", "day", "week", "month"]
-    """Period after which the amount is available again, by the calendar in UTC. A week begins on Monday."""
+    """Period after which the amount is available again, by the calendar in UTC. A week begins on Monday. E.g. `month`,
+    not `year`."""
 
 
 class KeyLimits(FileModel):
     """Limits of one caller."""
 
     in_flight: Annotated[Integer, Field(ge=1)] = DEFAULT_KEY_IN_FLIGHT
-    """Requests at once. A background response that is not durable counts until it has ended."""
+    """Requests at once. A background response that is not durable counts until it has ended. E.g. `16`, not `0`."""
     background: Annotated[Integer, Field(ge=1)] = DEFAULT_KEY_BACKGROUND
-    """Background responses that are queued or running, counted over all gateways with the same storage."""
+    """Background responses that are queued or running, counted over all gateways with the same storage. E.g. `10`, not
+    `0`."""
     requests_per_minute: Annotated[Integer, Field(ge=1)] | None = None
-    """Requests per minute. Absent: unlimited."""
+    """Requests per minute. Absent: unlimited. E.g. `60`, not `0`."""
     tokens_per_minute: Annotated[Integer, Field(ge=1)] | None = None
-    """Model tokens per minute. Absent: unlimited."""
+    """Model tokens per minute. Absent: unlimited. E.g. `100000`, not `0`."""
     sockets: Annotated[Integer, Field(ge=0)] = DEFAULT_KEY_SOCKETS
-    """Open WebSockets, including idle ones. 0: none."""
+    """Open WebSockets, including idle ones. 0: none. E.g. `4`, not `-1`."""
     mcp_streams: Annotated[Integer, Field(ge=0)] = DEFAULT_KEY_MCP_STREAMS
-    """Event streams on which MCP clients listen, including idle ones. 0: none."""
+    """Event streams on which MCP clients listen, including idle ones. 0: none. E.g. `16`, not `-1`."""
 
 
 class CallerKey(FileModel):
     """A caller that authenticates with a key of the gateway. The file has only the hash of the key."""
 
     name: PublicName
-    """Name of the caller, in logs and, without `id`, as the owner of stored data; unique in the file."""
+    """Name of the caller, in logs and, without `id`, as the owner of stored data; unique in the file. E.g. `alice`, not
+    `alice smith`."""
     id: KeyId | None = None
     """Random text that tells this caller from an earlier or later one of the same name: stored data, usage and budgets
-    belong to the name with it. `holodeck keys create` writes it. Absent: they belong to the name alone."""
+    belong to the name with it. `holodeck keys create` writes it. Absent: they belong to the name alone. E.g.
+    `qkzvhtwbarme`, not `Alice`."""
     hash: KeyHash
-    """Hash of the key, as `holodeck keys create` prints it."""
+    """Hash of the key, as `holodeck keys create` prints it. E.g.
+    `sha256:0000000000000000000000000000000000000000000000000000000000000000`, not `hd_0123456789`."""
     old_hash: KeyHash | None = None
-    """Hash of the key before, which is accepted until `old_hash_expires`. `holodeck keys rotate` writes both."""
+    """Hash of the key before, which is accepted until `old_hash_expires`. `holodeck keys rotate` writes both. E.g.
+    `sha256:1111111111111111111111111111111111111111111111111111111111111111`, not `hd_0123456789`, beside
+    `{old_hash_expires: '2030-01-31T12:00:00Z'}`."""
     old_hash_expires: Annotated[AwareDatetime, Field(strict=False)] | None = None
-    """Time after which the key before is refused, with its time zone, such as `2030-01-31T12:00:00Z`."""
+    """Time after which the key before is refused, with its time zone, such as `2030-01-31T12:00:00Z`. E.g.
+    `'2030-01-31T12:00:00Z'`, not `'2030-01-31T12:00:00'`, beside `{old_hash:
+    'sha256:1111111111111111111111111111111111111111111111111111111111111111'}`."""
     is_admin: Boolean = Field(default=False, alias="admin")
     """Whether the caller is an operator: it reads the runs and the usage of all callers, makes and changes keys, starts
     and stops MCP servers, and reads `/metrics` and `/v1/config`. With `allow`, only `/metrics`, and the servers that
-    it allows."""
+    it allows. E.g. `true`, not `'yes'`."""
     allow: Scope | None = None
-    """Models, agents, MCP servers, tools and prompts that the caller may use. Absent: everything."""
+    """Models, agents, MCP servers, tools and prompts that the caller may use. Absent: everything. E.g. `{models:
+    [small], tools: ['*.*', '!*.delete_*']}`, not `[small]`."""
     limits: KeyLimits | None = None
-    """Limits of this caller. Absent: `limits.key`."""
+    """Limits of this caller. Absent: `limits.key`. E.g. `{requests_per_minute: 60}`, not `60`."""
     budget: Budget | None = None
     """What this caller may spend on models, on all gateways with the same storage. Every model that it may use needs a
-    `price` then. Absent: `limits.key_budget`."""
+    `price` then. Absent: `limits.key_budget`. E.g. `{amount: 20, period: month}`, not `20`."""
 
     @property
     def caller_id(self) -> str:
@@ -103,7 +113,10 @@ class CallerKey(FileModel):
 
 
 def without_key_id(caller_id: str) -> str:
-    """The id of a caller as `key:NAME`, without the `id` of its key. The id of any other caller is not changed."""
+    """Return the id of a caller as `key:NAME`, without the `id` of its key.
+
+    The id of any other caller is not changed.
+    """
     is_key = caller_id.startswith(KEY_CALLER_PREFIX)
     return caller_id.partition(_KEY_ID_SIGN)[0] if is_key else caller_id
 
@@ -121,26 +134,30 @@ class JWTCallers(FileModel):
     """Callers that authenticate with a token (JWT) of an identity provider."""
 
     issuer: NonEmpty
-    """Identity provider: the required value of the claim `iss`."""
+    """Identity provider: the required value of the claim `iss`. E.g. `https://login.example.com`, not absent."""
     audience: NonEmpty
-    """Audience of the tokens: the required value of the claim `aud`."""
+    """Audience of the tokens: the required value of the claim `aud`. E.g. `holodeck`, not absent."""
     jwks_url: NonEmpty | None = None
-    """URL of the provider's public keys. It or `jwks_file` is required."""
+    """URL of the provider's public keys. It or `jwks_file` is required. E.g. `https://login.example.com/keys`, not
+    `http://login.example.com/keys`."""
     jwks_file: NonEmpty | None = None
-    """File with the provider's public keys, relative to the gateway file."""
+    """File with the provider's public keys, relative to the gateway file. E.g. `keys.json`, not `missing.json`, beside
+    `{jwks_url: null}`."""
     caller_claim: NonEmpty = "sub"
-    """Claim with the name of the caller."""
+    """Claim with the name of the caller. E.g. `email`, not `''`."""
     admin_scope: NonEmpty | None = None
-    """Scope that makes a caller an administrator. Absent: no caller is one."""
+    """Scope that makes a caller an administrator. Absent: no caller is one. E.g. `holodeck.admin`, not `''`."""
     allow: Scope | None = None
     """Models, agents, MCP servers and tools that callers with a token may use. Absent: everything.
 
-    With `allow_by_claim`: of tokens that have none of its values, and absent: nothing.
+    With `allow_by_claim`: of tokens that have none of its values, and absent: nothing. E.g. `{models: [small]}`, not
+    `{model: [small]}`.
     """
     allow_by_claim: ClaimScopes | None = None
-    """What tokens may use by the values of a claim, such as the groups of a person."""
+    """What tokens may use by the values of a claim, such as the groups of a person. E.g. `{claim: groups, values:
+    {admins: {}}}`, not `{groups: {admins: {}}}`."""
     algorithms: tuple[Algorithm, ...] = Field(default=("RS256", "ES256"), strict=False)
-    """Signature algorithms that are accepted."""
+    """Signature algorithms that are accepted. E.g. `[RS256]`, not `[HS256]`."""
 
     @model_validator(mode="wrap")
     @classmethod

@@ -159,7 +159,7 @@ class MissingServer:
 
 @record
 class RunResult(Generic[OutputT]):
-    """How a run ended, and the items that it added to the conversation."""
+    """The end of a run, and the items that it added to the conversation."""
 
     status: Status
     """`completed`, `incomplete`, `failed`, `cancelled`, or `requires_action`: calls are pending."""

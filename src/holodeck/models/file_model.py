@@ -31,7 +31,7 @@ class Substituted(str):
         return self
 
     def __repr__(self) -> str:
-        """Used where a message quotes a list or a mapping with this value."""
+        """Return the value as written, where a message quotes a list or a mapping with this value."""
         return repr(self.written)
 
     def __deepcopy__(self, memo: object) -> Substituted:

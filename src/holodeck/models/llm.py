@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import orjson
@@ -30,26 +30,30 @@ from holodeck.models.file_model import (
     quote_value,
     validate_with_rules,
 )
-from holodeck.models.model_io import JSON_OBJECT_SCHEMA, ModelRequest
-from holodeck.models.price import Price
-from holodeck.models.request_fields import (
+from holodeck.models.generation import (
     ANTHROPIC_FIELDS,
     CHAT_FIELDS,
     LOCAL_FIELDS,
     OLLAMA_FIELDS,
+    OPTION_OF,
     REHEARSAL_FIELDS,
     RESPONSES_FIELDS,
     APIFields,
+    Effort,
+    ModelAPI,
+    Verbosity,
 )
+from holodeck.models.model_io import JSON_OBJECT_SCHEMA, ModelRequest
+from holodeck.models.price import Price
 from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, BadURLError, is_sent_in_cleartext, parse_endpoint
 
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-Verbosity = Literal["low", "medium", "high"]
-# Stop sequences of one request: OpenAI accepts 4, other servers more.
-MAX_STOP_WORDS = 16
-# The largest signed integer of 64 bits.
-MAX_SEED = 2**63 - 1
-MAX_PENALTY = 2.0
+
+def _limits_of(option: str) -> Any:
+    """Return the limits of a generation option for the key of the same name."""
+    values = OPTION_OF[option].values
+    # Messages about files show whole numbers.
+    minimum, maximum = (None if each is None else int(each) for each in (values.minimum, values.maximum))
+    return Field(ge=minimum, le=maximum, max_length=values.max_length)
 
 
 class Provider(StrEnum):
@@ -69,7 +73,7 @@ ProviderName = Literal["openai", "azure_openai", "anthropic", "ollama", "openai_
 
 @record
 class ProviderSpec:
-    """What a configuration file must or may say about the models of one provider."""
+    """The rules of what a configuration file must or may say about the models of one provider."""
 
     key_variable: str | None = None
     """Environment variable with the key, used if the file has none. None: the provider has no such variable."""
@@ -131,11 +135,6 @@ PROVIDER_SPECS: Mapping[Provider, ProviderSpec] = {
 API_KEY_VARIABLES = {provider: spec.key_variable for provider, spec in PROVIDER_SPECS.items() if spec.key_variable}
 NEEDS_ENDPOINT = {provider for provider, spec in PROVIDER_SPECS.items() if spec.needs_endpoint}
 NEEDS_NAME = {provider for provider, spec in PROVIDER_SPECS.items() if spec.is_service}
-_DEFAULT_FIELDS = (
-    *("temperature", "top_p", "max_tokens", "effort", "verbosity", "seed", "presence_penalty", "frequency_penalty"),
-)
-# Keys that only some APIs have a field for.
-_API_KEYS = ("effort", "verbosity", "stop", "seed", "presence_penalty", "frequency_penalty", "extra_body")
 # Headers that the HTTP client sets for every request, or that describe the connection.
 _OWN_HEADERS = frozenset(
     {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "proxy-authorization"}
@@ -150,50 +149,68 @@ class LLM(FileModel):
     """A model, its provider, and the parameters of its requests."""
 
     provider: Provider = Field(default=Provider.REHEARSAL, strict=False)
-    """Provider of the model. `rehearsal` follows rules and needs no key."""
+    """Provider of the model. `rehearsal` follows rules and needs no key. E.g. `anthropic`, not `open_ai`, beside
+    `{name: claude-sonnet-4-5}`."""
     name: NonEmpty | None = None
-    """Name of the model at its provider."""
+    """Name of the model at its provider. E.g. `gpt-5-mini`, not absent."""
     endpoint: NonEmpty | None = None
-    """Base URL of the API."""
+    """Base URL of the API. E.g. `https://models.example.com/v1`, not `models.example.com`, beside `{provider:
+    openai_compatible}`."""
     api_key: Secret | None = None
-    """API key, as a variable: `${OPENAI_API_KEY}`. Absent: the provider's usual variable, for its own hosts only."""
+    """API key, as a variable: `${OPENAI_API_KEY}`. Absent: the provider's usual variable, for its own hosts only. E.g.
+    `${OPENAI_API_KEY}`, not `${NOT_SET}`."""
     allow_insecure_hosts: list[NonEmpty] = Field(default_factory=list)
-    """Hosts that may receive the key by plain http://, such as names inside a cluster."""
-    temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
-    """Sampling temperature, from 0 to 2. Absent: the provider's default."""
-    max_tokens: Annotated[Integer, Field(ge=1)] | None = None
-    """Tokens that one answer of the model may have. Absent: the provider's default."""
+    """Hosts that may receive the key by plain http://, such as names inside a cluster. E.g. `[models.internal]`, not
+    `models.internal`, beside `{provider: openai_compatible, endpoint: 'http://models.internal/v1', api_key:
+    '${MODEL_KEY}'}`."""
+    temperature: Annotated[Number, _limits_of("temperature")] | None = None
+    """Sampling temperature, from 0 to 2. Absent: the provider's default. E.g. `0.2`, not `3`."""
+    max_tokens: Annotated[Integer, _limits_of("max_tokens")] | None = None
+    """Tokens that one answer of the model may have. Absent: the provider's default. E.g. `2000`, not `'2000'`."""
     context_tokens: Annotated[Integer, Field(ge=1)] | None = None
     """Tokens that the model has room for, request and answer together. Absent: unknown, until the provider refuses.
 
-    Used by a gateway where a request has `truncation: auto` or `context_management`.
+    Used by a gateway where a request has `truncation: auto` or `context_management`. E.g. `128000`, not `0`.
     """
-    top_p: Annotated[Number, Field(ge=0, le=1)] | None = None
-    """Nucleus sampling: choose among the likeliest tokens of this total probability. Absent: the provider's default."""
+    top_p: Annotated[Number, _limits_of("top_p")] | None = None
+    """Nucleus sampling: choose among the likeliest tokens of this total probability. Absent: the provider's default.
+    E.g. `0.9`, not `90`."""
     effort: Effort | None = None
-    """Reasoning effort. Absent: the provider's default."""
+    """Reasoning effort. Absent: the provider's default. E.g. `low`, not `little`."""
     verbosity: Verbosity | None = None
-    """Length of answers. Absent: the provider's default."""
-    stop: list[Annotated[str, StringConstraints(min_length=1)]] = Field(default_factory=list, max_length=MAX_STOP_WORDS)
-    """Texts before which an answer ends."""
-    seed: Annotated[Integer, Field(ge=-MAX_SEED, le=MAX_SEED)] | None = None
-    """Seed of the sampling, for answers that can be repeated. Absent: another one each time."""
-    presence_penalty: Annotated[Number, Field(ge=-MAX_PENALTY, le=MAX_PENALTY)] | None = None
-    """From -2 to 2. Above 0, the answer avoids words that it has already. Absent: the provider's default."""
-    frequency_penalty: Annotated[Number, Field(ge=-MAX_PENALTY, le=MAX_PENALTY)] | None = None
-    """From -2 to 2. Above 0, the answer avoids words that it has often. Absent: the provider's default."""
+    """Length of answers. Absent: the provider's default. E.g. `low`, not `brief`."""
+    stop: Annotated[list[Annotated[str, StringConstraints(min_length=1)]], _limits_of("stop")] = Field(
+        default_factory=list
+    )
+    """Texts before which an answer ends. E.g. `[END]`, not `END`, beside `{provider: openai_compatible, endpoint:
+    'http://localhost:8000/v1'}`."""
+    seed: Annotated[Integer, _limits_of("seed")] | None = None
+    """Seed of the sampling, for answers that can be repeated. Absent: another one each time. E.g. `7`, not `'7'`,
+    beside `{provider: openai_compatible, endpoint: 'http://localhost:8000/v1'}`."""
+    presence_penalty: Annotated[Number, _limits_of("presence_penalty")] | None = None
+    """From -2 to 2. Above 0, the answer avoids words that it has already. Absent: the provider's default. E.g. `0.5`,
+    not `3`."""
+    frequency_penalty: Annotated[Number, _limits_of("frequency_penalty")] | None = None
+    """From -2 to 2. Above 0, the answer avoids words that it has often. Absent: the provider's default. E.g. `0.5`, not
+    `3`."""
     headers: dict[str, Secret] = Field(default_factory=dict)
-    """More HTTP headers of every request to the provider, such as `X-Team: ${API_TOKEN}`."""
+    """More HTTP headers of every request to the provider, such as `X-Team: ${API_TOKEN}`. E.g. `{X-Team:
+    '${API_TOKEN}'}`, not `{Content-Type: text/plain}`."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
-    """More members for the JSON body of every request to the provider, such as `top_k: 20`."""
+    """More members for the JSON body of every request to the provider, such as `top_k: 20`. E.g. `{top_k: 20}`, not
+    `{temperature: 0.5}`, beside `{provider: openai_compatible, endpoint: 'http://localhost:8000/v1'}`."""
     allow_extra_parameters: list[NonEmpty] = Field(default_factory=list)
-    """In a gateway: parameters that callers may add to a request, such as `top_k`. They go into its `extra_body`."""
+    """In a gateway: parameters that callers may add to a request, such as `top_k`. They go into its `extra_body`. E.g.
+    `[top_k]`, not `[messages]`, beside `{provider: openai_compatible, endpoint: 'http://localhost:8000/v1'}`."""
     timeout: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] | None = None
-    """Seconds without output after which a turn fails. Absent: 600 before the first output, 300 after it."""
+    """Seconds without output after which a turn fails. Absent: 600 before the first output, 300 after it. E.g. `120`,
+    not `0`."""
     price: Price | None = None
-    """Price of the tokens, for the cost of runs and for budgets. Absent: the cost is unknown."""
+    """Price of the tokens, for the cost of runs and for budgets. Absent: the cost is unknown. E.g. `{input: 0.25,
+    cached_input: 0.025, output: 2}`, not `{input: 0.25}`."""
     api_version: NonEmpty | None = None
-    """API version of Azure OpenAI. Only for `azure_openai`."""
+    """API version of Azure OpenAI. Only for `azure_openai`. E.g. `2025-04-01-preview`, not `20250401`, beside
+    `{provider: azure_openai, endpoint: 'https://me.openai.azure.com'}`."""
 
     if TYPE_CHECKING:
         # A provider is given by its name and a secret as text, both of which the fields convert.
@@ -235,8 +252,8 @@ class LLM(FileModel):
     @cached_property
     def request_defaults(self) -> Mapping[str, Any]:
         """Values of this file for fields of a `ModelRequest`."""
-        found = {name: getattr(self, name) for name in _DEFAULT_FIELDS if getattr(self, name) is not None}
-        return {**found, "stop": tuple(self.stop)} if self.stop else found
+        found = {name: getattr(self, name) for name in _OPTION_KEYS if getattr(self, name) not in (None, [])}
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
 
     def complete_request(self, request: ModelRequest) -> ModelRequest:
         """Return the request with the values of this file for fields that it does not set."""
@@ -265,8 +282,13 @@ class LLM(FileModel):
         return validate_with_rules(cls.__name__, data, handler, _check_llm)
 
 
+_OPTION_KEYS = tuple(name for name in OPTION_OF if name in LLM.model_fields)
+# Keys that only some APIs have a field for.
+_API_KEYS = (*(name for name in _OPTION_KEYS if set(OPTION_OF[name].sent_as) < set(get_args(ModelAPI))), "extra_body")
+
+
 def is_own_host(spec: ProviderSpec, endpoint: str | None) -> bool:
-    """Whether requests go to a host of the provider's own service. True without an endpoint."""
+    """Return whether requests go to a host of the provider's own service. True without an endpoint."""
     if endpoint is None:
         return True
     try:
@@ -277,12 +299,12 @@ def is_own_host(spec: ProviderSpec, endpoint: str | None) -> bool:
 
 
 def is_same_model(one: LLM, other: LLM) -> bool:
-    """Whether requests of both go to the same model: the same name at the same address."""
+    """Return whether requests of both go to the same model: the same name at the same address."""
     return (one.name or "").casefold() == (other.name or "").casefold() and _address_of(one) == _address_of(other)
 
 
 def _address_of(model: LLM) -> str:
-    """The address of a model in a form that can be compared; the name of the provider where there is none."""
+    """Return the address of a model in a form that can be compared; the name of the provider where there is none."""
     if not model.spec.is_service:
         return str(model.provider)
     is_own = is_own_host(model.spec, model.endpoint) and not model.spec.needs_endpoint

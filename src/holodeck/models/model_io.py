@@ -7,8 +7,10 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from holodeck.lib.byte_budget import Reservation
 from holodeck.lib.record import record
 from holodeck.models.content import CacheMark
+from holodeck.models.generation import USUAL_TIERS, APIFields, GenerationOptions
 from holodeck.models.items import Compaction, Item, Usage
 
 JSON_OBJECT_SCHEMA: Mapping[str, Any] = {"type": "object"}
@@ -39,49 +41,33 @@ class ToolChoice:
 
 
 @record
-class ModelRequest:
+class ModelRequest(GenerationOptions):
     """The whole request of one turn."""
 
     items: tuple[Item, ...]
     instructions: str | None = None
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: ToolChoice = field(default_factory=ToolChoice)
-    parallel_tool_calls: bool = True
-    response_format: Mapping[str, Any] | None = None
-    """JSON Schema that the answer must match."""
-    temperature: float | None = None
-    top_p: float | None = None
-    max_tokens: int | None = None
-    effort: str | None = None
-    """Reasoning effort: `low`, `medium`, `high`, or another value that the model knows."""
-    summary: str | None = None
-    """Summary of the reasoning in the answer: `auto`, `concise` or `detailed`."""
-    verbosity: str | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    stop: tuple[str, ...] = ()
-    """Texts before which the answer ends."""
-    seed: int | None = None
-    json_mode: bool = False
-    """Whether the answer must be a JSON object, of any schema. Has no effect beside `response_format`."""
-    top_logprobs: int | None = None
-    """Number of alternatives for each token of the answer, with log probabilities. None: no log probabilities."""
-    service_tier: str | None = None
-    """Tier of price and speed at the provider, in the words of OpenAI's API."""
-    prompt_cache_key: str | None = None
-    """Key by which the provider finds cached prompts of the same kind."""
-    prompt_cache_options: Mapping[str, Any] | None = None
-    """How the provider caches the prompt, in the words of OpenAI's API."""
-    prompt_cache_retention: str | None = None
-    """How long the provider caches the prompt, in the words of OpenAI's API."""
-    cache_mark: CacheMark | None = None
-    """The mark of a whole request."""
-    safety_identifier: str | None = None
-    """Stable identifier of the end user, by which the provider detects abuse."""
-    user: str | None = None
-    """The older field for the end user."""
     extra_body: Mapping[str, Any] = field(default_factory=lambda: NO_EXTRA_BODY)
     """More members for the JSON body of a model behind HTTP."""
+    is_streamed: bool = True
+    """Whether anything reads the deltas as they arrive. False: a model may answer with one delta for each item."""
+    answer_bytes: int | None = None
+    """Bytes of text and arguments after which an answer that is not streamed is cut. None: there is no limit."""
+    memory: Reservation | None = field(default=None, compare=False)
+    """Counts an answer that is not streamed while it is read. None: it is not counted."""
+
+
+def find_unsupported(request: ModelRequest, api: APIFields) -> str | None:
+    """Return the first field of a request that must be refused, since the API does not have it; else None."""
+    for name, neutral in api.refused:
+        value = getattr(request, name)
+        if value is not None and value != neutral:
+            return name
+    if request.extra_body and "extra_body" not in api.request:
+        return "extra_body"
+    tier = request.service_tier
+    return None if tier is None or api.has_all_tiers or tier in USUAL_TIERS else "service_tier"
 
 
 @record

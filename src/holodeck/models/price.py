@@ -18,14 +18,15 @@ class Price(FileModel):
     """Price of a model per million tokens. All prices of a file are in one currency, which HoloDeck does not name."""
 
     input: Amount
-    """Price of a million tokens that are sent to the model."""
+    """Price of a million tokens that are sent to the model. E.g. `0.25`, not `-1`."""
     cached_input: Amount | None = None
-    """Price of a million sent tokens that the provider has cached. Absent: that of `input`."""
+    """Price of a million sent tokens that the provider has cached. Absent: that of `input`. E.g. `0.025`, not `free`.
+    """
     output: Amount
-    """Price of a million tokens that the model writes, those of its reasoning included."""
+    """Price of a million tokens that the model writes, those of its reasoning included. E.g. `2`, not absent."""
 
     def cost_of(self, usage: Usage) -> float:
-        """The cost of these tokens."""
+        """Return the cost of these tokens."""
         cached = min(usage.cached_tokens, usage.input_tokens)
         cached_price = self.input if self.cached_input is None else self.cached_input
         sent = (usage.input_tokens - cached) * self.input + cached * cached_price

@@ -1,4 +1,4 @@
-"""What a caller of a gateway may use, as a gateway file says it: `allow` of a key, and `allow` of tokens by a claim.
+"""The scope of a caller, as a gateway file says it: `allow` of a key, and `allow` of tokens by a claim.
 
 A scope has one list of patterns for each kind of thing. A pattern is a name or a glob, with `!` in front where it
 denies. `gateway/auth/scope.py` compiles and matches them.
@@ -30,20 +30,22 @@ class Scope(FileModel):
     """
 
     models: Patterns | None = None
-    """Models that the caller may use, by their public names. Absent: all."""
+    """Models that the caller may use, by their public names. Absent: all. E.g. `[small, '!small-old']`, not `small`."""
     agents: Patterns | None = None
-    """Agents that the caller may use, by their public names. Absent: all."""
+    """Agents that the caller may use, by their public names. Absent: all. E.g. `['*']`, not `['']`."""
     servers: Patterns | None = None
-    """MCP servers that the caller may use, those of agents included. Absent: all."""
+    """MCP servers that the caller may use, those of agents included. Absent: all. E.g. `['*']`, not `['!']`."""
     tools: Patterns | None = None
     """Tools of MCP servers that the caller may use, as `server.tool` with the server's own name of the tool.
 
-    Absent: all of the servers that it may use. Reading the resources of a server is its tool `read_resource`.
+    Absent: all of the servers that it may use. Reading the resources of a server is its tool `read_resource`. E.g.
+    `['*.get_*', '!*.get_secret']`, not `[github]`.
     """
     prompts: Patterns | None = None
     """Prompts of MCP servers that the caller may use, as `server.prompt` with the server's own name of the prompt.
 
-    Absent: all of the servers that it may use; none where `tools` names tools that are allowed.
+    Absent: all of the servers that it may use; none where `tools` names tools that are allowed. E.g.
+    `[github.review_*]`, not `[github]`.
     """
 
     @model_validator(mode="wrap")
@@ -56,24 +58,29 @@ class ClaimScopes(FileModel):
     """What tokens may use by the values of one of their claims."""
 
     claim: NonEmpty
-    """Claim with the values: a text or a list of texts, such as `groups`. `scope` and `scp` are split at spaces."""
+    """Claim with the values: a text or a list of texts, such as `groups`. `scope` and `scp` are split at spaces. E.g.
+    `groups`, not `''`."""
     values: Annotated[dict[str, Scope], Field(min_length=1)]
-    """By value of the claim, what its tokens may use. A token with several values may use what any of them allows."""
+    """By value of the claim, what its tokens may use. A token with several values may use what any of them allows. E.g.
+    `{admins: {}, readers: {tools: ['*.get_*']}}`, not `[admins]`."""
 
 
 def split_pattern(pattern: str) -> tuple[bool, str]:
-    """Whether a pattern denies, and its name or glob."""
+    """Return whether a pattern denies, and its name or glob."""
     return pattern.startswith(DENIAL_MARK), pattern.removeprefix(DENIAL_MARK)
 
 
 def split_tool_pattern(glob: str) -> tuple[str, str]:
-    """The globs of the server and of the tool in `server.tool`. Names of servers have no dots, those of tools may."""
+    """Return the globs of the server and of the tool in `server.tool`.
+
+    Names of servers have no dots, those of tools may.
+    """
     server, _, tool = glob.partition(".")
     return server, tool
 
 
 def is_split(key: str) -> bool:
-    """Whether the patterns of a list are of the form `server.tool`."""
+    """Return whether the patterns of a list are of the form `server.tool`."""
     return key in _SPLIT_KEYS
 
 

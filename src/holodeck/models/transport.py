@@ -24,7 +24,7 @@ class TransportType(StrEnum):
 
 @record
 class TransportSpec:
-    """What a definition must or may say about the servers of one transport."""
+    """The rules of what a definition must or may say about the servers of one transport."""
 
     fields: tuple[str, ...]
     """Keys that this transport has and some other transport has not. One with `command` starts a process; every other

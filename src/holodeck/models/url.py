@@ -1,4 +1,4 @@
-"""Which URLs are accepted for MCP servers and models. Judges the parsed host, never a prefix of the text."""
+"""The URLs that are accepted for MCP servers and models. Judges the parsed host, never a prefix of the text."""
 
 from __future__ import annotations
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, Unpack
 from urllib.parse import urlsplit
 
-from holodeck.lib.secret import Secret
 from holodeck.models.content import CacheMark, TextContent
+from holodeck.models.generation import ANTHROPIC_FIELDS
 from holodeck.models.items import (
     FileData,
     FunctionCall,
@@ -35,20 +35,20 @@ from holodeck.models.model_io import (
     TextDelta,
     ToolSpec,
 )
-from holodeck.models.request_fields import ANTHROPIC_FIELDS
+from holodeck.providers.answer_decoder import AnswerDecoder
 from holodeck.providers.encoding import (
     NO_OUTPUT,
+    OptionEncoder,
     describe_part,
     find_image,
     parse_data_url,
     require_supported,
     select_tools,
 )
-from holodeck.providers.http.endpoint import Endpoint
 from holodeck.providers.http.errors import stream_error
-from holodeck.providers.http.model import HTTPModel
-from holodeck.providers.http.model_address import NO_HEADERS, ModelAddress, append_path, host_of
-from holodeck.providers.tool_call_assembler import ToolCallAssembler, arguments_object, arguments_text
+from holodeck.providers.http.model import HTTPModel, ModelAccess
+from holodeck.providers.http.model_address import ModelAddress, append_path
+from holodeck.providers.tool_call_assembler import arguments_object, arguments_text
 
 ANTHROPIC_URL = "https://api.anthropic.com"
 API_VERSION = "2023-06-01"
@@ -60,12 +60,18 @@ DIALECT_KEY = "anthropic"
 _COMPUTER_TYPE = re.compile(r"computer_([0-9]{4})([0-9]{2})([0-9]{2})")
 CACHE_FIELD = "cache_control"
 """The field of this API for marks of the prompt cache."""
-_FINISHES: dict[str, FinishReason] = {
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "refusal": "content_filter",
-}
+
+_EFFORTS = {"none": None, "minimal": "low"}
+# The identifier of the end user comes after the older `user`, whose place it has.
+_OPTIONS = OptionEncoder(
+    "anthropic",
+    converted={
+        "effort": lambda effort: _EFFORTS.get(effort, effort),
+        "service_tier": lambda tier: "auto" if tier == "auto" else "standard_only",
+        "user": lambda user: user or None,
+        "safety_identifier": lambda identifier: identifier or None,
+    },
+)
 
 Block = dict[str, Any]
 
@@ -75,24 +81,18 @@ def build_anthropic_body(request: ModelRequest, *, model: str) -> dict[str, Any]
     require_supported(request, ANTHROPIC_FIELDS, "anthropic")
     body: dict[str, Any] = {
         "model": model,
-        "max_tokens": request.max_tokens or DEFAULT_ANTHROPIC_MAX_TOKENS,
+        "max_tokens": DEFAULT_ANTHROPIC_MAX_TOKENS,
         "messages": _messages(request.items),
-        "stream": True,
+        "stream": request.is_streamed,
     }
     system = _system(request)
     if system:
         body["system"] = system
     body.update(_mark(request.cache_mark))
-    options = {"temperature": request.temperature, "top_p": request.top_p, "stop_sequences": list(request.stop) or None}
-    body.update({name: value for name, value in options.items() if value is not None})
-    end_user = request.safety_identifier or request.user
-    if end_user:
-        body["metadata"] = {"user_id": end_user}
-    if request.service_tier is not None:
-        body["service_tier"] = "auto" if request.service_tier == "auto" else "standard_only"
-    config = _output_config(request)
-    if config:
-        body["output_config"] = config
+    _OPTIONS.write(request, body)
+    schema = JSON_OBJECT_SCHEMA if request.json_mode and request.response_format is None else request.response_format
+    if schema is not None:
+        body.setdefault("output_config", {})["format"] = {"type": "json_schema", "schema": dict(schema)}
     tools = select_tools(request)
     if tools:
         body["tools"] = [_tool(tool) for tool in tools]
@@ -100,17 +100,6 @@ def build_anthropic_body(request: ModelRequest, *, model: str) -> dict[str, Any]
     if request.extra_body:
         body.update(request.extra_body)
     return body
-
-
-def _output_config(request: ModelRequest) -> dict[str, Any]:
-    """Return the format and the effort."""
-    config: dict[str, Any] = {}
-    schema = JSON_OBJECT_SCHEMA if request.json_mode and request.response_format is None else request.response_format
-    if schema is not None:
-        config["format"] = {"type": "json_schema", "schema": dict(schema)}
-    if request.effort not in (None, "none"):
-        config["effort"] = "low" if request.effort == "minimal" else request.effort
-    return config
 
 
 def _mark(mark: CacheMark | None) -> Block:
@@ -227,19 +216,23 @@ def _document(part: FileData) -> Block:
     return {"type": "document", "source": source, **title}
 
 
-class AnthropicDecoder:
+class AnthropicDecoder(AnswerDecoder):
     """Assembles one answer. Blocks stay in order, and reasoning blocks keep their signature."""
 
+    finishes: ClassVar[Mapping[str, FinishReason]] = {
+        "tool_use": "tool_calls",
+        "max_tokens": "length",
+        "model_context_window_exceeded": "length",
+        "refusal": "content_filter",
+    }
+
     def __init__(self, request: ModelRequest, address: ModelAddress) -> None:
-        self._address = address
-        self._calls = ToolCallAssembler(request)
+        super().__init__(request, address)
         self._blocks: dict[int, dict[str, Any]] = {}
         self._deltas: dict[int, dict[str, list[str]]] = {}
         self._usage: dict[str, Any] = {}
         self._model = ""
         self._stop_reason = ""
-        self._events: list[ModelEvent] = []
-        self.is_finished = False
 
     def decode(self, event: dict[str, Any]) -> list[ModelEvent]:
         self._events = []
@@ -259,19 +252,16 @@ class AnthropicDecoder:
         elif kind == "error" or event.get("error"):
             raise stream_error(self._address, event.get("error"))
         elif kind == "message":
-            # A server that does not stream.
+            # A whole answer.
             self._decode_message(event)
         return self._events
 
     def to_answered(self) -> ModelAnswer | None:
         if not self.is_finished:
             return None
-        finish = _FINISHES.get(self._stop_reason, "stop")
-        if self._calls and finish == "stop":
-            finish = "tool_calls"
         return ModelAnswer(
             items=self._build_items(),
-            finish=finish,
+            finish=self._find_finish(self._stop_reason),
             usage=_build_usage(self._usage),
             model=self._model,
             service_tier=self._usage.get("service_tier"),
@@ -359,42 +349,23 @@ def _append_text(items: list[Item], text: str) -> None:
         items.append(text_message("assistant", text))
 
 
-class AnthropicDialect:
-    """The dialect for one model."""
-
-    def __init__(self, model: str) -> None:
-        self._model = model
-
-    def build_body(self, request: ModelRequest) -> dict[str, Any]:
-        return build_anthropic_body(request, model=self._model)
-
-    def create_decoder(self, request: ModelRequest, address: ModelAddress) -> AnthropicDecoder:
-        return AnthropicDecoder(request, address)
-
-
 class Anthropic(HTTPModel):
     """A model of a server with the Messages API. `base_url` may end in `/v1` or not."""
 
-    def __init__(
-        self,
-        *,
-        model: str,
-        base_url: str = ANTHROPIC_URL,
-        api_key: Secret | None = None,
-        key_source: str = "ANTHROPIC_API_KEY",
-        extra_headers: Mapping[str, Secret] = NO_HEADERS,
-    ) -> None:
-        address = ModelAddress(
-            provider="anthropic",
-            model=model,
-            host=host_of(base_url),
-            key=api_key,
-            key_source=key_source,
-            extra_headers=extra_headers,
-        )
+    decoder = AnthropicDecoder
+    usual_key_source = "ANTHROPIC_API_KEY"
+
+    def __init__(self, *, model: str, base_url: str = ANTHROPIC_URL, **access: Unpack[ModelAccess]) -> None:
         has_version = urlsplit(base_url).path.rstrip("/").endswith(("/v1", "/messages"))
         url = append_path(base_url, "/messages" if has_version else "/v1/messages")
-        super().__init__(Endpoint(url, address=address, headers=lambda: _headers(api_key)), AnthropicDialect(model))
+        super().__init__(url, provider="anthropic", model=model, **access)
+
+    def _build_body(self, request: ModelRequest) -> dict[str, Any]:
+        return build_anthropic_body(request, model=self.name)
+
+    def _key_headers(self) -> Mapping[str, str]:
+        key = {"x-api-key": self._api_key.reveal()} if self._api_key else {}
+        return {"anthropic-version": API_VERSION, **key}
 
     def _headers_for(self, request: ModelRequest) -> Mapping[str, str]:
         return _beta_headers(request)
@@ -405,8 +376,3 @@ def _beta_headers(request: ModelRequest) -> dict[str, str]:
     types = [str((tool.native or {}).get(DIALECT_KEY, {}).get("type")) for tool in request.tools if tool.native]
     days = ["-".join(found.groups()) for each in types if (found := _COMPUTER_TYPE.fullmatch(each))]
     return {"anthropic-beta": ",".join(f"computer-use-{day}" for day in days)} if days else {}
-
-
-def _headers(api_key: Secret | None) -> dict[str, str]:
-    key = {"x-api-key": api_key.reveal()} if api_key else {}
-    return {"anthropic-version": API_VERSION, **key}

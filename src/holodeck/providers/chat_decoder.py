@@ -6,7 +6,8 @@ calls.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from holodeck.models.items import Item, Reasoning, Usage, text_message
 from holodeck.models.model_io import (
@@ -18,38 +19,37 @@ from holodeck.models.model_io import (
     ReasoningDelta,
     TextDelta,
 )
-from holodeck.providers.encoding import parse_logprobs
+from holodeck.providers.answer_decoder import AnswerDecoder, build_openai_usage, parse_logprobs
 from holodeck.providers.http.endpoint import DONE
 from holodeck.providers.http.errors import stream_error
 from holodeck.providers.http.model_address import ModelAddress
-from holodeck.providers.tool_call_assembler import ToolCallAssembler, arguments_text
+from holodeck.providers.tool_call_assembler import arguments_text
 
 REASONING_KEY = "chat"
 """Key in `Reasoning.opaque` of the name of the field in which a server sent its reasoning."""
 SIGNED_KEY = "chat_calls"
 """Key in `Reasoning.opaque` of what a server attached to calls, by call id, and requires back."""
-_FINISHES: dict[str, FinishReason] = {
-    "length": "length",
-    "max_tokens": "length",
-    "model_length": "length",
-    "content_filter": "content_filter",
-    "safety": "content_filter",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-}
 # The two names in use for the field with the reasoning.
 _THOUGHTS = ("reasoning_content", "reasoning")
 # Gemini's endpoint refuses calls that come back without it.
 _SIGNATURE = "extra_content"
 
 
-class ChatDecoder:
+class ChatDecoder(AnswerDecoder):
     """Assembles one answer. It is complete with its finish reason; the usage may still follow, until `[DONE]`."""
 
+    finishes: ClassVar[Mapping[str, FinishReason]] = {
+        "length": "length",
+        "max_tokens": "length",
+        "model_length": "length",
+        "content_filter": "content_filter",
+        "safety": "content_filter",
+        "tool_calls": "tool_calls",
+        "function_call": "tool_calls",
+    }
+
     def __init__(self, request: ModelRequest, address: ModelAddress) -> None:
-        self._address = address
-        self._calls = ToolCallAssembler(request)
-        self._wants_logprobs = request.top_logprobs is not None
+        super().__init__(request, address)
         # Log probabilities that belong to the next text.
         self._logprobs: tuple[Logprob, ...] = ()
         self._service_tier: str | None = None
@@ -61,8 +61,6 @@ class ChatDecoder:
         self._has_choice = False
         self._usage = Usage()
         self._model = ""
-        self._events: list[ModelEvent] = []
-        self.is_finished = False
 
     def decode(self, event: dict[str, Any]) -> list[ModelEvent]:
         text = self._find_only_text(event)
@@ -97,13 +95,9 @@ class ChatDecoder:
             items.append(Reasoning(text="".join(self._thoughts), opaque=opaque))
         if self._text:
             items.append(text_message("assistant", "".join(self._text)))
-        finish = _FINISHES.get(self._finish or "", "stop")
-        # Some servers report every end as "stop".
-        if self._calls and finish == "stop":
-            finish = "tool_calls"
         return ModelAnswer(
             items=(*items, *self._calls.items()),
-            finish=finish,
+            finish=self._find_finish(self._finish),
             usage=self._usage,
             model=self._model,
             service_tier=self._service_tier,
@@ -132,13 +126,13 @@ class ChatDecoder:
     def _decode_choice(self, choice: dict[str, Any]) -> None:
         self._has_choice = True
         delta = choice.get("delta")
-        # A server that does not stream sends a whole message.
+        # A whole answer has a message.
         message = choice.get("message") if delta is None else None
         if self._wants_logprobs and choice.get("logprobs"):
             found = choice["logprobs"]
             self._logprobs += parse_logprobs(found.get("content")) + parse_logprobs(found.get("refusal"))
         if delta or message:
-            self._decode_delta(delta or message or {})
+            self._decode_delta(delta or message or {}, is_whole=bool(message))
         finish = choice.get("finish_reason")
         if finish == "error":
             raise stream_error(self._address, choice.get("error"))
@@ -147,7 +141,7 @@ class ChatDecoder:
         if message:
             self._end_stream()
 
-    def _decode_delta(self, delta: dict[str, Any]) -> None:
+    def _decode_delta(self, delta: dict[str, Any], *, is_whole: bool) -> None:
         for field in _THOUGHTS:
             thought = delta.get(field)
             if thought and isinstance(thought, str):
@@ -159,8 +153,8 @@ class ChatDecoder:
             self._decode_content(content)
         if delta.get("refusal"):
             self._append_text(delta["refusal"], is_refusal=True)
-        for call in delta.get("tool_calls") or ():
-            self._decode_call(call)
+        for number, call in enumerate(delta.get("tool_calls") or ()):
+            self._decode_call({"index": number, **call} if is_whole else call)
         if delta.get("function_call"):
             self._decode_call({"index": 0, "function": delta["function_call"]})
 
@@ -198,15 +192,3 @@ class ChatDecoder:
     def _end_stream(self) -> None:
         self.is_finished = True
         self._events += self._calls.announce_remaining()
-
-
-def build_openai_usage(usage: dict[str, Any], *, read_name: str, written_name: str) -> Usage:
-    """Parse the token counts of OpenAI, whose two APIs differ only in the names of what was read and written."""
-    read, written = usage.get(f"{read_name}_details") or {}, usage.get(f"{written_name}_details") or {}
-    return Usage(
-        input_tokens=usage.get(read_name) or 0,
-        output_tokens=usage.get(written_name) or 0,
-        cached_tokens=read.get("cached_tokens") or 0,
-        reasoning_tokens=written.get("reasoning_tokens") or 0,
-        cache_write_tokens=read.get("cache_write_tokens") or 0,
-    )

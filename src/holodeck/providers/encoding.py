@@ -1,4 +1,4 @@
-"""Encoding of requests that the dialects share: content parts, tool results, tools and formats.
+"""Encoding of requests that the dialects share: content parts, tool results, tools, options and formats.
 
 Images, sounds and files are sent as such where a dialect can carry them, and otherwise described in text.
 """
@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
+from types import MappingProxyType
 from typing import Any
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.record import record
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
+from holodeck.models.generation import OPTIONS, APIFields, ModelAPI
 from holodeck.models.items import FileData, FunctionCallOutput, ImageLink, Part
-from holodeck.models.model_io import Logprob, ModelRequest, ToolSpec
-from holodeck.models.request_fields import APIFields, find_unsupported
+from holodeck.models.model_io import ModelRequest, ToolSpec, find_unsupported
 
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Image types that every model with image input accepts."""
@@ -109,17 +111,44 @@ def require_supported(request: ModelRequest, api: APIFields, provider: str) -> N
         raise ModelError(message, provider=provider, status=400, code="unsupported_parameter")
 
 
-def parse_logprobs(entries: Any) -> tuple[Logprob, ...]:
-    """Parse log probabilities, which have the same form in both of OpenAI's APIs."""
-    return tuple(
-        Logprob(
-            token=entry["token"],
-            logprob=entry["logprob"],
-            bytes=None if entry.get("bytes") is None else tuple(entry["bytes"]),
-            top=parse_logprobs(entry.get("top_logprobs")),
+def none_if_zero(value: int) -> int | None:
+    """Return the number of alternatives for each token, for an API in which none are asked for by leaving it out."""
+    return value or None
+
+
+class OptionEncoder:
+    """Writes the options of requests into bodies for one API, under the names that the table of options has for it.
+
+    `converted`: functions that return the value to send, by option; None is not sent. `renamed`: other names.
+    """
+
+    def __init__(
+        self,
+        api: ModelAPI,
+        *,
+        converted: Mapping[str, Callable[[Any], Any]] = MappingProxyType({}),
+        renamed: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        sent = [option for option in OPTIONS if api in option.sent_as and not option.is_with_tools]
+        self._values_of = attrgetter(*(option.name for option in sent))
+        self._targets = tuple(
+            (
+                *renamed.get(option.name, option.sent_as[api]).partition(".")[::2],
+                {"stop": list, **converted}.get(option.name),
+            )
+            for option in sent
         )
-        for entry in entries or ()
-    )
+
+    def write(self, request: ModelRequest, body: dict[str, Any]) -> None:
+        """Add the options that are set."""
+        for value, (member, key, convert) in zip(self._values_of(request), self._targets, strict=True):
+            if value is None or value == ():
+                continue
+            sent = value if convert is None else convert(value)
+            if key and sent is not None:
+                body.setdefault(member, {})[key] = sent
+            elif sent is not None:
+                body[member] = sent
 
 
 def build_json_format(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,17 +6,16 @@ Requests have few members that not every server with this endpoint accepts, and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import orjson
 
 from holodeck.lib.errors import ModelError
-from holodeck.lib.secret import Secret
 from holodeck.models.content import AudioContent, TextContent
+from holodeck.models.generation import CACHE_HINTS, CHAT_FIELDS, IDENTIFIERS, APIFields
 from holodeck.models.items import (
     FileData,
     FunctionCall,
@@ -28,68 +27,49 @@ from holodeck.models.items import (
     Reasoning,
 )
 from holodeck.models.model_io import ModelRequest, ToolChoice, ToolSpec
-from holodeck.models.request_fields import CACHE_HINTS, CHAT_FIELDS, APIFields
 from holodeck.providers.base import Batches
 from holodeck.providers.chat_decoder import REASONING_KEY, SIGNED_KEY, ChatDecoder
 from holodeck.providers.encoding import (
+    OptionEncoder,
     build_json_format,
     describe_part,
     find_image_url,
+    none_if_zero,
     output_text,
     require_supported,
     select_tools,
 )
-from holodeck.providers.http.endpoint import Endpoint
-from holodeck.providers.http.model import HTTPModel
-from holodeck.providers.http.model_address import NO_HEADERS, ModelAddress, append_path, bearer_headers, host_of
-from holodeck.providers.http.refused_hints import find_refused_hints
+from holodeck.providers.http.errors import find_refused_hints
+from holodeck.providers.http.model import HTTPModel, ModelAccess
+from holodeck.providers.http.model_address import append_path, host_of
 from holodeck.providers.tool_call_assembler import arguments_object
 
 OPENAI_HOST = "api.openai.com"
 DEFAULT_AZURE_VERSION = "2024-10-21"
 _PATH = "/chat/completions"
 _SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
-_IDENTIFIERS = CACHE_HINTS | {"safety_identifier", "user"}
-"""Fields that change no answer. Some servers refuse them as unknown; they are then left out."""
-_CHOSEN_VALUES = frozenset({"prompt_cache_options", "prompt_cache_retention"})
-"""Those whose value may be what is refused. Callers choose it, so later requests have the field again."""
+_CHOSEN_VALUES = frozenset(CACHE_HINTS) - {"prompt_cache_key"}
+"""Identifiers whose value may be what is refused. Callers choose it, so later requests have the field again."""
 
 
 def build_chat_body(
     request: ModelRequest,
     *,
     model: str,
-    max_tokens_field: str,
     tools: orjson.Fragment | None,
-    fields: APIFields = CHAT_FIELDS,
+    options: OptionEncoder,
 ) -> dict[str, Any]:
     """Build the body for `/chat/completions`. `tools`: those that the model may call, as JSON."""
     body: dict[str, Any] = {
         "model": model,
         "messages": _build_messages(request),
-        "stream": True,
-        "stream_options": {"include_usage": True},
+        "stream": request.is_streamed,
     }
-    options = {
-        "temperature": request.temperature,
-        "top_p": request.top_p,
-        max_tokens_field: request.max_tokens,
-        "reasoning_effort": request.effort,
-        "verbosity": request.verbosity,
-        "presence_penalty": request.presence_penalty,
-        "frequency_penalty": request.frequency_penalty,
-        "stop": list(request.stop) or None,
-        "seed": request.seed,
-        "logprobs": None if request.top_logprobs is None else True,
-        "top_logprobs": request.top_logprobs or None,
-    }
-    body.update({name: value for name, value in options.items() if value is not None})
-    if fields.has_all_tiers and request.service_tier is not None:
-        body["service_tier"] = request.service_tier
-    for name in _IDENTIFIERS & fields.request:
-        value = getattr(request, name)
-        if value is not None:
-            body[name] = value
+    if request.is_streamed:
+        body["stream_options"] = {"include_usage": True}
+    options.write(request, body)
+    if request.top_logprobs is not None:
+        body["logprobs"] = True
     if request.response_format is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": build_json_format(request.response_format)}
     elif request.json_mode:
@@ -227,67 +207,55 @@ def _build_result_messages(outputs: Sequence[FunctionCallOutput], items: Sequenc
     return messages
 
 
-class ChatDialect:
-    """The dialect for one model. `max_tokens_field`: the name of that field, which differs between servers."""
+class ChatModel(HTTPModel):
+    """A model in this dialect. An identifier that its server refuses as unknown is left out from then on."""
+
+    decoder = ChatDecoder
 
     def __init__(
-        self, model: str, *, max_tokens_field: str = "max_tokens", fields: APIFields = CHAT_FIELDS, provider: str = ""
+        self,
+        url: str,
+        *,
+        provider: str,
+        model: str,
+        max_tokens_field: str,
+        fields: APIFields = CHAT_FIELDS,
+        **access: Unpack[ModelAccess],
     ) -> None:
+        """`max_tokens_field`: the name of that field, which differs between servers."""
+        super().__init__(url, provider=provider, model=model, **access)
         self._fields = fields
-        self._provider = provider
-        self._model = model
-        self._max_tokens_field = max_tokens_field
+        self._options = OptionEncoder(
+            fields.api, converted={"top_logprobs": none_if_zero}, renamed={"max_tokens": max_tokens_field}
+        )
         self._tools: tuple[ToolSpec, ...] = ()
         self._encoded_tools: orjson.Fragment | None = None
+        self._refused: frozenset[str] = frozenset()
 
-    def build_body(self, request: ModelRequest) -> dict[str, Any]:
-        require_supported(request, self._fields, self._provider)
+    def _build_body(self, request: ModelRequest) -> dict[str, Any]:
+        require_supported(request, self._fields, self._endpoint.address.provider)
         tools = select_tools(request)
         # The tools of most requests are the same object, and longer than the rest of the body.
         if tools is not self._tools:
             encoded = orjson.dumps([_encode_tool(tool) for tool in tools])
             self._tools, self._encoded_tools = tools, orjson.Fragment(encoded) if tools else None
-        return build_chat_body(
-            request,
-            model=self._model,
-            max_tokens_field=self._max_tokens_field,
-            tools=self._encoded_tools,
-            fields=self._fields,
-        )
-
-    def create_decoder(self, request: ModelRequest, address: ModelAddress) -> ChatDecoder:
-        return ChatDecoder(request, address)
-
-
-class ChatModel(HTTPModel):
-    """A model in this dialect. An identifier that its server refuses as unknown is left out from then on."""
-
-    def __init__(self, endpoint: Endpoint, dialect: ChatDialect) -> None:
-        super().__init__(endpoint, dialect)
-        self._refused: frozenset[str] = frozenset()
+        return build_chat_body(request, model=self.name, tools=self._encoded_tools, options=self._options)
 
     def stream_batches(self, request: ModelRequest) -> Batches:
-        if all(getattr(request, name) is None for name in _IDENTIFIERS):
-            return super().stream_batches(request)
-        return self._stream_identified(_without(request, self._refused))
+        return super().stream_batches(_without(request, self._refused))
 
-    async def _stream_identified(self, request: ModelRequest) -> Batches:
-        refused: frozenset[str] = frozenset()
-        while True:
-            try:
-                async with aclosing(super().stream_batches(_without(request, refused))) as batches:
-                    async for batch in batches:
-                        # Only now: an error may name the field and be about something else.
-                        self._refused |= refused - _CHOSEN_VALUES
-                        yield batch
-            except ModelError as error:
-                sent = (name for name in _IDENTIFIERS - refused if getattr(request, name) is not None)
-                found = find_refused_hints(error, sent)
-                if not found:
-                    raise
-                refused |= found
-            else:
-                return
+    def _leave_out_refused(self, request: ModelRequest, error: ModelError) -> ModelRequest:
+        refused = find_refused_hints(error, _list_identifiers(request))
+        if not refused:
+            raise error
+        return _without(request, refused)
+
+    def _remember_refused(self, original: ModelRequest, request: ModelRequest) -> None:
+        self._refused |= _list_identifiers(original) - _list_identifiers(request) - _CHOSEN_VALUES
+
+
+def _list_identifiers(request: ModelRequest) -> frozenset[str]:
+    return frozenset(name for name in IDENTIFIERS if getattr(request, name) is not None)
 
 
 def _without(request: ModelRequest, names: frozenset[str]) -> ModelRequest:
@@ -303,53 +271,38 @@ class ChatCompletions(ChatModel):
         *,
         base_url: str,
         model: str,
-        api_key: Secret | None = None,
-        key_source: str = "model.api_key",
         provider: str = "openai_compatible",
         fields: APIFields = CHAT_FIELDS,
-        extra_headers: Mapping[str, Secret] = NO_HEADERS,
+        **access: Unpack[ModelAccess],
     ) -> None:
-        address = ModelAddress(
+        super().__init__(
+            append_path(base_url, _PATH),
             provider=provider,
             model=model,
-            host=host_of(base_url),
-            key=api_key,
-            key_source=key_source,
-            extra_headers=extra_headers,
+            max_tokens_field="max_completion_tokens" if host_of(base_url) == OPENAI_HOST else "max_tokens",
+            fields=fields,
+            **access,
         )
-        field = "max_completion_tokens" if address.host == OPENAI_HOST else "max_tokens"
-        endpoint = Endpoint(append_path(base_url, _PATH), address=address, headers=lambda: bearer_headers(api_key))
-        super().__init__(endpoint, ChatDialect(model, max_tokens_field=field, fields=fields, provider=provider))
 
 
 class AzureChatCompletions(ChatModel):
     """A deployment at Azure OpenAI, whose name is part of the URL."""
 
+    usual_key_source = "AZURE_OPENAI_API_KEY"
+
     def __init__(
-        self,
-        *,
-        base_url: str,
-        deployment: str,
-        api_key: Secret,
-        api_version: str | None = None,
-        key_source: str = "AZURE_OPENAI_API_KEY",
-        extra_headers: Mapping[str, Secret] = NO_HEADERS,
+        self, *, base_url: str, deployment: str, api_version: str | None = None, **access: Unpack[ModelAccess]
     ) -> None:
-        address = ModelAddress(
+        super().__init__(
+            azure_url(base_url, deployment, api_version),
             provider="azure_openai",
             model=deployment,
-            host=host_of(base_url),
-            key=api_key,
-            key_source=key_source,
-            extra_headers=extra_headers,
+            max_tokens_field="max_completion_tokens",
+            **access,
         )
-        endpoint = Endpoint(
-            azure_url(base_url, deployment, api_version),
-            address=address,
-            headers=lambda: {"api-key": api_key.reveal()},
-        )
-        dialect = ChatDialect(deployment, max_tokens_field="max_completion_tokens", provider=address.provider)
-        super().__init__(endpoint, dialect)
+
+    def _key_headers(self) -> Mapping[str, str]:
+        return {"api-key": self._api_key.reveal() if self._api_key else ""}
 
 
 def azure_url(base_url: str, deployment: str, api_version: str | None) -> str:

@@ -6,14 +6,12 @@ received. A stream adds, fills and completes items, then ends with one terminal 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 from holodeck.lib.errors import ModelError
-from holodeck.lib.secret import Secret
 from holodeck.models.content import TextContent
+from holodeck.models.generation import CACHE_HINTS, RESPONSES_FIELDS
 from holodeck.models.items import (
     FileData,
     FunctionCall,
@@ -35,24 +33,21 @@ from holodeck.models.model_io import (
     ToolChoice,
     ToolSpec,
 )
-from holodeck.models.request_fields import CACHE_HINTS, RESPONSES_FIELDS
-from holodeck.providers.base import Batches
-from holodeck.providers.chat_decoder import build_openai_usage
+from holodeck.providers.answer_decoder import AnswerDecoder, build_openai_usage, parse_logprobs
 from holodeck.providers.encoding import (
+    OptionEncoder,
     build_json_format,
     describe_part,
     describe_parts,
     find_image_url,
+    none_if_zero,
     output_text,
-    parse_logprobs,
     require_supported,
 )
-from holodeck.providers.http.endpoint import Endpoint
-from holodeck.providers.http.errors import stream_error
-from holodeck.providers.http.model import HTTPModel
-from holodeck.providers.http.model_address import NO_HEADERS, ModelAddress, append_path, bearer_headers, host_of
-from holodeck.providers.http.refused_hints import find_refused_hints
-from holodeck.providers.tool_call_assembler import NO_ARGUMENTS, ToolCallAssembler
+from holodeck.providers.http.errors import find_refused_hints, stream_error
+from holodeck.providers.http.model import HTTPModel, ModelAccess
+from holodeck.providers.http.model_address import ModelAddress, append_path
+from holodeck.providers.tool_call_assembler import NO_ARGUMENTS
 
 OPENAI_URL = "https://api.openai.com/v1"
 REASONING_KEY = "responses"
@@ -61,6 +56,7 @@ CACHE_FIELD = "prompt_cache_breakpoint"
 """The field of this API for marks of the prompt cache."""
 ENCRYPTED = "reasoning.encrypted_content"
 _LOGPROBS = "message.output_text.logprobs"
+_OPTIONS = OptionEncoder("responses", converted={"top_logprobs": none_if_zero})
 _BAD_REQUEST = 400
 _REFUSAL = "response.refusal.delta"
 _TEXT = frozenset({"response.output_text.delta", _REFUSAL})
@@ -69,6 +65,7 @@ _THOUGHTS = frozenset(
 )
 _LAST = frozenset({"response.completed", "response.incomplete"})
 _FAILED = frozenset({"response.failed", "response.cancelled", "error"})
+_UNANSWERED = frozenset({"failed", "cancelled"})
 
 
 def build_responses_body(request: ModelRequest, *, model: str, wants_encrypted: bool) -> dict[str, Any]:
@@ -77,7 +74,7 @@ def build_responses_body(request: ModelRequest, *, model: str, wants_encrypted: 
     body: dict[str, Any] = {
         "model": model,
         "input": [entry for item in request.items for entry in _encode_item(item)],
-        "stream": True,
+        "stream": request.is_streamed,
         "store": False,
     }
     included = [ENCRYPTED] if wants_encrypted else []
@@ -85,28 +82,14 @@ def build_responses_body(request: ModelRequest, *, model: str, wants_encrypted: 
         included.append(_LOGPROBS)
     if included:
         body["include"] = included
-    options = {
-        "instructions": request.instructions or None,
-        "temperature": request.temperature,
-        "top_p": request.top_p,
-        "max_output_tokens": request.max_tokens,
-        "presence_penalty": request.presence_penalty,
-        "frequency_penalty": request.frequency_penalty,
-        "reasoning": _without_none(effort=request.effort, summary=request.summary) or None,
-        "top_logprobs": request.top_logprobs or None,
-        "service_tier": request.service_tier,
-        **{name: getattr(request, name) for name in CACHE_HINTS},
-        "safety_identifier": request.safety_identifier,
-        "user": request.user,
-    }
-    body.update(_without_none(**options))
-    text = _without_none(verbosity=request.verbosity)
+    if request.instructions:
+        body["instructions"] = request.instructions
+    _OPTIONS.write(request, body)
     if request.response_format is not None:
-        text["format"] = {"type": "json_schema", **build_json_format(request.response_format)}
+        text_format = {"type": "json_schema", **build_json_format(request.response_format)}
+        body.setdefault("text", {})["format"] = text_format
     elif request.json_mode:
-        text["format"] = {"type": "json_object"}
-    if text:
-        body["text"] = text
+        body.setdefault("text", {})["format"] = {"type": "json_object"}
     if request.tools:
         body["tools"] = [_encode_tool(tool) for tool in request.tools]
         body["tool_choice"] = _encode_tool_choice(request.tool_choice)
@@ -114,10 +97,6 @@ def build_responses_body(request: ModelRequest, *, model: str, wants_encrypted: 
     if request.extra_body:
         body.update(request.extra_body)
     return body
-
-
-def _without_none(**options: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
@@ -194,19 +173,15 @@ def _encode_reasoning(item: Reasoning) -> list[dict[str, Any]]:
     return [{name: value for name, value in entry.items() if name != "status"}]
 
 
-class ResponsesDecoder:
+class ResponsesDecoder(AnswerDecoder):
     """Assembles one answer. Items are read from their `done` events, since some servers omit them in the last one."""
 
     def __init__(self, request: ModelRequest, address: ModelAddress) -> None:
-        self._address = address
-        self._calls = ToolCallAssembler(request)
-        self._wants_logprobs = request.top_logprobs is not None
+        super().__init__(request, address)
         # Output indexes of items with deltas.
         self._streamed_indexes: set[Any] = set()
         self._done_items: dict[Any, dict[str, Any]] = {}
         self._response: dict[str, Any] = {}
-        self._events: list[ModelEvent] = []
-        self.is_finished = False
 
     def decode(self, event: dict[str, Any]) -> list[ModelEvent]:
         self._events = []
@@ -230,7 +205,7 @@ class ResponsesDecoder:
             response = event.get("response") or {}
             raise stream_error(self._address, event.get("error") or response.get("error") or event)
         elif event.get("object") == "response" and kind is None:
-            # A server that does not stream.
+            # A whole answer.
             self._finish_response(event)
         return self._events
 
@@ -286,7 +261,7 @@ class ResponsesDecoder:
         return tuple(each for part in item.get("content") or () for each in parse_logprobs(part.get("logprobs")))
 
     def _finish_response(self, response: dict[str, Any]) -> None:
-        if response.get("status") == "failed" or response.get("error"):
+        if response.get("status") in _UNANSWERED or response.get("error"):
             raise stream_error(self._address, response.get("error"))
         if not self._done_items:
             for index, item in enumerate(response.get("output") or ()):
@@ -314,67 +289,27 @@ def _join_text(parts: Any, between: str = "") -> str:
     return between.join(part.get("text") or part.get("refusal") or "" for part in parts or ())
 
 
-class ResponsesDialect:
-    """The dialect for one model."""
-
-    def __init__(self, model: str) -> None:
-        self._model = model
-        self.wants_encrypted = True
-        """Whether encrypted reasoning is requested. Models without reasoning refuse it; it is then switched off."""
-
-    def build_body(self, request: ModelRequest) -> dict[str, Any]:
-        return build_responses_body(request, model=self._model, wants_encrypted=self.wants_encrypted)
-
-    def create_decoder(self, request: ModelRequest, address: ModelAddress) -> ResponsesDecoder:
-        return ResponsesDecoder(request, address)
-
-
 class Responses(HTTPModel):
     """A model of a server with the Responses API. `base_url` usually ends in `/v1`."""
 
-    def __init__(
-        self,
-        *,
-        model: str,
-        base_url: str = OPENAI_URL,
-        api_key: Secret | None = None,
-        key_source: str = "model.api_key",
-        provider: str = "openai",
-        extra_headers: Mapping[str, Secret] = NO_HEADERS,
-    ) -> None:
-        address = ModelAddress(
-            provider=provider,
-            model=model,
-            host=host_of(base_url),
-            key=api_key,
-            key_source=key_source,
-            extra_headers=extra_headers,
-        )
-        endpoint = Endpoint(
-            append_path(base_url, "/responses"), address=address, headers=lambda: bearer_headers(api_key)
-        )
-        self._responses_dialect = ResponsesDialect(model)
-        super().__init__(endpoint, self._responses_dialect)
+    decoder = ResponsesDecoder
 
-    async def stream_batches(self, request: ModelRequest) -> Batches:
-        """Send the request, and again without what the model turns out not to have."""
-        while True:
-            try:
-                async with aclosing(super().stream_batches(request)) as batches:
-                    async for batch in batches:
-                        yield batch
-            except ModelError as error:
-                request = self._leave_out_refused(request, error)
-            else:
-                return
+    def __init__(
+        self, *, model: str, base_url: str = OPENAI_URL, provider: str = "openai", **access: Unpack[ModelAccess]
+    ) -> None:
+        super().__init__(append_path(base_url, "/responses"), provider=provider, model=model, **access)
+        # Models without reasoning refuse it; it is then switched off.
+        self._wants_encrypted = True
+
+    def _build_body(self, request: ModelRequest) -> dict[str, Any]:
+        return build_responses_body(request, model=self.name, wants_encrypted=self._wants_encrypted)
 
     def _leave_out_refused(self, request: ModelRequest, error: ModelError) -> ModelRequest:
-        """Return the request without the hints that it was refused for. Raises `error` if it was none of them."""
         refused = find_refused_hints(error, _list_sent_hints(request))
         if refused:
             return _without_hints(request, refused)
-        if self._responses_dialect.wants_encrypted and _is_about_encryption(error):
-            self._responses_dialect.wants_encrypted = False
+        if self._wants_encrypted and _is_about_encryption(error):
+            self._wants_encrypted = False
             return request
         raise error
 

@@ -7,7 +7,7 @@ Rows import the provider's module when it is built, so that a command loads only
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from holodeck.lib.record import record
@@ -15,6 +15,9 @@ from holodeck.lib.secret import Secret
 from holodeck.models.llm import LLM, Provider
 from holodeck.providers.base import ModelProvider
 from holodeck.providers.tool_schemas.rules import SchemaRulesName
+
+if TYPE_CHECKING:
+    from holodeck.providers.http.model import ModelAccess
 
 OLLAMA_URL = "http://localhost:11434/v1"
 
@@ -31,6 +34,15 @@ class ModelSettings:
     @property
     def name(self) -> str:
         return self.llm.name or ""
+
+    @property
+    def access(self) -> ModelAccess:
+        return {
+            "api_key": self.key,
+            "key_source": self.key_source,
+            "extra_headers": self.llm.headers,
+            "has_silence_limit": self.llm.timeout is not None,
+        }
 
 
 BuildModel = Callable[[ModelSettings], ModelProvider]
@@ -50,17 +62,12 @@ class RegistryRow:
 
 
 def _build_openai(settings: ModelSettings) -> ModelProvider:
-    """OpenAI itself is called through its Responses API; other servers mostly have Chat Completions only."""
+    """Call OpenAI itself through its Responses API; other servers mostly have Chat Completions only."""
     if settings.llm.endpoint is not None:
         return _build_chat(settings, settings.llm.endpoint)
     from holodeck.providers.openai_responses import Responses
 
-    return Responses(
-        model=settings.name,
-        api_key=settings.key,
-        key_source=settings.key_source,
-        extra_headers=settings.llm.headers,
-    )
+    return Responses(model=settings.name, **settings.access)
 
 
 def _build_azure(settings: ModelSettings) -> ModelProvider:
@@ -69,23 +76,15 @@ def _build_azure(settings: ModelSettings) -> ModelProvider:
     return AzureChatCompletions(
         base_url=settings.llm.endpoint or "",
         deployment=settings.name,
-        api_key=settings.key or Secret(""),
         api_version=settings.llm.api_version,
-        key_source=settings.key_source,
-        extra_headers=settings.llm.headers,
+        **settings.access,
     )
 
 
 def _build_anthropic(settings: ModelSettings) -> ModelProvider:
     from holodeck.providers.anthropic import ANTHROPIC_URL, Anthropic
 
-    return Anthropic(
-        model=settings.name,
-        base_url=settings.llm.endpoint or ANTHROPIC_URL,
-        api_key=settings.key,
-        key_source=settings.key_source,
-        extra_headers=settings.llm.headers,
-    )
+    return Anthropic(model=settings.name, base_url=settings.llm.endpoint or ANTHROPIC_URL, **settings.access)
 
 
 def chat_at(default_endpoint: str = "") -> BuildModel:
@@ -106,11 +105,9 @@ def _build_chat(settings: ModelSettings, base_url: str) -> ModelProvider:
     return ChatCompletions(
         base_url=base_url,
         model=settings.name,
-        api_key=settings.key,
-        key_source=settings.key_source,
         provider=str(settings.llm.provider),
         fields=settings.llm.api,
-        extra_headers=settings.llm.headers,
+        **settings.access,
     )
 
 

@@ -6,7 +6,7 @@ all calls.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,22 +62,19 @@ class ToolCallAssembler:
         self._calls.append(call)
         self._by_key[key] = call
 
-    def append(self, key: Hashable, *, name: str = "", arguments: str = "") -> Iterator[CallDelta]:
-        """Append a fragment and yield its delta. A call has no delta before its name is known."""
+    def append(self, key: Hashable, *, name: str = "", arguments: str = "") -> Sequence[CallDelta]:
+        """Append a fragment and return its delta. A call has no delta before its name is known."""
         call = self._by_key[key]
         call.name = call.name or name
         call.fragments.append(arguments)
-        if call.is_announced:
-            if arguments:
-                yield CallDelta(index=call.index, arguments=arguments)
-        elif call.name:
-            yield self._announce(call)
+        if not call.is_announced:
+            return (self._announce(call),) if call.name else ()
+        return (CallDelta(index=call.index, arguments=arguments),) if arguments else ()
 
-    def append_missing(self, key: Hashable, arguments: str) -> Iterator[CallDelta]:
+    def append_missing(self, key: Hashable, arguments: str) -> Sequence[CallDelta]:
         """Append what the complete `arguments` have beyond the fragments."""
         known = self._by_key[key].arguments
-        if arguments.startswith(known):
-            yield from self.append(key, arguments=arguments[len(known) :])
+        return self.append(key, arguments=arguments[len(known) :]) if arguments.startswith(known) else ()
 
     def is_new_call(self, key: Hashable, *, call_id: str, name: str) -> bool:
         """Return whether a fragment with a known key starts another call: some servers number every call 0."""

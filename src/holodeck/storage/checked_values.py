@@ -19,7 +19,7 @@ from holodeck.lib.limits import KIB
 CHECK_BYTES = 5
 """Bytes that a value takes beside its own."""
 COMPRESSED_FROM = 64 * KIB
-"""Size from which a value is compressed where it may be. Less is written on the event loop's thread."""
+"""Size from which a value is compressed where it may be. Less may be encoded and written on the event loop's thread."""
 # The fastest: a stream of small pieces of text shrinks to less than a tenth at any level.
 _LEVEL = 1
 

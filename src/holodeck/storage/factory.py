@@ -6,9 +6,9 @@ from pathlib import Path
 
 from holodeck.lib.errors import ConfigError
 from holodeck.models.storage_url import is_in_memory, sqlite_path
-from holodeck.storage.base import ResponseStore
 from holodeck.storage.sqlite.connection import Durability
-from holodeck.storage.sqlite.store import SQLiteStore
+from holodeck.storage.sqlite.driver import SQLiteDriver
+from holodeck.storage.store import ResponseStore
 
 
 def open_store(url: str, *, folder: Path, durability: Durability = "fast") -> ResponseStore:
@@ -20,10 +20,10 @@ def open_store(url: str, *, folder: Path, durability: Durability = "fast") -> Re
     scheme = url.partition("://")[0]
     if scheme == "sqlite":
         if is_in_memory(url):
-            return SQLiteStore(":memory:")
-        return SQLiteStore(sqlite_path(url, folder), durability=durability)
+            return ResponseStore(SQLiteDriver(":memory:"))
+        return ResponseStore(SQLiteDriver(sqlite_path(url, folder), durability=durability))
     if scheme in {"postgresql", "postgres"}:
-        from holodeck.storage.postgres.store import PostgresStore
+        from holodeck.storage.postgres.driver import PostgresDriver
 
-        return PostgresStore(url)
+        return ResponseStore(PostgresDriver(url))
     raise ConfigError(f"There is no storage for '{scheme}://'. There are sqlite:///path and postgresql://host/name.")

@@ -27,7 +27,8 @@ ResponseTexts = tuple[bytes, bytes]
 
 
 def choose_newest(sizes: Iterable[tuple[str, int]]) -> list[str]:
-    """The ids of the responses to search: the newest in any case, then older ones within `MAX_SEARCHED_BYTES`."""
+    """Return the ids of the responses to search: the newest in any case, then older ones within
+    `MAX_SEARCHED_BYTES`."""
     chosen: list[str] = []
     total = 0
     for response_id, size in sizes:
@@ -57,7 +58,7 @@ class ItemSearch:
 
 
 def _ids_in(text: bytes) -> Iterator[bytes]:
-    """All ids in a JSON text, each with its closing quote. The cost does not depend on how many ids are wanted."""
+    """Return all ids in a JSON text, each with its closing quote. The cost does not depend on the number wanted."""
     field = text.find(_ID_FIELD)
     while field >= 0:
         start = field + len(_ID_FIELD)

@@ -20,7 +20,7 @@ from pathlib import Path
 from holodeck.lib.system.files import make_private_folder, open_private_file
 
 # The file whose lock is the lock on the whole folder.
-_FOLDER_LOCK_FILE = "door"
+_FOLDER_LOCK_FILE = "lock"
 
 
 class FileLiveness:
@@ -54,7 +54,7 @@ class FileLiveness:
             os.close(handle)
 
     def is_alive(self, number: int) -> bool:
-        """Whether the process of this number is alive; it may be this one."""
+        """Return whether the process of this number is alive; it may be this one."""
         if number == self.number:
             return self._handle is not None
         return _is_locked(self._lock_file_of(number))

@@ -1,4 +1,4 @@
-"""Counts of usage by time, and what callers have spent; and the interface of their storage.
+"""Counts of usage by time, and what callers have spent.
 
 Usage is counted in rows, one for each period, caller, model, server, tool and status. A period begins at a multiple of
 its length: there are rows of minutes, hours and days (UTC). A row of runs has neither server nor tool; a row of calls
@@ -11,13 +11,16 @@ stores the sums of what it has counted itself, so that storing one again changes
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Literal, Protocol
+from typing import Literal
 
 from holodeck.lib.record import record
+from holodeck.storage import jobs
+from holodeck.storage.jobs import Connection, Row, Storing
 
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
 PERIODS = (MINUTE, HOUR, DAY)
@@ -40,7 +43,7 @@ Group = Literal["owner", "model", "server", "tool", "status"]
 
 @record
 class UsageKey:
-    """What a row counts."""
+    """The numbers that a row counts."""
 
     owner: str
     model: str
@@ -77,12 +80,13 @@ class UsageCounts:
 
 
 def bucket_of(seconds: float) -> int:
-    """The index of the bucket of a duration."""
+    """Return the index of the bucket of a duration."""
     return bisect_left(BOUNDS, seconds)
 
 
 def find_percentile(counts: Sequence[int], share: float, bounds: Sequence[float] = BOUNDS) -> float | None:
-    """The duration that so large a share of them does not exceed, between the bounds of its bucket. None: no counts.
+    """Return the duration that so large a share of them does not exceed, between the bounds of its bucket. None: no
+    counts.
 
     Durations beyond the last bound count as that bound. `bounds`: the upper bounds of the buckets.
     """
@@ -99,7 +103,7 @@ def find_percentile(counts: Sequence[int], share: float, bounds: Sequence[float]
 
 @record
 class UsageBatch:
-    """What one gateway has counted since its last batch. Storing the same batch again changes nothing."""
+    """The counts of one gateway since its last batch. Storing the same batch again changes nothing."""
 
     source: str
     """The gateway process."""
@@ -115,7 +119,7 @@ Spending = Mapping[tuple[str, int], float]
 
 @record
 class UsageQuery:
-    """Which rows are added up, and by what they are told apart beside their period."""
+    """The rows that are added up, and what tells them apart beside their period."""
 
     period: int
     start: int
@@ -134,25 +138,121 @@ UsageRow = tuple[int, tuple[str, ...], UsageCounts]
 """The start of the period, the values of the groups, and the counts."""
 
 
-class UsageStore(Protocol):
-    """Stores usage and spending. Every failure is a `StorageError`."""
+_KEY = ("period", "start", "owner", "model", "server", "tool", "status")
+_SECONDS = tuple(f"seconds_{index}" for index in range(len(BOUNDS) + 1))
+_FIRST_TOKEN = tuple(f"first_token_{index}" for index in range(len(BOUNDS) + 1))
+_COUNTS = (*SUMS, "cost", *_SECONDS, *_FIRST_TOKEN)
+_COLUMNS = (*_KEY, *_COUNTS)
 
-    async def add(self, batch: UsageBatch) -> None:
+ADD_USAGE = f"""
+INSERT INTO usage_counts ({", ".join(_COLUMNS)}) VALUES ({", ".join(f"${n}" for n in range(1, len(_COLUMNS) + 1))})
+ON CONFLICT ({", ".join(_KEY)}) DO UPDATE SET
+    {", ".join(f"{name} = usage_counts.{name} + excluded.{name}" for name in _COUNTS)}"""  # noqa: S608 - our own names
+_STORE_SPENDING = """
+INSERT INTO spending (owner, start, source, amount) VALUES ($1, $2, $3, $4)
+ON CONFLICT (owner, start, source) DO UPDATE SET amount = excluded.amount
+WHERE spending.amount < excluded.amount"""
+"""Sums only grow: one that comes late changes nothing."""
+_CLAIM_BATCH = """
+INSERT INTO usage_batches (source, number, stored_at) VALUES ($1, $2, $3)
+ON CONFLICT (source) DO UPDATE SET number = excluded.number, stored_at = excluded.stored_at
+WHERE usage_batches.number < excluded.number"""
+"""Changes no row if the batch, or a later one, is stored already."""
+_READ_SPENDING = """
+SELECT COALESCE(SUM(amount), 0) FROM spending WHERE owner = $1 AND start >= $2 AND (source <> $3 OR start < $4)"""
+_DELETE_USAGE = "DELETE FROM usage_counts WHERE period = $1 AND start < $2"
+_DELETE_SPENDING = "DELETE FROM spending WHERE start < $1"
+_DELETE_BATCHES = "DELETE FROM usage_batches WHERE stored_at < $1"
+
+
+class UsageStore(Storing):
+    """Stores usage and spending."""
+
+    @jobs.transaction()
+    async def add(self, db: Connection, batch: UsageBatch) -> None:
         """Add a batch, in one transaction. Idempotent."""
-        ...
+        if await db.write_counted(_CLAIM_BATCH, batch.source, batch.number, time.time()):
+            await db.write_many(ADD_USAGE, _rows_of(batch))
 
-    async def read(self, query: UsageQuery) -> list[UsageRow]:
-        """The rows in the order of their periods, at most one more than `MAX_GROUPS`."""
-        ...
+    @jobs.read()
+    async def read(self, db: Connection, query: UsageQuery) -> list[UsageRow]:
+        """Return the rows in the order of their periods, at most one more than `MAX_GROUPS`."""
+        sql, values = _read_query(query)
+        return [_usage_row_of(row, query) for row in await db.fetch_rows(sql, *values)]
 
-    async def store_spending(self, source: str, spending: Spending) -> None:
+    # No transaction: each row is right by itself.
+    @jobs.statement()
+    async def store_spending(self, db: Connection, source: str, spending: Spending) -> None:
         """Store what one gateway process has counted, in place of what it has stored for these callers and hours."""
-        ...
+        await db.write_many(_STORE_SPENDING, _spending_rows_of(source, spending))
 
-    async def read_spending(self, owner: str, start: int, *, source: str, before: int) -> float:
-        """What a caller has spent since the start of an hour; of what `source` has counted, only before `before`."""
-        ...
+    @jobs.read()
+    async def read_spending(self, db: Connection, owner: str, start: int, *, source: str, before: int) -> float:
+        """Return what a caller has spent since an hour began; of what `source` has counted, only before `before`."""
+        row = await db.fetch_row(_READ_SPENDING, owner, start, source, before)
+        return 0.0 if row is None else float(row[0])
 
     async def delete_older_than(self, before: Mapping[int, float]) -> None:
         """Delete the rows of each period that begin before a time; spending as the rows of days."""
-        ...
+        for period, start in before.items():
+            await self._delete(_DELETE_USAGE, period, int(start))
+        await self._delete(_DELETE_SPENDING, int(before[DAY]))
+        await self._delete(_DELETE_BATCHES, before[DAY])
+
+    @jobs.statement()
+    async def _delete(self, db: Connection, sql: str, *values: object) -> None:
+        await db.write(sql, *values)
+
+
+def _rows_of(batch: UsageBatch) -> list[tuple[object, ...]]:
+    """Return the values of `ADD_USAGE`, for all periods, in the order of their keys.
+
+    Two gateways that add at the same time lock rows in the same order, so that none waits for the other in a circle.
+    """
+    added: dict[tuple[int, int, UsageKey], UsageCounts] = {}
+    for (minute, key), counts in batch.rows.items():
+        for period in PERIODS:
+            added.setdefault((period, minute - minute % period, key), UsageCounts()).add(counts)
+    return sorted(_values_of(period, start, key, counts) for (period, start, key), counts in added.items())
+
+
+def _spending_rows_of(source: str, spending: Spending) -> list[tuple[str, int, str, float]]:
+    """Return the values of `_STORE_SPENDING`, in the order of their keys."""
+    return sorted((owner, start, source, amount) for (owner, start), amount in spending.items())
+
+
+def _read_query(query: UsageQuery) -> tuple[str, tuple[object, ...]]:
+    """Return a query for the rows of a report."""
+    groups = ", ".join(("start", *query.groups))
+    # PostgreSQL's sums of BIGINT are decimal numbers, which Python reads slowly.
+    sums = ", ".join(f"CAST(SUM({name}) AS BIGINT)" if name != "cost" else "SUM(cost)" for name in _COUNTS)
+    kind = "tool <> ''" if query.is_of_tools else "tool = ''"
+    owner = "" if query.owner is None else " AND owner = $4"
+    sql = (
+        f"SELECT {groups}, {sums} FROM usage_counts "  # noqa: S608 - our own names
+        f"WHERE period = $1 AND start >= $2 AND start < $3{owner} AND {kind} "
+        f"GROUP BY {groups} ORDER BY {groups} LIMIT {MAX_GROUPS + 1}"
+    )
+    values = (query.period, query.start, query.end)
+    return sql, values if query.owner is None else (*values, query.owner)
+
+
+def _usage_row_of(row: Row, query: UsageQuery) -> UsageRow:
+    first = 1 + len(query.groups)
+    end = first + len(SUMS)
+    durations = row[end + 1 :]
+    return (
+        row[0],
+        tuple(row[1:first]),
+        UsageCounts(
+            sums=list(row[first:end]),
+            cost=float(row[end]),
+            seconds=list(durations[: len(_SECONDS)]),
+            first_token=list(durations[len(_SECONDS) :]),
+        ),
+    )
+
+
+def _values_of(period: int, start: int, key: UsageKey, counts: UsageCounts) -> tuple[object, ...]:
+    names = (key.owner, key.model, key.server, key.tool, key.status)
+    return (period, start, *names, *counts.sums, counts.cost, *counts.seconds, *counts.first_token)

@@ -1,4 +1,4 @@
-"""Whether a store can be written, as its latest failure says.
+"""The ability of a store to be written, as its latest failure says.
 
 A write that fails sets the failure, and only a probe ends it: a write of its own that has to reach the disk. Other
 writes end nothing, because many of them change no row and succeed on a full disk. Probes have growing pauses; the

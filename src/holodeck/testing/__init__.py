@@ -18,41 +18,32 @@ if TYPE_CHECKING:
     from holodeck.testing.model.script import call, call_raw, fail, finish, say, spend, think, wait
     from holodeck.testing.model.scripted import ScriptedModel
 
-__all__ = [
-    "ABANDONED",
-    "Era",
-    "Fault",
-    "FaultyMCPServer",
-    "Journal",
-    "OpenedCassette",
-    "Received",
-    "ScriptedModel",
-    "Transport",
-    "call",
-    "call_raw",
-    "cassette",
-    "fail",
-    "finish",
-    "read_pids",
-    "say",
-    "spend",
-    "stand_in",
-    "stand_in_calls",
-    "think",
-    "wait",
-]
+__all__: list[str] = []
+_MODULES: dict[str, str] = {}
+"""Where the names are."""
 
-_NAMES_OF_MODULES = {
-    "cassettes": ("OpenedCassette", "cassette"),
-    "mcp.commands": ("Transport", "stand_in", "stand_in_calls"),
-    "mcp.faults": ("Era", "Fault"),
-    "mcp.journal": ("ABANDONED", "Journal", "Received"),
-    "mcp.processes": ("read_pids",),
-    "mcp.server": ("FaultyMCPServer",),
-    "model.script": ("call", "call_raw", "fail", "finish", "say", "spend", "think", "wait"),
-    "model.scripted": ("ScriptedModel",),
-}
-_MODULES = {name: module for module, names in _NAMES_OF_MODULES.items() for name in names}
+
+def _find_in(module: str) -> None:
+    """Say that the names that were listed last are in this module."""
+    _MODULES.update(dict.fromkeys(__all__[len(_MODULES) :], module))
+
+
+__all__ += ["OpenedCassette", "cassette"]
+_find_in("holodeck.testing.cassettes")
+__all__ += ["Transport", "stand_in", "stand_in_calls"]
+_find_in("holodeck.testing.mcp.commands")
+__all__ += ["Era", "Fault"]
+_find_in("holodeck.testing.mcp.faults")
+__all__ += ["ABANDONED", "Journal", "Received"]
+_find_in("holodeck.testing.mcp.journal")
+__all__ += ["read_pids"]
+_find_in("holodeck.testing.mcp.processes")
+__all__ += ["FaultyMCPServer"]
+_find_in("holodeck.testing.mcp.server")
+__all__ += ["call", "call_raw", "fail", "finish", "say", "spend", "think", "wait"]
+_find_in("holodeck.testing.model.script")
+__all__ += ["ScriptedModel"]
+_find_in("holodeck.testing.model.scripted")
 
 
 def __getattr__(name: str) -> Any:
@@ -60,7 +51,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'holodeck.testing' has no attribute '{name}'")
     import importlib
 
-    return getattr(importlib.import_module(f"holodeck.testing.{_MODULES[name]}"), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -44,7 +44,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture
 def cassette(request: pytest.FixtureRequest) -> Iterator[OpenedCassette]:
-    """The cassette of this test: `cassettes/MODULE/TEST.yaml` beside the file of the test, or that of the marker."""
+    """Yield the cassette of this test: `cassettes/MODULE/TEST.yaml` beside the file of the test, or that of the
+    marker."""
     from holodeck.cassettes.opened_cassette import OpenedCassette
 
     opened = OpenedCassette(

@@ -5,6 +5,7 @@ Nothing here depends on how a tool is run. A failed call is a `ToolResult` with 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
@@ -12,6 +13,7 @@ from typing import Any, Protocol
 
 from holodeck.lib.record import record
 from holodeck.models.content import ContentBlock, TextContent
+from holodeck.models.events import MissingServer
 from holodeck.models.model_io import ToolSpec
 
 
@@ -25,7 +27,7 @@ class ToolKind(StrEnum):
 
 
 class ResumePoint(Protocol):
-    """Where the call of a durable run stores how another process can wait for its result.
+    """The place where the call of a durable run stores how another process can wait for its result.
 
     A process that finds something stored must not run the call again: it goes on waiting for what is running already.
     """
@@ -97,6 +99,8 @@ class ToolResult:
         return "".join(block.text for block in self.content if isinstance(block, TextContent))
 
 
+SERVER_ABSENT = "server_absent"
+"""Key in the metadata of a result: the server could not be reached, and no byte of the call was sent to it."""
 REFUSED = "refused"
 """Key in the metadata of a result: the call was not run. The value is a code of the reason."""
 
@@ -119,6 +123,24 @@ APPROVAL_NEEDED = "approval_needed"
 """The call needs an approval, and there is nobody to ask for it."""
 APPROVAL_DECLINED = "approval_declined"
 """The call needs an approval, and the person who was asked did not give it."""
+NOT_RECORDED = "not_recorded"
+"""The call could not be recorded before it was executed."""
+
+
+REQUEST_SERVER_LABELS = {"server": "(of a request)", "tool": "(of a request)"}
+"""Metric labels of servers that requests declare: names that clients invent would be an unbounded number of labels."""
+
+
+class TargetKind(StrEnum):
+    """The kind of thing that a call uses, for which a scope has rules of its own."""
+
+    TOOL = "tool"
+    RESOURCE = "resource"
+    """A resource that its server lists, or has a template for."""
+    LINK = "link"
+    """A resource that the result of a tool has linked to."""
+    PROMPT = "prompt"
+    AGENT = "agent"
 
 
 @record
@@ -128,8 +150,57 @@ class CallTarget:
     server: str
     """Empty for a Python function."""
     tool: str
+    """The server's own name of the tool or prompt; `READ_RESOURCE` for a resource."""
     host: str = ""
     """The host of a server that the caller declared by its URL."""
+    kind: TargetKind = TargetKind.TOOL
+
+    @property
+    def shown_tool(self) -> str:
+        """The tool in records and counts, where a prompt or an agent is not taken for a tool of the same name."""
+        if self.kind is TargetKind.PROMPT:
+            return f"get_prompt:{self.tool}"
+        return f"ask_agent:{self.tool}" if self.kind is TargetKind.AGENT else self.tool
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The server and the tool as metrics name them."""
+        if self.host:
+            return dict(REQUEST_SERVER_LABELS)
+        return {"server": self.server, "tool": self.tool} if self.server else {}
+
+
+UNKNOWN_TARGET = CallTarget(server="", tool="unknown")
+"""Stands for a tool that does not exist: its name may be any text."""
+
+
+@record
+class Refusal:
+    """The reason why a call is not executed: a code for records, and a text for the model or the client."""
+
+    code: str
+    text: str
+
+    def to_result(self, call_id: str, target: CallTarget | None = None) -> ToolResult:
+        """Build the result of the call. `target`: counted as one of its calls."""
+        labels = {} if target is None else target.labels
+        return ToolResult.failure(call_id, self.text, **labels, **{REFUSED: self.code})
+
+
+@record
+class CallRules:
+    """The facts about a call before it runs: where it goes, and what the rules of its target demand."""
+
+    target: CallTarget
+    refusal: Refusal | None = None
+    """Why it does not run, whatever its arguments are: there is no such tool, or it has changed."""
+    needs_approval: bool = False
+    is_approved: bool = False
+    """A person has approved this call already."""
+    result: ToolResult | None = None
+    """The result in place of a call that is not run again. It has `REFUSED` in its metadata if it never ran."""
+    is_recorded: bool = True
+    """False for a call that stays inside this process."""
 
 
 class CallRecorder(Protocol):
@@ -147,36 +218,64 @@ class CallRecorder(Protocol):
         """Record that a call has no result, with a code of the reason. Does not wait: its caller may be cancelled."""
         ...
 
-    async def record_refusal(self, call: ToolCall, target: CallTarget | None, code: str) -> None:
-        """Record a call that is not executed. `target` None: there is no such tool."""
+    async def record_refusal(self, call: ToolCall, target: CallTarget, code: str) -> None:
+        """Record a call that is not executed."""
         ...
 
 
-class ToolExecutor(Protocol):
+class ToolExecutor(ABC):
     """Executes calls of a set of tools. Only cancellation leaves `execute` as an exception.
 
-    Optional methods, looked up by name:
-
-    - `may_repeat(name) -> bool`: the tool may be run twice without harm.
-    - `needs_person(name) -> bool`: the tool is not run without a person's approval.
-    - `ask_person(call) -> bool | None`: ask for a person's approval before `execute`; None when none is needed.
-    - `target_of(name)`: identifies the tool behind a name that can change its meaning; equal values, same tool.
-    - `find_call_target(call) -> CallTarget | None`: the server and the tool that a call goes to.
-    - `find_refusal(call) -> ToolResult | None`: awaited before `execute` where calls are recorded. The result of a call
-      that its rules do not let run, with `REFUSED` in its metadata unless it may have run in an earlier process.
-    - `is_approved(call) -> bool`: a person has approved this call; asked after `find_refusal`.
-    - `find_resource_server(name) -> str | None`: the server of a tool, if resources that its results link to may be
-      read; then also `read_resource(server, uri, call) -> ToolResult`.
-    - `missing_servers() -> Sequence[MissingServer]`: servers whose tools are not on offer.
+    Four methods make an executor. The others answer for tools that run here, have one meaning and need no person.
     """
 
     @property
+    @abstractmethod
     def kind(self) -> ToolKind: ...
 
+    @abstractmethod
     async def specs(self) -> Sequence[ToolSpec]:
         """Return the tools on offer now. An unavailable tool is absent; it does not raise."""
         ...
 
+    @abstractmethod
     def can_execute(self, name: str) -> bool: ...
 
+    @abstractmethod
     async def execute(self, call: ToolCall) -> ToolResult: ...
+
+    def may_repeat(self, name: str) -> bool:
+        """Return whether the tool may be run twice without harm."""
+        return False
+
+    def find_rules(self, call: ToolCall) -> CallRules:
+        """Return where a call of a name of the latest `specs` goes, and the rules for it."""
+        return CallRules(target=CallTarget(server="", tool=call.name))
+
+    def target_of(self, name: str) -> tuple[str, str] | None:
+        """Return the server and the tool behind a name of the latest `specs`, which can change its meaning."""
+        return "", name
+
+    def targets_of(self, specs: Sequence[ToolSpec]) -> Sequence[tuple[str, str] | None]:
+        """Return `target_of` each of the latest `specs`, in their order."""
+        return [self.target_of(spec.name) for spec in specs]
+
+    def find_bound_target(self, call: ToolCall) -> CallTarget | None:
+        """Return the target of a call that is bound to one, although its tool is not on offer any more."""
+        return None
+
+    def find_resource_server(self, name: str) -> str | None:
+        """Return the server of a tool, if resources that its results link to may be read."""
+        return None
+
+    async def read_resource(self, server: str, uri: str, call: ToolCall) -> ToolResult:
+        """Read a resource of a server that `find_resource_server` has named."""
+        return ToolResult.failure(call.call_id, f"The server '{server}' is not available at this moment.")
+
+    def missing_servers(self) -> Sequence[MissingServer]:
+        """Return the servers whose tools are not on offer."""
+        return ()
+
+    def find_missing_reason(self, name: str) -> str | None:
+        """Return why a tool of this name is not on offer, if more is known than that it is not."""
+        return None

@@ -24,7 +24,7 @@ from holodeck.lib.record import record
 from holodeck.models.content import AudioContent, BinaryContent, ContentBlock, ImageContent, TextContent
 from holodeck.models.model_io import ToolSpec
 from holodeck.models.tool import FunctionTool
-from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
+from holodeck.tools.executor import ToolCall, ToolExecutor, ToolKind, ToolResult
 from holodeck.tools.project_code import PROJECT_ERRORS, import_file, register_code
 
 _CONTENT_TYPES = (TextContent, ImageContent, AudioContent, BinaryContent)
@@ -37,7 +37,7 @@ class _LoadedFunction:
     spec: ToolSpec
 
 
-class FunctionExecutor:
+class FunctionExecutor(ToolExecutor):
     """Executes functions of the project. Their files are imported by `import_files`, or on first use.
 
     `code` has the hash of every Python file that may be imported; None: every file may be, whatever it contains.
@@ -55,7 +55,7 @@ class FunctionExecutor:
         return ToolKind.FUNCTION
 
     def has_same_definition(self, other: FunctionExecutor) -> bool:
-        """Whether two executors have the same functions, of files with the same content."""
+        """Return whether two executors have the same functions, of files with the same content."""
         own, others = (self._tools, self._folder, self._code), (other._tools, other._folder, other._code)
         return own == others
 
@@ -191,7 +191,7 @@ def _to_content(value: Any) -> tuple[ContentBlock, ...]:
 
 
 def _to_json_or_text(value: Any) -> str:
-    """JSON of what pydantic can serialize, such as its models; the text of any other value."""
+    """Return JSON of what pydantic can serialize, such as its models; the text of any other value."""
     import pydantic_core
 
     try:

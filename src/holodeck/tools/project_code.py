@@ -66,7 +66,7 @@ def import_file(path: Path) -> ModuleType:
 
 
 def _find_finder(path: str) -> FileFinder:
-    """Hook of `sys.path_hooks`: the finder of a registered folder, or of a package in one."""
+    """Return the finder of a registered folder, or of a package in one, as a hook of `sys.path_hooks`."""
     for folder in _folders:
         is_inside = Path(path).is_relative_to(folder)
         if is_inside and all(part.isidentifier() for part in Path(path).relative_to(folder).parts):

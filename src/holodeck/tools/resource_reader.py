@@ -23,7 +23,16 @@ from holodeck.lib.net.uri_template import match_template
 from holodeck.lib.record import record
 from holodeck.models.content import BinaryContent, TextContent
 from holodeck.models.model_io import ToolSpec
-from holodeck.tools.executor import READ_RESOURCE, CallTarget, ToolCall, ToolKind, ToolResult
+from holodeck.tools.executor import (
+    READ_RESOURCE,
+    CallRules,
+    CallTarget,
+    TargetKind,
+    ToolCall,
+    ToolExecutor,
+    ToolKind,
+    ToolResult,
+)
 
 # Links that can be read at a time; when there are more, the oldest is deleted.
 MAX_LINKS = 1_000
@@ -98,7 +107,7 @@ class BrowsableSource(ResourceSource, Protocol):
         ...
 
 
-class ResourceReader:
+class ResourceReader(ToolExecutor):
     """Executes `read_resource`, offered once there is a resource that can be read."""
 
     def __init__(self, source: BrowsableSource | None = None) -> None:
@@ -122,11 +131,11 @@ class ResourceReader:
         return any(spec.name == name for spec in self._specs)
 
     def may_repeat(self, name: str) -> bool:
-        """Reading changes nothing."""
+        """Return True for the tool of this executor: reading changes nothing."""
         return self.can_execute(name)
 
     def has_new_servers(self) -> bool:
-        """Whether `offer_servers` would change the tool."""
+        """Return whether `offer_servers` would change the tool."""
         servers = self._browsable.browsable_servers() if self._browsable is not None else ()
         return any(server not in self._described_servers for server in servers)
 
@@ -155,10 +164,14 @@ class ResourceReader:
         if self._sources and not self._specs:
             self._offer(_LINKS_DESCRIPTION, _LINKS_PARAMETERS, names)
 
-    def find_call_target(self, call: ToolCall) -> CallTarget | None:
-        """The server that a resource is read from. None: the call does not name one resource of one known server."""
+    def find_rules(self, call: ToolCall) -> CallRules:
+        """Return the server that a resource is read from, if the call names one resource of one known server."""
         servers = list(self._find_sources(call))
-        return CallTarget(server=servers[0], tool=READ_RESOURCE) if len(servers) == 1 else None
+        if len(servers) != 1:
+            return CallRules(target=CallTarget(server="", tool=call.name))
+        is_linked = (str(call.arguments.get("uri")), servers[0]) in self._sources
+        kind = TargetKind.LINK if is_linked else TargetKind.RESOURCE
+        return CallRules(target=CallTarget(server=servers[0], tool=READ_RESOURCE, kind=kind))
 
     async def execute(self, call: ToolCall) -> ToolResult:
         wanted = str(call.arguments.get("server") or "")

@@ -13,7 +13,7 @@ from holodeck.lib.bounded_cache import BoundedCache
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.model_io import ToolSpec
-from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
+from holodeck.tools.executor import CallRules, CallTarget, ToolCall, ToolExecutor, ToolKind, ToolResult
 
 # Characters of one result that are sent to the model: about 6,000 tokens. The rest is read with `read_result`.
 MODEL_RESULT_CHARS = 24_000
@@ -40,7 +40,7 @@ _READ_RESULT_SPEC = ToolSpec(
 )
 
 
-class ResultReader:
+class ResultReader(ToolExecutor):
     """Cuts long results, stores their full text, and executes `read_result`, offered while a text is stored."""
 
     def __init__(self, *, limit: int = MODEL_RESULT_CHARS, budget: ByteBudget | None = None) -> None:
@@ -69,8 +69,11 @@ class ResultReader:
     def can_execute(self, name: str) -> bool:
         return name == READ_RESULT and bool(self._stored_texts)
 
+    def find_rules(self, call: ToolCall) -> CallRules:
+        return CallRules(target=CallTarget(server="", tool=call.name), is_recorded=False)
+
     def may_repeat(self, name: str) -> bool:
-        """Reading changes nothing."""
+        """Return True for the tool of this executor: reading changes nothing."""
         return name == READ_RESULT
 
     def shorten_result(self, result: ToolResult) -> ToolResult:

@@ -29,7 +29,7 @@ class Change:
 
 @record
 class Verdict:
-    """Whether a file is trusted. `changes` has what is new or different, for one that has changed."""
+    """The trust in a file. `changes` has what is new or different, for one that has changed."""
 
     state: State
     changes: tuple[Change, ...] = ()
@@ -50,7 +50,7 @@ def check_trust(file: Path, actions: Actions, *, environ: Mapping[str, str], sto
 
 
 def is_allowed_by_variable(actions: Actions, environ: Mapping[str, str]) -> bool:
-    """Whether the variable has the digest of these actions, or allows every file."""
+    """Return whether the variable has the digest of these actions, or allows every file."""
     allowed = environ.get("HOLODECK_TRUST", "").replace(",", " ").split()
     return ALL in allowed or actions.digest in allowed
 
@@ -75,7 +75,7 @@ def save_trust(file: Path, actions: Actions, store: TrustStore) -> TrustRecord:
 
 
 def is_part_of(actions: Actions, agreed: Sequence[Action]) -> bool:
-    """Whether all of these actions are among those that the user has agreed to."""
+    """Return whether all of these actions are among those that the user has agreed to."""
     return not list(find_changes(actions, agreed))
 
 
@@ -89,5 +89,8 @@ def find_changes(actions: Actions, agreed: Sequence[Action]) -> Iterator[Change]
 
 
 def _identity(action: Action) -> object:
-    """What makes two actions the same. The name of a server does not act; in a gateway it begins with its agent's."""
+    """Return what makes two actions the same.
+
+    The name of a server does not act; in a gateway it begins with its agent's.
+    """
     return (action.kind, "" if action.kind in _NAMES_DO_NOT_ACT else action.name, action.details)

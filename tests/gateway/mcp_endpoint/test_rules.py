@@ -1,14 +1,16 @@
-"""Every rule that keeps a model from running a tool keeps an MCP client from it, too.
+"""Every rule of a call holds by every door: of a model at each API, and of an MCP client.
 
-The rules are listed once. Each is tried by both doors: a model that calls the tool by the Responses API, and a client
-that calls it at `/mcp`. The server behind must see no call by either of them.
+The rules are listed once, and all of them are tried at one gateway. The server behind must see no call that a rule
+stops, and the audit log has each call, the same by every door.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import mcp
 import orjson
@@ -16,7 +18,7 @@ import pytest
 from async_tests import async_test
 from gateway.audit_entries import AUDIT_FILE, read_audit
 from gateway.mcp_endpoint.raw_client import build_request, raw_client
-from gateway.mcp_endpoint.sdk_client import connect, text_of
+from gateway.mcp_endpoint.sdk_client import connect
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
 from holodeck.models.tool import MCPTool
@@ -25,88 +27,181 @@ from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.lock.current_lock import build_current_lock
 from holodeck.tools.mcp.lock.drift import LockedEntry
 from holodeck.tools.mcp.lock.lock_file import LockFile, write_lock
+from holodeck.tools.mcp.names import full_name
 
 KEY = "hd-caller"
 ARGUMENTS = {"a": 1, "b": 2}
+RESOURCE, TEMPLATE, PROMPT = "test://notes.txt", "test://pages/{topic}/{page}", "review"
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule: what the gateway file says, and the arguments of the call that it stops."""
+    """One rule: the server whose definition has it, and the call that it stops."""
 
-    server: dict[str, Any] = field(default_factory=dict)
-    scope: dict[str, Any] = field(default_factory=dict)
+    server: str = "free"
+    key: str = KEY
+    tool: str = "add"
     arguments: dict[str, Any] = field(default_factory=lambda: ARGUMENTS)
-    lock: str = ""
-    said: str = "Unknown tool: add"
-    """A part of what the client is told."""
+    code: str = "unknown_tool"
+    """The reason in the audit log."""
+    said: str = "Unknown tool: "
+    """A part of what an MCP client is told."""
 
 
-RULES = {
-    "a tool that is not among the allowed": Rule(server={"allowed_tools": ["echo"]}),
-    "a tool that is denied": Rule(server={"denied_tools": ["add"]}),
-    "a tool that needs approval": Rule(server={"approval": "always"}, said="needs a person's approval"),
-    "a tool that differs from the lock": Rule(
-        lock='{"version": 1, "files": {"gateway.yaml": {"sums": {"tools": {"add": {"description": "Other."}}}}}}'
-    ),
-    "a tool that is not in the lock": Rule(lock='{"version": 1, "files": {"gateway.yaml": {"sums": {"tools": {}}}}}'),
-    "a tool out of the scope of the key": Rule(scope={"tools": ["sums.echo"]}),
-    "a server out of the scope of the key": Rule(scope={"servers": ["other"]}),
-    "a server that is switched off": Rule(server={"enabled": False}),
-    "arguments that do not fit the schema": Rule(arguments={"a": 1}, said="The arguments do not fit the tool"),
+SERVERS: dict[str, dict[str, Any]] = {
+    "free": {"load_prompts": True},
+    "others": {"allowed_tools": ["echo"]},
+    "denied": {"denied_tools": ["add"]},
+    "asks": {"approval": "always"},
+    "drifted": {},
+    "unlisted": {},
+    "off": {"enabled": False},
 }
-Door = Literal["responses", "mcp"]
+ONE_TOOL, OTHER_SERVER = "hd-one-tool", "hd-other-server"
+LIMITED: dict[str, dict[str, Any]] = {
+    KEY: {},
+    ONE_TOOL: {"tools": ["free.echo"], "agents": []},
+    OTHER_SERVER: {"servers": ["nowhere"]},
+}
+RULES = {
+    "there is no such tool": Rule(tool="nothing"),
+    "a tool that is not among the allowed": Rule(server="others"),
+    "a tool that is denied": Rule(server="denied"),
+    "a tool that needs approval": Rule(server="asks", code="approval_needed", said="needs a person's approval"),
+    "a tool that differs from the lock": Rule(server="drifted"),
+    "a tool that is not in the lock": Rule(server="unlisted"),
+    "a tool out of the scope of the key": Rule(key=ONE_TOOL),
+    "a server out of the scope of the key": Rule(key=OTHER_SERVER),
+    "a server that is switched off": Rule(server="off"),
+    "arguments that do not fit the schema": Rule(
+        arguments={"a": 1}, code="invalid_arguments", said="The arguments do not fit the tool"
+    ),
+}
+# By what an MCP client asks for, the reason for which it does not get it; empty: it does. The audit log has the target.
+METHODS: dict[tuple[str, str], list[tuple[dict[str, Any], str, str]]] = {
+    ("/mcp/free", "resources/read"): [({"uri": RESOURCE}, "", "free.read_resource")],
+    ("/mcp/asks", "resources/read"): [({"uri": RESOURCE}, "approval_needed", "asks.read_resource")],
+    ("/mcp/free", "prompts/get"): [
+        ({"name": PROMPT, "arguments": {"code": "x"}}, "", "free.get_prompt:review"),
+        ({"name": "nothing"}, "unknown_tool", "unknown"),
+    ],
+    ("/mcp", "tools/call"): [
+        ({"name": "ask_clerk", "arguments": {"question": "Who?"}}, "", "ask_agent:clerk"),
+        ({"name": "ask_clerk", "arguments": {}}, "invalid_arguments", "ask_agent:clerk"),
+        ({"name": "ask_nobody", "arguments": {}}, "unknown_tool", "unknown"),
+    ],
+}
+DOORS = ("responses", "chat_completions", "messages", "mcp")
 
 
-def _write_lock(folder: Path, rule: Rule) -> None:
-    if rule.lock:
-        (folder / "holodeck.lock").write_text(rule.lock)
+def _answer_as_asked(received: Any) -> Any:
+    """The turn of a model that makes the call which its question is, and then has nothing more to say."""
+    message = received.json["messages"][-1]
+    if message["role"] == "tool":
+        return say("Then not.")
+    name, arguments = orjson.loads(message["content"])
+    return call(name, **arguments)
 
 
-async def _call(gateway: RunningGateway, door: Door, arguments: dict[str, Any]) -> str:
-    """Call the tool by one of the doors; what the client is told."""
-    if door == "responses":
-        await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"}, key=KEY)
-        return ""
-    async with connect(gateway, key=KEY) as client:
-        try:
-            return text_of(await client.call_tool("add", arguments))
-        except mcp.MCPError as error:
-            return error.error.message
+async def _call(gateway: RunningGateway, door: str, rule: Rule) -> str:
+    """Make the call of a rule by one of the doors; what an MCP client is told."""
+    # Of two servers with a tool of one name, the first has it.
+    name = rule.tool if rule.server == "free" else full_name(rule.server, rule.tool)
+    if door == "mcp":
+        has_address = rule.key == KEY and rule.server != "off"
+        async with raw_client(gateway, key=rule.key, path=f"/mcp/{rule.server}" if has_address else "/mcp") as client:
+            await client.initialize()
+            sent = {"name": rule.tool if has_address else name, "arguments": rule.arguments}
+            answer = await client.request("tools/call", sent)
+            return str(answer["message"] if "message" in answer else answer["content"][0]["text"])
+    messages = [{"role": "user", "content": orjson.dumps([name, rule.arguments]).decode()}]
+    requests: dict[str, tuple[str, dict[str, Any]]] = {
+        "responses": ("/v1/responses", {"input": messages[0]["content"]}),
+        "chat_completions": ("/v1/chat/completions", {"messages": messages}),
+        "messages": ("/v1/messages", {"messages": messages, "max_tokens": 100}),
+    }
+    path, body = requests[door]
+    status, said = await gateway.send("POST", path, {"model": MODEL, **body}, key=rule.key)
+    assert status == 200, said
+    return ""
 
 
-@pytest.mark.proves("D-38")
-@pytest.mark.parametrize("door", ["responses", "mcp"])
-@pytest.mark.parametrize("name", RULES)
-@async_test
-async def test_a_rule_holds_by_every_door(tmp_path: Path, name: str, door: Door) -> None:
-    rule = RULES[name]
-    _write_lock(tmp_path, rule)
-    model = ScriptedModel(call("add", **rule.arguments), say("Then not."))
-    async with FaultyMCPServer() as server:
-        entry = {"name": "sums", "transport": "http", "url": server.url, **rule.server}
-        async with run_gateway(tmp_path, model, mcp_servers=[entry], scopes={KEY: rule.scope}) as gateway:
-            said = await _call(gateway, door, rule.arguments)
-        assert server.calls("add") == []
-        if door == "mcp":
-            assert rule.said in said
+def _define(name: str, server: FaultyMCPServer) -> dict[str, Any]:
+    return {"name": name, "type": "mcp", "transport": "http", "url": server.url, **SERVERS[name]}
 
 
-@pytest.mark.proves("D-38")
-@pytest.mark.parametrize("door", ["responses", "mcp"])
-@async_test
-async def test_without_a_rule_the_same_call_runs_and_is_recorded_by_every_door(tmp_path: Path, door: Door) -> None:
-    model = ScriptedModel(call("add", **ARGUMENTS), say("3."))
-    async with FaultyMCPServer() as server:
-        entry = {"name": "sums", "transport": "http", "url": server.url}
-        audit = {"file": AUDIT_FILE}
-        async with run_gateway(tmp_path, model, mcp_servers=[entry], keys=[KEY], audit=audit) as gateway:
-            await _call(gateway, door, ARGUMENTS)
-        assert len(server.calls("add")) == 1
-    made, ended = read_audit(tmp_path, "tool_call", "tool_result")
-    assert (made["door"], made["caller"], made["server"], made["tool"]) == (door, f"key:{KEY}", "sums", "add")
-    assert (ended["outcome"], ended["call_id"]) == ("ok", made["call_id"])
+@asynccontextmanager
+async def _guarded_gateway(folder: Path) -> AsyncIterator[tuple[RunningGateway, FaultyMCPServer]]:
+    """A gateway with all rules: one server behind, under the name of each rule, and an agent."""
+    async with FaultyMCPServer() as server, ScriptedModel(lambda _: say("I.")).serve() as scripted:
+        llm = {"provider": "openai_compatible", "name": "scripted", "endpoint": scripted.url}
+        (folder / "clerk.yaml").write_bytes(orjson.dumps({"name": "clerk", "description": "Knows.", "model": llm}))
+        async with create_mcp_plugin(MCPTool.model_validate(_define("free", server))) as plugin:
+            accepted = await build_current_lock(plugin)
+        drifted = replace(accepted, tools={**accepted.tools, "add": LockedEntry(values={"description": "Other."})})
+        unlisted = replace(accepted, tools={key: tool for key, tool in accepted.tools.items() if key != "add"})
+        locks = {**dict.fromkeys(SERVERS, accepted), "drifted": drifted, "unlisted": unlisted}
+        write_lock(folder, LockFile(files={"gateway.yaml": locks}))
+        entries = [_define(name, server) for name in SERVERS]
+        async with run_gateway(
+            folder,
+            ScriptedModel(_answer_as_asked),
+            mcp_servers=entries,
+            agents=[{"file": "clerk.yaml"}],
+            scopes=LIMITED,
+            audit={"file": AUDIT_FILE},
+        ) as gateway:
+            yield gateway, server
+
+
+@pytest.mark.proves("D-38", "D-39")
+@async_test(120)
+async def test_every_rule_of_a_call_holds_by_every_door_and_is_recorded_the_same(tmp_path: Path) -> None:
+    async with _guarded_gateway(tmp_path) as (gateway, server):
+        for name, rule in RULES.items():
+            for door in DOORS:
+                before = len(read_audit(tmp_path, "tool_call"))
+                said = await _call(gateway, door, rule)
+                assert server.calls() == [], (name, door)
+                assert door != "mcp" or rule.said in said, name
+                (entry,) = read_audit(tmp_path, "tool_call")[before:]
+                recorded = (entry["door"], entry["caller"], entry["outcome"], entry["error_code"])
+                assert recorded == (door, f"key:{rule.key}", "refused", rule.code), name
+                assert entry["tool"] == ("unknown" if rule.code == "unknown_tool" else "add"), name
+        assert read_audit(tmp_path, "tool_result") == []
+        for number, door in enumerate(DOORS, start=1):
+            await _call(gateway, door, Rule())
+            assert len(server.calls("add")) == number
+            made, ended = read_audit(tmp_path, "tool_call", "tool_result")[-2:]
+            assert (made["door"], made["caller"], made["server"], made["tool"]) == (door, f"key:{KEY}", "free", "add")
+            assert (made["event"], ended["outcome"], ended["call_id"]) == ("tool_call", "ok", made["call_id"])
+        _, report = await gateway.send("GET", "/v1/usage?group_by=server,tool", key=KEY)
+        counted = {(row["server"], row["tool"]): row["tool_calls"] for row in report["data"]}
+        assert counted["free", "add"] == len(DOORS) + 1, (
+            "with the refused call of the MCP client that had wrong arguments"
+        )
     assert orjson.dumps(ARGUMENTS) not in (tmp_path / AUDIT_FILE).read_bytes()
+
+
+@pytest.mark.proves("D-38")
+@async_test(60)
+async def test_resources_prompts_and_agents_pass_the_rules_of_tools(tmp_path: Path) -> None:
+    async with _guarded_gateway(tmp_path) as (gateway, _):
+        for (path, method), cases in METHODS.items():
+            for key in (KEY, ONE_TOOL):
+                async with raw_client(gateway, key=key, path=path) as client:
+                    if (await client.send(build_request("ping")))[0] == 404:
+                        continue
+                    await client.initialize()
+                    for params, code, target in cases:
+                        before = len(read_audit(tmp_path))
+                        answer = await client.request(method, params)
+                        entry, *ended = read_audit(tmp_path)[before:]
+                        reason, what = (code, target) if key == KEY else ("unknown_tool", "unknown")
+                        assert ("code" in answer or answer.get("isError") is True) is bool(reason), (method, params)
+                        assert ".".join(filter(None, (entry.get("server"), entry["tool"]))) == what
+                        assert entry.get("error_code", "") == reason
+                        assert [each["outcome"] for each in ended] == ([] if reason else ["ok"])
 
 
 @pytest.mark.proves("D-38")
@@ -139,6 +234,10 @@ async def test_a_client_gets_no_prompt_resource_template_or_instructions_that_di
             assert (await client.list_resource_templates()).resource_templates == [], "none of them was accepted"
             with pytest.raises(mcp.MCPError, match="Unknown prompt"):
                 await client.get_prompt(changed)
+            for unseen in (uri, uri.replace("test:", "TEST:"), "Test://pages/a/1"):
+                with pytest.raises(mcp.MCPError, match=r"is not as holodeck\.lock has it"):
+                    await client.read_resource(unseen)
+            assert (await client.read_resource(next(each for each in accepted.resources if each != uri))).contents
             _, listed = await gateway.send("GET", "/v1/mcp/servers", key=KEY)
     (resource,) = listed["data"]
     assert resource["description"] is None, "the instructions of the server are not passed on"
@@ -148,7 +247,6 @@ async def test_a_client_gets_no_prompt_resource_template_or_instructions_that_di
     assert "mcp.withheld server=sums reason=" in caplog.text
 
 
-RESOURCE, TEMPLATE, PROMPT = "test://notes.txt", "test://pages/{topic}/{page}", "review"
 RESOURCE_METHODS: dict[str, dict[str, Any]] = {
     "resources/list": {},
     "resources/templates/list": {},

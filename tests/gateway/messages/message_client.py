@@ -61,7 +61,7 @@ def join_events(events: list[dict[str, Any]]) -> dict[str, Any]:
         block = message["content"][index]
         if event["type"] == "content_block_stop":
             open_index = None
-            if block["type"] in ("tool_use", "mcp_tool_use"):
+            if block["type"] in ("tool_use", "mcp_tool_use", "server_tool_use"):
                 block["input"] = orjson.loads(inputs.get(index) or "{}")
         elif event["delta"]["type"] == "input_json_delta":
             inputs[index] = inputs.get(index, "") + event["delta"]["partial_json"]

@@ -11,8 +11,12 @@ from async_tests import async_test
 from gateway.messages.message_client import HELLO, stream_message
 from gateway.running_gateway import ANY_KEY, MODEL, RunningGateway, run_gateway
 
+from holodeck.gateway.wire.messages.request import read_messages_request
+from holodeck.lib.errors import BadRequestError
 from holodeck.testing import ScriptedModel, say
 from holodeck.testing.model.script import cut, status
+
+SERVER_CALL = {"type": "server_tool_use", "id": "srvtoolu_1", "input": {}}
 
 
 async def refuse_message(gateway: RunningGateway, key: str = ANY_KEY, **changes: Any) -> tuple[int, dict[str, Any]]:
@@ -113,8 +117,12 @@ async def test_a_stream_that_breaks_ends_with_an_error_event(tmp_path: Path) -> 
         ({"thinking": {"type": "enabled", "budget_tokens": 5_000}}, "thinking.budget_tokens"),
         ({"messages": [{"role": "user", "content": [{"type": "video"}]}]}, "messages[0].content[0].type"),
         (
-            {"messages": [*HELLO, {"role": "assistant", "content": [{"type": "server_tool_use", "id": "1"}]}]},
-            "server_tool_use",
+            {"messages": [*HELLO, {"role": "assistant", "content": [{"type": "bash_code_execution_tool_result"}]}]},
+            "bash_code_execution_tool_result",
+        ),
+        (
+            {"messages": [*HELLO, {"role": "assistant", "content": [{**SERVER_CALL, "name": "code_execution"}]}]},
+            "messages[1].content[0].name",
         ),
         (
             {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1"}]}]},
@@ -143,3 +151,33 @@ async def test_what_the_gateway_cannot_do_is_refused_by_name(
         assert (code, error["type"]) == (400, "invalid_request_error")
         assert named in error["message"]
         assert gateway.model_requests == []
+
+
+WRONG_FORMS: list[tuple[dict[str, Any], str]] = [
+    (
+        {"tool_choice": {"type": "enabled"}},
+        "Invalid value for 'tool_choice.type': 'enabled'. Supported values are: 'auto', 'any', 'tool' and 'none'.",
+    ),
+    ({"tool_choice": {"type": "auto", "name": "x"}}, "Unknown parameter: 'tool_choice.name'."),
+    (
+        {"tool_choice": {"type": "none", "disable_parallel_tool_use": True}},
+        "Unknown parameter: 'tool_choice.disable_parallel_tool_use'.",
+    ),
+    ({"tool_choice": {"type": "tool"}}, "Missing required parameter: 'tool_choice.name'."),
+    ({"thinking": {"type": None}}, "Missing required parameter: 'thinking.type'."),
+    ({"thinking": "adaptive"}, "Invalid type for 'thinking': expected an object, but got a string instead."),
+    ({"thinking": {"type": "adaptive", "budget_tokens": 9}}, "Unknown parameter: 'thinking.budget_tokens'."),
+    (
+        {"thread": {"type": "tool"}},
+        "Invalid value for 'thread.type': 'tool'. Supported values are: 'create' and 'continue'.",
+    ),
+    ({"speed": "fast"}, "Unsupported parameter: 'speed'. The operator's models have one speed."),
+    ({"container": "c", "stream": 1}, "Unsupported parameter: 'container'. This gateway does not implement it."),
+]
+
+
+def test_an_object_of_another_form_is_refused_in_the_words_of_the_api() -> None:
+    for changes, message in WRONG_FORMS:
+        with pytest.raises(BadRequestError) as refused:
+            read_messages_request({"messages": HELLO, "max_tokens": 99, **changes})
+        assert str(refused.value) == message

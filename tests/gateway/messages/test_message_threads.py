@@ -12,7 +12,7 @@ from gateway.running_gateway import run_gateway
 
 from holodeck.gateway.continuation.message_threads import MessageThreads
 from holodeck.gateway.http.errors import APIError
-from holodeck.gateway.http.request_body import RequestReservation
+from holodeck.gateway.http.request import RequestReservation
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 from async_tests import async_test
-from gateway.messages.message_client import HELLO, create_message, run_tools, texts_of
+from gateway.messages.message_client import GET_TIME, HELLO, create_message, run_tools, texts_of
 from gateway.running_gateway import run_gateway
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
@@ -50,23 +50,107 @@ async def test_tools_that_anthropic_defines_are_functions_for_other_models(tmp_p
         assert texts_of(last) == ["Done."]
 
 
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["plain", "streamed"])
 @async_test(30)
-async def test_a_web_search_or_fetch_is_run_by_the_mcp_tool_that_the_operator_has_mapped(tmp_path: Path) -> None:
-    model = ScriptedModel(call("web_search", text="towers"), call("web_fetch", text="page"), say("Two."))
-    tools = [
-        {"type": "web_search_20250305", "name": "web_search", "max_uses": 3},
-        {"type": "web_fetch_20260318", "name": "web_fetch"},
-    ]
+async def test_a_web_search_or_fetch_is_run_by_the_mapped_mcp_tool_and_shown_as_the_api_has_it(
+    tmp_path: Path, is_streamed: bool
+) -> None:
+    found = '{"results": [{"title": "Towers", "url": "https://a.example/t"}, {"url": "https://b.example/t"}]}'
+    model = ScriptedModel(
+        [say("I look."), call("web_search", text=found)],
+        call("web_fetch", text="See https://a.example/t."),
+        call("web_search", text="Only https://c.example/x, they say."),
+        call("web_search", text="nothing"),
+        say("Two."),
+        say("Yes."),
+    )
+    body: dict[str, Any] = {
+        "tools": [
+            {"type": "web_search_20250305", "name": "web_search", "max_uses": 3},
+            {"type": "web_fetch_20260318", "name": "web_fetch"},
+        ]
+    }
     mapped = {"web_search": "tools.echo", "web_fetch": "tools.echo"}
     async with (
         FaultyMCPServer() as server,
         run_gateway(tmp_path, model, mcp={"tools": server}, builtin_tools=mapped) as gateway,
     ):
-        message = await create_message(gateway, tools=tools)
-        assert texts_of(message) == ["Two."]
-        assert [each.params["arguments"]["text"] for each in server.calls("echo")] == ["towers", "page"]
+        message = await create_message(gateway, is_streamed=is_streamed, **body)
+        _, used, searched, fetch, page, *others, _ = message["content"]
+        assert (texts_of(message), message["stop_reason"]) == (["I look.", "Two."], "end_turn")
+        assert used == {"type": "server_tool_use", "id": used["id"], "name": "web_search", "input": {"text": found}}
+        assert (searched["type"], searched["tool_use_id"]) == ("web_search_tool_result", used["id"])
+        shown = [(each["type"], each["title"], each["url"], each["page_age"]) for each in searched["content"]]
+        assert shown == [
+            ("web_search_result", "Towers", "https://a.example/t", None),
+            ("web_search_result", "https://b.example/t", "https://b.example/t", None),
+        ]
+        assert (fetch["name"], page["type"], page["tool_use_id"]) == ("web_fetch", "web_fetch_tool_result", fetch["id"])
+        assert (page["content"]["type"], page["content"]["url"]) == ("web_fetch_result", "See https://a.example/t.")
+        assert page["content"]["content"]["source"]["data"] == "See https://a.example/t."
+        results = [[each["url"] for each in block["content"]] for block in others if "content" in block]
+        assert results == [["https://c.example/x"], [""]]
+        assert message["usage"]["server_tool_use"] == {"web_search_requests": 3, "web_fetch_requests": 1}
         offered = {tool["function"]["name"]: tool["function"] for tool in gateway.model_requests[0]["tools"]}
         assert '"max_uses":3' in offered["web_search"]["description"]
+        before = gateway.model_requests[-1]["messages"]
+        sent_back = {"role": "assistant", "content": message["content"]}
+        await create_message(gateway, [*HELLO, sent_back, {"role": "user", "content": "Sure?"}], **body)
+        # The model reads the same conversation again, so that its provider has it in its cache.
+        assert gateway.model_requests[-1]["messages"][: len(before)] == before
+
+
+@async_test(30)
+async def test_calls_that_the_client_is_not_shown_are_remembered_beside_those_that_it_sends_back(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), call("web_search", text="x"), call("get_time"), say("Noon."))
+    tools = [{"type": "web_search_20250305", "name": "web_search"}, GET_TIME]
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, model, mcp={"tools": server}, builtin_tools={"web_search": "tools.echo"}) as gateway,
+    ):
+        message = await create_message(gateway, tools=tools)
+        await create_message(gateway, [*HELLO, *run_tools(message, {"get_time": "12:00"})], tools=tools)
+        outputs = [each["content"] for each in gateway.model_requests[-1]["messages"] if each["role"] == "tool"]
+        assert sorted(outputs) == ["12:00", "3", "x"]
+
+
+@async_test(30)
+async def test_a_failed_web_tool_and_results_of_anthropics_servers_are_known(tmp_path: Path) -> None:
+    body: dict[str, Any] = {
+        "tools": [
+            {"type": "web_search_20250305", "name": "web_search"},
+            {"type": "web_fetch_20260318", "name": "web_fetch"},
+        ]
+    }
+    mapped = {"web_search": "tools.fail", "web_fetch": "tools.fail"}
+    model = ScriptedModel([call("web_search", text="x"), call("web_fetch", text="x")], say("Neither."), say("Yes."))
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, model, mcp={"tools": server}, builtin_tools=mapped) as gateway,
+    ):
+        message = await create_message(gateway, **body)
+        errors = [block["content"] for block in message["content"] if block["type"].endswith("_result")]
+        assert errors == [
+            {"type": "web_search_tool_result_error", "error_code": "unavailable"},
+            {"type": "web_fetch_tool_result_error", "error_code": "unavailable"},
+        ]
+        assert "server_tool_use" not in message["usage"]
+        foreign = {
+            "type": "web_search_result",
+            "url": "https://a.example",
+            "title": "A",
+            "encrypted_content": "EqgfC==",
+        }
+        there = [
+            {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "a"}},
+            {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [foreign]},
+        ]
+        history = [*HELLO, {"role": "assistant", "content": [*message["content"], *there]}]
+        await create_message(gateway, [*history, {"role": "user", "content": "Sure?"}], **body)
+        outputs = [each["content"] for each in gateway.model_requests[-1]["messages"] if each["role"] == "tool"]
+        assert outputs == ["Error: unavailable", "Error: unavailable", "A\nhttps://a.example"]
 
 
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["plain", "streamed"])

@@ -11,7 +11,7 @@ import orjson
 from fake_executor import FakeExecutor
 
 from holodeck.engine.event_log import EventLog
-from holodeck.engine.loop import RunRequest, run
+from holodeck.engine.loop import Run, RunRequest
 from holodeck.gateway.sealing import Seal
 from holodeck.gateway.wire.request.body import ResponseRequest, read_request
 from holodeck.gateway.wire.request.sealed_input import SealedInput
@@ -116,7 +116,7 @@ async def play_run(
     log = EventLog()
     first = request.build_model_request(context, choice)
     run_request = RunRequest(run_id="run_1", model=first, pending=pending, max_tool_calls=request.max_tool_calls)
-    task = asyncio.create_task(run(run_request, model, toolbox, log))
+    task = asyncio.create_task(Run(run_request, model, toolbox).execute(log))
     if during is not None:
         await during(task)
     seen: list[Event] = []

@@ -10,9 +10,9 @@ from async_tests import async_test
 from fake_executor import FakeExecutor
 
 from holodeck.engine.event_log import EventLog
-from holodeck.engine.loop import RunRequest, run
+from holodeck.engine.loop import Run, RunRequest
 from holodeck.gateway.wire.chat.request import read_chat_request
-from holodeck.gateway.wire.chat.response import ChatWriter, encode_chat_sse
+from holodeck.gateway.wire.chat.response import ChatWriter
 from holodeck.lib.errors import BadRequestError, ModelError
 from holodeck.models.content import AudioContent, TextContent
 from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Message, Reasoning
@@ -40,11 +40,11 @@ async def play_chat(
     toolbox = Toolbox(
         [executor] if executor else [], checker=ArgumentChecker(), client_functions=response.tools.functions
     )
-    await run(RunRequest(run_id="r", model=first), model, toolbox, log)
+    await Run(RunRequest(run_id="r", model=first), model, toolbox).execute(log)
     chunks: list[bytes] = []
     async for _, event in log.read():
         chunks += writer.feed(event)
-    return [orjson.loads(chunk) for chunk in chunks], writer
+    return [orjson.loads(chunk.removeprefix(b"data: ")) for chunk in chunks], writer
 
 
 def content(chunks: list[dict[str, Any]], key: str = "content") -> str:
@@ -61,10 +61,9 @@ async def test_an_answer_comes_in_chunks_and_ends_with_its_reason_and_its_usage(
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks[-3:-1]] == [None, "stop"]
     assert (chunks[-1]["choices"], chunks[-1]["usage"]["total_tokens"]) == ([], 10)
     assert {(chunk["id"], chunk["object"]) for chunk in chunks} == {("chatcmpl_1", "chat.completion.chunk")}
-    whole = writer.build_completion()
+    whole = writer.build_resource()
     assert whole["choices"][0]["message"]["content"] == "Hello there"
     assert whole["choices"][0]["finish_reason"] == "stop"
-    assert encode_chat_sse(b"{}") == b"data: {}\n\n"
 
 
 @pytest.mark.proves("D-25")
@@ -74,7 +73,7 @@ async def test_tools_of_the_gateway_run_without_appearing_in_the_message() -> No
     model = ScriptedModel([say("Let me see."), call("add", a=1, b=2)], say("It is 3."))
     chunks, writer = await play_chat(model, executor=executor)
     assert content(chunks) == "Let me see.\n\nIt is 3."
-    message = writer.build_completion()["choices"][0]["message"]
+    message = writer.build_resource()["choices"][0]["message"]
     assert (message["content"], "tool_calls" in message, len(executor.calls)) == ("Let me see.\n\nIt is 3.", False, 1)
 
 
@@ -87,14 +86,14 @@ async def test_functions_of_the_client_are_streamed_as_tool_calls() -> None:
         for part in chunk["choices"][0]["delta"].get("tool_calls", ()):
             known = made.setdefault(part["index"], {"id": part.get("id", ""), "arguments": ""})
             known["arguments"] += part["function"]["arguments"]
-    calls = writer.build_completion()["choices"][0]["message"]["tool_calls"]
+    calls = writer.build_resource()["choices"][0]["message"]["tool_calls"]
     assert [(each["id"], each["arguments"]) for each in made.values()] == [
         ("call_1", '{"q":"a"}'),
         ("call_2", '{"q":"b"}'),
     ]
     assert [each["function"]["arguments"] for each in calls] == ['{"q":"a"}', '{"q":"b"}']
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
-    assert writer.build_completion()["choices"][0]["message"]["content"] is None
+    assert writer.build_resource()["choices"][0]["message"]["content"] is None
 
 
 @async_test
@@ -106,7 +105,7 @@ async def test_a_truncated_or_failed_answer_has_its_reason() -> None:
     assert writer.error is not None
     assert (writer.error["type"], writer.error["code"]) == ("server_error", "server_error")
     chunks, writer = await play_chat(ScriptedModel(say("quiet")), is_silent=True)
-    assert (chunks, writer.build_completion()["choices"][0]["message"]["content"]) == ([], "quiet")
+    assert (chunks, writer.build_resource()["choices"][0]["message"]["content"]) == ([], "quiet")
 
 
 @pytest.mark.proves("D-25")
@@ -187,7 +186,7 @@ def test_parameters_of_a_chat_request_reach_the_model() -> None:
     }
     choice = read(tools=[FUNCTION], tool_choice=narrowed).tool_choice.resolve(lambda *_: [])
     assert choice == ToolChoice(mode="required", allowed=("ask_client",))
-    assert read(max_tokens=7).options.max_output_tokens == 7
+    assert read(max_tokens=7).options.max_tokens == 7
     assert read(logit_bias={}, top_logprobs=0, logprobs=False, n=1).options.stop == ()
     assert read(response_format={"type": "json_object"}).options.json_mode
 

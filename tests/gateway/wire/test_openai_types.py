@@ -94,5 +94,5 @@ async def test_chat_chunks_and_completions_are_what_the_package_says_they_are() 
     chunks, writer = await play_chat(model, body)
     for chunk in chunks:
         ChatCompletionChunk.model_validate(chunk)
-    completion = ChatCompletion.model_validate(writer.build_completion())
+    completion = ChatCompletion.model_validate(writer.build_resource())
     assert completion.choices[0].finish_reason == "tool_calls"

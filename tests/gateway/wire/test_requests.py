@@ -11,6 +11,7 @@ from gateway.wire.open_responses_contract import contract_problems
 from holodeck.gateway.wire.request.body import ResponseRequest, read_request, read_socket_message
 from holodeck.gateway.wire.response.resource import ResponseResource
 from holodeck.lib.errors import BadRequestError
+from holodeck.lib.limits import MAX_SHOWN_CHARS
 from holodeck.models.model_io import ToolChoice, ToolSpec
 from holodeck.tools.mcp.discovery import MCPToolInfo
 
@@ -97,7 +98,56 @@ def test_all_31_fields_are_there_with_their_types_whatever_was_left_out(body: di
 
 def test_a_json_object_is_a_mode_without_a_schema() -> None:
     options = read(text={"format": {"type": "json_object"}}).options
-    assert (options.json_mode, options.schema) == (True, None)
+    assert (options.json_mode, options.response_format) == (True, None)
+
+
+MESSAGES: list[tuple[Any, str]] = [
+    ([], "Invalid type for 'body': expected an object, but got an array instead."),
+    ({"store": 1}, "Invalid type for 'store': expected a boolean, but got an integer instead."),
+    ({"client_metadata": "x"}, "Invalid type for 'client_metadata': expected an object, but got a string instead."),
+    ({"text": []}, "Invalid type for 'text': expected an object, but got an array instead."),
+    ({"truncation": 5}, "Invalid type for 'truncation': expected a string, but got an integer instead."),
+    (
+        {"truncation": "some"},
+        "Invalid value for 'truncation': 'some'. Supported values are: 'auto' and 'disabled'.",
+    ),
+    ({"include": [None]}, "Invalid type for 'include[0]': expected a string, but got null instead."),
+    ({"max_tool_calls": 0}, "Invalid 'max_tool_calls': integer below minimum value. Expected at least 1, but got 0."),
+    ({"conversation": 5}, "Invalid type for 'conversation': expected a string, but got an integer instead."),
+    ({"conversation": {"id": ""}}, "Invalid 'conversation.id': empty string."),
+    ({"conversation": {"id": None}}, "Missing required parameter: 'conversation.id'."),
+    ({"context_management": [{}]}, "Missing required parameter: 'context_management[0].type'."),
+    (
+        {"context_management": [{"type": "compaction"}] * 2},
+        "Invalid 'context_management': array too long. Expected at most 1 elements, but got 2.",
+    ),
+    ({"reasoning": {"depth": 3}}, "Unknown parameter: 'reasoning.depth'."),
+    ({"reasoning": {"x" * 500: 3}}, f"Unknown parameter: 'reasoning.{'x' * MAX_SHOWN_CHARS}'."),
+    (
+        {"reasoning": {"mode": "pro"}},
+        "Unsupported parameter: 'reasoning.mode'. The models behind this gateway have one way to reason.",
+    ),
+    ({"prompt": {"id": "p"}}, "Unsupported parameter: 'prompt'. This gateway does not implement it."),
+    ({"reasoning": {"x" * 9_000: 1}}, f"Unknown parameter: 'reasoning.{'x' * MAX_SHOWN_CHARS}'."),
+    # Of two problems, the first in the order of the fields; before them, a field that is not supported.
+    ({"prompt": "p", "store": 1}, "Unsupported parameter: 'prompt'. This gateway does not implement it."),
+    ({"truncation": 5, "store": 1}, "Invalid type for 'store': expected a boolean, but got an integer instead."),
+]
+
+
+@pytest.mark.proves("D-25")
+def test_a_wrong_member_is_refused_in_the_words_of_the_api() -> None:
+    for body, message in MESSAGES:
+        with pytest.raises(BadRequestError) as refused:
+            read_request({"input": "hi", **body} if isinstance(body, dict) else body)
+        assert str(refused.value) == message
+
+
+def test_an_unknown_member_that_is_null_counts_as_absent() -> None:
+    members = {"conversation": {"id": "conv_1", "x": None}, "context_management": [{"type": "compaction", "y": None}]}
+    request = read(**members, reasoning={"effort": "low", "z": None}, other=None)
+    assert (request.conversation_id, request.options.effort) == ("conv_1", "low")
+    assert request.context_management is not None
 
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
@@ -275,6 +325,23 @@ def test_a_declaration_that_defers_its_tools_is_refused_as_unsupported() -> None
     with pytest.raises(BadRequestError) as caught:
         read(tools=[{**SERVER, "defer_loading": True}])
     assert caught.value.code == "unsupported_parameter"
+
+
+def test_of_several_problems_of_a_tool_the_first_in_reading_order_is_refused() -> None:
+    function = {"type": "function", "name": "f"}
+    elsewhere = {"$ref": "https://example.com/schema"}
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({**function, "strict": 5, "parameters": elsewhere, "unknown": 1}, "tools[0].parameters"),
+        ({**function, "name": "", "async": True, "defer_loading": None}, "tools[0].async"),
+        ({**SERVER, "headers": {"Authorization": "a", "B": 5}, "authorization": "t"}, "tools[0].headers.Authorization"),
+        ({**SERVER, "headers": {"A": 5}, "server_url": "ftp://a", "tunnel_id": None}, "tools[0].server_url"),
+        ({"type": "namespace", "name": "n", "tools": [5] * 129, "unknown": 1}, "tools[0].tools"),
+        ({"type": "namespace", "name": "n", "tools": [{**function, "strict": 5}, 5]}, "tools[0].tools[0].strict"),
+    ]
+    for tool, param in cases:
+        with pytest.raises(BadRequestError) as caught:
+            read(tools=[tool, 5])
+        assert caught.value.param == param
 
 
 CHOICES: list[tuple[Any, ToolChoice]] = [

@@ -148,6 +148,25 @@ async def test_tools_and_prompts_have_their_entries_with_invisible_characters_es
         assert listed.raw == {**prompt, "arguments": [{"name": "a<U+200B>"}]}
 
 
+@async_test
+async def test_every_control_character_of_a_schema_is_escaped_but_tabs_and_line_breaks() -> None:
+    controls = [chr(code) for code in (*range(32), 127)]
+    schema = {"type": "object", "properties": {"x": {"enum": controls, "description": "C:\\users\\bar"}}}
+    results = {"tools/list": {"tools": [{"name": "t", "inputSchema": schema}]}}
+    async with _open_server_with(results, {"tools": {}}) as server:
+        (info,) = await server.list_tools()
+    shown = [char if char in "\t\n" else f"<U+{ord(char):04X}>" for char in controls]
+    assert info.input_schema["properties"]["x"] == {"enum": shown, "description": "C:\\users\\bar"}
+
+
+@async_test
+async def test_a_backspace_alone_is_escaped() -> None:
+    tool = {"name": "t", "inputSchema": {"type": "object", "description": "safe\b\b\b\bevil"}}
+    async with _open_server_with({"tools/list": {"tools": [tool]}}, {"tools": {}}) as server:
+        (info,) = await server.list_tools()
+    assert info.input_schema["description"] == "safe" + "<U+0008>" * 4 + "evil"
+
+
 @pytest.mark.parametrize("era", ERAS)
 @async_test
 async def test_a_large_resource_is_read_whole_and_one_over_the_limit_is_an_error_that_says_so(era: Era) -> None:

@@ -7,11 +7,15 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
 import pytest
 from async_tests import async_test
+from counted_calls import CountedFunctions
+from gateway.described_server import DescribedServer
 from tools.mcp.local_servers import remote_tool
 
 from holodeck.lib.errors import MCPConnectionError
+from holodeck.lib.escape import is_plain_json
 from holodeck.models.tool import TransportType
 from holodeck.testing import Era as ServerEra
 from holodeck.testing import Fault, FaultyMCPServer
@@ -42,6 +46,46 @@ async def test_every_tool_on_every_page_is_there(era: ServerEra) -> None:
         names = [info.name for info in await server.list_tools()]
         assert len(names) == len(set(names)) == 1000
         assert len([one for one in remote.requests if one.method == "tools/list"]) == 10
+
+
+@async_test
+async def test_of_a_list_that_comes_again_only_what_changed_is_built_again_and_no_short_schema_is_walked() -> None:
+    changed = asyncio.Event()
+    functions = CountedFunctions("holodeck", excluded="holodeck.testing")
+    async with (
+        FaultyMCPServer(era="legacy") as remote,
+        create_mcp_plugin(remote_tool(remote.url), callbacks=Callbacks(on_tools_changed=changed.set)) as server,
+    ):
+        with functions.watching(), functions.counting() as counts:
+            first = await server.list_tools()
+            await remote.listening()
+            grown = await remote.grow()
+            await changed.wait()
+            second = await server.list_tools()
+    assert grown in {info.name for info in second}
+    built = {info.name for info in second if not any(info is before for before in first)}
+    assert built == {grown, *(info.name for info in first if not is_plain_json(orjson.dumps(info.raw)))}
+    assert counts["tools.mcp.discovery:_parse_tool"] == len(first) + len(second)
+    assert not counts["lib.json.schema:_count_nodes"]
+    assert not counts["lib.json.schema:check_schema_references"]
+
+
+@async_test
+async def test_a_change_from_a_number_to_true_is_seen_and_line_breaks_of_windows_are_replaced() -> None:
+    default: dict[str, object] = {"default": 1}
+    tool = {"name": "count", "inputSchema": {"type": "object", "properties": {"n": default}}}
+    broken = {"name": "broken", "description": "one\r\ntwo", "inputSchema": {"type": "object"}}
+    async with (
+        DescribedServer(tool, broken).serve() as remote,
+        create_mcp_plugin(remote_tool(remote.url)) as server,
+    ):
+        for value in (1, True):
+            default["default"] = value
+            count, lines = await server.list_tools()
+            assert count.input_schema["properties"]["n"]["default"] is value
+            assert lines.description == lines.raw["description"] == "one\ntwo"
+            # The next connection lists again.
+            await server.sleep()
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])

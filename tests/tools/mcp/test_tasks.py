@@ -156,6 +156,14 @@ async def test_a_stored_task_of_a_server_with_another_name_has_an_unknown_outcom
         assert subject.calls("task") == []
 
 
+@async_test
+async def test_the_task_that_follows_a_stored_one_which_its_server_has_forgotten_is_stored(tmp_path: Path) -> None:
+    point = StoredPoint({"server": "shaky", "task": "gone"})
+    async with open_misbehaving("normal", "http", tmp_path, fields={"idempotent_tools": ["task"]}) as subject:
+        assert (await subject.plugin.call("task", {"text": "again"}, resume=point)).text == "again"
+    assert point.written == [{"server": "shaky", "task": "task-1"}]
+
+
 @pytest.mark.parametrize("over", ["stdio", "http", "sse", "websocket"])
 @async_test
 async def test_a_status_notification_ends_the_pause_between_two_polls(tmp_path: Path, over: TransportVariant) -> None:

@@ -1,4 +1,5 @@
 /** What the gateway runs by, and what is wrong with a file that was changed since. */
+import type { Configuration } from "../../api/schema";
 import { CopyButton } from "../../components/copy-button";
 import { Failure } from "../../components/failure";
 import { formatTime } from "../../components/format";
@@ -6,25 +7,7 @@ import { useResource } from "../../components/resource";
 import { usePolling } from "../../components/polling";
 import { writeSettings } from "./settings-text";
 
-interface Problem {
-  severity: string;
-  file: string | null;
-  line: number | null;
-  key: string | null;
-  message: string;
-  fix: string | null;
-}
-
-interface Configuration {
-  file: string;
-  settings: Record<string, unknown>;
-  agents: { name: string; file: string }[];
-  warnings: Problem[];
-  watches_files: boolean;
-  read_at: number | null;
-  problems: Problem[];
-  restart_keys: string[];
-}
+type Problem = Configuration["problems"][number];
 
 // Between two reads: a file that is being edited shows its problems soon.
 const POLL_MS = 3_000;

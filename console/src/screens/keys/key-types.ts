@@ -1,18 +1,13 @@
-/** Keys as `/v1/keys` has them. */
+/** Keys as `/v1/keys` has them, with the settings of the gateway file. */
+import type { Key } from "../../api/schema";
 
-export interface CallerKey {
-  name: string;
-  id: string | null;
-  admin: boolean;
+export interface CallerKey extends Key {
   allow: Partial<Record<ScopeArea, string[] | null>> | null;
   limits: Partial<Record<string, number | null>> | null;
   budget: { amount: number; period: string } | null;
-  old_hash_expires: string | null;
 }
 
-export interface NewKey extends CallerKey {
-  key: string;
-}
+export type { NewKey } from "../../api/schema";
 
 export const SCOPE_AREAS = ["models", "agents", "servers", "tools", "prompts"] as const;
 export type ScopeArea = (typeof SCOPE_AREAS)[number];

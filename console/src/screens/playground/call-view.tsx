@@ -22,7 +22,7 @@ export function CallView({ call, model, output, parts, times }: CallViewProps) {
   const isMCP = call.type === "mcp_call";
   const server = isMCP && call.server_label !== model ? call.server_label : null;
   const error = isMCP ? textOfError(call.error) : "";
-  const isRunning = isMCP ? call.status === "in_progress" || call.status === "calling" : false;
+  const isRunning = isMCP && call.status === "in_progress";
   const held = output ? picturesOf(output.output) : [];
   const outcome = error ? "failed" : isRunning ? "running" : "done";
   return (

@@ -2,6 +2,7 @@
  * A conversation of the playground is a conversation of the gateway whose metadata has its title, its model and its
  * responses: the latest one, and the ends of other branches. Earlier ones are found by `previous_response_id`.
  */
+import type { Conversation } from "../../api/schema";
 
 export interface StoredConversation {
   id: string;
@@ -13,9 +14,7 @@ export interface StoredConversation {
   updated: number;
 }
 
-export interface ConversationResource {
-  id: string;
-  created_at: number;
+export interface ConversationResource extends Conversation {
   metadata: Record<string, string>;
 }
 

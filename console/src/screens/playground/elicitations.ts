@@ -66,7 +66,7 @@ export function hasRunningCall(state: ResponseState): boolean {
   if (isFinished(state.status)) return false;
   const outputs = new Set(state.items.map((item) => (item.type === "function_call_output" ? item.call_id : "")));
   return state.items.some((item) => {
-    if (item.type === "mcp_call") return item.status === "in_progress" || item.status === "calling";
+    if (item.type === "mcp_call") return item.status === "in_progress";
     return item.type === "function_call" && !outputs.has(item.call_id);
   });
 }

@@ -1,47 +1,11 @@
 /** MCP servers as `/v1/mcp/servers` has them, and what they offer as `/mcp/{server}` lists it. */
+import type { MCPServer, ServerTool } from "../../api/schema";
 import type { Schema } from "../../components/schema-form";
 
-export type ServerState = "created" | "connecting" | "connected" | "error" | "disconnected";
+export type { MCPLogin as Login, MCPServer as Server } from "../../api/schema";
 
-export interface Server {
-  name: string;
-  description: string | null;
-  state: ServerState;
-  transport: string;
-  /** The type of `auth` in its definition. */
-  auth: string | null;
-  can_log_in: boolean;
-  era: "legacy" | "modern" | null;
-  protocol_version: string | null;
-  version: string | null;
-  tools: number | null;
-  restarts: number;
-  start_seconds: number | null;
-  /** Since the gateway was started, as the two below. */
-  calls: number;
-  call_seconds_p50: number | null;
-  call_seconds_p95: number | null;
-  last_error: string | null;
-  stderr: string | null;
-  next_try_at: number | null;
-  warnings: string[];
-  withheld: WithheldTool[];
-}
-
-/** A login at a server, as `/v1/mcp/servers/{name}/login` has it. */
-export interface Login {
-  status: "waiting" | "completed" | "failed";
-  authorization_url: string | null;
-  error: string | null;
-}
-
-export interface WithheldTool {
-  tool: string;
-  kind: "new" | "changed";
-  reason: string;
-  digest: string;
-  changes: { field: string; locked: string; current: string }[];
-}
+export type ServerState = MCPServer["state"];
+export type WithheldTool = MCPServer["withheld"][number];
 
 export interface Tool {
   name: string;
@@ -53,13 +17,7 @@ export interface Tool {
 }
 
 /** A tool as `/v1/mcp/servers/{name}/tools` has it. */
-export interface ListedTool {
-  name: string;
-  title: string | null;
-  description: string | null;
-  input_schema: Schema;
-  annotations: Record<string, unknown>;
-}
+export type ListedTool = Omit<ServerTool, "input_schema"> & { input_schema: Schema };
 
 export interface Prompt {
   name: string;

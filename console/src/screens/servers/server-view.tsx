@@ -87,7 +87,7 @@ export function ServerView({ name, servers, readServers }: ServerViewProps) {
       <Problems server={server} />
       <LoginView
         server={name}
-        isOffered={servers.some((each) => each.can_log_in && (each.auth === PERSONAL_AUTH || isLoginNeeded(each)))}
+        isOffered={servers.some((each) => each.can_log_in && (each.auth === PERSONAL_AUTH || each.needs_login))}
         onLoggedIn={() => void showChange()}
       />
       <WithheldTools
@@ -98,11 +98,6 @@ export function ServerView({ name, servers, readServers }: ServerViewProps) {
       <OfferView key={changes} server={name} isConnected={server.state === "connected" && working === ""} />
     </article>
   );
-}
-
-/** Whether the server has refused a connection without a login. */
-function isLoginNeeded(server: Server): boolean {
-  return /holodeck mcp login/.test(server.last_error ?? "");
 }
 
 function Facts({ server }: { server: Server }) {
@@ -138,13 +133,13 @@ function Problems({ server }: { server: Server }) {
         <div class="alert" role="group" aria-label="Last error">
           <p class="lines">{lastError}</p>
           {server.next_try_at !== null && <Countdown until={server.next_try_at} />}
-          {isLoginNeeded(server) && server.can_log_in && (
+          {server.needs_login && server.can_log_in && (
             <p>
               Log in here, or at the terminal of the gateway, as its user: <code>{command}</code>{" "}
               <CopyButton text={command} label="Copy" />
             </p>
           )}
-          {isLoginNeeded(server) && !server.can_log_in && (
+          {server.needs_login && !server.can_log_in && (
             <p>
               To log in here, write <code>auth: {"{type: oauth_authorization_code}"}</code> into its definition.
             </p>

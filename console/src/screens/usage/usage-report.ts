@@ -1,31 +1,7 @@
 /** Reports of `/v1/usage`, and the charts and tables that are made of them. */
+import type { UsageReport, UsageRow } from "../../api/schema";
 
-export interface UsageRow {
-  start_time: number;
-  end_time: number;
-  caller?: string | null;
-  model?: string | null;
-  server?: string | null;
-  tool?: string | null;
-  requests: number;
-  errors: number;
-  input_tokens: number;
-  cached_tokens: number;
-  output_tokens: number;
-  reasoning_tokens: number;
-  tool_calls: number;
-  cost: number | null;
-  seconds_p50: number | null;
-  seconds_p95: number | null;
-  first_token_seconds_p50: number | null;
-  first_token_seconds_p95: number | null;
-}
-
-export interface UsageReport {
-  start_time: number;
-  end_time: number;
-  data: UsageRow[];
-}
+export type { UsageReport, UsageRow } from "../../api/schema";
 
 export type Bucket = "minute" | "hour" | "day";
 
@@ -67,7 +43,7 @@ export function buildPath(range: Range, group: Group | null, now: number): strin
 }
 
 export type Unit = "count" | "seconds" | "cost";
-type Column = Exclude<keyof UsageRow, "start_time" | "end_time" | Group> | "tokens";
+type Column = Exclude<keyof UsageRow, "start_time" | "end_time" | "status" | Group> | "tokens";
 
 export interface ChartKind {
   title: string;

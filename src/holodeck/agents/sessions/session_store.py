@@ -213,7 +213,7 @@ class SessionStore:
 
 
 def find_store(path: str | os.PathLike[str] | None = None) -> SessionStore:
-    """The store in a file, or that of the user: `sessions.db` in `user_state_folder`."""
+    """Return the store in a file, or that of the user: `sessions.db` in `user_state_folder`."""
     return SessionStore(user_state_folder(os.environ) / STORE_FILE if path is None else Path(path).absolute())
 
 
@@ -223,7 +223,7 @@ def _next_version(version: int) -> int:
 
 
 def find_title(items: Sequence[Item]) -> str:
-    """The beginning of the first question, on one line; empty if there is none."""
+    """Return the beginning of the first question, on one line; empty if there is none."""
     question = next((item.text for item in items if isinstance(item, Message) and item.role == "user"), "")
     words = " ".join(question.split())
     return words if len(words) <= MAX_TITLE_CHARS else words[: MAX_TITLE_CHARS - 3].rstrip() + "..."

@@ -21,8 +21,7 @@ from holodeck.lib.errors import ConfigError
 from holodeck.lib.limits import MAX_TOOL_NAME_CHARS
 from holodeck.models.model_io import ToolSpec
 from holodeck.models.tool import DEFAULT_REQUEST_TIMEOUT
-from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
-from holodeck.tools.function import execute_function
+from holodeck.tools.executor import ToolCall, ToolExecutor, ToolKind, ToolResult
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,7 +41,7 @@ class Tool(Generic[P, R]):
         description: str | None = None,
         timeout: float = DEFAULT_REQUEST_TIMEOUT,
     ) -> None:
-        """Raises `ConfigError` for a function that a model cannot call.
+        """Make a tool of a function. Raises `ConfigError` for one that a model cannot call.
 
         - `name`: for the model. Absent: that of the function.
         - `description`: for the model. Absent: the docstring, without its parts about parameters.
@@ -67,7 +66,7 @@ class Tool(Generic[P, R]):
         self.spec = ToolSpec(name=self.name, description=self.description, parameters=signature.schema)
 
     def __get__(self, instance: object, owner: type | None = None) -> Tool[..., R]:
-        """The tool of an instance, where `@tool` stands before a method."""
+        """Return the tool of an instance, where `@tool` stands before a method."""
         if instance is None:
             return self
         method: Callable[..., R] = types.MethodType(self.function, instance)
@@ -86,6 +85,8 @@ class Tool(Generic[P, R]):
 
     async def execute(self, call: ToolCall, context: AnyContext) -> ToolResult:
         """Run the function for a call of the model. Whatever it raises becomes the result."""
+        from holodeck.tools.function import execute_function
+
         try:
             arguments = self._arguments.validate_python(dict(call.arguments))
         except pydantic.ValidationError as error:
@@ -126,7 +127,7 @@ def tool(
     return build if function is None else build(function)
 
 
-class FunctionToolExecutor:
+class FunctionToolExecutor(ToolExecutor):
     """Executes the function tools of one run."""
 
     def __init__(self, tools: Sequence[Tool[..., Any]], build_context: Callable[[str], AnyContext]) -> None:

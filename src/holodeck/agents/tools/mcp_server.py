@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from typing_extensions import Unpack
 
@@ -32,24 +32,25 @@ from holodeck.agents.tools.server_options import (
     to_auth,
 )
 from holodeck.config.server_names import name_for, name_for_command
-from holodeck.config.tool_list import LoadedTool
 from holodeck.lib.errors import ConfigError, MCPConfigError, MCPError, MCPToolError
 from holodeck.lib.record import record
 from holodeck.models.auth import Auth
 from holodeck.models.tool import MCPTool
 from holodeck.models.url import BadURLError, parse_endpoint
-from holodeck.runtime import open_server, read_servers
-from holodeck.tools.mcp.content import MCPToolResult, PromptResult
-from holodeck.tools.mcp.discovery import MCPPromptInfo, MCPToolInfo
-from holodeck.tools.mcp.plugin import MCPPlugin
-from holodeck.tools.mcp.protocol.server_requests import Callbacks
-from holodeck.tools.mcp.protocol.session import OnProgress
-from holodeck.tools.mcp.resource_discovery import MCPResourceInfo, MCPResourceTemplateInfo
+
+if TYPE_CHECKING:
+    from holodeck.config.tool_list import LoadedTool
+    from holodeck.tools.mcp.content import MCPToolResult, PromptResult
+    from holodeck.tools.mcp.discovery import MCPPromptInfo, MCPToolInfo
+    from holodeck.tools.mcp.plugin import MCPPlugin
+    from holodeck.tools.mcp.protocol.server_requests import Callbacks
+    from holodeck.tools.mcp.protocol.session import OnProgress
+    from holodeck.tools.mcp.resource_discovery import MCPResourceInfo, MCPResourceTemplateInfo
 
 
 @record
 class ServerInfo:
-    """What a connected server says about itself."""
+    """The description of a connected server by itself."""
 
     name: str
     """Its own name; empty if it gives none."""
@@ -81,7 +82,7 @@ class MCPServer:
     """
 
     def __init__(self, definition: LoadedTool, callbacks: ServerCallbacks | None = None) -> None:
-        """Not for programs, which use `stdio`, `http`, `sse`, `websocket` or `from_file`."""
+        """Take a definition. Not for programs, which use `stdio`, `http`, `sse`, `websocket` or `from_file`."""
         if not isinstance(definition.tool, MCPTool):
             raise ConfigError(f"'{definition.tool.name}' is not an MCP server")
         self.definition = definition
@@ -99,7 +100,7 @@ class MCPServer:
         cwd: str | os.PathLike[str] | None = None,
         **options: Unpack[StdioOptions],
     ) -> Self:
-        """A server that is a program on this machine: `MCPServer.stdio("npx", "-y", "some-server")`.
+        """Define a server that is a program on this machine: `MCPServer.stdio("npx", "-y", "some-server")`.
 
         The program gets only the variables of `env` and a few common ones. It is ended with the last block that uses
         it, with this program, and also when this program is killed. Raises `MCPConfigError`.
@@ -126,7 +127,7 @@ class MCPServer:
         auth: str | Auth | None = None,
         **options: Unpack[RemoteOptions],
     ) -> Self:
-        """A server at a URL, over streamable HTTP. Raises `MCPConfigError`.
+        """Define a server at a URL, over streamable HTTP. Raises `MCPConfigError`.
 
         `auth`: a bearer token, or an OAuth client. Without it and without a header `Authorization`, the login of this
         user is sent that `holodeck mcp login` has stored for the URL, if there is one.
@@ -143,7 +144,7 @@ class MCPServer:
         auth: str | Auth | None = None,
         **options: Unpack[RemoteOptions],
     ) -> Self:
-        """A server at a URL that answers on one event stream, as older servers do. Otherwise as `http`."""
+        """Define a server at a URL that answers on one event stream, as older servers do. Otherwise as `http`."""
         return cls._build_remote("sse", url, name, headers, auth, options)
 
     @classmethod
@@ -156,7 +157,7 @@ class MCPServer:
         auth: str | Auth | None = None,
         **options: Unpack[RemoteOptions],
     ) -> Self:
-        """A server at a WebSocket URL. Otherwise as `http`."""
+        """Define a server at a WebSocket URL. Otherwise as `http`."""
         return cls._build_remote("websocket", url, name, headers, auth, options)
 
     @classmethod
@@ -168,11 +169,13 @@ class MCPServer:
         environ: Mapping[str, str] | None = None,
         home: Path | None = None,
     ) -> Self:
-        """A server of an agent file, a gateway file, or the `mcp.json` of any program. Raises `ConfigError`.
+        """Read a server from an agent file, a gateway file, or the `mcp.json` of any program. Raises `ConfigError`.
 
         `name`: which one. Absent: the only one. `environ`: variables instead of those of this process. `home`: folder
         of the user's shared settings.
         """
+        from holodeck.runtime import read_servers
+
         loaded = read_servers(path, kind="file", environ=environ, home=home)
         found = {each.tool.name: each for each in loaded.tools if isinstance(each.tool, MCPTool)}
         names = [*found, *loaded.refused]
@@ -210,6 +213,8 @@ class MCPServer:
 
     @classmethod
     def _build(cls, entry: Mapping[str, Any], options: Any, allowed: type[ServerOptions], folder: Path) -> Self:
+        from holodeck.config.tool_list import LoadedTool
+
         tool, callbacks = build_server(entry, options, allowed, folder)
         return cls(LoadedTool(tool=tool, written={}, file="the program", folder=folder), callbacks)
 
@@ -270,7 +275,7 @@ class MCPServer:
         return run_in_background(self.call_tool(name, arguments))
 
     async def tools(self) -> list[MCPToolInfo]:
-        """The tools of the server, as far as `allowed_tools` and `denied_tools` let them be used."""
+        """Return the tools of the server, as far as `allowed_tools` and `denied_tools` let them be used."""
         async with self._use() as plugin:
             return await plugin.list_tools()
 
@@ -279,22 +284,22 @@ class MCPServer:
         return run_in_background(self.tools())
 
     async def prompts(self) -> list[MCPPromptInfo]:
-        """The prompts of the server."""
+        """Return the prompts of the server."""
         async with self._use() as plugin:
             return await plugin.list_prompts()
 
     async def get_prompt(self, name: str, /, **arguments: str) -> PromptResult:
-        """A prompt with its arguments filled in."""
+        """Return a prompt with its arguments filled in."""
         async with self._use() as plugin:
             return await plugin.get_prompt(name, **arguments)
 
     async def resources(self) -> list[MCPResourceInfo]:
-        """The resources of the server; none if it has none."""
+        """Return the resources of the server; none if it has none."""
         async with self._use() as plugin:
             return await plugin.list_resources()
 
     async def resource_templates(self) -> list[MCPResourceTemplateInfo]:
-        """The patterns of further resources of the server."""
+        """Return the patterns of further resources of the server."""
         async with self._use() as plugin:
             return await plugin.list_resource_templates()
 
@@ -334,7 +339,7 @@ class MCPServer:
         await self._connections.release()
 
     def __enter__(self) -> Self:
-        """The same for `call_sync` and `tools_sync`."""
+        """Do the same for `call_sync` and `tools_sync`."""
         return run_in_background(self.__aenter__())
 
     def __exit__(
@@ -343,7 +348,7 @@ class MCPServer:
         run_in_background(self.__aexit__(kind, error, traceback))
 
     def _lend(self, agent: Callbacks) -> MCPPlugin:
-        """The connection of this event loop, for an agent with these callbacks. `_take_back` must follow."""
+        """Return the connection of this event loop, for an agent with these callbacks. `_take_back` must follow."""
         connection = self._connections.acquire(lambda: self._build_connection(agent))
         if not any(each is agent for each in connection.agents):
             connection.agents.append(agent)
@@ -356,6 +361,8 @@ class MCPServer:
         await self._connections.release()
 
     def _build_connection(self, *agents: Callbacks) -> _Connection:
+        from holodeck.runtime import open_server
+
         using = list(agents)
         plugin = open_server(self.definition, callbacks=self._callbacks.build(self.name, using))
         return _Connection(plugin=plugin, agents=using)

@@ -5,20 +5,21 @@ from __future__ import annotations
 import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pydantic
 from typing_extensions import TypedDict
 
 from holodeck.agents.elicitation import Elicitation
-from holodeck.agents.validation_text import describe_problems
+from holodeck.agents.models import describe_problems
 from holodeck.lib.errors import MCPConfigError
 from holodeck.lib.record import record
 from holodeck.models.auth import Auth, BearerAuth
 from holodeck.models.tool import Approval, MCPTool, Sandbox
 from holodeck.models.tool_rules import CommandRule
-from holodeck.tools.mcp.protocol.peer import RefusalError
-from holodeck.tools.mcp.protocol.server_requests import REFUSED_BY_USER, Callbacks, Handler
+
+if TYPE_CHECKING:
+    from holodeck.tools.mcp.protocol.server_requests import Callbacks, Handler
 
 
 @record
@@ -117,10 +118,12 @@ class ServerCallbacks:
     on_sampling: OnSampling | None = None
 
     def build(self, server: str, agents: Sequence[Callbacks]) -> Callbacks:
-        """The callbacks of a connection. Requests without a function of the program go to the first of the agents.
+        """Return the callbacks of a connection. Requests without a function of the program go to the first agent.
 
         `server`: its name. `agents`: those that use the connection, the one that opens it included; it may change.
         """
+        from holodeck.tools.mcp.protocol.server_requests import Callbacks
+
         return Callbacks(
             sampling=_adapt_sampling(self.on_sampling) if self.on_sampling else _delegate(agents, "sampling"),
             elicitation=(
@@ -166,12 +169,12 @@ def build_server(
 
 
 def to_auth(auth: str | Auth | Mapping[str, Any] | None) -> Auth | Mapping[str, Any] | None:
-    """The `auth` of a definition: a text is a bearer token."""
+    """Return the `auth` of a definition: a text is a bearer token."""
     return BearerAuth.model_validate({"type": "bearer", "token": auth}) if isinstance(auth, str) else auth
 
 
 def _to_plain(key: str, value: Any, folder: Path) -> Any:
-    """An option in the form of files: lists, and absolute paths."""
+    """Return an option in the form of files: lists, and absolute paths."""
     if key == "roots":
         return _to_absolute_paths(value, folder)
     if isinstance(value, str) or not isinstance(value, Sequence | Mapping):
@@ -184,7 +187,10 @@ def _to_absolute_paths(paths: Sequence[str | Path], folder: Path) -> list[str]:
 
 
 def _delegate(agents: Sequence[Callbacks], kind: Literal["sampling", "elicitation"]) -> Handler | None:
-    """A handler that asks the first agent that has one; None if the agent that opens the connection has none."""
+    """Return a handler that asks the first agent that has one; None if the agent that opens the connection has none."""
+    from holodeck.tools.mcp.protocol.peer import RefusalError
+    from holodeck.tools.mcp.protocol.server_requests import REFUSED_BY_USER
+
     if not any(getattr(each, kind) for each in agents):
         return None
 

@@ -1,4 +1,4 @@
-"""What a model is told about a Python function: its name, its description and the JSON Schema of its arguments.
+"""The description of a Python function for a model: its name, its description and the JSON Schema of its arguments.
 
 They come from the signature, the type hints and the docstring (in the style of Google, NumPy, reST or Epydoc).
 """
@@ -104,7 +104,7 @@ def _list_parameters(function: Callable[..., Any], name: str) -> list[inspect.Pa
 
 
 def _read_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
-    """The types of the parameters. That of the result is not evaluated: it need not exist at run time."""
+    """Return the types of the parameters. That of the result is not evaluated: it need not exist at run time."""
     inner: Any = function
     while isinstance(inner, functools.partial):
         inner = inner.func

@@ -13,14 +13,17 @@ later request, so that no part of the agent can hide it.
 from __future__ import annotations
 
 import asyncio
+import difflib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holodeck.cassettes.cassette import ANSWERS, Entry, TrackData
+from holodeck.cassettes.cassette_file import format_yaml
+from holodeck.cassettes.model_data import decode_events, decode_model_error, encode_request
 from holodeck.cassettes.recording.redactor import Redactor
-from holodeck.cassettes.replay.mismatch import format_diff, is_same
 from holodeck.cassettes.server_data import (
     COURTESY_METHODS,
     HANDSHAKE_METHODS,
@@ -31,11 +34,74 @@ from holodeck.cassettes.server_data import (
 from holodeck.cassettes.track_base import TrackBase
 from holodeck.cassettes.workspace import Workspace
 from holodeck.lib.errors import CassetteMismatchError
+from holodeck.lib.redaction import MASK
+from holodeck.models.model_io import ModelRequest
+from holodeck.providers.base import Batches, ModelProvider, ModelWrapper
 
 if TYPE_CHECKING:
     from holodeck.cassettes.replay.replayed_transport import ReplayedTransport
     from holodeck.providers.base import ModelProvider
     from holodeck.tools.mcp.transports.base import OnMessage, Transport, TransportSetup
+
+
+# Lines of a difference that are shown: the first ones say what has changed.
+MAX_DIFF_LINES = 120
+
+
+def is_same(recorded: Any, asked: Any) -> bool:
+    """Return whether plain data is what was recorded. A mask in the recording stands for any text in its place."""
+    if isinstance(recorded, str) and isinstance(asked, str):
+        if recorded == asked:
+            return True
+        return MASK in recorded and _mask_pattern(recorded).fullmatch(asked) is not None
+    if isinstance(recorded, dict) and isinstance(asked, dict):
+        return recorded.keys() == asked.keys() and all(is_same(recorded[key], asked[key]) for key in recorded)
+    if isinstance(recorded, list) and isinstance(asked, list):
+        return len(recorded) == len(asked) and all(map(is_same, recorded, asked))
+    return bool(recorded == asked) and isinstance(recorded, bool) == isinstance(asked, bool)
+
+
+def format_diff(recorded: Mapping[str, Any], asked: Mapping[str, Any], entry: int) -> str:
+    """Return a unified diff of both as YAML. Tools that are the same are shown by their names."""
+    before, after = format_yaml(_name_tools(recorded, asked)), format_yaml(_name_tools(asked, recorded))
+    lines = list(
+        difflib.unified_diff(
+            before.splitlines(), after.splitlines(), f"recorded (entry {entry})", "asked now", lineterm=""
+        )
+    )
+    if len(lines) > MAX_DIFF_LINES:
+        lines[MAX_DIFF_LINES:] = [f"... and {len(lines) - MAX_DIFF_LINES} more lines"]
+    return "\n".join(lines)
+
+
+def _mask_pattern(text: str) -> re.Pattern[str]:
+    return re.compile(".*?".join(map(re.escape, text.split(MASK))), re.DOTALL)
+
+
+def _name_tools(data: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
+    request = data.get("request")
+    if not isinstance(request, dict) or "tools" not in request:
+        return data
+    others = other.get("request", {}).get("tools", []) if isinstance(other.get("request"), dict) else []
+    tools = [tool["name"] if tool in others else tool for tool in request["tools"]]
+    return {**data, "request": {**request, "tools": tools}}
+
+
+class ReplayedModel(ModelWrapper):
+    """Answers in place of another model, of which only the name is used."""
+
+    def __init__(self, inner: ModelProvider, track: ReplayedTrack) -> None:
+        super().__init__(inner)
+        self._track = track
+
+    async def stream_batches(self, request: ModelRequest) -> Batches:
+        """Yield the recorded deltas. Raises `CassetteMismatchError`, and the `ModelError` that was recorded."""
+        entry = self._track.localize(await self._track.ask_model(self.name, encode_request(request)))
+        if events := decode_events(entry.get("answer", ())):
+            yield events
+        if "error" in entry:
+            raise decode_model_error(entry["error"])
+
 
 # Seconds after which the next message comes although something before it has not happened.
 STALL_SECONDS = 5.0
@@ -94,8 +160,6 @@ class ReplayedTrack(TrackBase):
         self._stall: asyncio.TimerHandle | None = None
 
     def open_model(self, model: ModelProvider) -> ModelProvider:
-        from holodeck.cassettes.replay.replayed_model import ReplayedModel
-
         return ReplayedModel(model, self)
 
     def build_transport(self, setup: TransportSetup, on_message: OnMessage) -> Transport:
@@ -327,7 +391,7 @@ class ReplayedTrack(TrackBase):
         return None
 
     def _is_ready(self, step: _Step) -> bool:
-        """Whether a message can come: its request was asked, or the handshake of its server is over."""
+        """Return whether a message can come: its request was asked, or the handshake of its server is over."""
         if step.is_done or step.kind == "asked":
             return False
         if step.request is not None:
@@ -350,5 +414,5 @@ class ReplayedTrack(TrackBase):
 
 
 def _take_question(entry: Entry) -> dict[str, Any]:
-    """The part of an entry that says what was asked."""
+    """Return the part of an entry that says what was asked."""
     return {key: entry[key] for key in ("model", "server", "request", "params") if key in entry}

@@ -49,7 +49,7 @@ class LineSuggestions(Protocol):
     """Suggests how a line can go on after its first word."""
 
     def is_offered_while_typing(self, text: str) -> bool:
-        """Whether suggestions for the text before the cursor are shown without Tab."""
+        """Return whether suggestions for the text before the cursor are shown without Tab."""
         ...
 
     async def complete(self, text: str) -> Sequence[Suggestion]:

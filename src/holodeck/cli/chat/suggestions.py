@@ -44,7 +44,7 @@ class Suggestions:
         self._commands = commands
 
     def is_offered_while_typing(self, text: str) -> bool:
-        """Whether the end of the text is the beginning of a mention."""
+        """Return whether the end of the text is the beginning of a mention."""
         return _MENTION_START.search(text) is not None
 
     async def complete(self, text: str) -> list[Suggestion]:

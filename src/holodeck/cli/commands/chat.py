@@ -35,6 +35,7 @@ from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, LoadedAgent
 from holodeck.lib.errors import ExecutionError, HoloDeckError
 from holodeck.lib.escape import one_line
 from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN, MAX_FAILURE_SHOWN
+from holodeck.lib.tasks import TaskSet
 from holodeck.models.events import RunResult
 from holodeck.models.items import Message
 
@@ -239,7 +240,7 @@ class Chat:
         """Run `work` in a task that Ctrl-C cancels, and return its result; None if it was cancelled."""
         me = asyncio.current_task()
         # Awaited below: cancelling the chat cancels the task and waits for it.
-        task = asyncio.get_running_loop().create_task(work)
+        task = TaskSet().start(work)
         self._current_task = task
         try:
             return await task

@@ -292,7 +292,7 @@ def _mapping_of(entry: Mapping[str, Any], field: str) -> Mapping[str, Any]:
 
 
 def _read_scope(allow: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The patterns of each kind that an option was given for."""
+    """Return the patterns of each kind that an option was given for."""
     return {kind: _split_patterns(allow[f"allow_{kind}"]) for kind in _KINDS if allow[f"allow_{kind}"]}
 
 

@@ -141,7 +141,7 @@ def _list_overrides(host: str | None, port: int | None) -> list[_Override]:
 
 
 def _name_option(problem: Problem, overrides: Sequence[_Override]) -> Problem:
-    """The problem with a value of an option, told as that instead of as one of its variable."""
+    """Return the problem with a value of an option, told as that instead of as one of its variable."""
     for each in overrides:
         if problem.file == each.variable:
             message = problem.message.replace(f"({each.variable})", each.value)
@@ -200,7 +200,8 @@ def run_service(
 
 
 def _list_served(service: Service, path: str) -> tuple[list[str], str]:
-    """The names of the models and agents with the path at which they are; without any, those of the MCP servers."""
+    """Return the names of the models and agents with the path at which they are; without any, those of the MCP
+    servers."""
     if service.backends:
         return list(service.backends), path
     servers = dict.fromkeys(offer.server.name for offer in service.configurations.current.server_tools)
@@ -208,7 +209,7 @@ def _list_served(service: Service, path: str) -> tuple[list[str], str]:
 
 
 def _local_url(url: str) -> str:
-    """The address at which this machine reaches the gateway: one that listens everywhere is not at `0.0.0.0`."""
+    """Return the address at which this machine reaches the gateway: one that listens everywhere is not at `0.0.0.0`."""
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
@@ -237,7 +238,7 @@ def _exit_on_sigterm() -> None:
 
 
 def _is_at_terminal() -> bool:
-    """Whether a terminal is attached, which sends SIGHUP when it is closed. A service has none."""
+    """Return whether a terminal is attached, which sends SIGHUP when it is closed. A service has none."""
     return any(os.isatty(stream) for stream in _STANDARD_STREAMS)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from holodeck.cli.default_file import resolve_file
-from holodeck.cli.output.trust_question import ask_trust, show_actions
+from holodeck.cli.output.trust_question import ask_trust, print_not_covered, show_actions
 from holodeck.cli.output.yes_or_no import can_ask
 from holodeck.config.actions import Actions, list_actions
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE
@@ -133,11 +133,13 @@ def _read_actions(path: Path) -> Actions:
 def _print_result(path: Path, actions: Actions, *, as_json: bool, text: str) -> None:
     if not as_json:
         click.echo(f"{escape_unprintable(record_path(path))} {text}")
+        print_not_covered(actions)
         return
     data: dict[str, Any] = {
         "file": record_path(path),
         "trusted": True,
         "digest": actions.digest,
+        "not_covered": actions.not_covered,
         "actions": [action.to_data() for action in actions.actions],
     }
     click.echo(json.dumps(data, indent=2, ensure_ascii=False))

@@ -19,7 +19,7 @@ import click
 from holodeck.cli.default_file import resolve_file
 from holodeck.cli.output.config_problems import count_problems, print_problems, problem_data
 from holodeck.cli.output.lint_findings import findings_data, has_error, print_findings
-from holodeck.config.actions import NO_KEY, describe_endpoint, describe_key, list_actions
+from holodeck.config.actions import NO_KEY, describe_endpoint, describe_key, describe_not_covered, list_actions
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE, LoadedAgent, LoadedTool
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.escape import escape_unprintable
@@ -88,7 +88,7 @@ def command(file: str | None, as_json: bool, strict: bool) -> int:
 
 @record
 class _Checked:
-    """What is known of a file."""
+    """The result of reading a file."""
 
     problems: tuple[Problem, ...]
     """Warnings, if there is a summary."""
@@ -101,7 +101,8 @@ def _check_file(path: Path) -> _Checked:
     """Read a file. Raises `ConfigError`."""
     loaded = read_agent_or_gateway(path)
     summary = agent_summary(loaded) if isinstance(loaded, LoadedAgent) else gateway_summary(loaded)
-    summary["trust_digest"] = list_actions(loaded).digest
+    actions = list_actions(loaded)
+    summary |= {"trust_digest": actions.digest, "trust_not_covered": actions.not_covered}
     return _Checked(problems=loaded.warnings, findings=tuple(_find_entry_findings(loaded)), summary=summary)
 
 
@@ -154,6 +155,8 @@ def _print_summary(summary_data: dict[str, Any]) -> None:
         show_table(console, _COLUMNS, [_row(tool) for tool in summary_data["tools"]])
     # On a line of its own, whole, to be copied.
     console.print(f"Trust digest: {summary_data['trust_digest']}", soft_wrap=True)
+    if not_covered := summary_data["trust_not_covered"]:
+        console.print(describe_not_covered(not_covered), style="yellow", soft_wrap=True)
     console.print()
 
 

@@ -272,7 +272,7 @@ class _ServerProcess:
 
 def find_findings(server: str, tools: Sequence[MCPToolInfo]) -> tuple[Finding, ...]:
     """Return what `holodeck mcp lint` finds in the tools of one server, errors first."""
-    from holodeck.tools.mcp.lint.names import check_names
+    from holodeck.tools.mcp.lint.servers import check_names
     from holodeck.tools.mcp.lint.texts import check_tool
 
     found = [finding for tool in tools for finding in check_tool(server, tool)]

@@ -1,4 +1,4 @@
-"""Whether output may be coloured: `NO_COLOR` and `TERM=dumb` forbid it."""
+"""The rule for coloured output: `NO_COLOR` and `TERM=dumb` forbid it."""
 
 from __future__ import annotations
 

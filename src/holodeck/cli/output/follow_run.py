@@ -72,7 +72,7 @@ class RunFollower(ABC):
 
     @abstractmethod
     def _on_message(self, message: Message, *, is_streamed: bool) -> None:
-        """`is_streamed`: its text was shown before, piece by piece."""
+        """Show a message. `is_streamed`: its text was shown before, piece by piece."""
 
     @abstractmethod
     def _on_tool_started(self, event: ToolStarted, title: str) -> None: ...

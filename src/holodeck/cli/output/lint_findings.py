@@ -45,5 +45,5 @@ def count_findings(findings: Sequence[Finding]) -> str:
 
 
 def has_error(findings: Sequence[Finding]) -> bool:
-    """Whether one of the findings is an error: something that no honest server needs."""
+    """Return whether one of the findings is an error: something that no honest server needs."""
     return any(finding.severity == "error" for finding in findings)

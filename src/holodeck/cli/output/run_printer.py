@@ -30,7 +30,7 @@ EXIT_CODES: dict[Status, int] = {
 
 @record
 class OutputFormat:
-    """What a run prints on stdout. With neither option: the answer alone."""
+    """The form in which a run prints on stdout. With neither option: the answer alone."""
 
     as_json: bool = False
     as_events: bool = False

@@ -8,7 +8,7 @@ import sys
 
 
 def is_terminal() -> bool:
-    """Whether standard input is a terminal."""
+    """Return whether standard input is a terminal."""
     source = _descriptor()
     return source is not None and os.isatty(source)
 

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from holodeck.cli.output.yes_or_no import ask_yes_or_no, can_ask
-from holodeck.config.actions import Action, ActionKind, Actions
+from holodeck.config.actions import NOT_COVERED, Action, ActionKind, Actions, describe_not_covered
 from holodeck.lib.errors import ConfigError, ExecutionError, Problem
 from holodeck.lib.escape import escape_unprintable
 from holodeck.trust.check import Change, Verdict, check_trust, save_trust
@@ -84,6 +84,13 @@ def show_actions(file: Path, actions: Actions, verdict: Verdict) -> None:
     for line in action_lines(actions.actions):
         _print(line)
     _print(f"\nTrust digest: {actions.digest}", dim=True)
+    print_not_covered(actions)
+
+
+def print_not_covered(actions: Actions) -> None:
+    """Print a notice to standard error about files that the trust digest does not cover, if there are any."""
+    if actions.not_covered:
+        _print(describe_not_covered(actions.not_covered), fg="yellow")
 
 
 def action_lines(actions: Sequence[Action]) -> Iterator[str]:
@@ -97,7 +104,7 @@ def action_lines(actions: Sequence[Action]) -> Iterator[str]:
 
 
 def _lines_of(action: Action) -> Iterator[str]:
-    """One line with the detail that matters most, and one for each other detail."""
+    """Yield one line with the detail that matters most, and one for each other detail."""
     first, *others = action.details or (("", ""),)
     label, text = first
     yield f"    {action.name}" + (f": {_short(label, text)}" if text else "")
@@ -123,6 +130,8 @@ def _print_change(change: Change) -> None:
 
 
 def _short(label: str, text: str) -> str:
+    if label == NOT_COVERED:
+        return f"{int(text):,} more, not covered"
     return f"{text[:_SHORT_HASH]}..." if label == "sha256" else text.replace("\n", "\\n")
 
 

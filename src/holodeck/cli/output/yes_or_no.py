@@ -10,7 +10,7 @@ from holodeck.cli.output.stdin import discard_typed_ahead, is_terminal
 
 
 def can_ask() -> bool:
-    """Whether a person can read a question and answer it."""
+    """Return whether a person can read a question and answer it."""
     return is_terminal() and sys.stderr is not None and sys.stderr.isatty()
 
 

@@ -45,18 +45,18 @@ _SYSTEM_CERTIFICATES = "system"
 
 
 def agent_problems(agent: Agent, source: Source) -> list[Problem]:
-    """The reasons why an agent cannot start on this machine."""
+    """Return the reasons why an agent cannot start on this machine."""
     models = [(("model",), agent.model), *list_test_models(agent)]
     return [problem for path, model in models for problem in _check_model(model, path, source)]
 
 
 def gateway_problems(gateway: GatewayFile, source: Source) -> list[Problem]:
-    """The reasons why a gateway cannot start on this machine. Its agents are checked with their own files."""
+    """Return the reasons why a gateway cannot start on this machine. Its agents are checked with their own files."""
     return [problem for check in _GATEWAY_CHECKS for problem in check(gateway, source)]
 
 
 def server_problems(tool: MCPTool, path: KeyPath, source: Source) -> list[Problem]:
-    """The reasons why an MCP server cannot be used on this machine. `path` is its key path in the file."""
+    """Return the reasons why an MCP server cannot be used on this machine. `path` is its key path in the file."""
     auth = tool.auth
     if not tool.enabled or not isinstance(auth, OAuthClientCredentials):
         return []

@@ -25,7 +25,7 @@ _SETTINGS: KeyPath = ("test_settings",)
 
 
 def find_case_problems(agent: Agent, source: Source, *, has_model: bool) -> list[Problem]:
-    """The problems of all test cases. `has_model`: the model of the file is not the one under test."""
+    """Return the problems of all test cases. `has_model`: the model of the file is not the one under test."""
     found: list[Problem] = []
     for index, case in enumerate(agent.test_cases):
         path: KeyPath = ("test_cases", index)

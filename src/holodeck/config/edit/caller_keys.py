@@ -63,7 +63,7 @@ class CallerKeyFile:
         self._home = home
 
     def list_entries(self) -> list[dict[str, Any]]:
-        """The entries as written, without values of variables."""
+        """Return the entries as written, without values of variables."""
         return _entries_of(read_document(self.path, str(self.path)))
 
     def add(self, entry: Mapping[str, Any]) -> None:
@@ -152,7 +152,10 @@ class CallerKeyFile:
         return _entries_of(parse_document(text, str(self.path)))
 
     def _require(self, text: str, name: str) -> tuple[int, dict[str, Any]]:
-        """The entry of this name and its index in `keys`. Raises `UnknownKeyError` with the names that there are."""
+        """Return the entry of this name and its index in `keys`.
+
+        Raises `UnknownKeyError` with the names that there are.
+        """
         entries = self._parse(text)
         for index, entry in enumerate(entries):
             if entry.get("name") == name:
@@ -167,14 +170,14 @@ class CallerKeyFile:
 
 
 def build_entry(name: str, key_hash: str) -> dict[str, Any]:
-    """The entry of a new caller, which is another one than any earlier caller of its name."""
+    """Return the entry of a new caller, which is another one than any earlier caller of its name."""
     # Letters only: YAML would read a text of digits as a number.
     key_id = "".join(secrets.choice(string.ascii_lowercase) for _ in range(_ID_CHARS))
     return {"name": name, "id": key_id, "hash": key_hash}
 
 
 def has_reference(value: object) -> bool:
-    """Whether a setting refers to a variable somewhere in it."""
+    """Return whether a setting refers to a variable somewhere in it."""
     if isinstance(value, Mapping):
         return any(has_reference(each) for each in value.values())
     if isinstance(value, list):
@@ -190,14 +193,17 @@ def check_entry(entry: Mapping[str, Any], *, shown_as: str = "the new key") -> N
 
 
 def _drop_absent(value: Any) -> Any:
-    """A mapping without its fields that are null, which say the same as absent ones. Other values stay as they are."""
+    """Return a mapping without its fields that are null, which say the same as absent ones.
+
+    Other values stay as they are.
+    """
     if not isinstance(value, Mapping):
         return value
     return {name: each for name, each in value.items() if each is not None}
 
 
 def describe_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What may be shown of an entry: nothing of its key, and nothing of the hash."""
+    """Return what may be shown of an entry: nothing of its key, and nothing of the hash."""
     return {
         "name": entry.get("name"),
         "id": entry.get("id"),

@@ -36,7 +36,7 @@ class PlannedEdit:
 
 @record
 class EditResult:
-    """What became of a file. `backup` is the copy of the old one, if there was a file and one was asked for."""
+    """The outcome of an edit. `backup` is the copy of the old one, if there was a file and one was asked for."""
 
     path: Path
     is_changed: bool

@@ -16,7 +16,7 @@ from holodeck.lib.record import record
 
 @record
 class EntryFormat:
-    """How a file of one format is parsed and edited. See `set_json_entry` and `remove_json_entry` for the edits."""
+    """The functions for files of one format. See `set_json_entry` and `remove_json_entry` for the edits."""
 
     parse: Callable[[str, str], Document]
     """From the text and the name for messages. Raises `ConfigError`."""

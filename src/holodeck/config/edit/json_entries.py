@@ -182,19 +182,19 @@ class _JSONFile:
         return sorted(inside, key=lambda each: self.spans[each].start)
 
     def _indent_of(self, path: KeyPath) -> str | None:
-        """The whitespace before the key of an item; None for an item that does not begin its line."""
+        """Return the whitespace before the key of an item; None for an item that does not begin its line."""
         start = self.spans[path].key_start
         before = self._text[start_of_line(self._text, start) : start]
         return before if not before.strip() else None
 
     def _find_comma(self, offset: int) -> int | None:
-        """The offset of the comma behind an item; None for the last one without."""
+        """Return the offset of the comma behind an item; None for the last one without."""
         match = WHITESPACE_OR_COMMENTS.match(self._text, offset)
         end = match.end() if match else offset
         return end if self._text[end : end + 1] == "," else None
 
     def _find_unit(self) -> str:
-        """One level of indentation: that of the first item of the file."""
+        """Return one level of indentation: that of the first item of the file."""
         items = self._items_of(())
         return (self._indent_of(items[0]) if items else None) or _DEFAULT_INDENT
 

@@ -29,7 +29,7 @@ def apply_splices(text: str, splices: Iterable[Splice]) -> str:
 
 
 def is_same_data(one: Any, other: Any) -> bool:
-    """Whether two values are the same, with the same order of keys and the same types of numbers."""
+    """Return whether two values are the same, with the same order of keys and the same types of numbers."""
     return json.dumps(one, default=repr) == json.dumps(other, default=repr)
 
 
@@ -40,13 +40,13 @@ def require_same_data(found: Any, meant: Any, shown_as: str) -> None:
 
 
 def cannot_edit(shown_as: str, *, line: int | None = None) -> ConfigError:
-    """The error for a file whose form is too unusual for an edit that leaves everything else as it is."""
+    """Return the error for a file whose form is too unusual for an edit that leaves everything else as it is."""
     message = "the file cannot be edited here without a change to something else, so it was left as it is"
     return file_error(shown_as, message, fix=BY_HAND, line=line)
 
 
 def find_newline(text: str) -> str:
-    """The line ending of a text: that of its first line."""
+    """Return the line ending of a text: that of its first line."""
     first = text.find("\n")
     return "\r\n" if first > 0 and text[first - 1] == "\r" else "\n"
 
@@ -56,6 +56,6 @@ def start_of_line(text: str, offset: int) -> int:
 
 
 def end_of_line(text: str, offset: int) -> int:
-    """The offset behind the line break of the line, or the end of the text."""
+    """Return the offset behind the line break of the line, or the end of the text."""
     found = text.find("\n", offset)
     return len(text) if found < 0 else found + 1

@@ -83,7 +83,7 @@ def format_toml(value: Mapping[str, Any], path: KeyPath, *, newline: str = "\n")
 
 
 def _find_tables(text: str, path: KeyPath) -> Iterator[tuple[int, int]]:
-    """The ranges of the table at a path, and of those below it, each with one blank line before it."""
+    """Yield the ranges of the table at a path, and of those below it, each with one blank line before it."""
     headers = list(find_headers(text))
     for index, (start, found) in enumerate(headers):
         if found[: len(path)] != path:

@@ -198,7 +198,8 @@ class _YAMLFile:
         return apply_splices(self.text, [Splice(start, end, space + written)])
 
     def _require_mapping(self, path: KeyPath) -> yaml.MappingNode:
-        """The node of a mapping whose fields are its own: no alias on the way to it, and nothing merged into it."""
+        """Return the node of a mapping whose fields are its own: no alias on the way to it, and nothing merged into
+        it."""
         node: yaml.Node | None = self._root
         line = 1
         for step in path:
@@ -249,7 +250,7 @@ class _YAMLFile:
     def _lines_of(
         self, node: yaml.CollectionNode, children: Sequence[tuple[yaml.Node, yaml.Node]], index: int
     ) -> tuple[int, int]:
-        """The lines of a child in block style, from its dash or key on."""
+        """Return the lines of a child in block style, from its dash or key on."""
         first, last = children[index]
         column = node.start_mark.column
         # The value of an entry stands behind its key; an item is one node.
@@ -319,7 +320,7 @@ class _YAMLFile:
         return next(((name, node) for name, node in pairs if name.value == key), None)
 
     def _content_end(self, node: yaml.Node, *, at_least: int = 0) -> int:
-        """The end of what a node says, without the comments and blank lines behind it."""
+        """Return the end of what a node says, without the comments and blank lines behind it."""
         start, end = node.start_mark.index, node.end_mark.index
         if start < at_least:
             # An alias, whose node stands elsewhere: it is on the line of its key.
@@ -337,7 +338,7 @@ class _YAMLFile:
         return self._content_end(last, at_least=0 if is_item else first.end_mark.index)
 
     def _own_end(self, offset: int, column: int) -> int:
-        """The end of the line, and of the comments behind it that are indented deeper than the column."""
+        """Return the end of the line, and of the comments behind it that are indented deeper than the column."""
         is_at_line_start = offset > 0 and self.text[offset - 1] == "\n"
         end = offset if is_at_line_start else end_of_line(self.text, offset)
         while (match := _COMMENT_LINE.match(self.text, end)) and len(match[1]) > column:
@@ -357,7 +358,7 @@ def _parse_edited(text: str, meant: Mapping[str, Any], shown_as: str) -> _YAMLFi
 
 
 def _change_fields(file: _YAMLFile, path: KeyPath, changes: Mapping[str, Any], shown_as: str) -> _YAMLFile:
-    """The file with fields of the mapping at a path set, or removed where they are None."""
+    """Return the file with fields of the mapping at a path set, or removed where they are None."""
     behind: str | None = None
     for field, value in changes.items():
         old = value_at(file.value, (*path, field))
@@ -379,7 +380,7 @@ def _change_fields(file: _YAMLFile, path: KeyPath, changes: Mapping[str, Any], s
 
 
 def _change_mapping(mapping: Mapping[str, Any], field: str, value: Any, behind: str | None) -> dict[str, Any]:
-    """The mapping with a field set or removed, in the order that `_YAMLFile.change_field` writes."""
+    """Return the mapping with a field set or removed, in the order that `_YAMLFile.change_field` writes."""
     if value is None:
         return {name: each for name, each in mapping.items() if name != field}
     if field in mapping or behind not in mapping:
@@ -397,7 +398,7 @@ def _is_flow(node: yaml.Node) -> bool:
 
 
 def _children_of(node: yaml.Node) -> list[tuple[yaml.Node, yaml.Node]]:
-    """The first and the last node of each item or entry; for an item they are the same."""
+    """Return the first and the last node of each item or entry; for an item they are the same."""
     if isinstance(node, yaml.MappingNode):
         return list(node.value)
     return [(item, item) for item in node.value]
@@ -414,7 +415,7 @@ def _format_value(value: Any) -> str:
 
 
 def _format_flow(value: Any) -> str:
-    """A value within a collection in flow style, where a text is always quoted."""
+    """Return a value within a collection in flow style, where a text is always quoted."""
     return _quote(value) if isinstance(value, str) else _format_value(value)
 
 
@@ -429,7 +430,7 @@ def _format_scalar(text: str) -> str:
 
 
 def _quote(text: str) -> str:
-    """A text in double quotes, with codes for what YAML does not allow as it is."""
+    """Return a text in double quotes, with codes for what YAML does not allow as it is."""
     quoted = json.dumps(text, ensure_ascii=False)
     return "".join(char if char.isprintable() else _escape(char) for char in quoted)
 

@@ -22,17 +22,17 @@ from holodeck.models.url import BadURLError, parse_endpoint
 
 
 def is_url(text: str) -> bool:
-    """Whether a target is a URL, and not a file or a command line."""
+    """Return whether a target is a URL, and not a file or a command line."""
     return text.lower().startswith(("https://", "http://", "wss://", "ws://"))
 
 
 def is_command(text: str) -> bool:
-    """Whether a target is a command line: a command that may start a server, with arguments."""
+    """Return whether a target is a command line: a command that may start a server, with arguments."""
     return text.split(" ", 1)[0] in COMMANDS and " " in text
 
 
 def load_server_at_url(url: str, *, headers: Mapping[str, str], shown_as: str) -> LoadedServers:
-    """The server at a URL. Raises `ConfigError` for a URL that is invalid or not allowed. Nothing is dialled."""
+    """Return the server at a URL. Raises `ConfigError` for a URL that is invalid or not allowed. Nothing is dialled."""
     try:
         host = parse_endpoint(url).host
     except BadURLError as error:
@@ -42,7 +42,7 @@ def load_server_at_url(url: str, *, headers: Mapping[str, str], shown_as: str) -
 
 
 def load_server_of_command(line: str, *, env: Mapping[str, str], folder: str, shown_as: str) -> LoadedServers:
-    """The server of a command line, whatever the command is: a person has typed it. Nothing is started.
+    """Return the server of a command line, whatever the command is: a person has typed it. Nothing is started.
 
     `folder` is the working folder of the server. Raises `ConfigError` for a line that cannot be split into words.
     """

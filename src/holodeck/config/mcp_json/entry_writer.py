@@ -253,7 +253,7 @@ class _EntryWriter:
         return {"workspaceFolder": str(self._folder), "userHome": str(Path.home())}
 
     def _translate_text(self, key: str, text: str) -> str:
-        """The text with references as the program writes them, and with our folders as they are here."""
+        """Return the text with references as the program writes them, and with our folders as they are here."""
         form = self._form
 
         def refer(name: str, default: str | None) -> str:
@@ -282,7 +282,7 @@ class _EntryWriter:
 
 
 def describe_entry(written: Mapping[str, Any]) -> str:
-    """How a server is started or reached, as one line: its command line or its URL, as written, without secrets."""
+    """Describe how a server is started or reached: its command line or its URL, as written, without secrets."""
     if written.get("url"):
         return mask_url(str(written["url"]))
     command = str(written.get("command") or CommandType.NPX)
@@ -291,7 +291,7 @@ def describe_entry(written: Mapping[str, Any]) -> str:
 
 
 def _find_single_variable(text: str) -> str | None:
-    """The variable of a text that is one reference and nothing else."""
+    """Return the variable of a text that is one reference and nothing else."""
     names: list[str] = []
 
     def remember(name: str, default: str | None) -> str:
@@ -305,7 +305,7 @@ def _find_single_variable(text: str) -> str | None:
 
 
 def _forward_variables(args: list[str], names: list[str]) -> list[str]:
-    """The arguments of docker with `-e NAME` for each variable, which HoloDeck adds by itself."""
+    """Return the arguments of docker with `-e NAME` for each variable, which HoloDeck adds by itself."""
     if "run" not in args:
         return args
     missing = [name for name in names if name not in args and not any(arg.startswith(f"{name}=") for arg in args)]

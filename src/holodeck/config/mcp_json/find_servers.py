@@ -79,7 +79,7 @@ def find_server_entries(document: Document, path: Path, cwd: Path) -> ServerList
 
 
 def has_servers(value: Any) -> bool:
-    """Whether a document has a list of servers in the form of another program, and is no agent file."""
+    """Return whether a document has a list of servers in the form of another program, and is no agent file."""
     if not isinstance(value, dict):
         return False
     return any(isinstance(value_at(value, path), dict) for path in (*SERVER_LIST_PATHS, GOOSE.list_path))
@@ -149,7 +149,7 @@ def _workspace_of(path: Path) -> Path:
 
 
 def _list_projects(root: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """The folders with servers of their own, as in `~/.claude.json`, each with the number of servers."""
+    """Yield the folders with servers of their own, as in `~/.claude.json`, each with the number of servers."""
     projects = root.get("projects")
     for folder, settings in projects.items() if isinstance(projects, dict) else ():
         servers = settings.get("mcpServers") if isinstance(settings, dict) else None
@@ -158,6 +158,6 @@ def _list_projects(root: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 
 
 def _find_project(root: Mapping[str, Any], cwd: Path) -> str | None:
-    """The working folder or its nearest parent that has servers of its own; None when there is none."""
+    """Return the working folder or its nearest parent that has servers of its own; None when there is none."""
     candidates = {str(folder) for folder in (cwd, *cwd.parents)}
     return max((folder for folder, _ in _list_projects(root) if folder in candidates), key=len, default=None)

@@ -57,7 +57,7 @@ class _SecretReplacer:
         self._server = server
 
     def replace_value(self, key: str, name: str, value: Any) -> Any:
-        """The value of an environment variable, a header or a key of `auth`, or a reference to it."""
+        """Return the value of an environment variable, a header or a key of `auth`, or a reference to it."""
         if not isinstance(value, str) or not _is_literal(value) or not secrets_in(name, value):
             return value
         if key == "auth" and not is_secret_name(name):
@@ -68,7 +68,7 @@ class _SecretReplacer:
         return (scheme[0] if scheme else "") + self._refer(f"{key}.{name}", variable)
 
     def replace_arguments(self, args: list[Any]) -> list[Any]:
-        """The arguments, with references for the values of options that are named like secrets."""
+        """Return the arguments, with references for the values of options that are named like secrets."""
         result: list[Any] = []
         option = ""
         for index, arg in enumerate(args):
@@ -84,7 +84,7 @@ class _SecretReplacer:
         return result
 
     def replace_in_url(self, url: str) -> str:
-        """The URL with references for its password and for the values of its query that are secrets."""
+        """Return the URL with references for its password and for the values of its query that are secrets."""
         try:
             parts = urlsplit(url)
             found = [(parts.username or "password", parts.password)] if parts.password else []

@@ -92,7 +92,7 @@ def _read_document(path: str | os.PathLike[str]) -> Document:
 
 
 def _input_defaults(listing: ServerListing) -> Iterator[FileRead]:
-    """The answers that the file itself gives to its `inputs`, in the form of a `.env` file."""
+    """Yield the answers that the file itself gives to its `inputs`, in the form of a `.env` file."""
     given = [item for item in listing.inputs if isinstance(item.get("default"), str)]
     defaults = {
         str(item.get("id")): item["default"]
@@ -123,7 +123,8 @@ def _translate_entries(
 
 
 def _to_own_document(document: Document, drafts: Sequence[ToolDraft]) -> Document:
-    """The document with the translated entries, each key with the position of the key that it was translated from."""
+    """Return the document with the translated entries, each key with the position of the key that it was translated
+    from."""
     positions: dict[KeyPath, Position] = {}
     texts: dict[KeyPath, str] = {}
     inside = _paths_inside(document, [draft.entry.path for draft in drafts])
@@ -144,7 +145,7 @@ def _to_own_document(document: Document, drafts: Sequence[ToolDraft]) -> Documen
 
 
 def _paths_inside(document: Document, starts: Sequence[KeyPath]) -> dict[KeyPath, list[KeyPath]]:
-    """The key paths inside each entry, found in one pass: a file may have many values besides its servers."""
+    """Return the key paths inside each entry, found in one pass: a file may have many values besides its servers."""
     inside: dict[KeyPath, list[KeyPath]] = {start: [] for start in starts}
     lengths = {len(start) for start in starts}
     for path in document.positions:
@@ -202,7 +203,8 @@ class _ProblemSorter:
         self._problems_by_server[index].append(dataclasses.replace(problem, key=key))
 
     def _find_origin(self, draft: ToolDraft, match: re.Match[str], key: str) -> tuple[KeyPath, str]:
-        """The key in the entry that one of our keys was translated from, and the rest of the key path behind it."""
+        """Return the key in the entry that one of our keys was translated from, and the rest of the key path behind
+        it."""
         for groups in (2, 1):
             ours = tuple(part for part in match.groups()[1 : groups + 1] if part)
             if len(ours) == groups and ours in draft.origins:
@@ -225,7 +227,7 @@ class _ProblemSorter:
 def build_vocabulary(
     workspace: Path, environ: Mapping[str, str], inputs: Iterable[Mapping[str, Any]], cwd: Path
 ) -> Vocabulary:
-    """The vocabulary of a file: folders, separators, and the answers to its `inputs` from the environment."""
+    """Return the vocabulary of a file: folders, separators, and the answers to its `inputs` from the environment."""
     fixed_values = {
         "workspaceFolder": str(workspace),
         "workspaceFolderBasename": workspace.name,
@@ -252,7 +254,7 @@ def build_vocabulary(
 
 
 def input_variable(name: str) -> str:
-    """The environment variable with the answer to an input: `INPUT_API_KEY` for `api-key`."""
+    """Return the environment variable with the answer to an input: `INPUT_API_KEY` for `api-key`."""
     return "INPUT_" + re.sub(r"[^A-Za-z0-9]+", "_", name).upper()
 
 

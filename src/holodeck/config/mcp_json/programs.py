@@ -21,7 +21,7 @@ TimeoutUnit = Literal["ms", "s"]
 
 @record
 class EntryForm:
-    """How a program says a server. What has no key here cannot be said in its file."""
+    """The keys by which a program says a server. What has no key here cannot be said in its file."""
 
     command_key: str = "command"
     env_key: str = "env"
@@ -81,7 +81,7 @@ class Program:
     form: EntryForm = field(default_factory=EntryForm)
 
     def find_file(self, environ: Mapping[str, str] | None = None) -> Path:
-        """The file of this user on this system. It need not exist."""
+        """Return the file of this user on this system. It need not exist."""
         environ = os.environ if environ is None else environ
         path = Path(self.paths.get(sys.platform, self.paths["linux"]))
         folder = environ.get(self.home_variable, "") if self.home_variable else ""
@@ -93,7 +93,7 @@ def _anywhere(path: str) -> dict[str, str]:
 
 
 def _application(folder: str) -> dict[str, str]:
-    """A file in the folder of an application: under ~/.config, and on a Mac under ~/Library."""
+    """Return a file in the folder of an application: under ~/.config, and on a Mac under ~/Library."""
     return {"linux": f"~/.config/{folder}", "darwin": f"~/Library/Application Support/{folder}"}
 
 
@@ -271,7 +271,8 @@ WRITABLE: Mapping[str, Program] = {program.name: program for program in PROGRAMS
 
 
 def program_of(path: Path, list_path: KeyPath, entry: Mapping[str, Any]) -> Program:
-    """The program that wrote an entry, from the names of the file, of its folder and of the keys; else `UNKNOWN`.
+    """Return the program that wrote an entry, from the names of the file, of its folder and of the keys; else
+    `UNKNOWN`.
 
     `list_path` is where the entry is listed.
     """

@@ -37,7 +37,7 @@ class ToolDraft:
         return "", None
 
     def remaining_keys(self) -> list[str]:
-        """The keys of the entry that `pop` has not removed."""
+        """Return the keys of the entry that `pop` has not removed."""
         return list(self._remaining)
 
     def set_key(self, key: str, value: Any, origin: KeyPath) -> None:
@@ -46,11 +46,11 @@ class ToolDraft:
         self.origins[(key,)] = origin
 
     def scalar_text(self, *path: str | int) -> str:
-        """A scalar of the entry as written, for keys whose value `1.10` is a text."""
+        """Return a scalar of the entry as written, for keys whose value `1.10` is a text."""
         return self._document.texts.get((*self.entry.path, *path), "")
 
     def scalar_texts(self, path: Sequence[str | int], values: list[Any]) -> list[Any]:
-        """The list with each number and boolean replaced by its text as written."""
+        """Return the list with each number and boolean replaced by its text as written."""
         return [
             self.scalar_text(*path, index) if isinstance(value, (bool, int, float)) else value
             for index, value in enumerate(values)

@@ -64,7 +64,7 @@ def translate_transport(draft: ToolDraft, expand: Expand) -> bool:
 
 
 def transport_of(url: str) -> str:
-    """The transport of a URL for which none is named."""
+    """Return the transport of a URL for which none is named."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -134,7 +134,7 @@ def _put_command(draft: ToolDraft, key: str, command: Any) -> None:
 
 
 def _split_command_line(command: str) -> list[str]:
-    """The parts of a command line that starts with an allowed command; empty for any other text."""
+    """Return the parts of a command line that starts with an allowed command; empty for any other text."""
     try:
         argv = shlex.split(command)
     except ValueError:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from holodeck.evaluation.check import CheckResult
+from holodeck.evaluation.verdict import CheckResult
 from holodeck.lib.json.parse import parse_json
 from holodeck.lib.json.path import find_json_value, parse_json_path
 from holodeck.lib.json.schema import SchemaError

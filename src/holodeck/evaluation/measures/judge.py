@@ -12,8 +12,7 @@ from contextlib import aclosing
 from typing import Any
 
 from holodeck.cassettes.active import make_id
-from holodeck.evaluation.check import CheckResult
-from holodeck.evaluation.verdict import RecordedCall
+from holodeck.evaluation.verdict import CheckResult, RecordedCall
 from holodeck.lib.errors import ModelError
 from holodeck.lib.escape import one_line
 from holodeck.lib.json.parse import parse_json
@@ -53,7 +52,7 @@ _VERDICT_SCHEMA = {
 
 @record
 class Evidence:
-    """What a judge sees of a run."""
+    """The part of a run that a judge sees."""
 
     question: str
     answer: str
@@ -104,6 +103,7 @@ def build_request(rubric: str, evidence: Evidence) -> ModelRequest:
         instructions=_INSTRUCTIONS.format(rubric=rubric, mark=mark),
         tool_choice=ToolChoice(mode="none"),
         response_format=_VERDICT_SCHEMA,
+        is_streamed=False,
     )
 
 

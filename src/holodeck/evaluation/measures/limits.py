@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holodeck.evaluation.check import CheckResult
+from holodeck.evaluation.verdict import CheckResult
 from holodeck.models.events import RunResult, failure_reason
 from holodeck.models.test_case import TestCase
 

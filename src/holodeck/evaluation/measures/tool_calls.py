@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holodeck.evaluation.check import CheckResult
-from holodeck.evaluation.verdict import RecordedCall
+from holodeck.evaluation.verdict import CheckResult, RecordedCall
 from holodeck.lib.escape import format_arguments
 from holodeck.models.test_case import ExpectedCall, ExpectedTool, TestCase, ToolExpectation
 
@@ -25,7 +24,7 @@ def check_tool_calls(case: TestCase, calls: Calls) -> Iterator[CheckResult]:
 
 
 def is_included(expected: Any, actual: Any) -> bool:
-    """Whether `actual` matches `expected`: a mapping may have further keys, any other value must be equal."""
+    """Return whether `actual` matches `expected`: a mapping may have further keys, any other value must be equal."""
     if isinstance(expected, Mapping):
         return isinstance(actual, Mapping) and all(
             key in actual and is_included(value, actual[key]) for key, value in expected.items()

@@ -60,7 +60,7 @@ class ChainPosition:
 
 
 def encode_line(fields: Fields, after: ChainPosition, key: bytes) -> tuple[bytes, ChainPosition]:
-    """The line that follows `after`, with its newline, and the end of the chain with it."""
+    """Return the line that follows `after`, with its newline, and the end of the chain with it."""
     numbered = {"seq": after.seq + 1, **fields}
     digest = hash_fields(numbered, after.hash, key)
     line = encode_json({**numbered, "prev": after.hash, "hash": digest}) + b"\n"
@@ -68,7 +68,10 @@ def encode_line(fields: Fields, after: ChainPosition, key: bytes) -> tuple[bytes
 
 
 def decode_line(line: bytes, keys: Sequence[bytes]) -> dict[str, Any] | None:
-    """The fields of a line that is unchanged since it was written, without its newline. None for any other text."""
+    """Return the fields of a line that is unchanged since it was written, without its newline.
+
+    None for any other text.
+    """
     fields = parse_line(line)
     if fields is None:
         return None
@@ -78,7 +81,7 @@ def decode_line(line: bytes, keys: Sequence[bytes]) -> dict[str, Any] | None:
 
 
 def parse_line(line: bytes) -> dict[str, Any] | None:
-    """The fields of a text that has the form of a line, genuine or not. None for any other text.
+    """Return the fields of a text that has the form of a line, genuine or not. None for any other text.
 
     The bytes must be those that `encode_line` writes: a line with a key twice would be read in two ways.
     """
@@ -93,17 +96,17 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
 
 
 def position_of(fields: Mapping[str, Any]) -> ChainPosition:
-    """The end of the chain at a decoded line."""
+    """Return the end of the chain at a decoded line."""
     return ChainPosition(seq=fields["seq"], hash=fields["hash"])
 
 
 def hash_fields(fields: Fields, prev: str, key: bytes) -> str:
-    """The hash of a line with these fields after the line with the hash `prev`."""
+    """Return the hash of a line with these fields after the line with the hash `prev`."""
     return hmac.digest(key, prev.encode() + encode_canonical_json(fields), "sha256").hex()
 
 
 def hash_arguments(arguments: object) -> str:
-    """The SHA-256 of the canonical JSON of arguments, in hexadecimal."""
+    """Return the SHA-256 of the canonical JSON of arguments, in hexadecimal."""
     return hashlib.sha256(encode_canonical_json(arguments)).hexdigest()
 
 
@@ -113,10 +116,10 @@ def encode_json(value: object) -> bytes:
 
 
 def encode_canonical_json(value: object) -> bytes:
-    """JSON in UTF-8 with sorted keys and without spaces."""
+    """Encode JSON in UTF-8 with sorted keys and without spaces."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode("utf-8", "replace")
 
 
 def format_now() -> str:
-    """The time as lines have it: RFC 3339 in UTC with microseconds."""
+    """Return the time as lines have it: RFC 3339 in UTC with microseconds."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -51,7 +51,7 @@ from holodeck.lib.errors import StorageError
 from holodeck.lib.record import record
 from holodeck.lib.redaction import LOG_SECRETS
 from holodeck.models.gateway import Audit
-from holodeck.storage.base import ResponseStore
+from holodeck.storage.store import ResponseStore
 
 # Characters of arguments and of a result in an entry: enough to see what happened, and a line stays readable.
 MAX_VALUE_CHARS = 16_384
@@ -91,7 +91,7 @@ class AuditedCall:
     model: str = ""
 
     def to_fields(self) -> dict[str, object]:
-        """The fields that all entries about the call have, without its arguments."""
+        """Return the fields that all entries about the call have, without its arguments."""
         return {
             "caller": self.caller,
             "request_id": self.request_id,
@@ -198,7 +198,7 @@ class AuditLog:
         await self._write(TOOL_RESULT, {**call.to_fields(), **fields})
 
     def post_outcome(self, call: AuditedCall, *, outcome: Outcome, seconds: float, error_code: str = "") -> None:
-        """As `record_outcome`, without waiting for the file: for a call that is being cancelled."""
+        """Do as `record_outcome`, without waiting for the file: for a call that is being cancelled."""
         self._post(TOOL_RESULT, {**call.to_fields(), **self._outcome_fields(outcome, seconds, error_code, "")})
 
     async def record_decision(self, call: AuditedCall, *, decision: Decision, decided_by: str = "") -> None:
@@ -231,7 +231,7 @@ class AuditLog:
             await self._write_or_post(OPERATOR_REQUEST, _cut_fields(fields))
 
     def post_operator_request(self, fields: Mapping[str, object]) -> None:
-        """As `record_operator_request` of a change, without waiting for the file: for one that is being cancelled."""
+        """Do as `record_operator_request` of a change, without waiting for the file: for a cancelled one."""
         self._post(OPERATOR_REQUEST, _cut_fields(fields))
 
     async def record_reload(self, changes: Mapping[str, Sequence[str]], *, request_id: str) -> None:
@@ -267,7 +267,7 @@ class AuditLog:
             self._post_refused_auth({**fields, "error_code": error_code})
 
     async def find_failure(self) -> str:
-        """Why calls are refused at this moment. Empty: they are not. Tries to write again after a failure."""
+        """Return why calls are refused at this moment. Empty: they are not. Tries to write again after a failure."""
         if self._writer is None or self._writer.failure is None:
             return ""
         try:
@@ -278,7 +278,10 @@ class AuditLog:
         return ""
 
     async def _find_missing_end(self, end: ChainPosition) -> ChainPosition | None:
-        """The stored end of the file, if the file ends before it or differently. None: it does not, or is not known."""
+        """Return the stored end of the file, if the file ends before it or differently.
+
+        None: it does not, or is not known.
+        """
         try:
             stored = await self._store.read_audit_end(self._name)
         except StorageError as error:
@@ -307,7 +310,7 @@ class AuditLog:
         self._post(AUTH_REFUSED, {**fields, "count": count})
 
     def _is_repeated(self, fields: Mapping[str, object]) -> bool:
-        """Whether the same read has made an entry lately. It is remembered if not."""
+        """Return whether the same read has made an entry lately. It is remembered if not."""
         now, known = time.monotonic(), self._next_read_entries
         read = tuple(value for name, value in fields.items() if name != "request_id")
         if now < known.get(read, 0.0):
@@ -385,7 +388,7 @@ class NullAuditLog(AuditLog):
     is_enabled = False
 
     def __init__(self) -> None:
-        """Nothing is opened and nothing is written."""
+        """Open and write nothing."""
 
     async def open(self) -> None: ...
 
@@ -436,7 +439,10 @@ class NullAuditLog(AuditLog):
 def build_audit_log(
     settings: Audit | None, folder: Path, *, keys: Sequence[bytes], store: ResponseStore, has_lasting_key: bool
 ) -> AuditLog:
-    """The audit log of a gateway file in this folder. `has_lasting_key`: the keys are the same after a restart."""
+    """Return the audit log of a gateway file in this folder.
+
+    `has_lasting_key`: the keys are the same after a restart.
+    """
     if settings is None:
         return NullAuditLog()
     if settings.file is not None and not has_lasting_key:
@@ -445,7 +451,7 @@ def build_audit_log(
 
 
 def name_audit_file(settings: Audit, folder: Path) -> str:
-    """The path by which the end of the audit log of a gateway file in this folder is stored."""
+    """Return the path by which the end of the audit log of a gateway file in this folder is stored."""
     return "" if settings.file is None else str((folder / settings.file).resolve())
 
 
@@ -458,7 +464,7 @@ def _build_line(
     *,
     has_values: bool,
 ) -> dict[str, object]:
-    """The fields of a line, without those that are empty, and with secrets masked."""
+    """Return the fields of a line, without those that are empty, and with secrets masked."""
     line: dict[str, object] = {"time": now, "event": event, **fields}
     if arguments is not None:
         line["arguments_sha256"] = hash_arguments(arguments)

@@ -22,15 +22,12 @@ from holodeck.tools.executor import (
     INVALID_JSON,
     OUT_OF_SCOPE,
     TOOL_CHANGED,
+    UNKNOWN_TARGET,
     UNKNOWN_TOOL,
     CallTarget,
     ToolCall,
     ToolResult,
 )
-
-# Stands for a tool name that a model invented, which may be any text.
-_UNKNOWN_TARGET = CallTarget(server="", tool="unknown")
-
 
 _REFUSED_OUTCOMES: Mapping[str, Outcome] = {TOOL_CHANGED: "withheld", OUT_OF_SCOPE: "out_of_scope"}
 
@@ -78,10 +75,10 @@ class RunRecorder:
         described = self._describe_call(call, target)
         self._audit.post_outcome(described, outcome="unknown", seconds=seconds, error_code=code)
 
-    async def record_refusal(self, call: ToolCall, target: CallTarget | None, code: str) -> None:
+    async def record_refusal(self, call: ToolCall, target: CallTarget, code: str) -> None:
         described = self._describe_call(
             call,
-            _UNKNOWN_TARGET if target is None or code == UNKNOWN_TOOL else target,
+            UNKNOWN_TARGET if code == UNKNOWN_TOOL else target,
             has_arguments=code != INVALID_JSON,
         )
         outcome = _REFUSED_OUTCOMES.get(code, "refused")
@@ -130,7 +127,7 @@ class RunRecorder:
         return AuditedCall(
             door=self._door,
             caller=self._caller,
-            tool=target.tool,
+            tool=target.shown_tool,
             server=target.server,
             host=target.host,
             arguments=arguments,
@@ -142,7 +139,8 @@ class RunRecorder:
 
 
 def _judge_result(result: ToolResult) -> tuple[Outcome, str]:
-    """The outcome of an executed call, and the code of its error: that of the server's JSON-RPC error, or a kind."""
+    """Return the outcome of an executed call, and the code of its error: that of the server's JSON-RPC error, or a
+    kind."""
     metadata = result.metadata
     if not result.is_error:
         return "ok", ""

@@ -44,7 +44,7 @@ class Break:
 
 @record
 class Verification:
-    """What was found in the files of an audit log."""
+    """The findings in the files of an audit log."""
 
     entries: int = 0
     first_seq: int = 0
@@ -89,7 +89,7 @@ def verify_files(
 
 
 def read_entries(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """The lines of files as data, in order. Whether they are genuine, and a whole chain, is not checked."""
+    """Yield the lines of files as data, in order. Whether they are genuine, and a whole chain, is not checked."""
     for file in files:
         for _, raw in _read_lines(file):
             fields = parse_line(raw.removesuffix(b"\n"))
@@ -208,7 +208,7 @@ class _ChainChecker:
         return fields.get("torn_sha256") == hashlib.sha256(self._torn).hexdigest()
 
     def _find_gap(self, fields: dict[str, Any]) -> str:
-        """Why a line cannot follow the one before. Empty: it does."""
+        """Return why a line cannot follow the one before. Empty: it does."""
         seq, prev = fields["seq"], fields["prev"]
         if not self._last:
             is_begin = (seq, prev) == (1, FIRST_PREV) or (seq > 1 and fields.get("event") == ROTATED)

@@ -49,10 +49,16 @@ class Caller:
     claim_values: ClaimValues = field(default_factory=dict, compare=False)
     """The values of its token's claims that decide its scope; stored with durable work, which outlives the token."""
 
+    def has_expired(self) -> bool:
+        return self.expires_at is not None and self.expires_at <= time.time()
+
     @property
     def can_read_all_callers(self) -> bool:
         """Whether it may read the runs and the usage of all callers: an operator's key without a scope."""
         return self.is_admin and not self.scope.is_limited
+
+
+_LOCAL_CALLER = Caller(id=LOCAL_CALLER_ID, is_admin=True)
 
 
 @record
@@ -78,15 +84,15 @@ class CallerProvider(Protocol):
     """One way to authenticate a bearer token."""
 
     def list_credentials(self) -> Sequence[Credential]:
-        """What callers can authenticate with at this moment."""
+        """Return what callers can authenticate with at this moment."""
         ...
 
     async def authenticate(self, token: str) -> Caller | None:
-        """The caller of a token. None: this provider does not recognise it."""
+        """Return the caller of a token. None: this provider does not recognise it."""
         ...
 
     def find_caller(self, caller_id: str, issuer: str, claim_values: ClaimValues) -> Caller | None:
-        """A caller that was authenticated before, perhaps by another process, as it is configured now.
+        """Return a caller that was authenticated before, perhaps by another process, as it is configured now.
 
         None: it could not be authenticated any more.
         """
@@ -115,9 +121,7 @@ class APIKeys:
         for key_hash, caller in self._hashes:
             if hmac.compare_digest(key_hash, digest):
                 found = caller
-        if found is not None and found.expires_at is not None and found.expires_at <= time.time():
-            return None
-        return found
+        return None if found is None or found.has_expired() else found
 
     def list_credentials(self) -> Sequence[Credential]:
         now = time.time()
@@ -131,7 +135,7 @@ class APIKeys:
         return self._callers.get(caller_id)
 
     async def close(self) -> None:
-        """Does nothing: keys need no background work."""
+        """Do nothing: keys need no background work."""
 
 
 class Callers:
@@ -175,9 +179,9 @@ class Callers:
         return self._has_no_auth
 
     async def authenticate(self, headers: Mapping[str, str]) -> Caller | None:
-        """The caller of a request, by its headers. None: the request has to be refused."""
-        if self.has_no_auth:
-            return Caller(id=LOCAL_CALLER_ID, is_admin=True)
+        """Return the caller of a request, by its headers. None: the request has to be refused."""
+        if self._has_no_auth:
+            return _LOCAL_CALLER
         token = _find_bearer_token(headers)
         if token is None:
             return None
@@ -189,17 +193,18 @@ class Callers:
                 return caller
 
     def find_current(self, caller: Caller) -> Caller:
-        """A caller with the scope and the limits that it has now, for a connection that outlives its handshake."""
+        """Return a caller with the scope and the limits that it has now, for a connection that outlives its
+        handshake."""
         found = self.find_caller(caller.id, caller.issuer, caller.claim_values)
         return caller if found is None else replace(caller, limits=found.limits, scope=found.scope)
 
     def find_caller(self, caller_id: str, issuer: str, claim_values: ClaimValues) -> Caller | None:
-        """A caller with the scope that it has now, by the name of its key or the issuer of its tokens.
+        """Return a caller with the scope that it has now, by the name of its key or the issuer of its tokens.
 
         None: the configuration does not have it any more.
         """
         if self.has_no_auth:
-            return Caller(id=LOCAL_CALLER_ID, is_admin=True) if caller_id == LOCAL_CALLER_ID else None
+            return _LOCAL_CALLER if caller_id == LOCAL_CALLER_ID else None
         found = (provider.find_caller(caller_id, issuer, claim_values) for provider in self._providers)
         return next((caller for caller in found if caller is not None), None)
 
@@ -228,12 +233,12 @@ def new_key() -> str:
 
 
 def hash_key(key: str) -> str:
-    """The hash of a key, as files store it. Keys are long and random, so a plain hash cannot be reversed."""
+    """Return the hash of a key, as files store it. Keys are long and random, so a plain hash cannot be reversed."""
     return "sha256:" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def resolve_caller_id(text: str, keys: Sequence[CallerKey]) -> str:
-    """The id of a caller that a person names, by its id or by the name of its key, with or without `key:`.
+    """Return the id of a caller that a person names, by its id or by the name of its key, with or without `key:`.
 
     A name is that of the key in force, if there is one.
     """
@@ -244,7 +249,7 @@ def resolve_caller_id(text: str, keys: Sequence[CallerKey]) -> str:
 
 
 def is_storable(name: str) -> bool:
-    """Whether every database can store a name: one with half a surrogate pair or a NUL cannot be stored."""
+    """Return whether every database can store a name: one with half a surrogate pair or a NUL cannot be stored."""
     return "\0" not in name and not any("\ud800" <= char <= "\udfff" for char in name)
 
 
@@ -254,7 +259,7 @@ def _caller_of_key(key: CallerKey) -> Caller:
 
 
 def _hashes_of_key(key: CallerKey, caller: Caller) -> list[tuple[str, Caller]]:
-    """The hashes that are accepted, each with its caller, whose credentials expire where it is the old hash."""
+    """Return the hashes that are accepted, each with its caller, whose credentials expire where it is the old hash."""
     hashes = [(key.hash, caller)]
     if key.old_hash is not None and key.old_hash_expires is not None:
         hashes.append((key.old_hash, replace(caller, expires_at=key.old_hash_expires.timestamp())))
@@ -262,7 +267,8 @@ def _hashes_of_key(key: CallerKey, caller: Caller) -> list[tuple[str, Caller]]:
 
 
 def _find_bearer_token(headers: Mapping[str, str]) -> str | None:
-    """The token of `Authorization: Bearer`, or else of `x-api-key` (Anthropic's clients) or `api-key` (Azure's)."""
+    """Return the token of `Authorization: Bearer`, or else of `x-api-key` (Anthropic's clients) or `api-key`
+    (Azure's)."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()

@@ -38,7 +38,7 @@ class HostPolicy:
             raise APIError(403, message, kind="invalid_request", code="origin_not_allowed")
 
     def _is_same_origin(self, origin: str, host: str, port: int | None, scheme: str) -> bool:
-        """Whether a page comes from the address that it calls.
+        """Return whether a page comes from the address that it calls.
 
         A page on another port of the same host belongs to another program. Behind a proxy that terminates TLS, the
         scheme of the page is not that of the connection: then the host must be in `allowed_hosts`.
@@ -53,7 +53,7 @@ class HostPolicy:
         return page in addresses
 
     def cors_headers(self, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-        """The CORS headers of a reply to a page of an allowed origin; empty for every other request."""
+        """Return the CORS headers of a reply to a page of an allowed origin; empty for every other request."""
         origin = headers.get("origin")
         if origin is None or origin not in self._origins:
             return []
@@ -72,7 +72,7 @@ class HostPolicy:
 
 
 def is_own_address(url: str, headers: Mapping[str, str]) -> bool:
-    """Whether a URL has the origin of the page that sends a request or, without a page, the host of the request.
+    """Return whether a URL has the origin of the page that sends a request or, without a page, the host of the request.
 
     Without a page both schemes are accepted: a proxy may terminate TLS. The origin was checked before.
     """
@@ -86,7 +86,7 @@ def is_own_address(url: str, headers: Mapping[str, str]) -> bool:
 
 
 def _parse_origin(origin: str) -> tuple[str, str, int] | None:
-    """Scheme, host and port of an origin; None for an opaque one, as of a page in a sandbox."""
+    """Return scheme, host and port of an origin; None for an opaque one, as of a page in a sandbox."""
     scheme, separator, authority = origin.partition("://")
     if not separator or scheme not in _PORTS:
         return None
@@ -101,7 +101,7 @@ def _is_loopback_host(host: str) -> bool:
 
 @lru_cache(maxsize=MAX_HOSTS_REMEMBERED)
 def _parse_authority(text: str) -> tuple[str, int | None]:
-    """Host and port of `host:port`; the host is empty where the text is invalid."""
+    """Return host and port of `host:port`; the host is empty where the text is invalid."""
     try:
         parts = urlsplit(f"//{text}")
         if parts.netloc != text or "@" in text or host_problem(text) is not None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from holodeck.gateway.auth.scope import CallerScope
 from holodeck.lib import log
 from holodeck.lib.json.parse import parse_json
 from holodeck.lib.limits import MIB
+from holodeck.lib.net.http1_pool import send_once
 from holodeck.lib.record import record
 from holodeck.lib.system.files import read_regular_file
 from holodeck.lib.tasks import TaskSet
@@ -107,14 +109,15 @@ class JWTProvider:
         )
 
     def find_caller(self, caller_id: str, issuer: str, claim_values: ClaimValues) -> Caller | None:
-        """`issuer` is empty for stored work of versions that did not store it."""
-        if not caller_id.startswith(JWT_CALLER_PREFIX) or issuer not in ("", self.config.issuer):
+        """Return the caller of stored work."""
+        if not caller_id.startswith(JWT_CALLER_PREFIX) or issuer != self.config.issuer:
             return None
         scope = self._build_scope(self._matching_values(claim_values))
         return Caller(id=caller_id, issuer=self.config.issuer, scope=scope, claim_values=claim_values)
 
     def _matching_values(self, claims: Mapping[str, Any]) -> tuple[str, ...]:
-        """The values of the claim of `allow_by_claim` that the file has a scope for, in the order of the file."""
+        """Return the values of the claim of `allow_by_claim` that the file has a scope for, in the order of the
+        file."""
         settings = self.config.allow_by_claim
         if settings is None:
             return ()
@@ -152,20 +155,17 @@ class JWTProvider:
     async def _read_jwks(self) -> bytes:
         if self.config.jwks_file:
             return await asyncio.to_thread(read_regular_file, self._folder / self.config.jwks_file, _MAX_JWKS_BYTES)
-        # Imported late: it takes a quarter of a gateway's start, and only a JWKS URL needs it.
-        from holodeck.lib.net.aiohttp_client import create_http_client, read_body
-
         async with (
             asyncio.timeout(JWKS_TIMEOUT),
-            create_http_client(connect_timeout=JWKS_TIMEOUT) as client,
-            client.get(str(self.config.jwks_url), allow_redirects=False) as response,
+            send_once("GET", str(self.config.jwks_url), connect_timeout=JWKS_TIMEOUT) as response,
         ):
-            response.raise_for_status()
-            return await read_body(response, _MAX_JWKS_BYTES)
+            if response.status != HTTPStatus.OK:
+                raise OSError(f"HTTP {response.status}")
+            return await response.read_all(_MAX_JWKS_BYTES)
 
 
 def _build_scope(config: JWTCallers, values: tuple[str, ...]) -> CallerScope:
-    """The scope of tokens with these values of the claim, all of which the file has."""
+    """Return the scope of tokens with these values of the claim, all of which the file has."""
     if config.allow_by_claim is not None and values:
         return CallerScope.of(config.allow_by_claim.values[value] for value in values)
     if config.allow is not None:

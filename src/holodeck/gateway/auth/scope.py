@@ -15,7 +15,7 @@ from fnmatch import translate
 
 from holodeck.lib.record import record
 from holodeck.models.scope import Scope, split_pattern, split_tool_pattern
-from holodeck.tools.executor import READ_RESOURCE
+from holodeck.tools.executor import READ_RESOURCE, CallTarget, TargetKind
 
 # Decisions about tools that one scope remembers: more than the tools of a gateway, and a bound for those of servers
 # that requests declare.
@@ -60,7 +60,7 @@ class _Tools:
         )
 
     def may_allow_some(self, server: str) -> bool:
-        """Whether a server could have a tool that is allowed."""
+        """Return whether a server could have a tool that is allowed."""
         if any(glob.is_whole_server and glob.server.match(server) for glob in self.denied):
             return False
         return self.allowed is None or any(glob.server.match(server) for glob in self.allowed)
@@ -99,7 +99,7 @@ class _Part:
 
 @record
 class CallerScope:
-    """What one caller may use. `everything()` is the scope of a caller without `allow`."""
+    """The things that one caller may use. `everything()` is the scope of a caller without `allow`."""
 
     is_limited: bool = True
     """False: everything is allowed, and a check can be left out."""
@@ -109,31 +109,31 @@ class CallerScope:
 
     @staticmethod
     def everything() -> CallerScope:
-        """The scope that allows everything."""
+        """Return the scope that allows everything."""
         return _EVERYTHING
 
     @staticmethod
     def of(scopes: Iterable[Scope]) -> CallerScope:
-        """The scope that allows what any of these allows; nothing without one."""
+        """Return the scope that allows what any of these allows; nothing without one."""
         found = tuple(scopes)
         if Scope() in found:
             return _EVERYTHING
         return CallerScope(parts=tuple(_compile_scope(scope) for scope in found))
 
     def allows_model(self, name: str) -> bool:
-        """Whether the caller may use a plain model, by its public name."""
+        """Return whether the caller may use a plain model, by its public name."""
         return not self.is_limited or any(part.models.allows(name) for part in self.parts)
 
     def allows_agent(self, name: str) -> bool:
-        """Whether the caller may use an agent, by its public name."""
+        """Return whether the caller may use an agent, by its public name."""
         return not self.is_limited or any(part.agents.allows(name) for part in self.parts)
 
     def allows_server(self, server: str) -> bool:
-        """Whether the caller may use an MCP server: it is allowed, and a tool or a prompt of it can be."""
+        """Return whether the caller may use an MCP server: it is allowed, and a tool or a prompt of it can be."""
         return not self.is_limited or any(part.allows_server(server) for part in self.parts)
 
     def allows_tool(self, server: str, tool: str) -> bool:
-        """Whether the caller may use a tool of a server, by the server's own name of the tool."""
+        """Return whether the caller may use a tool of a server, by the server's own name of the tool."""
         if not self.is_limited:
             return True
         is_allowed = self._tools.get((server, tool))
@@ -145,16 +145,32 @@ class CallerScope:
         return is_allowed
 
     def allows_resources(self, server: str) -> bool:
-        """Whether the caller may list and read the resources of a server: reading is a tool, `read_resource`."""
+        """Return whether the caller may list and read the resources of a server: reading is a tool, `read_resource`."""
         return self.allows_tool(server, READ_RESOURCE)
 
     def allows_links(self, server: str) -> bool:
-        """Whether the caller may read resources that tools of a server link to: unless `read_resource` is denied."""
+        """Return whether the caller may read what tools of a server link to: unless `read_resource` is denied."""
         return not self.is_limited or any(part.allows_links(server) for part in self.parts)
 
     def allows_prompt(self, server: str, prompt: str) -> bool:
-        """Whether the caller may use a prompt of a server, by the server's own name of the prompt."""
+        """Return whether the caller may use a prompt of a server, by the server's own name of the prompt."""
         return not self.is_limited or any(part.allows_prompt(server, prompt) for part in self.parts)
+
+    def allows(self, target: CallTarget) -> bool:
+        """Return whether the caller may make a call. A Python function belongs to its agent and has no own rule."""
+        if not self.is_limited:
+            return True
+        match target.kind:
+            case TargetKind.TOOL:
+                return not target.server or self.allows_tool(target.server, target.tool)
+            case TargetKind.RESOURCE:
+                return self.allows_resources(target.server)
+            case TargetKind.LINK:
+                return self.allows_links(target.server)
+            case TargetKind.PROMPT:
+                return self.allows_prompt(target.server, target.tool)
+            case TargetKind.AGENT:
+                return self.allows_agent(target.tool)
 
 
 _EVERYTHING = CallerScope(is_limited=False)
@@ -171,7 +187,10 @@ def _compile_scope(scope: Scope) -> _Part:
 
 
 def _split_list(patterns: Sequence[str]) -> tuple[list[str] | None, list[str]]:
-    """The globs that allow, and those that deny. None for the first: with only denials, all the rest is allowed."""
+    """Return the globs that allow, and those that deny.
+
+    None for the first: with only denials, all the rest is allowed.
+    """
     allowed = [glob for denies, glob in map(split_pattern, patterns) if not denies]
     denied = [glob for denies, glob in map(split_pattern, patterns) if denies]
     return (None if denied and not allowed else allowed), denied
@@ -197,7 +216,7 @@ def _compile_tools(patterns: Sequence[str] | None) -> _Tools:
 
 
 def _compile_globs(globs: Sequence[str]) -> re.Pattern[str]:
-    """One expression for several globs. Without any it matches nothing."""
+    """Return one expression for several globs. Without any it matches nothing."""
     return re.compile("|".join(map(translate, globs)) if globs else r"(?!)")
 
 

@@ -11,8 +11,10 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
+from holodeck.gateway.api.route import route
 from holodeck.gateway.http.errors import not_found_error
 from holodeck.gateway.http.replies import HTML, Reply
 from holodeck.gateway.http.request import Request
@@ -56,6 +58,15 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "x-frame-options": "DENY",
 }
 
+_route = partial(
+    route,
+    "GET",
+    tag="Operation",
+    reply={"type": "string"},
+    empty_replies={304: "As the `If-None-Match` header has it."},
+    is_public=True,
+)
+
 _NOT_BUILT = b"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>HoloDeck</title>
 <h1>The console is not built</h1>
@@ -71,14 +82,30 @@ from a folder, install it again: <code>pip install --force-reinstall --no-deps F
 class ConsoleFiles:
     """Routes of the console's files. Each request reads its file, so a new build needs no restart."""
 
+    @_route(
+        "/",
+        id="getConsole",
+        summary="Get the console",
+        description="The page for the browser. It speaks this API only, with the key that its reader enters.",
+        media_type="text/html",
+    )
     async def get_page(self, request: Request) -> Reply:
-        """The page, or a plain one that says how to build it."""
+        """Return the page, or a plain one that says how to build it."""
         reply = await asyncio.to_thread(_read_reply, "index.html", request.headers, "no-cache")
         headers = {**SECURITY_HEADERS, "cache-control": "no-cache"}
         return reply or Reply(body=_NOT_BUILT, content_type=HTML, headers=headers)
 
+    @_route(
+        "/console/{file}",
+        id="getConsoleFile",
+        summary="Get a file of the console",
+        description="A script, style or picture that the page names.",
+        media_type="text/javascript",
+        other_media_types=("text/css", "image/svg+xml"),
+        errors=("lookup",),
+    )
     async def get_file(self, request: Request) -> Reply:
-        """A script, style or picture of the page."""
+        """Return a script, style or picture of the page."""
         name = request.path_params["file"]
         reply = None
         if _FILE_NAME.fullmatch(name):
@@ -90,7 +117,7 @@ class ConsoleFiles:
 
 
 def _read_reply(name: str, headers: Mapping[str, str], caching: str) -> Reply | None:
-    """The reply with a file in the smallest form that the client accepts; None where there is no such file."""
+    """Return the reply with a file in the smallest form that the client accepts; None where there is no such file."""
     accepted = _read_accepted(headers.get("accept-encoding", ""))
     for encoding, suffix in (*_ENCODINGS.items(), ("", "")):
         path = STATIC / f"{name}{suffix}"
@@ -108,7 +135,7 @@ def _read_reply(name: str, headers: Mapping[str, str], caching: str) -> Reply | 
 
 
 def _read_accepted(header: str) -> set[str]:
-    """The encodings of an `Accept-Encoding` header, without those of weight 0."""
+    """Return the encodings of an `Accept-Encoding` header, without those of weight 0."""
     accepted = set()
     for entry in header.lower().split(","):
         name, _, weight = entry.partition(";")

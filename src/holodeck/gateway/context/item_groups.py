@@ -38,7 +38,7 @@ class ItemGroup:
 
 
 def group_items(items: Sequence[Item]) -> list[ItemGroup]:
-    """The groups of a context, in the order of their first items."""
+    """Return the groups of a context, in the order of their first items."""
     groups: list[tuple[GroupKind, list[int]]] = []
     group_of_call: dict[str, list[int]] = {}
     is_turn_open = False
@@ -58,13 +58,14 @@ def group_items(items: Sequence[Item]) -> list[ItemGroup]:
 
 
 def list_items(groups: Iterable[ItemGroup]) -> list[Item]:
-    """The items of groups, in the order of the context that the groups are of."""
+    """Return the items of groups, in the order of the context that the groups are of."""
     placed = (pair for group in groups for pair in zip(group.positions, group.items, strict=True))
     return [item for _, item in sorted(placed, key=lambda pair: pair[0])]
 
 
 def cut_outputs(group: ItemGroup, chars: int) -> ItemGroup:
-    """The group with each output cut to its first `chars` characters of text; parts other than text are left out."""
+    """Return the group with each output cut to its first `chars` characters of text; parts other than text are left
+    out."""
     items = tuple(_cut_output(item, chars) if isinstance(item, FunctionCallOutput) else item for item in group.items)
     return group if items == group.items else replace(group, items=items, tokens=count_items(items))
 

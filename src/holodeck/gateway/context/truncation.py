@@ -23,7 +23,8 @@ _ANSWER_SHARE = 8
 
 
 def leave_out_oldest(groups: Sequence[ItemGroup], max_tokens: int) -> list[ItemGroup]:
-    """The groups without the oldest ones, so many that the rest has at most `max_tokens`, where that is possible."""
+    """Return the groups without the oldest ones, so many that the rest has at most `max_tokens`, where that is
+    possible."""
     needed = {*find_needed_groups(groups), len(groups) - 1}
     surplus = sum(group.tokens for group in groups) - max_tokens
     kept = []
@@ -36,7 +37,8 @@ def leave_out_oldest(groups: Sequence[ItemGroup], max_tokens: int) -> list[ItemG
 
 
 def find_needed_groups(groups: Sequence[ItemGroup]) -> set[int]:
-    """The indexes of groups that are never left out: instructions, open calls, and the newest message of a user."""
+    """Return the indexes of groups that are never left out: instructions, open calls, and the newest message of a
+    user."""
     users = [index for index, group in enumerate(groups) if group.kind == "user"]
     return {index for index, group in enumerate(groups) if group.kind == "instructions" or group.is_open} | set(
         users[-1:]
@@ -99,5 +101,5 @@ class TruncatingModel(ModelWrapper):
 
 
 def truncate_items(items: Sequence[Item], max_tokens: int) -> tuple[Item, ...]:
-    """The items without the oldest groups, as in `leave_out_oldest`."""
+    """Return the items without the oldest groups, as in `leave_out_oldest`."""
     return tuple(list_items(leave_out_oldest(group_items(items), max_tokens)))

@@ -30,7 +30,7 @@ DIGEST_BYTES = 16
 
 @record
 class ApprovalDecisions:
-    """What happens to each pending call: it runs, or it gets an error output."""
+    """The decisions about pending calls: it runs, or it gets an error output."""
 
     run: tuple[FunctionCall, ...] = ()
     approved: frozenset[str] = frozenset()
@@ -43,12 +43,12 @@ class ApprovalDecisions:
     """By call id, the digest of the tool as it was when approval was requested. An approval is for no other."""
 
 
-_NO_DECISIONS = ApprovalDecisions()
+NO_DECISIONS = ApprovalDecisions()
 _NO_CLAIMS: Mapping[str, str] = {}
 
 
 def call_digest(target: tuple[str, str], call: FunctionCall) -> bytes:
-    """Digest of a call's target and arguments. Spacing and key order of the arguments do not change it."""
+    """Return the digest of a call's target and arguments. Spacing and key order of the arguments do not change it."""
     try:
         canonical = repr((target, _canonicalize(parse_exact_json(call.arguments))))
     except (ValueError, RecursionError):
@@ -82,7 +82,7 @@ def decide_calls(
     Raises `BadRequestError` for a request that is unknown, answered twice, used, or changed.
     """
     if not pending and not answers:
-        return _NO_DECISIONS
+        return NO_DECISIONS
     needed = set(needs_approval)
     answer_by_call = _match_answers(
         {approval_id(call): call for call in pending if call.call_id in needed}, answers, claimed_by, is_genuine
@@ -106,7 +106,7 @@ def _match_answers(
     claimed_by: Mapping[str, str],
     is_genuine: Callable[[str], bool],
 ) -> dict[str, ApprovalAnswer]:
-    """The answers by call id; `requests` are the calls by approval request id. Raises, see `decide_calls`."""
+    """Return the answers by call id; `requests` are the calls by approval request id. Raises, see `decide_calls`."""
     matched: dict[str, ApprovalAnswer] = {}
     for answer in answers:
         call = requests.get(answer.request_id)
@@ -134,7 +134,7 @@ def _match_answers(
 
 
 def approval_used_message(request_id: str, response_id: str) -> str:
-    """Error text for an approval that was used before, by the response `response_id`."""
+    """Return the error text for an approval that was used before, by the response `response_id`."""
     return (
         f"The approval request '{request_id}' has been answered, and an approval is used once: "
         f"the response {response_id} "
@@ -188,7 +188,7 @@ def _refusal_output(call: FunctionCall, answer: ApprovalAnswer | None) -> Functi
 
 
 def error_output(call: FunctionCall, message: str) -> FunctionCallOutput:
-    """An output with an error text for the model, in place of a result."""
+    """Return an output with an error text for the model, in place of a result."""
     return FunctionCallOutput(
         call_id=call.call_id, content=(TextContent(text=message),), is_error=True, id=new_id("out")
     )

@@ -24,7 +24,7 @@ def with_missing_outputs(
     is_client_call: Callable[[FunctionCall], bool],
     is_cut: bool = False,
 ) -> tuple[Item, ...]:
-    """The items of a run, with an error output for each of the gateway's own calls that has none.
+    """Return the items of a run, with an error output for each of the gateway's own calls that has none.
 
     Pending calls and calls of client functions stay without one: their outputs are yet to come.
     `resumed_calls`: calls of an earlier response that this run continued with; their outputs come first.
@@ -43,7 +43,7 @@ def with_missing_outputs(
 
 
 def without_orphan_outputs(items: Iterable[Item]) -> list[Item]:
-    """The items without outputs whose call is not before them: a client may have deleted the call."""
+    """Return the items without outputs whose call is not before them: a client may have deleted the call."""
     called: set[str] = set()
     complete: list[Item] = []
     for item in items:
@@ -56,7 +56,7 @@ def without_orphan_outputs(items: Iterable[Item]) -> list[Item]:
 
 
 def without_resent_items(items: Sequence[Item], context: Sequence[Item]) -> list[Item]:
-    """The items without calls and outputs that are in `context` already.
+    """Return the items without calls and outputs that are in `context` already.
 
     LlamaIndex names the previous response and sends its calls again as well, Semantic Kernel every call and output of
     the conversation. An output that differs from the one in `context` is not removed: the request is refused for it.

@@ -36,13 +36,10 @@ from holodeck.gateway.wire.request.parsed_input import ApprovalAnswer, Input
 from holodeck.gateway.wire.request.sealed_input import SealedInput
 from holodeck.lib.record import record
 from holodeck.models.items import Item
-from holodeck.storage.base import (
-    UNFINISHED_STATUSES,
-    ConversationContents,
-    ConversationItem,
-    ResponseStore,
-    StoredResponse,
-)
+from holodeck.storage.conversations import ConversationContents, ConversationItem
+from holodeck.storage.responses import StoredResponse
+from holodeck.storage.runs import UNFINISHED_STATUSES
+from holodeck.storage.store import ResponseStore
 
 # Items of a conversation that are read for one request; as many as a request may send as its input.
 _MAX_CONVERSATION_ITEMS = 10_000
@@ -111,7 +108,7 @@ class ConversationState:
         caller: Caller,
         sealed: SealedInput | None,
     ) -> tuple[Item, ...]:
-        """The items of a conversation up to the end of the response `record`, which ended with `pending`.
+        """Return the items of a conversation up to the end of the response `record`, which ended with `pending`.
 
         A response that is not in it, because it failed at once or was deleted there, is appended with its
         `own_items`.
@@ -183,7 +180,7 @@ class ConversationState:
         await self._store.add_items(conversation_id, caller.id, items, response_id=response_id, pending_calls=encoded)
 
     async def _check_lease_is_live(self, conversation: ConversationContents, caller: Caller) -> bool:
-        """Whether the response that leases the conversation is still running, in this gateway or another."""
+        """Return whether the response that leases the conversation is still running, in this gateway or another."""
         response_id = conversation.leased_by or ""
         record = await self._store.get(response_id, caller.id)
         if record is not None and record.status not in UNFINISHED_STATUSES:
@@ -245,7 +242,7 @@ def _conversation_locked_error(response_id: str) -> APIError:
 
 
 def conversation_changing_error() -> APIError:
-    """The 400 for a conversation that other requests changed during every attempt to lease it."""
+    """Return the 400 for a conversation that other requests changed during every attempt to lease it."""
     message = "Other requests are changing this conversation at this moment. Try again later."
     return APIError(400, message, kind="invalid_request", code="conversation_locked", param="conversation")
 
@@ -257,6 +254,6 @@ def check_context_size(size: int, max_bytes: int, param: str) -> None:
 
 
 def context_too_long_error(reason: str, param: str) -> APIError:
-    """The 400 for a context over a limit. A context is never shortened silently."""
+    """Return the 400 for a context over a limit. A context is never shortened silently."""
     message = f"The context is too long: {reason}. Fold an earlier part of it with /v1/responses/compact."
     return APIError(400, message, kind="invalid_request", code="context_too_long", param=param)

@@ -70,11 +70,13 @@ class ToolHistoryCache:
         run_items: Sequence[Item],
         *,
         is_client: Callable[[str], bool],
+        shown_calls: Collection[str] = (),
     ) -> None:
         """Remember the tool calls of a run that ended with a call of a client function; else do nothing.
 
         `client_items`: the input as the client sent it. `run_items`: all items of the run, with the calls that it
         resumed. Of the client's calls only the places are stored; the gateway's calls without an output are left out.
+        `shown_calls`: ids of calls in the input that the gateway has run.
         """
         first = next((item for item in run_items if isinstance(item, FunctionCall) and is_client(item.name)), None)
         if first is None:
@@ -89,23 +91,25 @@ class ToolHistoryCache:
             elif isinstance(item, FunctionCall | FunctionCallOutput) and item.call_id in answered:
                 remembered.append(item)
         if answered:
-            *_, (key, _) = _history_keys(caller_id, (*client_items, first))
+            *_, (key, _) = _history_keys(caller_id, (*client_items, first), shown_calls)
             encoded = encode_items(remembered)
             if self._entries.set(key, encoded, len(encoded)):
                 self._entry_counts[key[:2]] += 1
 
-    def restore_calls(self, caller_id: str, client_items: Sequence[Item]) -> list[Item]:
-        """The input of a client, with the remembered calls and outputs at the places where the model made the calls.
+    def restore_calls(
+        self, caller_id: str, client_items: Sequence[Item], shown_calls: Collection[str] = ()
+    ) -> list[Item]:
+        """Return the input of a client, with the remembered calls and outputs where the model made the calls.
 
         Calls of one turn stay together, in their order, whether the gateway or the client ran them. Calls that are no
-        longer remembered are missing.
+        longer remembered are missing. `shown_calls`: ids of calls in the input that the gateway has run.
         """
         calls = [item for item in client_items if isinstance(item, FunctionCall)] if self._entries else []
         if not any((caller_id, call.call_id) in self._entry_counts for call in calls):
             return list(client_items)
         known = {stem_of(call) for call in calls} | {_call_key_of(call) for call in calls}
         found: list[Item] = []
-        keys = {index: key for key, index in _history_keys(caller_id, client_items)}
+        keys = {index: key for key, index in _history_keys(caller_id, client_items, shown_calls)}
         moved: set[int] = set()
         for index, item in enumerate(client_items):
             if index in moved:
@@ -134,11 +138,14 @@ class ToolHistoryCache:
             del self._entry_counts[key[:2]]
 
 
-def _history_keys(caller_id: str, items: Sequence[Item]) -> Iterator[tuple[_HistoryKey, int]]:
-    """A key for each call, with the index of the call: see `_HistoryKey`.
+def _history_keys(
+    caller_id: str, items: Sequence[Item], shown_calls: Collection[str]
+) -> Iterator[tuple[_HistoryKey, int]]:
+    """Yield a key for each call, with the index of the call: see `_HistoryKey`.
 
     Call ids alone are not enough, because some models number their calls. Messages of the model are not part of the
-    digest, because clients rewrite them.
+    digest, because clients rewrite them, nor are the outputs of the gateway's own calls: the client has them only after
+    the run that is remembered.
     """
     history = hashlib.blake2b(digest_size=16)
     for index, item in enumerate(items):
@@ -146,13 +153,15 @@ def _history_keys(caller_id: str, items: Sequence[Item]) -> Iterator[tuple[_Hist
             own = history.copy()
             own.update(item.name.encode("utf-8", "surrogatepass"))
             yield (caller_id, item.call_id, own.digest()), index
-        elif isinstance(item, FunctionCallOutput) or (isinstance(item, Message) and item.role == "user"):
+        elif (isinstance(item, FunctionCallOutput) and item.call_id not in shown_calls) or (
+            isinstance(item, Message) and item.role == "user"
+        ):
             text = "\0".join(part.text for part in item.content if isinstance(part, TextContent))
             history.update(f"\0{item.type} {text}".encode("utf-8", "surrogatepass"))
 
 
 def _match_calls(remembered: Sequence[Item], client_items: Sequence[Item], start: int) -> dict[int, int]:
-    """The indexes of a client's items that are calls of a remembered run, by their places in the run.
+    """Return the indexes of a client's items that are calls of a remembered run, by their places in the run.
 
     Looks from `start` on, as far as there are only such calls and outputs: some clients send an output after each call.
     """
@@ -174,7 +183,7 @@ def _match_calls(remembered: Sequence[Item], client_items: Sequence[Item], start
 
 
 def _list_unsent(remembered: Sequence[Item], known: Collection[str]) -> Iterator[tuple[int, Item]]:
-    """The remembered calls of the gateway that the client did not send, and their outputs, each with its place."""
+    """Yield the remembered calls of the gateway that the client did not send, and their outputs, with their places."""
     outputs_to_come = Counter(item.call_id for item in remembered if isinstance(item, FunctionCallOutput))
     unsent: set[str] = set()
     for place, item in enumerate(remembered):
@@ -210,7 +219,7 @@ class ReasoningCache:
                 self._entries.set((caller_id, item.id), encoded, len(encoded))
 
     def restore(self, caller_id: str, items: Iterable[Item]) -> list[Item]:
-        """The items, with the remembered reasoning for each one that has only its id. The others stay as they are."""
+        """Return the items, with the remembered reasoning for each that has only its id. The others stay."""
         return [self._find(caller_id, item) if isinstance(item, Reasoning) and item.id else item for item in items]
 
     def _find(self, caller_id: str, item: Reasoning) -> Item:
@@ -277,7 +286,7 @@ class SocketHistories:
 
     @contextmanager
     def open_history(self, caller_id: str) -> Iterator[SocketHistory]:
-        """The history of a new connection. It is dropped when the context ends."""
+        """Open the history of a new connection. It is dropped when the context ends."""
         history = SocketHistory(caller_id, self)
         try:
             yield history

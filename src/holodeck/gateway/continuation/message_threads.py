@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from holodeck.gateway.http.errors import APIError
-from holodeck.gateway.http.request_body import RequestReservation
+from holodeck.gateway.http.request import RequestReservation
 from holodeck.gateway.wire.messages.request import find_previous_message
 from holodeck.lib.bounded_cache import BoundedCache
 from holodeck.lib.limits import MIB

@@ -47,14 +47,14 @@ def restore_calls(
 
 
 def find_paused_turn_keys(parsed: Input) -> dict[str, FunctionCall]:
-    """The calls that identify a paused turn in a resent input, by the keys under which the store finds its response."""
+    """Return the calls that identify a paused turn in a resent input, by the keys of its response in the store."""
     answered = find_last_answered_call(parsed)
     keys = {} if answered is None else {answered.call_id: answered}
     return keys | {approval_id(call): call for call in parsed.pending_calls[-1:]}
 
 
 def has_model_output_after(parsed: Input, call: FunctionCall) -> bool:
-    """Whether a message or a call of the model follows a call."""
+    """Return whether a message or a call of the model follows a call."""
     position = max(index for index, item in enumerate(parsed.items) if item is call)
     return any(
         (isinstance(item, Message) and item.role == "assistant")
@@ -64,7 +64,7 @@ def has_model_output_after(parsed: Input, call: FunctionCall) -> bool:
 
 
 def find_last_answered_call(parsed: Input) -> FunctionCall | None:
-    """The last call of a client function in an input. None if it has no output there."""
+    """Return the last call of a client function in an input. None if it has no output there."""
     outputs = {item.call_id for item in parsed.items if isinstance(item, FunctionCallOutput)}
     if not outputs:
         return None
@@ -80,7 +80,7 @@ def match_resent_calls(
     pending: Collection[FunctionCall],
     hidden: Collection[FunctionCall],
 ) -> tuple[FunctionCall, ...]:
-    """The calls of a paused turn that a resent input continues; none when the input has another turn.
+    """Return the calls of a paused turn that a resent input continues; none when the input has another turn.
 
     None as well when the input has one of the `pending` calls as a finished call: the turn was continued before.
     """
@@ -115,7 +115,7 @@ def _is_same_call(sent: FunctionCall | None, call: FunctionCall, parsed: Input) 
 
 
 def _has_same_arguments(one: FunctionCall, other: FunctionCall) -> bool:
-    """Whether two calls have equal arguments as JSON."""
+    """Return whether two calls have equal arguments as JSON."""
     try:
         return bool(parse_json(one.arguments) == parse_json(other.arguments))
     except ValueError:
@@ -123,7 +123,7 @@ def _has_same_arguments(one: FunctionCall, other: FunctionCall) -> bool:
 
 
 def has_moved_on(parsed: Input, request_input: Input) -> bool:
-    """Whether a request has a new user message, and no output or approval for the conversation's calls."""
+    """Return whether a request has a new user message, and no output or approval for the conversation's calls."""
     called = {call.call_id for call in _calls_in(parsed.items)}
     is_answer = any(isinstance(item, FunctionCallOutput) and item.call_id in called for item in request_input.items)
     return _last_user_index(request_input.items) >= 0 and not is_answer and not request_input.approvals
@@ -178,6 +178,6 @@ def _calls_in(items: Sequence[Item]) -> list[FunctionCall]:
 
 
 def _last_user_index(items: Sequence[Item]) -> int:
-    """The index of the last user message, or -1."""
+    """Return the index of the last user message, or -1."""
     indexes = [index for index, item in enumerate(items) if isinstance(item, Message) and item.role == "user"]
     return indexes[-1] if indexes else -1

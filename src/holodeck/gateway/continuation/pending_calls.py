@@ -2,9 +2,10 @@
 
 A response may end with calls that wait for a client's output or for an approval. `CallClaims.store_pending` stores
 them under their approval request ids, with digests of what may be approved. A later response claims them all or none
-(`claim`) before it runs them; the claim is stored. At its end, or when it never starts, calls that did not reach their
-tools are released (`release_unstarted`) and may be claimed again. Calls that did are claimed for ever, and a later
-request reads their output from the response that claimed them (`find_outcome`).
+(`claim`) before it runs them. The claim is stored, and ends with the process of the response until it is confirmed
+(`confirm`), before the first call may reach its tool. At the end of the response, or when it never starts, calls that
+did not reach their tools are released (`release_unstarted`) and may be claimed again. Calls that did are claimed for
+ever, and a later request reads their output from the response that claimed them (`find_outcome`).
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ from holodeck.gateway.continuation.approvals import approval_used_message, call_
 from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.wire.item_ids import approval_id, is_unique
 from holodeck.gateway.wire.request.parsed_input import Input
+from holodeck.lib.errors import ExecutionError
 from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, output_id
 from holodeck.models.items_json import decode_items, encode_items
-from holodeck.storage.base import UNFINISHED_STATUSES, PendingCall, ResponseStore
+from holodeck.storage.pending_calls import PendingCall
+from holodeck.storage.runs import UNFINISHED_STATUSES
+from holodeck.storage.store import ResponseStore
 
 CallTargets = Mapping[str, tuple[str, str]]
 """Server label and tool name, by call id."""
 # The encoding of `PendingCalls()`, which most responses end with.
-_NO_PENDING_CALLS = b'{"calls":"[]","asks":[],"listed":[],"places":{}}'
+_NO_PENDING_CALLS = b"{}"
 
 
 @record
@@ -64,33 +68,31 @@ class PendingCalls:
             return _NO_PENDING_CALLS
         plain: dict[str, Any] = {
             "calls": encode_items(self.calls).decode(),
-            "asks": sorted(self.needs_approval),
-            "listed": sorted(self.listed_servers),
-            "places": dict(self.targets),
+            "needs_approval": sorted(self.needs_approval),
+            "listed_servers": sorted(self.listed_servers),
+            "targets": dict(self.targets),
+            "calls_with_caller_credentials": sorted(self.calls_with_caller_credentials),
+            "paused_calls": encode_items(self.paused_calls).decode(),
         }
-        if self.calls_with_caller_credentials:
-            plain["own"] = sorted(self.calls_with_caller_credentials)
-        if self.paused_calls:
-            plain["turn"] = encode_items(self.paused_calls).decode()
         return orjson.dumps(plain)
 
     @classmethod
     def decode(cls, data: bytes) -> PendingCalls:
-        plain: Any = orjson.loads(data)
-        if not isinstance(plain, dict):
+        if data == _NO_PENDING_CALLS:
             return cls()
+        plain: Any = orjson.loads(data)
         return cls(
             calls=_only_calls(decode_items(plain["calls"].encode())),
-            needs_approval=frozenset(plain["asks"]),
-            listed_servers=frozenset(plain["listed"]),
-            targets=targets_from_json(plain.get("places", {})),
-            calls_with_caller_credentials=frozenset(plain.get("own", ())),
-            paused_calls=_only_calls(decode_items(plain.get("turn", "[]").encode())),
+            needs_approval=frozenset(plain["needs_approval"]),
+            listed_servers=frozenset(plain["listed_servers"]),
+            targets=targets_from_json(plain["targets"]),
+            calls_with_caller_credentials=frozenset(plain["calls_with_caller_credentials"]),
+            paused_calls=_only_calls(decode_items(plain["paused_calls"].encode())),
         )
 
 
 def pending_calls_of(read: Input) -> PendingCalls:
-    """The calls of an input that have an approval request and no answer in its past."""
+    """Return the calls of an input that have an approval request and no answer in its past."""
     ids = frozenset(call.call_id for call in read.pending_calls)
     return PendingCalls(
         calls=tuple(read.pending_calls),
@@ -122,6 +124,8 @@ class CallClaim:
         self.approval_ids = approval_ids
         self.started: set[str] = set()
         """The ids of calls that may have reached their tools."""
+        self.is_confirmed = False
+        """Whether it outlives this process."""
 
 
 class CallClaims:
@@ -156,7 +160,7 @@ class CallClaims:
             await self._store.add_pending_calls(caller_id, response_id, digests, client_call_ids=keys)
 
     async def detect_unseen_calls(self, response_id: str, call: FunctionCall, caller_id: str, *, has_id: bool) -> bool:
-        """Whether the response of a resent call also had calls that its client did not see.
+        """Return whether the response of a resent call also had calls that its client did not see.
 
         `has_id`: the client sent the item id of the call. Otherwise only the model's call id identifies it, which
         counts if it is unique: some models number their calls.
@@ -169,12 +173,12 @@ class CallClaims:
         return any([response_id in await self._store.find_paused_responses(caller_id, key) for key in keys])
 
     async def read_stored_calls(self, pending: PendingCalls, caller_id: str) -> dict[str, PendingCall]:
-        """The stored state of pending calls, by approval request id."""
+        """Return the stored state of pending calls, by approval request id."""
         ids = [approval_id(call) for call in pending.calls]
         return await self._store.read_pending_calls(caller_id, ids) if ids else {}
 
     async def find_outcome(self, call: FunctionCall, claimed_by: str, caller_id: str) -> FunctionCallOutput | None:
-        """The output of a call in the response that claimed it. None if that one is unfinished, deleted or has none."""
+        """Return a call's output in the response that claimed it. None if that is unfinished, deleted or has none."""
         record = await self._store.get(claimed_by, caller_id)
         if record is None or record.status in UNFINISHED_STATUSES:
             return None
@@ -203,6 +207,16 @@ class CallClaims:
             raise _already_claimed_error(others, {approval_id(call) for call in calls if call.call_id in approved})
         return claim
 
+    async def confirm(self, claim: CallClaim) -> None:
+        """Make a claim outlive this process. Raises `ExecutionError` if it is lost."""
+        if claim.is_confirmed:
+            return
+        ids = claim.approval_ids.values()
+        if not await self._store.confirm_claim(claim.caller_id, claim.response_id, ids):
+            # Storage took this process for dead, and gave the calls to another response.
+            raise ExecutionError("The approved calls are run by another response by now.")
+        claim.is_confirmed = True
+
     async def release_unstarted(self, claim: CallClaim) -> None:
         """Release the calls that did not reach their tools, when the run has ended or will not start."""
         unstarted = [request_id for call_id, request_id in claim.approval_ids.items() if call_id not in claim.started]
@@ -211,7 +225,7 @@ class CallClaims:
 
 
 def _already_claimed_error(claimed_by: Mapping[str, str], approved: Collection[str]) -> APIError:
-    """The 400 for a request that came at the same time as another one with the same answers."""
+    """Return the 400 for a request that came at the same time as another one with the same answers."""
     for request_id, response_id in claimed_by.items():
         if request_id in approved:
             return APIError(

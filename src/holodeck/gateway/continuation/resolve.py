@@ -19,6 +19,7 @@ import orjson
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.continuation.approvals import (
     DIGEST_BYTES,
+    NO_DECISIONS,
     ApprovalDecisions,
     decide_calls,
     error_output,
@@ -55,11 +56,14 @@ from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, MAX_CONTEXT_DEPTH
 from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 from holodeck.models.items_json import decode_item, decode_items, encode_item
-from holodeck.storage.base import UNFINISHED_STATUSES, ConversationContents, ResponseStore
+from holodeck.storage.conversations import ConversationContents
+from holodeck.storage.runs import UNFINISHED_STATUSES
+from holodeck.storage.store import ResponseStore
 
 # Stored items that are looked up for one request, because each costs a read from storage: those that it refers to, then
 # its latest calls without a result.
 MAX_REFERENCES = 64
+_CALL_ITEMS = frozenset({FunctionCall, FunctionCallOutput})
 
 
 @record
@@ -68,7 +72,7 @@ class Continuation:
 
     context: tuple[Item, ...] = ()
     """The items before those of the request."""
-    decisions: ApprovalDecisions = field(default_factory=ApprovalDecisions)
+    decisions: ApprovalDecisions = NO_DECISIONS
     listed_servers: frozenset[str] = frozenset()
     """The labels of servers whose tools the client has seen."""
     size: int = 0
@@ -93,6 +97,8 @@ class Continuation:
     @property
     def calls_to_claim(self) -> tuple[FunctionCall, ...]:
         """The calls that the response must claim before it runs them."""
+        if not self.decisions.run:
+            return ()
         return tuple(call for call in self.decisions.run if call.call_id not in self.calls_with_unknown_outcome)
 
     def apply_to(self, request: ResponseRequest) -> None:
@@ -103,24 +109,24 @@ class Continuation:
         insert_outputs(request.input, self.inline_outputs)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON that is stored for a durable response. The keys are stored data: see `from_json`."""
+        """Return the JSON that is stored for a durable response. The keys are stored data: see `from_json`."""
         return {
-            "items": [encode_item(item) for item in self.context],
+            "context": [encode_item(item) for item in self.context],
             "run": [encode_item(call) for call in self.decisions.run],
             "approved": sorted(self.decisions.approved),
             "definitions": {call_id: digest.hex() for call_id, digest in self.decisions.definitions.items()},
             "refused": [encode_item(output) for output in self.decisions.refused],
-            "in_place": [encode_item(output) for output in self.inline_outputs],
-            "listed": sorted(self.listed_servers),
-            "places": dict(self.targets),
-            "unknown": sorted(self.calls_with_unknown_outcome),
+            "inline_outputs": [encode_item(output) for output in self.inline_outputs],
+            "listed_servers": sorted(self.listed_servers),
+            "targets": dict(self.targets),
+            "calls_with_unknown_outcome": sorted(self.calls_with_unknown_outcome),
             "is_stored": self.is_stored,
-            "turn": [encode_item(call) for call in self.paused_calls],
+            "paused_calls": [encode_item(call) for call in self.paused_calls],
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Continuation:
-        """The continuation of a stored durable response, of this or an earlier version.
+        """Return the continuation of a stored durable response.
 
         Claims, leases and what serves only the first process (`size`, `client_items`, ...) are not restored.
         """
@@ -128,17 +134,17 @@ class Continuation:
             run=_decode_calls(data["run"]),
             approved=frozenset(data["approved"]),
             refused=_decode_outputs(data["refused"]),
-            definitions={call_id: bytes.fromhex(each) for call_id, each in data.get("definitions", {}).items()},
+            definitions={call_id: bytes.fromhex(each) for call_id, each in data["definitions"].items()},
         )
         return cls(
-            context=tuple(decode_item(entry) for entry in data["items"]),
+            context=tuple(decode_item(entry) for entry in data["context"]),
             decisions=decisions,
-            listed_servers=frozenset(data["listed"]),
-            targets=targets_from_json(data["places"]),
-            inline_outputs=_decode_outputs(data["in_place"]),
-            calls_with_unknown_outcome=frozenset(data.get("unknown", ())),
-            is_stored=data.get("is_stored", True),
-            paused_calls=_decode_calls(data.get("turn", ())),
+            listed_servers=frozenset(data["listed_servers"]),
+            targets=targets_from_json(data["targets"]),
+            inline_outputs=_decode_outputs(data["inline_outputs"]),
+            calls_with_unknown_outcome=frozenset(data["calls_with_unknown_outcome"]),
+            is_stored=data["is_stored"],
+            paused_calls=_decode_calls(data["paused_calls"]),
         )
 
 
@@ -164,6 +170,11 @@ class ContinuationResolver:
         Raises when that does not exist, is not finished, is too large, is leased by another response, or does not
         match the outputs and approvals of the request.
         """
+        read, is_named = request.input, request.previous_response_id is not None or request.conversation_id is not None
+        # Most requests start from nothing: messages alone refer to no call, so that nothing is looked up.
+        has_answers = read.approvals or read.pending_calls or read.tool_lists
+        if not is_named and not has_answers and _CALL_ITEMS.isdisjoint(map(type, read.items)):
+            return Continuation(client_items=tuple(read.items))
         items: tuple[Item, ...] = ()
         client_items: tuple[Item, ...] = ()
         paused_calls: tuple[FunctionCall, ...] = ()
@@ -238,7 +249,7 @@ class ContinuationResolver:
             call.call_id: stored[approval_id(call)].digest for call in decisions.run if approval_id(call) in stored
         }
         definitions = {call_id: digest[DIGEST_BYTES:] for call_id, digest in digests.items() if digest}
-        # Calls that were stored by an earlier version have no digest of their tools.
+        # A call whose tool was not described when it was stored has no digest of one.
         decisions = replace(decisions, definitions={call_id: each for call_id, each in definitions.items() if each})
         if calls_with_unknown_outcome:
             decisions = _move_unknown_to_run(decisions, pending.calls, calls_with_unknown_outcome)
@@ -258,7 +269,7 @@ class ContinuationResolver:
         )
 
     async def build_abandoned_outputs(self, pending: PendingCalls, caller: Caller) -> tuple[FunctionCallOutput, ...]:
-        """An output for each pending call that will not be continued: that of its claimant, or an error."""
+        """Return an output for each pending call that will not be continued: that of its claimant, or an error."""
         stored = await self.claims.read_stored_calls(pending, caller.id)
         outputs = []
         for call in pending.calls:
@@ -273,7 +284,7 @@ class ContinuationResolver:
     async def _match_paused_turn(
         self, read: Input, pending: PendingCalls, caller: Caller
     ) -> tuple[PendingCalls, tuple[FunctionCall, ...]]:
-        """The pending calls of an input, completed by those of the paused turn that the client sent again, if any.
+        """Return the pending calls of an input, completed by those of a paused turn that the client sent again.
 
         Also returns the calls of that turn.
         """
@@ -300,7 +311,7 @@ class ContinuationResolver:
     async def _read_paused_turns(
         self, keys: Mapping[str, FunctionCall], read: Input, caller: Caller
     ) -> AsyncIterator[PendingCalls]:
-        """The pending calls of each response that an input may continue.
+        """Yield the pending calls of each response that an input may continue.
 
         Raises `APIError` when such a response had calls that the client did not see, and is neither stored nor cached:
         the model would not see its own calls, or would repeat calls that have run.
@@ -366,7 +377,7 @@ class ContinuationResolver:
     async def require_response_context(
         self, response_id: str, caller: Caller, sealed: SealedInput | None
     ) -> ResponseContext:
-        """The context that ends with a stored response. Raises `APIError` if it is missing, unfinished or too large."""
+        """Return the context up to a stored response. Raises `APIError` if it is missing, unfinished or too large."""
         record = await self._store.get(response_id, caller.id)
         if record is None:
             message = f"Previous response with id '{response_id}' not found."
@@ -393,7 +404,7 @@ class ContinuationResolver:
 def _move_unknown_to_run(
     decisions: ApprovalDecisions, calls: Sequence[FunctionCall], calls_with_unknown_outcome: Collection[str]
 ) -> ApprovalDecisions:
-    """Calls that may have run are not refused, whatever the answer: in `run`, the model gets their real state."""
+    """Move calls that may have run to `run`, whatever the answer: there the model gets their real state."""
     run = {call.call_id for call in decisions.run} | set(calls_with_unknown_outcome)
     return replace(
         decisions,

@@ -7,16 +7,19 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from holodeck.gateway.api import examples
+from holodeck.gateway.api.route import route
 from holodeck.gateway.audit.log import AuditLog
 from holodeck.gateway.backends import select_backends
 from holodeck.gateway.configuration import ConfigurationHolder
 from holodeck.gateway.http.errors import not_found_error
-from holodeck.gateway.http.replies import Reply, json_reply
+from holodeck.gateway.http.observation import READY_PATH
+from holodeck.gateway.http.replies import HEALTHY, Reply, json_reply
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.metrics.exposition import Exposition, Gauge
 from holodeck.gateway.runs.background import Background
 from holodeck.lib.errors import StorageError
-from holodeck.storage.base import ResponseStore
+from holodeck.storage.store import ResponseStore
 from holodeck.tools.mcp.connection.connection import ConnectionState
 from holodeck.tools.mcp.server_tools import ServerTools
 
@@ -50,9 +53,36 @@ class AdminEndpoints:
         self._audit = audit
         self._list_failing = list_failing
 
+    @route(
+        "GET",
+        "/healthz",
+        id="getHealth",
+        tag="Operation",
+        summary="Check that the process answers",
+        description="For a supervisor that restarts a process which hangs.",
+        reply="Health",
+        example=examples.HEALTH,
+        is_public=True,
+    )
     async def get_health(self, request: Request) -> Reply:
-        return json_reply({"status": "ok"})
+        return HEALTHY
 
+    @route(
+        "GET",
+        READY_PATH,
+        id="getReadiness",
+        tag="Operation",
+        summary="Check that the gateway can serve",
+        description=(
+            "For a load balancer. 503 without storage, and while the gateway shuts down. `failing` names tasks "
+            "of the gateway that keep failing while it serves."
+        ),
+        reply="Health",
+        example=examples.HEALTH,
+        errors=("drain",),
+        unready_reply="Health",
+        is_public=True,
+    )
     async def get_readiness(self, request: Request) -> Reply:
         reason = ""
         try:
@@ -70,6 +100,24 @@ class AdminEndpoints:
         health |= {"failing": failing} if failing else {}
         return json_reply(health, 200 if is_ready else 503)
 
+    @route(
+        "GET",
+        "/metrics",
+        id="getMetrics",
+        tag="Operation",
+        summary="Get the metrics",
+        description=(
+            "Counters, gauges and histograms in the text format of Prometheus, or in OpenMetrics for a client "
+            "that accepts `application/openmetrics-text`. Needs an operator's key."
+        ),
+        reply={"type": "string"},
+        media_type="text/plain",
+        other_media_types=("application/openmetrics-text",),
+        example=examples.METRICS,
+        is_admin=True,
+        is_counted=False,
+        is_plain_read=True,
+    )
     async def get_metrics(self, request: Request) -> Reply:
         """Encode the counters and histograms, with gauges of this moment, as the client accepts them."""
         body, content_type = await self._exposition.render(
@@ -126,11 +174,35 @@ class AdminEndpoints:
             values=[((), await self._count_queued())],
         )
 
+    @route(
+        "GET",
+        "/v1/models",
+        id="listModels",
+        tag="Models",
+        summary="List the models",
+        description="Models and agents, by the names that `model` can have.",
+        reply="ModelList",
+        example=examples.MODELS,
+        is_counted=False,
+    )
     async def list_models(self, request: Request) -> Reply:
         backends = select_backends(self._configurations.current.backends, request.caller.scope)
         data = [backend.to_resource(request.caller.scope) for backend in backends.values()]
         return json_reply({"object": "list", "data": data})
 
+    @route(
+        "GET",
+        "/v1/models/{id}",
+        id="getModel",
+        tag="Models",
+        summary="Get a model",
+        description="The name may contain slashes.",
+        reply="Model",
+        example=examples.MODEL,
+        errors=("lookup",),
+        is_counted=False,
+        may_have_slashes=True,
+    )
     async def get_model(self, request: Request) -> Reply:
         backend = self._configurations.current.backends.get(request.path_params["id"])
         if backend is None or not backend.is_allowed_by(request.caller.scope):

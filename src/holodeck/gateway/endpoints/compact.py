@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from holodeck.gateway.api import examples
+from holodeck.gateway.api.route import route
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.backends import Backend
 from holodeck.gateway.context.compaction import CompactedContext
@@ -12,15 +14,14 @@ from holodeck.gateway.context.tokens import count_tokens
 from holodeck.gateway.continuation.approvals import insert_outputs
 from holodeck.gateway.continuation.conversation_lock import check_context_size
 from holodeck.gateway.continuation.pending_calls import PendingCalls, pending_calls_of
-from holodeck.gateway.continuation.resolve import ContinuationResolver
+from holodeck.gateway.continuation.resolve import Continuation, ContinuationResolver
+from holodeck.gateway.http.error_codes import INPUT_ERRORS
 from holodeck.gateway.http.replies import Reply, compaction_header, json_reply
 from holodeck.gateway.http.request import Request
-from holodeck.gateway.limits import CallerLimits
-from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.runs.run_builder import RunBuilder
 from holodeck.gateway.sealing import SealKeys, plain_size
+from holodeck.gateway.usage.accounts import Accounts
 from holodeck.gateway.usage.budgets import Budgets
-from holodeck.gateway.usage.meter import UsageMeter
 from holodeck.gateway.wire.compaction_item import CompactionContent
 from holodeck.gateway.wire.item_ids import approval_id
 from holodeck.gateway.wire.request.body import read_request
@@ -40,25 +41,39 @@ class ContextEndpoints:
         continuations: ContinuationResolver,
         seal_keys: SealKeys,
         *,
-        caller_limits: CallerLimits,
-        metrics: Metrics,
-        meter: UsageMeter,
+        accounts: Accounts,
         budgets: Budgets,
         max_bytes: int,
     ) -> None:
-        """`caller_limits`, `metrics`, `meter`, `budgets`: count the tokens of summaries.
-
-        `max_bytes`: of a compacted conversation.
-        """
-        self._meter = meter
+        """`accounts`, `budgets`: count the tokens of summaries. `max_bytes`: of a compacted conversation."""
+        self._accounts = accounts
         self._budgets = budgets
-        self._caller_limits = caller_limits
-        self._metrics = metrics
         self._max_bytes = max_bytes
         self._run_builder = run_builder
         self._continuations = continuations
         self._seal_keys = seal_keys
 
+    @route(
+        "POST",
+        "/v1/responses/compact",
+        id="compactConversation",
+        tag="Responses",
+        summary="Compact a conversation",
+        description=(
+            "Returns one encrypted item, which holds the conversation in fewer tokens, after those of your messages "
+            "that it keeps, which you can read. Send all of it at the beginning of your next input, instead of the "
+            "items before.\n\n"
+            "Recent items, your messages and open calls are kept as they are. A model writes a summary of the rest. "
+            "If it cannot, old outputs are cut and the oldest items left out; the reply then has the header "
+            "`x-holodeck-compaction: truncated`. A short conversation is kept whole."
+        ),
+        body="CompactConversation",
+        example_body={"model": "demo", "input": "Hello"},
+        reply="CompactedConversation",
+        example=examples.COMPACTED,
+        errors=INPUT_ERRORS,
+        is_paid=True,
+    )
     async def compact(self, request: Request) -> Reply:
         """Compact a conversation, and build one sealed item of it, after the messages of users that it keeps."""
         body, caller = request.json(), request.caller
@@ -95,7 +110,7 @@ class ContextEndpoints:
     async def _settle_calls(
         self, pending: PendingCalls, caller: Caller
     ) -> tuple[tuple[FunctionCallOutput, ...], PendingCalls]:
-        """The outputs of those pending calls that another response has claimed, and the calls that go on waiting."""
+        """Return the outputs of pending calls that another response has claimed, and the calls that go on waiting."""
         stored = await self._continuations.claims.read_stored_calls(pending, caller.id)
         claimed = {key for key, call in stored.items() if call.claimed_by is not None}
         taken = tuple(call for call in pending.calls if approval_id(call) in claimed)
@@ -108,10 +123,21 @@ class ContextEndpoints:
         """Count a summary as a run of one turn. `is_charged`: its cost is counted already."""
         if found.is_changed and not found.is_truncated:
             result = RunResult(status="completed", text="", turns=1, usage=found.usage, seconds=seconds)
-            self._metrics.count_run(backend.name, result, caller.id)
-            self._meter.count_request(caller.id, backend.name, result, backend.llm.price, is_charged=is_charged)
-            self._caller_limits.add_tokens(caller.id, found.usage.total_tokens)
+            self._accounts.record_request(caller.id, backend.name, result, backend.llm.price, is_charged=is_charged)
 
+    @route(
+        "POST",
+        "/v1/responses/input_tokens",
+        id="countInputTokens",
+        tag="Responses",
+        summary="Count the tokens of a request",
+        description="Estimates the input tokens of a request, with the tools that the model would be offered.",
+        body="CreateResponse",
+        example_body={"model": "demo", "input": "Hello"},
+        reply="InputTokens",
+        example=examples.INPUT_TOKENS,
+        errors=INPUT_ERRORS,
+    )
     async def count_input_tokens(self, request: Request) -> Reply:
         """Estimate the tokens of a request; see `count_tokens`. Models of many providers have no common count."""
         body, caller = request.json(), request.caller
@@ -122,7 +148,7 @@ class ContextEndpoints:
         prepared = await self._run_builder.build(
             response_request,
             "",
-            context=before.context,
+            continuation=Continuation(context=before.context),
             can_wait=response_request.store,
             caller=caller,
             door="responses",

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from holodeck.config.edit.caller_keys import describe_entry
+from holodeck.gateway.api import examples
+from holodeck.gateway.api.route import route
 from holodeck.gateway.configuration import ConfigurationHolder, ReloadOutcome
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
@@ -21,6 +23,23 @@ class ConfigurationEndpoint:
         self._configurations = configurations
         self._get_outcome = get_outcome
 
+    @route(
+        "GET",
+        "/v1/config",
+        id="getConfiguration",
+        tag="Operation",
+        summary="Get the configuration",
+        description=(
+            "What the gateway runs by, as its file is written: variables by their names, keys by the start of their "
+            "hashes. If the file was changed on disk and is refused, `problems` says why. Needs an operator's key."
+        ),
+        reply="Configuration",
+        example=examples.CONFIGURATION,
+        is_admin=True,
+        is_unscoped=True,
+        is_counted=False,
+        is_plain_read=True,
+    )
     async def get(self, request: Request) -> Reply:
         current, outcome = self._configurations.current, self._get_outcome()
         written = current.loaded.written

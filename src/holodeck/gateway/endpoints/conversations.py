@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from functools import partial
 from typing import Any, TypeGuard
 
 import orjson
 
+from holodeck.gateway.api import examples
+from holodeck.gateway.api.route import route
+from holodeck.gateway.http.error_codes import STORED_ERRORS
 from holodeck.gateway.http.errors import APIError, not_found_error
-from holodeck.gateway.http.query import build_page, item_not_listed_error, limit_of, order_of
+from holodeck.gateway.http.parameters import (
+    AFTER,
+    ITEM_AFTER,
+    ITEM_LIMIT,
+    ITEMS_PAGE,
+    ORDER,
+    build_limit,
+    build_page,
+    item_not_listed_error,
+)
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.sealing import SealKeys
@@ -19,13 +32,17 @@ from holodeck.gateway.wire.request.options import read_metadata
 from holodeck.gateway.wire.request.sealed_input import SealedInput
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MIB
-from holodeck.storage.base import Conversation, ConversationItem, ResponseStore
+from holodeck.storage.conversations import Conversation, ConversationItem
+from holodeck.storage.store import ResponseStore
 
 # Bytes of the items of one page; further items are on the next page. A single larger item is a page of its own.
 MAX_PAGE_BYTES = 32 * MIB
 
 # Items that one request may add, as in OpenAI's API.
 MAX_NEW_ITEMS = 20
+
+_route = partial(route, tag="Conversations", is_counted=False)
+_LIMIT = build_limit("Conversations")
 
 
 class Conversations:
@@ -37,6 +54,19 @@ class Conversations:
         self._seal_keys = seal_keys
         self._max_sealed_bytes = max_sealed_bytes
 
+    @_route(
+        "POST",
+        "/v1/conversations",
+        id="createConversation",
+        summary="Create a conversation",
+        description="The body may be empty.",
+        body="CreateConversation",
+        is_body_required=False,
+        example_body={"items": [{"role": "user", "content": "Hello"}], "metadata": {"topic": "greetings"}},
+        reply="Conversation",
+        example=examples.CONVERSATION,
+        errors=("fields", "input", "storage"),
+    )
     async def create(self, request: Request) -> Reply:
         fields = JSONFields(request.json() if request.body else {})
         items = await self._read_items(request, fields.pop("items") or [])
@@ -48,19 +78,55 @@ class Conversations:
         await self._store.create_conversation(conversation, [_item_row_of(item) for item in items])
         return json_reply(_conversation_resource_of(conversation))
 
+    @_route(
+        "GET",
+        "/v1/conversations",
+        id="listConversations",
+        summary="List conversations",
+        description=(
+            "A page of the caller's conversations without their items, by creation. An operator's key also lists only "
+            "its own. OpenAI's API has no such route."
+        ),
+        query=(ORDER, AFTER, _LIMIT),
+        reply="ConversationList",
+        example=examples.CONVERSATIONS,
+        errors=("query", "storage"),
+    )
     async def list_conversations(self, request: Request) -> Reply:
-        """A page of the caller's conversations, by creation."""
+        """Return a page of the caller's conversations, by creation."""
         query = request.query
-        order, limit, after = order_of(query), limit_of(query), query.get("after")
+        order, limit, after = ORDER.read(query), _LIMIT.read(query), AFTER.read(query)
         listed = await self._store.list_conversations(request.caller.id, after=after, limit=limit + 1, order=order)
         if listed is None:
             raise item_not_listed_error(after or "")
         shown = [_conversation_resource_of(conversation) for conversation in listed[:limit]]
         return json_reply(build_page(shown, has_more=len(listed) > limit))
 
+    @_route(
+        "GET",
+        "/v1/conversations/{id}",
+        id="getConversation",
+        summary="Get a conversation",
+        description="The conversation without its items.",
+        reply="Conversation",
+        example=examples.CONVERSATION,
+        errors=STORED_ERRORS,
+    )
     async def get(self, request: Request) -> Reply:
         return json_reply(_conversation_resource_of(await self._require_conversation(request)))
 
+    @_route(
+        "POST",
+        "/v1/conversations/{id}",
+        id="updateConversation",
+        summary="Replace the metadata of a conversation",
+        description="The items stay as they are.",
+        body="UpdateConversation",
+        example_body={"metadata": {"topic": "small talk"}},
+        reply="Conversation",
+        example={**examples.CONVERSATION, "metadata": {"topic": "small talk"}},
+        errors=(*STORED_ERRORS, "fields"),
+    )
     async def update(self, request: Request) -> Reply:
         found = await self._require_conversation(request)
         fields = JSONFields(request.json())
@@ -71,12 +137,34 @@ class Conversations:
         await self._store.update_conversation(found.id, request.caller.id, metadata)
         return json_reply({**_conversation_resource_of(found), "metadata": orjson.loads(metadata)})
 
+    @_route(
+        "DELETE",
+        "/v1/conversations/{id}",
+        id="deleteConversation",
+        summary="Delete a conversation",
+        description="Its items are deleted with it; its responses are not.",
+        reply="DeletedConversation",
+        example=examples.DELETED_CONVERSATION,
+        errors=STORED_ERRORS,
+    )
     async def delete(self, request: Request) -> Reply:
         conversation_id = request.path_params["id"]
         if not await self._store.delete_conversation(conversation_id, request.caller.id):
             raise not_found_error("Conversation", conversation_id)
         return json_reply({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
 
+    @_route(
+        "POST",
+        "/v1/conversations/{id}/items",
+        id="addItems",
+        summary="Add items to a conversation",
+        description="Returns the items with their ids.",
+        body="AddItems",
+        example_body={"items": [{"role": "user", "content": "How are you?"}]},
+        reply="ItemList",
+        example=examples.ADDED_ITEMS,
+        errors=(*STORED_ERRORS, "fields", "input"),
+    )
     async def add_items(self, request: Request) -> Reply:
         fields = JSONFields(request.json())
         items = await self._read_items(
@@ -90,9 +178,20 @@ class Conversations:
             raise not_found_error("Conversation", request.path_params["id"])
         return json_reply(build_page(items))
 
+    @_route(
+        "GET",
+        "/v1/conversations/{id}/items",
+        id="listItems",
+        summary="List the items of a conversation",
+        description="A page of the items.",
+        query=ITEMS_PAGE,
+        reply="ItemList",
+        example=examples.CONVERSATION_ITEMS,
+        errors=(*STORED_ERRORS, "query"),
+    )
     async def list_items(self, request: Request) -> Reply:
         conversation_id, caller, query = request.path_params["id"], request.caller.id, request.query
-        order, limit, after = order_of(query), limit_of(query), query.get("after")
+        order, limit, after = ORDER.read(query), ITEM_LIMIT.read(query), ITEM_AFTER.read(query)
         listed = await self._store.list_items(
             conversation_id, caller, after=after, limit=limit + 1, order=order, max_bytes=MAX_PAGE_BYTES
         )
@@ -105,12 +204,32 @@ class Conversations:
         has_more = is_large or len(listed) > limit
         return json_reply(build_page([orjson.loads(item.data) for item in shown], has_more=has_more))
 
+    @_route(
+        "GET",
+        "/v1/conversations/{id}/items/{item_id}",
+        id="getItem",
+        summary="Get an item",
+        description="One item of a conversation.",
+        reply="StoredItem",
+        example=examples.SECOND_ITEM,
+        errors=STORED_ERRORS,
+    )
     async def get_item(self, request: Request) -> Reply:
         item = await self._store.get_item(request.path_params["id"], request.caller.id, request.path_params["item_id"])
         if item is None:
             raise not_found_error("Item", request.path_params["item_id"])
         return Reply(body=item.data)
 
+    @_route(
+        "DELETE",
+        "/v1/conversations/{id}/items/{item_id}",
+        id="deleteItem",
+        summary="Delete an item",
+        description="Returns the conversation.",
+        reply="Conversation",
+        example={**examples.CONVERSATION, "metadata": {"topic": "small talk"}},
+        errors=STORED_ERRORS,
+    )
     async def delete_item(self, request: Request) -> Reply:
         found = await self._require_conversation(request)
         if not await self._store.delete_item(found.id, request.caller.id, request.path_params["item_id"]):
@@ -124,7 +243,7 @@ class Conversations:
         return found
 
     async def _find_used_ids(self, request: Request, value: object) -> set[str]:
-        """The ids of new items, as the client sent them, that the conversation already has."""
+        """Return the ids of new items, as the client sent them, that the conversation already has."""
         new_ids = {entry["id"] for entry in value if _has_id(entry)} if isinstance(value, list) else set()
         if len(new_ids) > MAX_NEW_ITEMS:
             return set()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import orjson
 
+from holodeck.gateway.api import examples
+from holodeck.gateway.api.route import route
 from holodeck.gateway.audit.log import AuditLog
 from holodeck.gateway.auth.callers import Caller
+from holodeck.gateway.http.error_codes import STORED_ERRORS
 from holodeck.gateway.http.errors import APIError, not_found_error
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
@@ -19,11 +23,13 @@ from holodeck.gateway.wire.request.json_fields import JSONFields, refuse
 from holodeck.lib import log
 from holodeck.lib.json.schema import SchemaError
 from holodeck.lib.json.schema_worker import SchemaChecker, UncheckedError
-from holodeck.storage.base import UNFINISHED_STATUSES, ResponseStore
 from holodeck.storage.elicitations import StoredElicitation
+from holodeck.storage.runs import UNFINISHED_STATUSES
+from holodeck.storage.store import ResponseStore
 from holodeck.tools.mcp.protocol.server_requests import with_defaults
 
 ACTIONS = ("accept", "decline", "cancel")
+_route = partial(route, tag="Responses", is_counted=False)
 # Characters of a mismatch in an error text.
 _MAX_PROBLEM_CHARS = 200
 
@@ -38,11 +44,41 @@ class ElicitationEndpoints:
         self._audit = audit
         self._checker = SchemaChecker()
 
+    @_route(
+        "GET",
+        "/v1/responses/{id}/elicitations",
+        id="listElicitations",
+        summary="List the open questions of MCP servers",
+        description=(
+            "An MCP server may ask the person something while it works on a call (elicitation). A request with "
+            '`"elicitation": "ask"` says that its client reads these questions and answers them; the call waits '
+            "meanwhile. Ask about once a second while a call runs. A response that has ended has no open questions."
+        ),
+        reply="ElicitationList",
+        example={"object": "list", "data": [examples.QUESTION]},
+        errors=STORED_ERRORS,
+    )
     async def list_open(self, request: Request) -> Reply:
-        """The open questions of a response. One that has ended has none."""
+        """Return the open questions of a response. One that has ended has none."""
         found = await self._read_questions(request.path_params["id"], request.caller)
         return json_reply({"object": "list", "data": [_resource_of(each) for each in found if each.answer is None]})
 
+    @_route(
+        "POST",
+        "/v1/responses/{id}/elicitations/{elicitation_id}",
+        id="answerElicitation",
+        summary="Answer a question of an MCP server",
+        description=(
+            "The answer goes to the server, at whichever gateway its call runs, and is not stored for longer than "
+            "that takes. `decline` says no to the question, `cancel` that it was put aside without an answer. Content "
+            "that does not fit the schema of the question is refused, and the question stays open."
+        ),
+        body="AnswerElicitation",
+        example_body={"action": "accept", "content": {"people": 2}},
+        reply="Elicitation",
+        example={**examples.QUESTION, "status": "answered"},
+        errors=(*STORED_ERRORS, "fields", "elicitation"),
+    )
     async def answer(self, request: Request) -> Reply:
         """Answer a question, once. What does not fit its schema is refused, and the question stays open."""
         asked = await self._require_question(request)
@@ -69,7 +105,7 @@ class ElicitationEndpoints:
         await self._checker.close()
 
     async def _read_questions(self, response_id: str, caller: Caller) -> list[StoredElicitation]:
-        """The questions of a response that runs, answered ones included. Raises the 404 for one that is not there.
+        """Return the questions of a running response, answered ones included. Raises the 404 for one that is not there.
 
         A response that a client waits for is not stored before its end, and other gateways know of it by its questions
         only.
@@ -98,7 +134,7 @@ class ElicitationEndpoints:
         raise APIError(404, message, kind="not_found", code="not_found")
 
     async def _read_answer(self, request: Request, question: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer as MCP has it. Raises `BadRequestError`, which names the field."""
+        """Return the answer as MCP has it. Raises `BadRequestError`, which names the field."""
         fields = JSONFields(request.json())
         action = fields.get_choice("action", ACTIONS)
         if action is None:

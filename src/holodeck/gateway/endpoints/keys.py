@@ -10,6 +10,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from holodeck.config.edit.caller_keys import (
@@ -23,6 +24,8 @@ from holodeck.config.edit.caller_keys import (
     has_reference,
 )
 from holodeck.config.gateway_loader import is_gateway
+from holodeck.gateway.api import examples
+from holodeck.gateway.api.route import route
 from holodeck.gateway.auth.callers import hash_key, new_key
 from holodeck.gateway.configuration import ConfigurationHolder, ReloadOutcome
 from holodeck.gateway.http.errors import APIError
@@ -50,6 +53,8 @@ _IN_FILE = re.compile(r"^keys\[\d+\]\.?")
 
 T = TypeVar("T")
 
+_operator_route = partial(route, tag="Keys", is_admin=True, is_unscoped=True, is_counted=False)
+
 
 class KeyEndpoints:
     """Routes of keys, for operators."""
@@ -71,10 +76,35 @@ class KeyEndpoints:
         self._get_outcome = get_outcome
         self._open_file = open_file
 
+    @_operator_route(
+        "GET",
+        "/v1/keys",
+        id="listKeys",
+        summary="List the keys",
+        description="The callers that have a key, with what they may use. Keys themselves are not stored.",
+        reply="KeyList",
+        example={"object": "list", "data": [examples.KEY]},
+        is_plain_read=True,
+    )
     async def list_keys(self, request: Request) -> Reply:
         gateway = self._configurations.current.gateway
         return json_reply({"object": "list", "data": [_key_resource_of(_entry_of(key)) for key in gateway.keys]})
 
+    @_operator_route(
+        "POST",
+        "/v1/keys",
+        id="createKey",
+        summary="Create a key",
+        description=(
+            "`key` is in this reply and nowhere else. A gateway without keys makes none: the first one is made at "
+            "its terminal, with `holodeck keys create`."
+        ),
+        body="CreateKey",
+        example_body={"name": "alice", "allow": {"models": ["small*"]}},
+        reply="NewKey",
+        example={**examples.KEY, "key": "hd-..."},
+        errors=("fields", "file"),
+    )
     async def create(self, request: Request) -> Reply:
         fields = JSONFields(request.json())
         key = new_key()
@@ -88,6 +118,21 @@ class KeyEndpoints:
         log.warning("key.created", name=entry["name"], is_admin=bool(entry.get("admin")), caller=request.caller.id)
         return json_reply({**_key_resource_of(entry), "key": key})
 
+    @_operator_route(
+        "POST",
+        "/v1/keys/update",
+        id="updateKey",
+        summary="Change what a key may do",
+        description=(
+            "The key itself stays the same. A setting that is given replaces that of the key, null removes it, and one "
+            "that is left out stays. The key of the request itself cannot lose its operator rights, or get a scope."
+        ),
+        body="UpdateKey",
+        example_body={"name": "alice", "allow": {"models": ["small*"]}, "budget": None},
+        reply="Key",
+        example=examples.KEY,
+        errors=("fields", "file", "lookup"),
+    )
     async def update(self, request: Request) -> Reply:
         fields = JSONFields(request.json())
         name = fields.require_text("name", may_be_empty=False)
@@ -108,6 +153,18 @@ class KeyEndpoints:
             raise APIError(404, f"'keys' has no '{name}' any more.", kind="not_found", code="not_found")
         return json_reply(_key_resource_of(_entry_of(updated)))
 
+    @_operator_route(
+        "POST",
+        "/v1/keys/rotate",
+        id="rotateKey",
+        summary="Give a caller a new key",
+        description="What the caller has stored stays its own. With `grace_seconds` the key before works as well.",
+        body="RotateKey",
+        example_body={"name": "alice", "grace_seconds": 86400},
+        reply="NewKey",
+        example={**examples.KEY, "key": "hd-..."},
+        errors=("fields", "file", "lookup"),
+    )
     async def rotate(self, request: Request) -> Reply:
         fields = JSONFields(request.json())
         name = fields.require_text("name", may_be_empty=False)
@@ -118,6 +175,17 @@ class KeyEndpoints:
         log.warning("key.rotated", name=name, caller=request.caller.id)
         return json_reply({**_key_resource_of(entry), "key": key})
 
+    @_operator_route(
+        "DELETE",
+        "/v1/keys/{name}",
+        id="deleteKey",
+        summary="Revoke a key",
+        description="What runs for the caller is cancelled. The key of the request itself cannot be revoked by it.",
+        reply="DeletedKey",
+        example={"name": "alice", "object": "key.deleted", "deleted": True},
+        errors=("file", "lookup"),
+        may_have_slashes=True,
+    )
     async def delete(self, request: Request) -> Reply:
         name = request.path_params["name"]
         if _is_own_key(request, name):
@@ -175,7 +243,7 @@ def _require_other_key(request: Request, name: str, changes: Mapping[str, Any]) 
 
 
 def _pop_setting(fields: JSONFields, field: str) -> Any:
-    """A setting of a key as it was sent. A variable in it is refused: the list of keys would have its value."""
+    """Return a setting of a key as it was sent. A variable in it is refused: the list of keys would have its value."""
     value = fields.pop(field)
     if has_reference(value):
         refuse(f"Invalid '{field}': only the file itself can refer to variables, with '${{...}}'.", field)
@@ -183,7 +251,7 @@ def _pop_setting(fields: JSONFields, field: str) -> Any:
 
 
 def _entry_of(key: CallerKey) -> dict[str, Any]:
-    """A key in force as an entry of the file."""
+    """Return a key in force as an entry of the file."""
     return key.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
@@ -192,6 +260,6 @@ def _key_resource_of(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text_of(error: ConfigError) -> str:
-    """The first problem without the path of the file, which is the operator's own."""
+    """Return the first problem without the path of the file, which is the operator's own."""
     problem = error.problems[0]
     return " ".join(part for part in (f"{problem.message}.", problem.fix) if part)

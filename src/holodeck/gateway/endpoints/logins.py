@@ -9,14 +9,18 @@ from __future__ import annotations
 import base64
 import hashlib
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+from holodeck.gateway.api import examples
+from holodeck.gateway.api.route import route
 from holodeck.gateway.auth.hosts import is_own_address
 from holodeck.gateway.configuration import ConfigurationHolder
 from holodeck.gateway.endpoints.servers import require_servers
-from holodeck.gateway.http.base_url import find_base_url
+from holodeck.gateway.http.asgi import find_base_url
 from holodeck.gateway.http.errors import APIError
+from holodeck.gateway.http.parameters import TextParameter
 from holodeck.gateway.http.replies import HTML, Reply, json_reply
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.mcp.server_logins import ServerLogin, ServerLogins, has_login, use_new_login
@@ -30,6 +34,16 @@ from holodeck.models.url import BadURLError, parse_endpoint
 CALLBACK_PATH = "/v1/mcp/login/callback"
 # Characters of a redirect URI: more than addresses of gateways have, and less than many servers accept.
 MAX_REDIRECT_URI_CHARS = 2_000
+
+# As OAuth has them; a login reads them from the query itself.
+_REDIRECT_QUERY = (
+    TextParameter(name="state", about="Of the login, as its page got it."),
+    TextParameter(name="code", about="The permission, which the gateway exchanges for tokens."),
+    TextParameter(name="iss", about="The authorization server."),
+    TextParameter(name="error", about="Why there is no permission."),
+    TextParameter(name="error_description", about="The same in words."),
+)
+_operator_route = partial(route, tag="MCP servers", is_admin=True, is_counted=False)
 
 _STYLE = "body{font:16px system-ui;margin:15vh auto;max-width:30em;padding:0 1em;text-align:center}"
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
@@ -73,6 +87,23 @@ class LoginEndpoints:
         self._configurations = configurations
         self._logins = logins
 
+    @_operator_route(
+        "POST",
+        "/v1/mcp/servers/{name}/login",
+        id="startLogin",
+        summary="Log in to a server",
+        description=(
+            "For a server with `auth` of type `oauth_authorization_code`. Replies once the address of the login page "
+            "is known, which a person then opens in any browser. There is one login of a server at a time: this one "
+            "cancels the one before. After the login the server is connected anew."
+        ),
+        body="StartLogin",
+        is_body_required=False,
+        example_body={"redirect_uri": examples.REDIRECT_URI},
+        reply="MCPLogin",
+        example=examples.LOGIN,
+        errors=("lookup", "fields", "login"),
+    )
     async def start(self, request: Request) -> Reply:
         """Start a login in place of the one before, and reply once the address of its page is known."""
         offers = require_servers(self._configurations.current, request)
@@ -93,15 +124,56 @@ class LoginEndpoints:
         log.info("mcp.login", server=name, status=login.status, caller=request.caller.id)
         return json_reply(_login_resource_of(login))
 
+    @_operator_route(
+        "GET",
+        "/v1/mcp/servers/{name}/login",
+        id="getLogin",
+        summary="Get the latest login of a server",
+        description="Whether it still waits for a person, is completed, or has failed. 404 if none was started.",
+        reply="MCPLogin",
+        example={**examples.LOGIN_OVER, "status": "completed"},
+        errors=("lookup",),
+        is_plain_read=True,
+    )
     async def get(self, request: Request) -> Reply:
         return json_reply(_login_resource_of(self._require_login(request)))
 
+    @_operator_route(
+        "DELETE",
+        "/v1/mcp/servers/{name}/login",
+        id="cancelLogin",
+        summary="Cancel the login of a server",
+        description="Its page leads nowhere any more. A login that is over stays as it is.",
+        reply="MCPLogin",
+        example={
+            **examples.LOGIN_OVER,
+            "status": "failed",
+            "error": "Server 'tickets' (authorize): the login was cancelled.",
+        },
+        errors=("lookup",),
+    )
     async def cancel(self, request: Request) -> Reply:
         """Cancel a login that is waiting. One that is over stays as it is."""
         login = self._require_login(request)
         self._logins.cancel(login.server)
         return json_reply(_login_resource_of(login))
 
+    @route(
+        "GET",
+        CALLBACK_PATH,
+        id="receiveLogin",
+        tag="MCP servers",
+        summary="Come back from a login page",
+        description=(
+            "The redirect URI of logins, for the browser of the person that logs in. It needs no key: `state` says "
+            "which login it belongs to, and is accepted once."
+        ),
+        query=_REDIRECT_QUERY,
+        reply={"type": "string"},
+        media_type="text/html",
+        error_pages={400: "no login waits for this `state`."},
+        is_public=True,
+    )
     async def receive_redirect(self, request: Request) -> Reply:
         """Take what the authorization server says through the browser. The page repeats nothing of it."""
         result = self._logins.accept(request.query)
@@ -118,7 +190,7 @@ class LoginEndpoints:
         return login
 
     def _choose_redirect_uri(self, request: Request) -> str:
-        """The configured address of the gateway, or that of the operator's page, with the path of the callback."""
+        """Return the configured address of the gateway, or that of the operator's page, with the callback's path."""
         fields = JSONFields(request.json() if request.body else {})
         sent = fields.get_text("redirect_uri", max_length=MAX_REDIRECT_URI_CHARS)
         fields.refuse_unread()

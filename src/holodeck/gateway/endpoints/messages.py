@@ -1,153 +1,136 @@
 """`/v1/messages`: the same engine and tools, for clients of Anthropic's Messages API.
 
-Clients send the whole conversation with each request, so nothing is stored but what the messages of this API cannot
-carry back: the tool calls that the gateway ran, and what the provider of the model sent with its reasoning. Both are in
-caches in memory. After a restart, or an hour, the model is asked without them. A client that asks for a thread sends
-only what is new; see `continuation/message_threads.py`.
+Beside the tool calls of the gateway, a cache in memory has what the provider of the model sent with its reasoning. A
+client that asks for a thread sends only what is new; see `continuation/message_threads.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any
 
+from holodeck.gateway.api import examples
+from holodeck.gateway.api.route import route
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.context.tokens import count_tokens
-from holodeck.gateway.continuation.call_outputs import check_answered
 from holodeck.gateway.continuation.memory import ReasoningCache, ToolHistoryCache
 from holodeck.gateway.continuation.message_threads import MessageThreads
-from holodeck.gateway.http.errors import reply_for_failed_run
-from holodeck.gateway.http.messages_errors import messages_error_reply
-from holodeck.gateway.http.replies import Reply, StreamedReply, json_reply, missing_servers_header, retry_header
+from holodeck.gateway.endpoints.unstored import UnstoredEndpoint, UnstoredRequest
+from holodeck.gateway.http.error_codes import ErrorGroup
+from holodeck.gateway.http.errors import encode_message_error, messages_error_reply
+from holodeck.gateway.http.replies import Reply, StreamedReply, json_reply
 from holodeck.gateway.http.request import Request
-from holodeck.gateway.http.stream_errors import encode_message_error
-from holodeck.gateway.runs.active_runs import ActiveRuns
-from holodeck.gateway.runs.live_run import LiveRun, RunFinisher
+from holodeck.gateway.runs.live_run import LiveRun
 from holodeck.gateway.runs.run_builder import PreparedRun, RunBuilder
 from holodeck.gateway.wire.messages.request import MessagesRequest, read_messages_request
 from holodeck.gateway.wire.messages.response import PING, MessageWriter
-from holodeck.lib.ids import new_id
-from holodeck.models.items import Item
+
+_ERRORS: tuple[ErrorGroup, ...] = ("fields", "continuation", "thread", "servers", "model", "run")
 
 
-class Messages:
-    def __init__(self, run_builder: RunBuilder, runs: ActiveRuns, tool_history: ToolHistoryCache) -> None:
-        self._run_builder = run_builder
-        self._runs = runs
-        self._tool_history = tool_history
+class Messages(UnstoredEndpoint):
+    def __init__(self, run_builder: RunBuilder, tool_history: ToolHistoryCache) -> None:
+        super().__init__(run_builder, tool_history)
         self._reasoning = ReasoningCache()
         self._threads = MessageThreads()
 
-    async def create(self, request: Request) -> Reply | StreamedReply:
+    @route(
+        "POST",
+        "/v1/messages",
+        id="createMessage",
+        tag="Messages",
+        summary="Create a message",
+        description=(
+            "Asks the model, runs the calls of the gateway's own tools, and returns the answer. Calls of the tools in "
+            "`tools` come back as `tool_use` blocks, for you to run.\n\n"
+            "With `stream` the reply is a stream of events, which ends with `message_stop` or `error`. A client that "
+            "disconnects ends the run."
+        ),
+        body="CreateMessage",
+        example_body={"model": "demo", "max_tokens": 1024, "messages": [{"role": "user", "content": "Hello"}]},
+        reply="CreatedMessage",
+        example=examples.MESSAGE,
+        stream="MessageEvent",
+        error="MessagesError",
+        errors=_ERRORS,
+        is_paid=True,
+    )
+    def create(self, request: Request) -> Awaitable[Reply | StreamedReply]:
         """Run one request. A client that disconnects ends the run."""
-        body = self._threads.join_body(request.caller.id, request.json(), request.reservation)
-        messages = read_messages_request(
-            body, extra_parameters_of=self._run_builder.extra_parameters_for(request.caller)
-        )
-        live = await self._build_run(messages, request.caller, body if messages.is_in_thread else None)
-        self._runs.register(live)
-        if messages.response.stream:
-            live.toolbox.update_missing()
-            return StreamedReply(
-                chunks=_join_frames(live.stream()),
-                headers=missing_servers_header(live.toolbox.missing),
-                on_close=live.close,
-                encode_error=encode_message_error,
-                keepalive=PING,
-            )
-        async with live:
-            await live.run_to_end()
-        message = live.writer.build_message()
-        if live.result is not None and live.result.status in ("failed", "cancelled"):
-            return messages_error_reply(reply_for_failed_run(live.result, message), request.id)
-        headers = missing_servers_header(live.toolbox.missing)
-        if live.result is not None and live.result.status == "incomplete":
-            headers |= retry_header(live.result)
-        return replace(json_reply(message), headers=headers)
+        return self._reply(request, self._read(request))
 
+    @route(
+        "POST",
+        "/v1/messages/count_tokens",
+        id="countMessageTokens",
+        tag="Messages",
+        summary="Count the tokens of a message",
+        description="Estimates the input tokens of a request, with the tools that the model would be offered.",
+        body="CountMessageTokens",
+        example_body={"model": "demo", "messages": [{"role": "user", "content": "Hello"}]},
+        reply="MessageTokens",
+        example=examples.MESSAGE_TOKENS,
+        error="MessagesError",
+        errors=_ERRORS,
+    )
     async def count_tokens(self, request: Request) -> Reply:
         """Estimate the input tokens of a request, with the tools that the model would be offered."""
-        messages = read_messages_request(
-            self._threads.join_body(request.caller.id, request.json(), request.reservation),
-            needs_max_tokens=False,
-            extra_parameters_of=self._run_builder.extra_parameters_for(request.caller),
-        )
-        prepared = await self._prepare(messages, tuple(messages.response.input.items), request.caller)
+        prepared = await self._prepare(self._read(request, needs_max_tokens=False), request.caller)
         tools = tuple(await prepared.toolbox.collect_specs())
         return json_reply({"input_tokens": count_tokens(replace(prepared.request.model, tools=tools))})
 
-    async def _prepare(self, messages: MessagesRequest, sent_items: tuple[Item, ...], caller: Caller) -> PreparedRun:
-        check_answered(sent_items, pending=(), param="messages")
-        restored = self._tool_history.restore_calls(caller.id, sent_items)
-        messages.response.input.items = self._reasoning.restore(caller.id, restored)
-        # Not `can_wait`: as for chat completions, calls of the gateway's tools beside calls of the client's tools run
-        # at once, and are put back into the next request from the cache.
-        return await self._run_builder.build(
-            messages.response, new_id("msg"), can_wait=False, caller=caller, door="messages"
+    def _read(self, request: Request, *, needs_max_tokens: bool = True) -> _UnstoredMessages:
+        body = self._threads.join_body(request.caller.id, request.json(), request.reservation)
+        messages = read_messages_request(
+            body,
+            needs_max_tokens=needs_max_tokens,
+            extra_parameters_of=self._run_builder.extra_parameters_for(request.caller),
         )
-
-    async def _build_run(
-        self, messages: MessagesRequest, caller: Caller, thread_body: dict[str, Any] | None
-    ) -> LiveRun[MessageWriter]:
-        """Build the run. `thread_body`: the body that its message answers, to be held. None: it is in no thread."""
-        sent_items = tuple(messages.response.input.items)
-        prepared = await self._prepare(messages, sent_items, caller)
-        await prepared.servers.check_required()
-        writer = MessageWriter(
-            messages,
-            message_id=prepared.request.run_id,
-            model=prepared.backend.name,
-            is_silent=not messages.response.stream,
-            servers=prepared.servers if messages.response.has_mcp_declarations else None,
-        )
-        return LiveRun(
-            prepared.request,
-            prepared.model,
-            prepared.toolbox,
-            writer,
-            caller_id=caller.id,
-            finisher=_MessageFinisher(
-                self._tool_history, self._reasoning, self._threads, messages, sent_items, thread_body
-            ),
-            uses=prepared.configuration.uses,
-            trace=self._run_builder.build_trace(prepared, caller),
+        thread_body = body if messages.is_in_thread else None
+        return _UnstoredMessages(
+            messages, request.caller, thread_body, self._tool_history, self._reasoning, self._threads
         )
 
 
-class _MessageFinisher(RunFinisher[MessageWriter]):
-    """Remembers the tool calls and the reasoning of a message, and the thread that it ends."""
+class _UnstoredMessages(UnstoredRequest[MessageWriter]):
+    """Also remembers the reasoning, and the thread that the message ends."""
+
+    door = "messages"
+    id_prefix = "msg"
+    keepalive = PING
+    build_failure = staticmethod(messages_error_reply)
+    encode_error = staticmethod(encode_message_error)
 
     def __init__(
         self,
+        messages: MessagesRequest,
+        caller: Caller,
+        thread_body: dict[str, Any] | None,
         tool_history: ToolHistoryCache,
         reasoning: ReasoningCache,
         threads: MessageThreads,
-        messages: MessagesRequest,
-        sent_items: tuple[Item, ...],
-        thread_body: dict[str, Any] | None,
     ) -> None:
-        self._tool_history = tool_history
+        """`thread_body`: the body that its message answers, to be held. None: it is in no thread."""
+        super().__init__(messages.response, caller, tool_history)
+        self.response.input.items = reasoning.restore(caller.id, self.response.input.items)
+        self._messages = messages
+        self._thread_body = thread_body
         self._reasoning = reasoning
         self._threads = threads
-        self._messages = messages
-        self._sent_items = sent_items
-        self._thread_body = thread_body
+
+    def build_writer(self, prepared: PreparedRun) -> MessageWriter:
+        return MessageWriter(
+            self._messages,
+            message_id=prepared.request.run_id,
+            model=prepared.backend.name,
+            is_silent=not self.response.stream,
+            servers=prepared.servers if self.response.has_mcp_declarations else None,
+        )
 
     async def finish(self, live: LiveRun[MessageWriter]) -> bool:
-        if live.result is None:
-            return True
-        self._reasoning.store(live.caller_id, live.result.items)
-        if live.result.tool_calls:
-            is_client = self._messages.response.is_client_function
-            self._tool_history.store(live.caller_id, self._sent_items, live.result.items, is_client=is_client)
-        if self._thread_body is not None and live.result.status not in ("failed", "cancelled"):
-            self._threads.store(live.caller_id, self._thread_body, live.writer.build_message())
-        return True
-
-
-async def _join_frames(batches: AsyncGenerator[list[bytes], None]) -> AsyncGenerator[bytes, None]:
-    async with aclosing(batches) as source:
-        async for batch in source:
-            yield b"".join(batch)
+        if live.result is not None:
+            self._reasoning.store(live.caller_id, live.result.items)
+            if self._thread_body is not None and live.result.status not in ("failed", "cancelled"):
+                self._threads.store(live.caller_id, self._thread_body, live.writer.build_resource())
+        return await super().finish(live)

@@ -14,17 +14,17 @@ from typing import Any
 
 import orjson
 
+from holodeck.gateway.api import examples
+from holodeck.gateway.api.route import route
 from holodeck.gateway.backends import Backend
 from holodeck.gateway.context.tokens import CHARS_PER_TOKEN
-from holodeck.gateway.http.errors import reply_for_failed_run
+from holodeck.gateway.http.error_codes import ErrorGroup
+from holodeck.gateway.http.errors import encode_chat_error, reply_for_failed_run
 from holodeck.gateway.http.replies import Reply, StreamedReply, json_reply
 from holodeck.gateway.http.request import Request
-from holodeck.gateway.http.stream_errors import encode_chat_error
-from holodeck.gateway.limits import CallerLimits
-from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.runs.run_builder import RunBuilder
+from holodeck.gateway.usage.accounts import Accounts
 from holodeck.gateway.usage.budgets import Budgets
-from holodeck.gateway.usage.meter import UsageMeter
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse
 from holodeck.gateway.wire.response.event_encoder import SSE_DONE
 from holodeck.lib import log
@@ -34,28 +34,52 @@ from holodeck.models.items import Usage
 from holodeck.providers.base import ModelProvider
 from holodeck.providers.http.pass_through import PassedDocument, PassThroughRequest
 
+_ERRORS: tuple[ErrorGroup, ...] = ("fields", "model", "run")
 _NO_ANSWER = "The model sent no answer."
 
 
 class PassThroughEndpoints:
-    def __init__(
-        self,
-        run_builder: RunBuilder,
-        caller_limits: CallerLimits,
-        metrics: Metrics,
-        meter: UsageMeter,
-        budgets: Budgets,
-    ) -> None:
-        self._meter = meter
+    def __init__(self, run_builder: RunBuilder, accounts: Accounts, budgets: Budgets) -> None:
+        self._accounts = accounts
         self._budgets = budgets
         self._run_builder = run_builder
-        self._caller_limits = caller_limits
-        self._metrics = metrics
 
+    @route(
+        "POST",
+        "/v1/embeddings",
+        id="createEmbeddings",
+        tag="Embeddings and completions",
+        summary="Create embeddings",
+        description="The body and the reply are those of the provider, under the name that the model has here.",
+        body="CreateEmbeddings",
+        example_body={"model": "demo", "input": "Hello"},
+        reply={"type": "object"},
+        example=examples.NO_EMBEDDINGS,
+        errors=_ERRORS,
+        is_paid=True,
+    )
     async def create_embeddings(self, request: Request) -> Reply | StreamedReply:
         """Hand on a request for embeddings."""
         return await self._hand_on(request, "/embeddings", needed="input")
 
+    @route(
+        "POST",
+        "/v1/completions",
+        id="createCompletion",
+        tag="Embeddings and completions",
+        summary="Complete a prompt",
+        description=(
+            "The body, the reply and the chunks of a stream are those of the provider, under the name that the model "
+            "has here."
+        ),
+        body="CreateCompletion",
+        example_body={"model": "demo", "prompt": "Hello"},
+        reply={"type": "object"},
+        example=examples.NO_COMPLETIONS,
+        stream="CompletionChunk",
+        errors=_ERRORS,
+        is_paid=True,
+    )
     async def create_completion(self, request: Request) -> Reply | StreamedReply:
         """Hand on a request for a completion of a prompt, streamed or not."""
         return await self._hand_on(request, "/completions", needed="prompt")
@@ -99,10 +123,10 @@ class PassThroughEndpoints:
 
     def _count(self, exchange: _Exchange, request: Request) -> RunResult:
         result = exchange.build_result()
-        self._metrics.count_run(exchange.backend.name, result, request.caller.id)
-        backend, is_charged = exchange.backend, exchange.is_charged
-        self._meter.count_request(request.caller.id, backend.name, result, backend.llm.price, is_charged=is_charged)
-        self._caller_limits.add_tokens(request.caller.id, result.usage.total_tokens)
+        backend = exchange.backend
+        self._accounts.record_request(
+            request.caller.id, backend.name, result, backend.llm.price, is_charged=exchange.is_charged
+        )
         log.add_fields(model=exchange.backend.name, run=result.status, input_tokens=result.usage.input_tokens)
         return result
 
@@ -146,7 +170,7 @@ class _Exchange:
             output_tokens=limit if isinstance(limit, int) and limit > 0 else 0,
         )
         try:
-            reservation = await budgets.reserve(caller_id, 0.0 if price is None else price.cost_of(estimate))
+            reservation = await budgets.reserve(caller_id, estimate, price)
         except ModelError as error:
             self._fail(error)
             return
@@ -163,10 +187,9 @@ class _Exchange:
             if has_ended and not count:
                 reservation.settle(None)
             elif self._usage.total_tokens:
-                reservation.settle(budgets.charge(caller_id, self._usage, price))
+                reservation.settle(self._usage)
             else:
-                usage = replace(estimate, output_tokens=-(-characters // CHARS_PER_TOKEN))
-                reservation.settle(budgets.charge_estimate(caller_id, usage, price))
+                reservation.settle(replace(estimate, output_tokens=-(-characters // CHARS_PER_TOKEN)))
         await budgets.store_spending(caller_id)
 
     def _fail(self, error: ModelError) -> None:
@@ -192,7 +215,7 @@ class _Exchange:
 
 
 def _count_characters(document: Mapping[str, Any]) -> int:
-    """The characters of the texts in an answer."""
+    """Count the characters of the texts in an answer."""
     choices = document.get("choices")
     found = [each.get("text") for each in choices if isinstance(each, dict)] if isinstance(choices, list) else ()
     return sum(len(text) for text in found if isinstance(text, str))

@@ -15,26 +15,35 @@ import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import orjson
 
+from holodeck.gateway.api import examples
+from holodeck.gateway.api.route import route
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.continuation.resolve import ContinuationResolver
+from holodeck.gateway.http.error_codes import INPUT_ERRORS, STORED_ERRORS
 from holodeck.gateway.http.errors import (
     APIError,
+    encode_response_error,
     not_found_error,
     reply_for_failed_run,
     reply_for_stored_failure,
     shutting_down_error,
 )
-from holodeck.gateway.http.idempotency_key import (
+from holodeck.gateway.http.parameters import (
+    IDEMPOTENCY_HEADER,
     IDEMPOTENCY_KEY,
+    ITEMS_PAGE,
     REPLAYED_HEADER,
+    FlagParameter,
+    IntegerParameter,
     check_same_request,
+    page_of,
     read_idempotency_key,
 )
-from holodeck.gateway.http.query import flag_of, integer_of, page_of
 from holodeck.gateway.http.replies import (
     Reply,
     StreamCutError,
@@ -45,7 +54,6 @@ from holodeck.gateway.http.replies import (
     retry_header,
 )
 from holodeck.gateway.http.request import Request
-from holodeck.gateway.http.stream_errors import encode_response_error
 from holodeck.gateway.limits import CallerLimits, background_limit_error
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.background import Background
@@ -59,9 +67,12 @@ from holodeck.gateway.wire.response.replay import replay_events
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import CANCEL_POLL
+from holodeck.lib.tasks import TaskSet
 from holodeck.models.items import Compaction
-from holodeck.storage.base import UNFINISHED_STATUSES, ResponseStore, StoredResponse
 from holodeck.storage.idempotency_keys import IdempotencyKey
+from holodeck.storage.responses import StoredResponse
+from holodeck.storage.runs import UNFINISHED_STATUSES
+from holodeck.storage.store import ResponseStore
 
 # Seconds between two reads of a stream that another gateway writes.
 STORED_STREAM_POLL = 0.25
@@ -69,6 +80,16 @@ STORED_STREAM_POLL = 0.25
 CANCEL_WAIT = 10.0
 # The largest integer that every JSON client reads exactly; a larger one may be more than a database can store.
 MAX_SEQUENCE_NUMBER = 2**53 - 1
+
+_stored_route = partial(route, tag="Responses", is_counted=False)
+_STREAM = FlagParameter(name="stream", about="True: the reply is a stream of events.")
+_STARTING_AFTER = IntegerParameter(
+    name="starting_after",
+    about="With `stream`: only events after this number.",
+    default=-1,
+    minimum=-1,
+    maximum=MAX_SEQUENCE_NUMBER,
+)
 
 
 class Responses:
@@ -90,11 +111,31 @@ class Responses:
         self._background = background
         self._caller_limits = caller_limits
 
+    @route(
+        "POST",
+        "/v1/responses",
+        id="createResponse",
+        tag="Responses",
+        summary="Create a response",
+        description=(
+            "Asks the model, runs the tool calls that it makes, and returns the answer.\n\n"
+            "With `stream` the reply is a stream of events, which ends with `data: [DONE]`. A client that disconnects "
+            "ends the run. With `background` the reply is the queued response, and the run needs no client."
+        ),
+        headers=(IDEMPOTENCY_KEY,),
+        body="CreateResponse",
+        example_body={"model": "demo", "input": "Hello"},
+        reply="Response",
+        example=examples.RESPONSE,
+        stream="ResponseEvent",
+        errors=(*INPUT_ERRORS, "run", "idempotency"),
+        is_paid=True,
+    )
     async def create(self, request: Request) -> Reply | StreamedReply:
         """Run one request. A client that disconnects ends the run, unless it is a background run."""
         body, caller, client_kind = request.json(), request.caller, request.client_kind
         key = None
-        if IDEMPOTENCY_KEY in request.headers:
+        if IDEMPOTENCY_HEADER in request.headers:
             key = read_idempotency_key(request, body)
             if (stored := await self._store.idempotency_keys.find_key(key.owner, key.value)) is not None:
                 return await self._reply_again(request, key, stored)
@@ -119,18 +160,32 @@ class Responses:
                 return await self._reply_again(request, taken.key, taken.stored)
         if response_request.stream:
             return await self._stream_run(live)
-        self._runs.register(live)
         async with live:
             await live.run_to_end()
         if live.failure is not None:
             raise live.failure
         return _reply_of_run(live)
 
+    @_stored_route(
+        "GET",
+        "/v1/responses/{id}",
+        id="getResponse",
+        summary="Get a response",
+        description=(
+            "The current state of a stored response. With `stream`, its events: those of the past, and then those that "
+            "follow until its end."
+        ),
+        query=(_STREAM, _STARTING_AFTER),
+        reply="Response",
+        example=examples.RESPONSE,
+        stream="ResponseEvent",
+        errors=(*STORED_ERRORS, "query", "limits"),
+    )
     async def get(self, request: Request) -> Reply | StreamedReply:
-        """The current state of a response, or with `stream` its events after the number `starting_after`."""
+        """Return the current state of a response, or with `stream` its events after the number `starting_after`."""
         response_id, caller, query = request.path_params["id"], request.caller, request.query
-        if flag_of(query, "stream"):
-            after = integer_of(query, "starting_after", -1, minimum=-1, maximum=MAX_SEQUENCE_NUMBER)
+        if _STREAM.read(query):
+            after = _STARTING_AFTER.read(query)
             return await self._stream_response(response_id, caller, after, request.client_kind)
         live = self._find_live(response_id, caller)
         if live is not None:
@@ -141,6 +196,16 @@ class Responses:
             await live.finished.wait()
         return Reply(body=(await self._require_response(response_id, caller)).resource)
 
+    @_stored_route(
+        "DELETE",
+        "/v1/responses/{id}",
+        id="deleteResponse",
+        summary="Delete a response",
+        description="A response that is not finished is cancelled first.",
+        reply="DeletedResponse",
+        example=examples.DELETED_RESPONSE,
+        errors=STORED_ERRORS,
+    )
     async def delete(self, request: Request) -> Reply:
         """Delete a response; one that is unfinished is cancelled first."""
         response_id, caller = request.path_params["id"], request.caller
@@ -156,6 +221,16 @@ class Responses:
             await self._background.delete_run(response_id)
         return json_reply({"id": response_id, "object": "response", "deleted": True})
 
+    @_stored_route(
+        "POST",
+        "/v1/responses/{id}/cancel",
+        id="cancelResponse",
+        summary="Cancel a background response",
+        description="Returns the response. A finished one stays as it is. Only background responses can be cancelled.",
+        reply="Response",
+        example=examples.CANCELLED_RESPONSE,
+        errors=(*STORED_ERRORS, "fields"),
+    )
     async def cancel(self, request: Request) -> Reply:
         """Cancel a background response. Idempotent; a finished response stays as it is."""
         response_id, caller = request.path_params["id"], request.caller
@@ -176,8 +251,19 @@ class Responses:
             await self._cancel_elsewhere(response_id, caller)
         return Reply(body=(await self._require_response(response_id, caller)).resource)
 
+    @_stored_route(
+        "GET",
+        "/v1/responses/{id}/input_items",
+        id="listInputItems",
+        summary="List the input items of a response",
+        description="A page of the items that the request of the response had.",
+        query=ITEMS_PAGE,
+        reply="ItemList",
+        example=examples.INPUT_ITEMS,
+        errors=(*STORED_ERRORS, "query"),
+    )
     async def list_input_items(self, request: Request) -> Reply:
-        """A page of the input items of a response."""
+        """Return a page of the input items of a response."""
         record = await self._require_response(request.path_params["id"], request.caller)
         return json_reply(page_of(orjson.loads(record.input_items), request.query))
 
@@ -202,7 +288,7 @@ class Responses:
     async def _reply_again(
         self, request: Request, key: IdempotencyKey, stored: IdempotencyKey
     ) -> Reply | StreamedReply:
-        """The reply to a request that was sent before with the same key: the same response, once it has ended."""
+        """Return the reply to a request that was sent before with this key: the same response, once it has ended."""
         check_same_request(key, stored)
         response_id, caller = stored.response_id, request.caller
         log.add_fields(response=response_id)
@@ -226,12 +312,11 @@ class Responses:
         return Reply(body=record.resource, headers=REPLAYED_HEADER)
 
     async def _stream_run(self, live: LiveResponse) -> StreamedReply:
-        """A reply that owns a run, and runs it as it is read."""
+        """Return a reply that owns a run, and runs it as it is read."""
         async with AsyncExitStack() as owner:
             await owner.enter_async_context(live)
             # As far as it is known: the headers are sent before the servers are asked for their tools.
             live.toolbox.update_missing()
-            self._runs.register(live)
             return StreamedReply(
                 chunks=_encode_response_sse(live.stream()),
                 headers=missing_servers_header(live.toolbox.missing),
@@ -265,7 +350,8 @@ class Responses:
         if request.stream:
             await self._background.wait_started(live)
             return await self._stream_response(live.id, caller, -1, client_kind)
-        return json_reply(live.writer.build_resource())
+        # As it was stored: the run may have started since.
+        return Reply(body=record.resource)
 
     async def _store_and_submit(
         self,
@@ -288,7 +374,7 @@ class Responses:
                 if key is not None:
                     await self._claim_key(live, key)
                 await self._store.append_events(live.id, 0, queued)
-                live.wire_events.extend(queued)
+                live.publish(queued)
                 await self._background.submit(live, rebuild_input, turn)
                 is_submitted = True
             return is_submitted
@@ -309,7 +395,7 @@ class Responses:
     async def _stream_response(
         self, response_id: str, caller: Caller, after: int, client_kind: ClientKind
     ) -> StreamedReply:
-        """The events of a response after the number `after`, from this gateway or from storage."""
+        """Return the events of a response after the number `after`, from this gateway or from storage."""
         live = self._find_live(response_id, caller)
         if live is not None:
             return StreamedReply(
@@ -320,7 +406,7 @@ class Responses:
         return StreamedReply(chunks=_encode_response_sse(self._follow_stored(record, after), client_kind))
 
     async def _follow_live(self, live: LiveResponse, after: int) -> AsyncGenerator[list[bytes], None]:
-        """The events of a run of this gateway. Once it is handed over, those that the other gateway stores."""
+        """Yield the events of a run of this gateway. Once it is handed over, those that the other gateway stores."""
         async with aclosing(live.follow(after)) as batches:
             async for batch in batches:
                 after += len(batch)
@@ -334,7 +420,7 @@ class Responses:
                     yield batch
 
     async def _follow_stored(self, record: StoredResponse, after: int) -> AsyncGenerator[list[bytes], None]:
-        """The stored events after a number. An unfinished response, which another gateway runs, is followed to its end.
+        """Yield the stored events after a number. An unfinished response, of another gateway, is followed to its end.
 
         Raises `StreamCutError` when the response is deleted or this gateway drains before that end.
         """
@@ -356,7 +442,7 @@ class Responses:
         yield events[after + 1 :]
 
     def _find_live(self, response_id: str, caller: Caller) -> LiveResponse | None:
-        """An unfinished response of this gateway that will be stored. Others are visible only to their own requests."""
+        """Find an unfinished response here that will be stored. Others are visible only to their own requests."""
         live = self._runs.find(response_id, caller.id)
         return live if live is not None and live.writer.is_stored else None
 
@@ -378,12 +464,12 @@ class _KeyTakenError(Exception):
 
 async def _finish_despite_cancel(work: Coroutine[None, None, bool]) -> bool:
     """Run `work` to its end even if the request is cancelled: a response stored but not submitted would never run."""
-    # Not in a TaskSet: it is awaited here in either case.
-    task = asyncio.create_task(work)
+    tasks = TaskSet()
+    task = tasks.start(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait({task})
+        await tasks.wait()
         raise
 
 

@@ -24,15 +24,14 @@ from holodeck.gateway.continuation.memory import SocketHistories, SocketHistory
 from holodeck.gateway.continuation.resolve import ContinuationResolver
 from holodeck.gateway.http.asgi import Message, Receive, Send
 from holodeck.gateway.http.errors import APIError, overloaded_error, shutting_down_error, websocket_error_event
-from holodeck.gateway.http.refusals import Refusals
-from holodeck.gateway.http.request_body import (
+from holodeck.gateway.http.observation import Refusals
+from holodeck.gateway.http.request import (
     OVER_BUDGET_MESSAGE,
     RequestReservation,
     over_budget_error,
     too_many_values_error,
 )
 from holodeck.gateway.limits import CallerLimits
-from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.response_builder import ResponseBuilder
 from holodeck.gateway.server.admission import Admission
 from holodeck.gateway.wire.client_kind import ClientKind
@@ -65,7 +64,6 @@ class ResponseSockets:
     def __init__(
         self,
         builder: ResponseBuilder,
-        runs: ActiveRuns,
         caller_limits: CallerLimits,
         continuations: ContinuationResolver,
         callers: Callers,
@@ -88,7 +86,6 @@ class ResponseSockets:
         self._admission = admission
         self._histories = histories
         self._builder = builder
-        self._runs = runs
         self._caller_limits = caller_limits
         self._continuations = continuations
         self._callers = callers
@@ -115,7 +112,7 @@ class ResponseSockets:
         send: Send,
         is_draining: Callable[[], bool],
     ) -> None:
-        loop = asyncio.get_running_loop()
+        loop, opened_by = asyncio.get_running_loop(), caller
         seconds, reason = self._seconds, _socket_time_limit_error(self._seconds)
         if caller.expires_at is not None and (until_expiry := caller.expires_at - time.time()) < seconds:
             seconds, reason = until_expiry, _token_expired_error()
@@ -130,7 +127,7 @@ class ResponseSockets:
                     return
                 try:
                     # A queued message is returned without waiting, so that the timeout does not fire.
-                    if loop.time() >= deadline:
+                    if loop.time() >= deadline or opened_by.has_expired():
                         await _close_socket(send, reason)
                         return
                     # The client sends the message again to another gateway.
@@ -175,7 +172,7 @@ class ResponseSockets:
                     )
                     request = replace(request, stream=True)
                     live = await self._builder.build(request, caller, socket_history, client_kind=client_kind)
-                    self._runs.register(live, has_request_log=False)
+                    live.has_request_log = False
                     async with live, aclosing(live.stream()) as batches:
                         async for batch in batches:
                             for payload in batch:
@@ -215,7 +212,7 @@ class _MessageQueue:
         self._queued_bytes = 0
 
     async def __aenter__(self) -> None:
-        """Nothing is acquired here: messages come with their bytes."""
+        """Acquire nothing: messages come with their bytes."""
 
     async def __aexit__(self, *_: object) -> None:
         while not self._queue.empty():

@@ -7,14 +7,25 @@ that are not stored yet are listed among the stored ones; those of other gateway
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
 
+from holodeck.gateway.api import examples
+from holodeck.gateway.api.route import route
 from holodeck.gateway.auth.callers import Caller, resolve_caller_id
 from holodeck.gateway.configuration import ConfigurationHolder
+from holodeck.gateway.http.error_codes import STORED_ERRORS
 from holodeck.gateway.http.errors import APIError, not_found_error
-from holodeck.gateway.http.query import build_page, item_not_listed_error, limit_of, time_of
+from holodeck.gateway.http.parameters import (
+    AFTER,
+    TextParameter,
+    TimeParameter,
+    build_limit,
+    build_page,
+    item_not_listed_error,
+)
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.runs.active_runs import ActiveRuns
@@ -23,8 +34,32 @@ from holodeck.gateway.runs.run_rows import build_run_resource, build_run_row
 from holodeck.gateway.runs.trace_resource import build_trace_resource
 from holodeck.models.callers import CallerKey
 from holodeck.models.items_json import encode_item
-from holodeck.storage.base import UNFINISHED_STATUSES, ResponseStore
-from holodeck.storage.runs import Position, RunQuery, StoredRun
+from holodeck.storage.runs import SEARCHED_RUNS, UNFINISHED_STATUSES, Position, RunQuery, StoredRun
+from holodeck.storage.store import ResponseStore
+
+RUN_STATUSES = ("queued", "in_progress", "completed", "requires_action", "incomplete", "failed", "cancelled")
+CALLER = TextParameter(
+    name="caller",
+    about=(
+        "Only of this caller: its id, such as `key:alice#qkzvhtwbarme` or `jwt:alice`, or the name of its key, such as "
+        "`alice`: that of the key in force. `local` is the caller of a gateway without keys; a key of that name is "
+        "`key:local`. Others than oneself are for operators."
+    ),
+)
+owned_route = partial(route, "GET", tag="Runs and usage", is_counted=False, shows_other_callers=True)
+"""The decorator of a route that shows a caller its own, and an operator everything."""
+_LIMIT = build_limit("Runs")
+_FILTERS = (
+    TextParameter(name="status", values=RUN_STATUSES),
+    TextParameter(name="model", about="The public name of a model or an agent."),
+    TextParameter(name="tool", about="Only runs that called this tool."),
+    TextParameter(name="server", about="Only runs that called this MCP server."),
+)
+_TEXT = TextParameter(
+    name="text", about="A part of the first 200 characters of the question or of the answer, in any case."
+)
+_CREATED_AFTER = TimeParameter(name="created_after", about="Seconds since 1970; that moment included.")
+_CREATED_BEFORE = TimeParameter(name="created_before", about="Seconds since 1970; that moment excluded.")
 
 
 class RunEndpoints:
@@ -35,8 +70,29 @@ class RunEndpoints:
         self._runs = runs
         self._configurations = configurations
 
+    @owned_route(
+        "/v1/runs",
+        id="listRuns",
+        summary="List runs",
+        description=(
+            "The stored responses of the caller, newest first, and those that run at this gateway. An operator's key "
+            "without a scope lists those of all callers.\n\n"
+            f"A search by `model`, `tool`, `server` or `text` looks at {SEARCHED_RUNS} runs for each page. A page may "
+            "then have fewer runs than `limit`, or none, and `has_more` all the same: go on with `last_id` as `after`."
+        ),
+        query=(_LIMIT, AFTER, *_FILTERS, CALLER, _TEXT, _CREATED_AFTER, _CREATED_BEFORE),
+        reply="RunList",
+        example={
+            "object": "list",
+            "data": [examples.RUN],
+            "first_id": examples.RUN_ID,
+            "last_id": examples.RUN_ID,
+            "has_more": False,
+        },
+        errors=("query", "operator", "storage"),
+    )
     async def list_runs(self, request: Request) -> Reply:
-        """A page of runs, newest first."""
+        """Return a page of runs, newest first."""
         keys = self._configurations.current.gateway.keys
         query = await self._read_query(request.query, find_owner(request.caller, request.query, keys))
         # Before the stored ones are read: a run that ends meanwhile is then found twice, and not missed.
@@ -53,12 +109,35 @@ class RunEndpoints:
             reply["last_id"] = goes_on_after[1]
         return json_reply(reply, owner=query.owner)
 
+    @owned_route(
+        "/v1/runs/{id}",
+        id="getRun",
+        summary="Get a run",
+        description="The run of a stored response. One that goes on is shown as far as it has come.",
+        reply="Run",
+        example=examples.RUN,
+        errors=STORED_ERRORS,
+    )
     async def get(self, request: Request) -> Reply:
         run = await self._require_run(request)
         return json_reply(build_run_resource(run), owner=run.owner)
 
+    @owned_route(
+        "/v1/runs/{id}/trace",
+        id="getRunTrace",
+        summary="Get the trace of a run",
+        description=(
+            "When each step began and how long it took: turns, requests to the model, tool calls, waiting. It says "
+            "what the model was sent and what it wrote in each turn, also for runs that failed or go on.\n\n"
+            "Only an operator's key without a scope gets `agent_instructions` and the `tools` of spans: both are the "
+            "operator's, and a request need not mention the servers whose tools its model is offered."
+        ),
+        reply="RunTrace",
+        example=examples.TRACE,
+        errors=STORED_ERRORS,
+    )
     async def get_trace(self, request: Request) -> Reply:
-        """The steps of a run with their times, as far as it has come."""
+        """Return the steps of a run with their times, as far as it has come."""
         run = await self._require_run(request)
         live = self._runs.find_stored(run.id)
         if live is not None:
@@ -104,11 +183,12 @@ class RunEndpoints:
     async def _read_query(self, query: Mapping[str, str], owner: str | None) -> RunQuery:
         return RunQuery(
             owner=owner,
-            limit=limit_of(query),
-            after=await self._find_position(query.get("after"), owner),
-            **{name: query.get(name) for name in ("status", "model", "tool", "server", "text")},
-            created_after=time_of(query, "created_after"),
-            created_before=time_of(query, "created_before"),
+            limit=_LIMIT.read(query),
+            after=await self._find_position(AFTER.read(query), owner),
+            **{each.name: each.read(query) for each in _FILTERS},
+            text=_TEXT.read(query),
+            created_after=_CREATED_AFTER.read(query),
+            created_before=_CREATED_BEFORE.read(query),
         )
 
     async def _find_position(self, after: str | None, owner: str | None) -> Position | None:
@@ -124,11 +204,12 @@ class RunEndpoints:
 
 
 def find_owner(caller: Caller, query: Mapping[str, str], keys: Sequence[CallerKey]) -> str | None:
-    """The caller whose runs or usage a request is about; None: all callers. Raises `APIError` 403.
+    """Return the caller whose runs or usage a request is about; None: all callers. Raises `APIError` 403.
 
     An operator's key may name one as `caller`, by its id or by the name of its key among `keys`.
     """
-    named = resolve_caller_id(query["caller"], keys) if "caller" in query else None
+    given = CALLER.read(query)
+    named = None if given is None else resolve_caller_id(given, keys)
     if caller.can_read_all_callers:
         return named
     if named is not None and named != caller.id:
@@ -146,12 +227,12 @@ def _row_of(live: LiveResponse) -> StoredRun:
 
 
 def _newer(stored: StoredRun, live: LiveResponse | None) -> StoredRun:
-    """The row that has more: that of a run that goes on, unless it has been stored as finished meanwhile."""
+    """Return the row that has more: that of a run that goes on, unless it has been stored as finished meanwhile."""
     return _row_of(live) if live is not None and stored.status in UNFINISHED_STATUSES else stored
 
 
 def _find_live(runs: Iterable[LiveResponse], query: RunQuery, end: Position | None) -> list[StoredRun]:
-    """The newest runs that are not stored and belong to a page, which ends at `end`.
+    """Return the newest runs that are not stored and belong to a page, which ends at `end`.
 
     Thousands may be running, of which no more rows are built than a page needs.
     """
@@ -171,7 +252,7 @@ def _find_live(runs: Iterable[LiveResponse], query: RunQuery, end: Position | No
 
 
 def _matches(run: StoredRun, query: RunQuery) -> bool:
-    """Whether a run that is not stored has what a query asks for."""
+    """Return whether a run that is not stored has what a query asks for."""
     checks: list[bool] = [
         query.status in (None, run.status),
         query.model in (None, run.model),

@@ -6,10 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from holodeck.config.tool_list import LoadedTool
+from holodeck.gateway.api import examples
+from holodeck.gateway.api.route import route
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.gateway.configuration import Configuration, ConfigurationHolder
 from holodeck.gateway.http.errors import APIError, unknown_server_text
@@ -27,6 +31,8 @@ from holodeck.tools.mcp.lock.drift import ServerLock, ToolDrift
 from holodeck.tools.mcp.lock.lock_file import LockFile, read_lock, write_lock
 from holodeck.tools.mcp.server_tools import ServerTools
 
+_operator_route = partial(route, tag="MCP servers", is_admin=True, is_counted=False)
+
 
 class ServerEndpoints:
     """Routes of MCP servers. A server out of the caller's scope is as one that does not exist."""
@@ -39,10 +45,31 @@ class ServerEndpoints:
         self._metrics = metrics
         self._reload = reload
 
+    @_operator_route(
+        "GET",
+        "/v1/mcp/servers",
+        id="listServers",
+        summary="List the MCP servers",
+        description="The servers of the gateway and of its agents, with the state of their connections.",
+        reply="MCPServerList",
+        example={"object": "list", "data": [examples.SERVER]},
+        is_plain_read=True,
+    )
     async def list_servers(self, request: Request) -> Reply:
         offers = _allowed_server_tools(self._configurations.current, request.caller.scope)
         return json_reply({"object": "list", "data": [self._build_resource(offer) for offer in offers]})
 
+    @_operator_route(
+        "GET",
+        "/v1/mcp/servers/{name}/tools",
+        id="listServerTools",
+        summary="List the tools of a server",
+        description="If the server cannot list them, `data` is empty and `error` has the reason.",
+        reply="ServerToolList",
+        example=examples.SERVER_TOOLS,
+        errors=("lookup",),
+        is_plain_read=True,
+    )
     async def list_tools(self, request: Request) -> Reply:
         server, scope = self._require_servers(request)[0].server, request.caller.scope
         try:
@@ -51,6 +78,16 @@ class ServerEndpoints:
             return json_reply({"object": "list", "data": [], "error": str(error)})
         return json_reply({"object": "list", "data": [_tool_resource_of(tool) for tool in tools]})
 
+    @_operator_route(
+        "POST",
+        "/v1/mcp/servers/{name}/refresh",
+        id="refreshServer",
+        summary="Reconnect to a server",
+        description="Waits for the new connection. `last_error` says why there is none.",
+        reply="MCPServer",
+        example=examples.SERVER,
+        errors=("lookup",),
+    )
     async def refresh(self, request: Request) -> Reply:
         """Reconnect to every server of the name, and wait for it."""
         offers = self._require_servers(request)
@@ -60,6 +97,23 @@ class ServerEndpoints:
                 await offer.refresh()
         return json_reply(self._build_resource(offers[0]))
 
+    @_operator_route(
+        "POST",
+        "/v1/mcp/servers/{name}/sleep",
+        id="sleepServer",
+        summary="End the connection to a server",
+        description="The process of the server ends, if it has one. The next use starts it again.",
+        reply="MCPServer",
+        example={
+            **examples.SERVER,
+            "state": "created",
+            "era": None,
+            "protocol_version": None,
+            "version": None,
+            "stderr": None,
+        },
+        errors=("lookup",),
+    )
     async def sleep(self, request: Request) -> Reply:
         """End the connection to every server of the name; the next use establishes it again."""
         offers = self._require_servers(request)
@@ -67,6 +121,21 @@ class ServerEndpoints:
             await offer.sleep()
         return json_reply(self._build_resource(offers[0]))
 
+    @_operator_route(
+        "POST",
+        "/v1/mcp/servers/{name}/accept",
+        id="acceptTools",
+        summary="Accept tools that differ from the lock",
+        description=(
+            "Writes tools of `withheld` into `holodeck.lock`, so that models are offered them. `tools` has the digest "
+            "of each, which says what you have looked at: a tool that has changed again is refused."
+        ),
+        body="AcceptTools",
+        example_body={"tools": {"create_entities": "sha256:4f2c1a9b"}},
+        reply="MCPServer",
+        example=examples.SERVER,
+        errors=("lookup", "fields", "file"),
+    )
     async def accept_tools(self, request: Request) -> Reply:
         """Write withheld tools into `holodeck.lock` as the operator has seen them, by their digests."""
         offer, fields = self._require_servers(request)[0], JSONFields(request.json())
@@ -86,7 +155,7 @@ class ServerEndpoints:
         return json_reply(self._build_resource(self._require_servers(request)[0]))
 
     def _build_resource(self, offer: ServerTools) -> dict[str, Any]:
-        """The resource of a server, with the durations of its calls since this gateway was started."""
+        """Return the resource of a server, with the durations of its calls since this gateway was started."""
         durations = self._metrics.count_durations(offer.server.name)
         return {
             **_server_resource_of(offer),
@@ -106,7 +175,7 @@ class ServerEndpoints:
 
 
 def require_servers(configuration: Configuration, request: Request) -> list[ServerTools]:
-    """The servers of the name in the path, since two agents may each have one. Raises the 404 if there is none.
+    """Return the servers of the name in the path, since two agents may each have one. Raises the 404 if there is none.
 
     A server out of the caller's scope is as one that does not exist.
     """
@@ -134,6 +203,7 @@ def _server_resource_of(offer: ServerTools) -> dict[str, Any]:
         "transport": server.config.transport.value,
         "auth": server.config.auth.type if server.config.auth is not None else None,
         "can_log_in": has_login(server),
+        "needs_login": failure is not None and _wants_login(failure),
         "era": server.era.value if server.era is not None else None,
         "protocol_version": server.protocol_version,
         "version": _version_of(server.server_info),
@@ -146,6 +216,11 @@ def _server_resource_of(offer: ServerTools) -> dict[str, Any]:
         "warnings": [*server.unmatched_patterns, *(drift.notice for drift in server.withheld_texts)],
         "withheld": [_drift_resource_of(drift) for drift in server.withheld_tools],
     }
+
+
+def _wants_login(failure: MCPError) -> bool:
+    """Return whether a server was not connected because it has no credentials, or none that are valid."""
+    return bool(failure.details.get("login")) or failure.details.get("status") == HTTPStatus.UNAUTHORIZED
 
 
 def _drift_resource_of(drift: ToolDrift) -> dict[str, Any]:
@@ -169,7 +244,7 @@ def _tool_resource_of(tool: MCPToolInfo) -> dict[str, Any]:
 
 
 def _version_of(info: Mapping[str, Any]) -> str | None:
-    """Name and version that a server declares, in one text; None if it declares neither."""
+    """Return the name and version that a server declares, in one text; None if it declares neither."""
     return " ".join(info[key] for key in ("name", "version") if isinstance(info.get(key), str)) or None
 
 

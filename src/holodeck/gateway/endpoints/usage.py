@@ -8,14 +8,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holodeck.gateway.api import examples
 from holodeck.gateway.configuration import ConfigurationHolder
-from holodeck.gateway.endpoints.runs import find_owner
+from holodeck.gateway.endpoints.runs import CALLER, find_owner, owned_route
 from holodeck.gateway.http.errors import APIError
-from holodeck.gateway.http.query import time_of
+from holodeck.gateway.http.parameters import ChoiceParameter, TimeParameter, WordsParameter
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
-from holodeck.gateway.usage.meter import UsageMeter
-from holodeck.lib.limits import MAX_SHOWN_CHARS
+from holodeck.gateway.usage.meter import MINUTES_DAYS, UsageMeter
 from holodeck.lib.off_loop import run_off_loop
 from holodeck.models.callers import CallerKey
 from holodeck.storage.usage import (
@@ -43,6 +43,13 @@ GROUPS: Mapping[str, Group] = {
     "status": "status",
 }
 """The words of `group_by`, with the columns that they mean."""
+_START_TIME = TimeParameter(
+    name="start_time", about="Seconds since 1970. Left out: 60 minutes, 48 hours or 31 days ago."
+)
+_END_TIME = TimeParameter(name="end_time", about="Seconds since 1970. Left out: now.")
+_BUCKET = ChoiceParameter(name="bucket", about="Left out: `hour`.", values=tuple(BUCKETS), default="hour")
+_GROUP_BY = WordsParameter(name="group_by", values=tuple(GROUPS), example="caller,model")
+_FORMAT = ChoiceParameter(name="format", values=("json", "csv"), default="json")
 _COUNTS = (
     *("requests", "errors", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens"),
     *("reasoning_tokens", "tool_calls"),
@@ -60,6 +67,28 @@ class UsageEndpoints:
         self._meter = meter
         self._configurations = configurations
 
+    @owned_route(
+        "/v1/usage",
+        id="getUsage",
+        summary="Get the usage",
+        description=(
+            "Requests, tokens, cost and durations of the caller by minute, hour or day (UTC), whether responses were "
+            "stored or not. An operator's key without a scope gets those of all callers.\n\n"
+            "With `server` or `tool` in `group_by` the rows count tool calls, and their durations: they have no "
+            "requests, no tokens and no cost. `seconds_p50` and the like are estimated from buckets, and at most 300. "
+            f"Minutes are stored for {MINUTES_DAYS} days. With `Accept: text/csv`, or `format=csv`, the rows are CSV."
+        ),
+        query=(_START_TIME, _END_TIME, _BUCKET, _GROUP_BY, CALLER, _FORMAT),
+        reply="UsageReport",
+        other_media_types=("text/csv",),
+        example={
+            "object": "usage",
+            "start_time": 1780999200,
+            "end_time": 1781002800,
+            "data": [examples.USAGE],
+        },
+        errors=("query", "operator", "storage"),
+    )
     async def get(self, request: Request) -> Reply:
         """Read the usage of a time, by bucket and group."""
         query, names = _read_query(request, self._configurations.current.gateway.keys)
@@ -82,17 +111,14 @@ def _build_reply(rows: list[UsageRow], query: UsageQuery, names: tuple[str, ...]
 
 
 def _read_query(request: Request, keys: Sequence[CallerKey]) -> tuple[UsageQuery, tuple[str, ...]]:
-    """The query, and the words of its groups."""
+    """Return the query, and the words of its groups."""
     values = request.query
-    bucket = _read_choice(values, "bucket", "hour", BUCKETS)
-    names = tuple(dict.fromkeys(filter(None, values.get("group_by", "").split(","))))
-    for name in names:
-        if name not in GROUPS:
-            raise _value_error("group_by", name, GROUPS)
+    bucket = _BUCKET.read(values)
+    names = _GROUP_BY.read(values)
     length = BUCKETS[bucket]
-    end = time_of(values, "end_time")
+    end = _END_TIME.read(values)
     last = int(time.time() if end is None else end)
-    start = time_of(values, "start_time")
+    start = _START_TIME.read(values)
     # A bucket that is asked for in part is whole in the report.
     aligned_end = -(-last // length) * length if end is not None else (last // length + 1) * length
     first = aligned_end - _DEFAULT_COUNTS[bucket] * length if start is None else int(start) // length * length
@@ -110,22 +136,9 @@ def _read_query(request: Request, keys: Sequence[CallerKey]) -> tuple[UsageQuery
 
 
 def _wants_csv(request: Request) -> bool:
-    if "format" in request.query:
-        return _read_choice(request.query, "format", "json", ("json", "csv")) == "csv"
+    if _FORMAT.name in request.query:
+        return _FORMAT.read(request.query) == "csv"
     return request.headers.get("accept", "").partition(";")[0].strip() == "text/csv"
-
-
-def _read_choice(values: Mapping[str, str], name: str, default: str, known: Mapping[str, Any] | tuple[str, ...]) -> str:
-    value = values.get(name, default)
-    if value not in known:
-        raise _value_error(name, value, known)
-    return value
-
-
-def _value_error(name: str, value: str, known: Mapping[str, Any] | tuple[str, ...]) -> APIError:
-    listed = ", ".join(f"'{each}'" for each in known)
-    message = f"Invalid value for '{name}': {value[:MAX_SHOWN_CHARS]!r}. Supported values are: {listed}."
-    return APIError(400, message, kind="invalid_request", code="invalid_value", param=name)
 
 
 def _build_row(row: UsageRow, query: UsageQuery, names: tuple[str, ...]) -> dict[str, Any]:
@@ -144,7 +157,7 @@ def _build_row(row: UsageRow, query: UsageQuery, names: tuple[str, ...]) -> dict
 
 
 def _cost_of(counts: UsageCounts) -> float | None:
-    """The cost of the requests that have one. None: none has."""
+    """Return the cost of the requests that have one. None: none has."""
     return round(counts.cost, _DIGITS) if counts.get("priced") else None
 
 

@@ -1,11 +1,80 @@
-"""Types of the ASGI interface between a server and the gateway."""
+"""The ASGI interface between a server and the gateway: its types, the headers of a request, and addresses in them."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+import ipaddress
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
+
+from holodeck.gateway.http.errors import APIError
+from holodeck.lib.net.ip_policy import Network, parse_networks
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+
+_FORWARDED_FOR = "x-forwarded-for"
+# Headers that decide what a request may do, or where it ends. They may occur once.
+_SINGLE_HEADERS = frozenset(
+    (
+        *(b"host", b"origin", b"authorization", b"x-api-key", b"api-key"),
+        *(b"content-length", b"content-type", b"idempotency-key"),
+    )
+)
+
+
+def decode_headers(scope: Scope) -> dict[str, str]:
+    """Return the headers by their names. Of a repeated one, the last."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def check_duplicate_headers(scope: Scope, headers: Mapping[str, str]) -> None:
+    """Raise `APIError` for a repeated header that may occur once: a proxy may have used the other value."""
+    if len(headers) == len(scope["headers"]):
+        return
+    for name, count in Counter(name for name, _ in scope["headers"]).items():
+        if count > 1 and name in _SINGLE_HEADERS:
+            message = f"The header '{name.decode()}' is there {count} times. Send it once."
+            raise APIError(400, message, kind="invalid_request", code="duplicate_header")
+
+
+def find_client_address(scope: Scope, headers: Mapping[str, str], trusted_proxies: Sequence[str]) -> str:
+    """Return the address of the connection, or the one that a trusted proxy forwards for it. Empty: not known.
+
+    `X-Forwarded-For` has an entry of each proxy on the way, the last one nearest. An entry counts only if everything
+    between it and this process is a trusted proxy: clients may send the header themselves.
+    """
+    address = str((scope.get("client") or ("",))[0])
+    if not trusted_proxies:
+        return address
+    networks = parse_networks(trusted_proxies)
+    for entry in reversed(headers.get(_FORWARDED_FOR, "").split(",")):
+        if not _is_in(address, networks):
+            break
+        forwarded = entry.strip()
+        if not _is_address(forwarded):
+            break
+        address = forwarded
+    return address
+
+
+def _is_in(address: str, networks: Sequence[Network]) -> bool:
+    return _is_address(address) and any(ipaddress.ip_address(address) in network for network in networks)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def find_base_url(public_url: str | None, headers: Mapping[str, str], scheme: str) -> str:
+    """Return the configured URL, or else the one that a request names, without a slash at its end.
+
+    The latter has no path of a proxy before the gateway, and the scheme of the last connection.
+    """
+    return public_url.rstrip("/") if public_url else f"{scheme}://{headers.get('host', '')}"

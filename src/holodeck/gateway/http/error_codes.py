@@ -16,6 +16,10 @@ ErrorGroup = Literal[
     "thread",
 ]  # fmt: skip
 """What a request has to have, or a route has to do, for an error to be possible."""
+INPUT_ERRORS: tuple[ErrorGroup, ...] = ("fields", "input", "continuation", "servers", "model", "lookup", "storage")
+"""Of a route that takes the body of a response."""
+STORED_ERRORS: tuple[ErrorGroup, ...] = ("lookup", "storage")
+"""Of a route that reads or changes what is stored."""
 GROUP_TITLES: dict[ErrorGroup, str] = {
     "protocol": "Any request",
     "caller": "Requests that need a key",
@@ -57,7 +61,7 @@ class ErrorCode:
 
 
 def errors_of(groups: Iterable[ErrorGroup]) -> list[ErrorCode]:
-    """The errors of these groups, in the order of the table."""
+    """Return the errors of these groups, in the order of the table."""
     wanted = set(groups)
     return [each for each in ERROR_CODES if not wanted.isdisjoint(each.groups)]
 

@@ -2,19 +2,25 @@
 
 `reply_for` builds the HTTP reply for an exception, `error_events` the end of an event stream, `websocket_error_event`
 a message of a WebSocket, and `reply_for_failed_run` the reply for a run that ended as failed. What the operator has to
-know is logged here; clients get no cause and no traceback.
+know is logged here; clients get no cause and no traceback. `messages_error_reply` and `mcp_error_reply` give a reply
+the form of the Messages API or of JSON-RPC, and each API has an encoder for the error that ends a stream.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.limits import TooManyError
+from holodeck.gateway.wire.chat.response import encode_chat_sse
+from holodeck.gateway.wire.messages.errors import error_to_json, status_of
+from holodeck.gateway.wire.messages.response import encode_message_event
+from holodeck.gateway.wire.response.event_encoder import SSE_DONE, encode_sse
 from holodeck.gateway.wire.response.resource import ERROR_TYPES, FAILED_RUN_STATUSES
 from holodeck.lib import log
 from holodeck.lib.errors import (
@@ -26,7 +32,9 @@ from holodeck.lib.errors import (
     HoloDeckError,
     StorageError,
 )
+from holodeck.mcp_server.errors import INVALID_REQUEST
 from holodeck.models.events import RunResult
+from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, build_error_response
 
 # Seconds until a client retries where an overloaded or unreachable provider does not say how long.
 LOAD_RETRY_AFTER = 1.0
@@ -37,6 +45,8 @@ SHUTDOWN_RETRY_AFTER = "1"
 # Seconds, as the value of a header: twice what a request may wait in line, so that the line is gone by then.
 OVERLOAD_RETRY_AFTER = "2"
 GATEWAY_OVERLOADED = "gateway_overloaded"
+MESSAGES_PATH = "/v1/messages"
+MCP_PATH = "/mcp"
 # Names that a message lists: enough for most gateways, and still readable.
 MAX_NAMES_SHOWN = 20
 
@@ -44,6 +54,8 @@ MAX_NAMES_SHOWN = 20
 _UNAVAILABLE_CODES = frozenset({OVERLOADED, UNAVAILABLE, SERVER_UNAVAILABLE, STORAGE_FAILED})
 # A later attempt may succeed with these, so the reply has a retry-after even where the provider gave none.
 _RETRY_LATER_STATUSES = frozenset({429, 503})
+_UNAUTHORIZED = 401
+_FIRST_SERVER_ERROR = 500
 _NOT_STORED_TEXT = "The response was made, but the gateway could not store it."
 
 
@@ -74,12 +86,12 @@ class NotStoredError(StorageError):
 
 
 def not_found_error(what: str, item_id: str) -> APIError:
-    """The 404 for a resource. Its text is the same whether the resource is missing or belongs to another caller."""
+    """Build the 404 for a resource. Its text is the same for a missing one and for one of another caller."""
     return APIError(404, f"{what} with id '{item_id}' not found.", kind="not_found", code="not_found")
 
 
 def unknown_server_text(name: str, known: Iterable[str]) -> str:
-    """The message for an MCP server that the gateway does not have, with the names of those that it has."""
+    """Return the message for an MCP server that the gateway does not have, with the names of those that it has."""
     names = list(dict.fromkeys(known))
     more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
     known_text = f"There are: {', '.join(names[:MAX_NAMES_SHOWN])}{more}." if names else "There are none."
@@ -97,7 +109,7 @@ def server_unavailable_error(name: str) -> APIError:
 
 
 def client_gone_error() -> APIError:
-    """For the log and the metrics only: the client has disconnected, so this is never received."""
+    """Build an error for the log and the metrics only: the client has disconnected and never receives it."""
     return APIError(499, "The client went away.", kind="invalid_request", code="client_gone")
 
 
@@ -145,7 +157,7 @@ def build_error_reply(error: BaseException) -> Reply:
 
 
 def protocol_error_body(message: str) -> bytes:
-    """The body of a refusal that a server protocol writes itself, for input that is not a valid request."""
+    """Return the body of a refusal that a server protocol writes itself, for input that is not a valid request."""
     return reply_for(BadRequestError(message, code="invalid_http"), "").body
 
 
@@ -227,3 +239,47 @@ def reply_for_stored_failure(resource: dict[str, Any], **headers: str) -> Reply:
 
 def _error_reply(status: int, message: str, kind: str, code: str | None, param: str | None, **headers: str) -> Reply:
     return json_reply({"error": {"message": message, "type": kind, "code": code, "param": param}}, status, **headers)
+
+
+def is_messages_path(path: str) -> bool:
+    """Return True for the routes of the Messages API, and for paths below them that do not exist."""
+    return path == MESSAGES_PATH or path.startswith(f"{MESSAGES_PATH}/")
+
+
+def messages_error_reply(reply: Reply, request_id: str) -> Reply:
+    """Return the same error in the form of the Messages API."""
+    error = orjson.loads(reply.body)["error"]
+    status = status_of(error["code"], reply.status)
+    message, param = error["message"], error["param"]
+    # The API has no field for the path, so its messages begin with it.
+    text = message if not param or param in message else f"{param}: {message}"
+    body = error_to_json(status, text, request_id, code=error["code"])
+    return replace(reply, status=status, body=orjson.dumps(body))
+
+
+def is_mcp_path(path: str) -> bool:
+    """Return True for the routes of the MCP endpoint, and for paths below them that do not exist."""
+    return path == MCP_PATH or path.startswith(f"{MCP_PATH}/")
+
+
+def mcp_error_reply(reply: Reply, challenge: str) -> Reply:
+    """Return the same error as JSON-RPC. `challenge`: how a client without a valid token gets one."""
+    code = INTERNAL_ERROR if reply.status >= _FIRST_SERVER_ERROR else INVALID_REQUEST
+    message = orjson.loads(reply.body)["error"]["message"]
+    headers = {**reply.headers, **({"www-authenticate": challenge} if reply.status == _UNAUTHORIZED else {})}
+    return replace(reply, body=orjson.dumps(build_error_response(None, code, message)), headers=headers)
+
+
+def encode_response_error(error: APIError, sequence: int) -> bytes:
+    """Encode the `error` event of a stream of a response. `sequence`: the number of the event."""
+    return encode_sse(encode_error_event(error, sequence)) + SSE_DONE
+
+
+def encode_chat_error(error: APIError) -> bytes:
+    """Encode the error in a stream of chat completions or of completions, whose events have no names."""
+    return encode_chat_sse(reply_for(error, "").body) + SSE_DONE
+
+
+def encode_message_error(error: APIError) -> bytes:
+    """Encode the `error` event of a stream of the Messages API."""
+    return encode_message_event(error_to_json(status_of(error.code, error.status), str(error)))

@@ -1,6 +1,6 @@
 """Requests of operators in the audit log: changes, and reads of what belongs to other callers.
 
-Which requests these are is a property of their `Route`. An entry has the names in a request, and no value of its body
+Which requests these are is declared with their routes. An entry has the names in a request, and no value of its body
 but the `name` that it is about.
 """
 
@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
+from holodeck.gateway.api.route import BoundRoute, Route
 from holodeck.gateway.audit.log import AuditLog
 from holodeck.gateway.auth.callers import KEY_PREFIX
 from holodeck.gateway.http.errors import build_error_reply
 from holodeck.gateway.http.replies import Reply, StreamedReply
-from holodeck.gateway.http.request import Request, Route
+from holodeck.gateway.http.request import Request
 from holodeck.lib.errors import BadRequestError
 from holodeck.lib.redaction import MASK
 
@@ -25,13 +26,14 @@ MAX_NAMED_BODY_BYTES = 64 * 1024
 _KEY = re.compile(re.escape(KEY_PREFIX) + r"[\w-]{40,}")
 
 
-async def run_audited(audit: AuditLog, route: Route, request: Request) -> Reply | StreamedReply:
+async def run_audited(audit: AuditLog, bound: BoundRoute, request: Request) -> Reply | StreamedReply:
     """Run the handler of a route, and record the request with the status of its reply before the reply is sent.
 
     A request that is cancelled is recorded without a status: what it asked for may have been done.
     """
+    route = bound.route
     try:
-        reply = await route.handler(request)
+        reply = await bound.handler(request)
     except asyncio.CancelledError:
         audit.post_operator_request(_describe(route, request))
         raise
@@ -73,7 +75,7 @@ def _read_body(request: Request) -> Mapping[str, object]:
 
 
 def _list_fields(body: Mapping[str, object]) -> Iterator[str]:
-    """The names of the fields of a body, and of those below them, without the name that the request is about."""
+    """Yield the names of the fields of a body, and of those below them, without the name that the request is about."""
     for field, value in body.items():
         if isinstance(value, dict) and value:
             yield from (f"{field}.{inner}" for inner in value)

@@ -34,8 +34,12 @@ class Reply:
     """The caller whose content it shows, for the audit log. None: that of several callers, or of none."""
 
 
+HEALTHY = Reply(body=b'{"status":"ok"}')
+"""Of `/healthz`: the event loop turns."""
+
+
 async def _hold_nothing() -> None:
-    """Default for `StreamedReply.on_close`."""
+    """Do nothing, the default of `StreamedReply.on_close`."""
 
 
 @record
@@ -78,16 +82,16 @@ def json_reply(data: Any, status: int = 200, *, owner: str | None = None, **head
 
 
 def retry_header(result: RunResult) -> dict[str, str]:
-    """The header that stops clients from repeating a request whose run has spent its caller's budget; or none."""
+    """Return the header that stops clients from repeating a request whose run spent the caller's budget; or none."""
     return {"x-should-retry": "false"} if result.cause == BUDGET_EXCEEDED else {}
 
 
 def compaction_header(*, is_truncated: bool) -> dict[str, str]:
-    """The header of a reply whose context was made smaller without a summary; empty for all others."""
+    """Return the header of a reply whose context was made smaller without a summary; empty for all others."""
     return {"x-holodeck-compaction": "truncated"} if is_truncated else {}
 
 
 def missing_servers_header(names: Iterable[str]) -> dict[str, str]:
-    """The header that names the MCP servers that were not available to a run; empty where all of them were."""
+    """Return the header that names the MCP servers that were not available to a run; empty where all of them were."""
     joined = ",".join(names)
     return {"x-holodeck-missing-servers": joined} if joined else {}

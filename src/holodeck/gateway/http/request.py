@@ -1,21 +1,40 @@
-"""A parsed HTTP request, and the routes that requests are dispatched to.
+"""An HTTP request with its body in memory.
 
 Every handler is `async def handler(request: Request) -> Reply | StreamedReply`. An error that a handler raises becomes
 a wire error in `http/errors.py`.
+
+One `ByteBudget` (`limits.bodies_bytes`) bounds all request bodies and WebSocket messages of a gateway together, with
+the contents of sealed items and the answers of models and MCP servers. `BodyReader` takes the bytes of a body from it
+as they arrive, and the application releases them when the request has ended. A `RequestReservation` holds what one
+request needs beside its body, such as the parsed JSON and the content of sealed items. Neither waits for bytes to
+become free: a request over the budget is refused with `TooManyError`.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from holodeck.gateway.auth.callers import Caller
-from holodeck.gateway.http.replies import Reply, StreamedReply
-from holodeck.gateway.http.request_body import RequestReservation, too_many_values_error
+from holodeck.gateway.http.asgi import Message, Receive
+from holodeck.gateway.http.errors import APIError, client_gone_error, shutting_down_error
+from holodeck.gateway.http.observation import RequestScope
+from holodeck.gateway.http.replies import JSON, Reply, StreamedReply
+from holodeck.gateway.limits import TooManyError
+from holodeck.gateway.server.disconnect import Client
 from holodeck.gateway.wire.client_kind import ClientKind
+from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 from holodeck.lib.errors import BadRequestError
-from holodeck.lib.json.parse import JSONLimitError, TooManyValuesError, parse_json
+from holodeck.lib.json.parse import JSONLimitError, TooManyValuesError, parse_json, parsed_weight
+from holodeck.lib.limits import KIB, MIN_BODY_RATE
 from holodeck.lib.record import record
+
+# Largest body of an uncounted request that is not counted as a transfer: small ones are accepted under any load.
+SMALL_BODY_BYTES = 16 * KIB
+
+# The type of the ASGI message that a WebSocket receives instead of a message over the budget.
+OVER_BUDGET_MESSAGE = "holodeck.no_room"
 
 
 @record
@@ -55,35 +74,125 @@ class Request:
 Handler = Callable[[Request], Awaitable[Reply | StreamedReply]]
 
 
-@record
-class Route:
-    """A method and a path with the handler that answers it."""
+class RequestReservation(Reservation):
+    """Bytes of the budget that one request holds beside its body, such as the content of its sealed items."""
 
-    method: str
-    path: str
-    """May have parameters in braces: `/v1/responses/{id}`."""
-    handler: Handler
-    is_public: bool = False
-    """Needs no key. The host is not checked either: probes come by address."""
-    is_admin: bool = False
-    """Needs an operator's key."""
-    is_unscoped: bool = False
-    """Needs an operator's key without a scope: it is about what all callers may do."""
-    is_counted: bool = True
-    """Counts against the request limits of its caller. Public routes are never counted."""
-    is_paid: bool = False
-    """Uses a model, so that the budget of its caller is checked before its body is read."""
-    may_have_slashes: bool = False
-    """The path parameter may contain slashes, as names of models do."""
-    counts_itself: bool = False
-    """The handler counts what counts. It is cancelled when its client disconnects, like one that is counted."""
-    is_plain_read: bool = False
-    """An operator's route that changes nothing and shows no content of callers: it leaves no entry in the audit log."""
-    shows_other_callers: bool = False
-    """Shows the caller its own content, and an operator also that of others."""
+    __slots__ = ()
 
-    def is_audited_for(self, caller: Caller) -> bool:
-        """Whether a request of this caller is one of an operator that the audit log must have."""
-        if self.is_admin:
-            return not self.is_plain_read
-        return self.shows_other_callers and caller.can_read_all_callers
+    def acquire(self, size: int) -> None:
+        """Hold `size` more bytes. Raises `TooManyError`."""
+        try:
+            self.extend(size)
+        except OverBudgetError:
+            raise over_budget_error() from None
+
+    def acquire_parsed(self, body: bytes) -> None:
+        """Hold the estimated size of the parsed body. Raises `TooManyError`, or `APIError` when it could never fit."""
+        weight = parsed_weight(body)
+        if weight > self.limit:
+            raise too_many_values_error()
+        self.acquire(weight)
+
+
+class BodyReader:
+    """Reads request bodies within the limits of one body, of all bodies, and of time."""
+
+    def __init__(self, *, limit: int, budget: ByteBudget, seconds: float, is_draining: Callable[[], bool]) -> None:
+        """`limit`: bytes of one body; `budget`: of all bodies in memory.
+
+        `seconds`: between two chunks of a body, and for the whole body, which gets more time with each byte that
+        arrived (`MIN_BODY_RATE`).
+        """
+        self._limit = limit
+        self._budget = budget
+        self._seconds = seconds
+        self._is_draining = is_draining
+
+    async def read(
+        self, receive: Receive, headers: Mapping[str, str], client: Client | None, request_scope: RequestScope
+    ) -> bytes:
+        """Read the whole body. Its bytes are taken from the budget until `release`, also when this raises.
+
+        Raises `TooManyError` over the budget, and `APIError` for a body that is compressed, too large, too slow, or
+        whose content type is not JSON: a web page can send only other types without the browser's preflight request.
+        """
+        if headers.get("content-encoding", "identity").lower() != "identity":
+            raise _unsupported_encoding_error()
+        declared = headers.get("content-length", "")
+        has_body = declared not in ("", "0") or "transfer-encoding" in headers
+        if has_body and headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+            raise _not_json_error()
+        if declared.isdigit() and int(declared) > self._limit:
+            raise _body_too_large_error(self._limit)
+        if declared.isdigit() and not self._budget.has_room(int(declared)):
+            raise over_budget_error()
+        chunks: list[bytes] = []
+        started_at = asyncio.get_running_loop().time()
+        while True:
+            if client is not None and client.has_sent_all:
+                message = await receive()
+            else:
+                message = await self._receive_chunk(receive, started_at, request_scope.body_bytes)
+            if message["type"] == "http.disconnect":
+                raise client_gone_error()
+            chunk = message.get("body", b"")
+            request_scope.body_bytes += len(chunk)
+            self._budget.available -= len(chunk)
+            if request_scope.body_bytes > self._limit:
+                raise _body_too_large_error(self._limit)
+            if self._budget.available < 0 and not self._budget.has_room(0):
+                raise over_budget_error()
+            chunks.append(chunk)
+            if not message.get("more_body"):
+                return b"".join(chunks)
+            # A request whose body is incomplete has not started: it is refused, not drained.
+            if self._is_draining():
+                raise shutting_down_error()
+
+    def release(self, request_scope: RequestScope) -> None:
+        """Return the bytes of a request's body to the budget when the request has ended."""
+        self._budget.release(request_scope.body_bytes)
+
+    async def _receive_chunk(self, receive: Receive, started_at: float, received_bytes: int) -> Message:
+        """Receive the next chunk of a body of which `received_bytes` bytes have arrived since `started_at`."""
+        elapsed = asyncio.get_running_loop().time() - started_at
+        remaining = self._seconds + received_bytes / MIN_BODY_RATE - elapsed
+        try:
+            async with asyncio.timeout(min(self._seconds, max(remaining, 0.0))):
+                return await receive()
+        except TimeoutError:
+            message = f"Nothing of the body came for {self._seconds:g} seconds."
+            if remaining < self._seconds:
+                taken = elapsed + max(remaining, 0.0)
+                message = f"The body came too slowly: {received_bytes} bytes in {taken:.0f} seconds."
+            raise APIError(408, message, kind="invalid_request", code="request_timeout") from None
+
+
+def too_many_values_error() -> APIError:
+    message = "The body has more values in it than this gateway reads. Send fewer at a time."
+    return APIError(413, message, kind="invalid_request", code="too_large")
+
+
+def over_budget_error() -> TooManyError:
+    return TooManyError("The gateway is at its limit of bytes of requests at once.", 1.0)
+
+
+def is_small_body(headers: Mapping[str, str]) -> bool:
+    """Return whether a body declares at most `SMALL_BODY_BYTES`, so that it is not counted as a transfer."""
+    declared = headers.get("content-length", "")
+    return declared.isdigit() and int(declared) <= SMALL_BODY_BYTES
+
+
+def _body_too_large_error(limit: int) -> APIError:
+    return APIError(413, f"The body is larger than {limit} bytes.", kind="invalid_request", code="too_large")
+
+
+def _unsupported_encoding_error() -> APIError:
+    message = "The body is compressed, which is not supported. Send it without 'content-encoding'."
+    code = "unsupported_encoding"
+    return APIError(415, message, kind="invalid_request", code=code, accept_encoding="identity")
+
+
+def _not_json_error() -> APIError:
+    message, code = f"Send the body as JSON, with the header 'content-type: {JSON}'.", "unsupported_media_type"
+    return APIError(415, message, kind="invalid_request", code=code, accept=JSON)

@@ -1,5 +1,6 @@
-"""Files that a request names by their URL: fetched before the run, so that a model of any dialect gets their bytes.
+"""Files that a request names by their URL, and the operator's rules for the hosts in URLs of requests.
 
+Files are fetched before the run, so that a model of any dialect gets their bytes.
 The rules of dialling are those for MCP servers of requests: only hosts and addresses that `request_files` allows,
 judged at the moment of dialling, for each redirect as well, and without a proxy. Number, bytes and time of one request
 are bounded. A file that may not or cannot be fetched is a refusal of the request, never a note to the model.
@@ -15,28 +16,70 @@ import mimetypes
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import partial
 from http import HTTPStatus
 from typing import Any, NoReturn
 from urllib.parse import unquote, urljoin, urlsplit
 
-from holodeck.gateway.http.host_policy import HostPolicy
 from holodeck.gateway.wire.request.content_parts import LinkURL
 from holodeck.gateway.wire.request.json_fields import refuse, refuse_unsupported
 from holodeck.gateway.wire.request.parsed_input import Input
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 from holodeck.lib.net.http1 import BodyTooLargeError
-from holodeck.lib.net.ip_policy import RefusedAddressError
+from holodeck.lib.net.http1_pool import ConnectFailedError, send_once
+from holodeck.lib.net.ip_policy import ANY_ADDRESS, IPPolicy, RefusedAddressError, is_public_host, parse_networks
 from holodeck.lib.off_loop import run_off_loop
-from holodeck.models.gateway import RequestFiles
+from holodeck.models.gateway import RequestFiles, RequestHosts
 from holodeck.models.items import FileData, FunctionCallOutput, ImageLink, Item, Message, Part
-from holodeck.models.url import parse_endpoint
+from holodeck.models.url import BadURLError, Endpoint, parse_endpoint
 
 # Files of one request, with those of its context: more than people attach to a question.
 MAX_FETCHED_FILES = 16
 # A file store sends a client on to another host once or twice.
 MAX_FILE_REDIRECTS = 3
 _BYTES_TYPE = "application/octet-stream"
+
+
+class HostPolicy:
+    """Checks URLs of requests against `request_servers` or `request_files` of the gateway's file."""
+
+    def __init__(self, config: RequestHosts) -> None:
+        self._hosts = config.hosts
+        self._networks = parse_networks(config.allow_private_hosts)
+        self._private_hosts = {host.lower() for host in config.allow_private_hosts}
+        self._insecure_hosts = {host.lower() for host in config.allow_insecure_hosts}
+
+    def check(self, url: str, where: str) -> None:
+        """Raise `BadRequestError` for a URL that is not allowed. Nothing is dialled or resolved."""
+        scheme, host, _ = _parse_url(url, where)
+        if scheme != "https" and host not in self._insecure_hosts:
+            refuse(f"Invalid '{where}': it must use https://.", where, "invalid_url")
+        if self._hosts is not None and not any(fnmatchcase(host, pattern.lower()) for pattern in self._hosts):
+            message = f"Invalid '{where}': the operator of this gateway does not allow this host."
+            refuse(message, where, "invalid_url")
+
+    def check_public(self, url: str, where: str) -> None:
+        """Raise `BadRequestError` for a URL that another program would fetch from a private network.
+
+        Judges the host as it is written: an address that a name resolves to is that of the other program.
+        """
+        host = _parse_url(url, where).host
+        if is_public_host(host) or host in self._private_hosts or IPPolicy(networks=self._networks).is_allowed(host):
+            return
+        refuse(f"Invalid '{where}': its address is not a public one.", where, "invalid_url")
+
+    def ip_policy_for(self, host: str) -> IPPolicy:
+        """Return which addresses of this host may be dialled."""
+        return ANY_ADDRESS if host in self._private_hosts else IPPolicy(networks=self._networks)
+
+
+def _parse_url(url: str, where: str) -> Endpoint:
+    try:
+        return parse_endpoint(url)
+    except BadURLError as error:
+        reason = str(error).removeprefix("'url' ")
+        refuse(f"Invalid '{where}': it {reason}.", where, "invalid_url")
 
 
 class FileFetcher:
@@ -102,32 +145,24 @@ class FileFetcher:
 
     async def _request(self, url: str, where: str) -> str | tuple[str, bytes]:
         """Send one request. Returns the URL that the server redirects to, or the type and the bytes of the file."""
-        # Few gateways fetch files, and the client takes long to load.
-        import aiohttp
-
-        from holodeck.lib.net.aiohttp_client import create_http_client, read_body
-
         self._policy.check(url, where)
         self._policy.check_public(url, where)
         ip_policy = self._policy.ip_policy_for(parse_endpoint(url).host)
         try:
-            async with (
-                create_http_client(connect_timeout=self._config.max_seconds, ip_policy=ip_policy) as client,
-                client.get(url, allow_redirects=False) as response,
-            ):
+            async with send_once("GET", url, connect_timeout=self._config.max_seconds, ip_policy=ip_policy) as response:
                 location = response.headers.get("location")
                 if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST and location:
                     return urljoin(url, location)
                 if response.status != HTTPStatus.OK:
                     _refuse_download(where, f"its server answered HTTP {response.status}")
                 with Reservation(self._budget) as reserved:
-                    data = await read_body(response, self._config.max_bytes, reserved)
+                    data = await response.read_all(self._config.max_bytes, reserved)
                 return response.content_type if "content-type" in response.headers else "", data
         except BodyTooLargeError:
             _refuse_download(where, f"it has more than {self._config.max_bytes} bytes")
         except OverBudgetError:
             _refuse_download(where, "the gateway has no memory for it at the moment")
-        except (aiohttp.ClientError, OSError) as error:
+        except OSError as error:
             _refuse_download(where, _reason_of(error))
 
 
@@ -135,16 +170,15 @@ def _refuse_download(where: str, reason: str) -> NoReturn:
     refuse(f"Error while downloading the file of '{where}': {reason}.", where, "invalid_url")
 
 
-def _reason_of(error: BaseException) -> str:
-    """The reason that a caller may read: not what the host resolved to."""
-    cause = getattr(error, "os_error", error)
-    is_private = isinstance(cause, RefusedAddressError)
+def _reason_of(error: OSError) -> str:
+    """Return the reason that a caller may read: not what the host resolved to."""
+    is_private = isinstance(error, ConnectFailedError) and isinstance(error.reason, RefusedAddressError)
     return "its address is not a public one" if is_private else "its server cannot be reached"
 
 
-def _links(item: Item) -> Iterator[FileData | ImageLink]:
+def _links(item: Item) -> list[FileData | ImageLink]:
     parts: Iterable[Part] = item.content if isinstance(item, Message | FunctionCallOutput) else ()
-    return (part for part in parts if isinstance(part, FileData | ImageLink) and not part.url.startswith("data:"))
+    return [part for part in parts if isinstance(part, FileData | ImageLink) and not part.url.startswith("data:")]
 
 
 def _with_content(item: Item, fetched: dict[str, FileData]) -> Item:

@@ -36,7 +36,7 @@ MAX_REQUEST_SERVER_TOOLS = 512
 
 @record
 class _ConnectionKey:
-    """What two requests must have in common to share a connection."""
+    """The values that two requests must have in common to share a connection."""
 
     caller_id: str
     label: str
@@ -81,7 +81,7 @@ class CallerConnectionPool:
     def acquire(
         self, declaration: MCPDeclaration, caller_id: str, server: MCPPlugin | None = None
     ) -> Iterator[ServerTools]:
-        """The caller's own connection, which stays open during the `with` block.
+        """Provide the caller's own connection, which stays open during the `with` block.
 
         `server`: the operator's server that the request has credentials for. None: the request declares a URL.
         Raises `MCPConnectionError` when the pool is full of connections in use.

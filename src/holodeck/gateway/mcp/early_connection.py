@@ -33,6 +33,6 @@ async def connect_servers(server_tools: Iterable[ServerTools]) -> None:
 
 
 def _has_own_connection(tool: MCPTool) -> bool:
-    """Whether a server can be connected without a request, and is asked for something by that."""
+    """Return whether a server can be connected without a request, and is asked for something by that."""
     needs_caller = tool.caller_authorization and not tool.headers and tool.auth is None
     return not needs_caller and (tool.load_tools or tool.load_resources)

@@ -28,7 +28,7 @@ from holodeck.gateway.wire.item_ids import mcp_id_of
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
 from holodeck.lib.ids import new_id
-from holodeck.lib.json.schema import SchemaError, check_schema_size
+from holodeck.lib.json.schema import SchemaError, check_parsed_schema_size
 from holodeck.storage.elicitations import ElicitationStore, StoredElicitation
 from holodeck.tools.executor import ToolCall
 from holodeck.tools.mcp.protocol.peer import ELICITATION_METHOD, Params, Peer
@@ -51,7 +51,7 @@ class Elicitations:
         self._open: dict[str, Answer] = {}
 
     def follow_run(self, response_id: str, caller_id: str, *, has_mcp_items: bool) -> RunElicitations:
-        """What asks the questions of one run. `has_mcp_items`: calls are `mcp_call` items of the response."""
+        """Build the asker of the questions of one run. `has_mcp_items`: calls are `mcp_call` items of the response."""
         return RunElicitations(self, response_id, caller_id, has_mcp_items=has_mcp_items)
 
     def wake(self, elicitation_id: str, answer: Mapping[str, Any]) -> None:
@@ -190,7 +190,7 @@ def _resolve(answer: Answer | None, value: Mapping[str, Any]) -> None:
 
 
 def _read_question(server: str, item_id: str, params: Params) -> bytes | None:
-    """The question in the parameters of a server's request, as JSON. None for one that no person should be asked.
+    """Return the question in the parameters of a server's request, as JSON. None if no person should be asked it.
 
     That is one that is too large, or that leads to something else than a web page.
     """
@@ -207,11 +207,10 @@ def _read_question(server: str, item_id: str, params: Params) -> bytes | None:
         question |= {"mode": "form", "requested_schema": schema if isinstance(schema, dict) else {}}
     try:
         # The limits of schemas are large for a form that a person fills in, with its message.
-        check_schema_size(question)
+        return check_parsed_schema_size(question)
     except SchemaError as error:
         log.warning("mcp.elicitation_refused", server=server, reason=error)
         return None
-    return orjson.dumps(question)
 
 
 def _is_web_page(url: str) -> bool:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.gateway.http.errors import unknown_server_text
-from holodeck.gateway.http.host_policy import HostPolicy
+from holodeck.gateway.http.request_files import HostPolicy
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration
 from holodeck.lib.byte_budget import ByteBudget
@@ -98,7 +98,7 @@ class RequestServerPolicy:
 
 
 def headers_of(declaration: MCPDeclaration) -> dict[str, Secret]:
-    """The headers of every request to the server of a declaration, and to no other server."""
+    """Return the headers of every request to the server of a declaration, and to no other server."""
     headers = dict(declaration.headers)
     if declaration.authorization is not None:
         headers["Authorization"] = Secret(f"Bearer {declaration.authorization.reveal()}")

@@ -31,22 +31,26 @@ from holodeck.lib import log
 from holodeck.lib.call_errors import CHANGED_SINCE_APPROVAL, OUT_OF_SCOPE, PROCESS_ENDED
 from holodeck.lib.errors import MCPError
 from holodeck.lib.record import record
-from holodeck.mcp_server.approval import Refusal, find_refusal
+from holodeck.mcp_server.approval import PeerApprover
 from holodeck.models.events import MissingServer
 from holodeck.models.items import FunctionCall
 from holodeck.models.model_io import ToolSpec
+from holodeck.tools.calls import Approver, CallPipeline, build_unapproved
 from holodeck.tools.executor import (
-    APPROVAL_NEEDED,
-    REFUSED,
+    REQUEST_SERVER_LABELS,
     TOOL_CHANGED,
+    UNKNOWN_TARGET,
     UNKNOWN_TOOL,
+    CallRules,
     CallTarget,
+    Refusal,
     ToolCall,
+    ToolExecutor,
     ToolKind,
     ToolResult,
 )
 from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL
-from holodeck.tools.mcp.executor import MCPExecutor, ToolRoute
+from holodeck.tools.mcp.executor import MCPExecutor, ToolRoute, find_targets
 from holodeck.tools.mcp.lock.drift import digest_tool
 from holodeck.tools.mcp.names import full_name
 from holodeck.tools.mcp.protocol.peer import Peer
@@ -54,9 +58,6 @@ from holodeck.tools.mcp.results import NEVER_SENT
 from holodeck.tools.mcp.server_tools import ServerTools
 from holodeck.tools.mcp.tool_patterns import may_read_resources, needs_approval
 from holodeck.tools.resource_reader import ResourceEntry
-
-# Metric labels for untrusted servers: names that clients invent would be an unbounded number of labels.
-_REQUEST_SERVER_LABELS = {"server": "(of a request)", "tool": "(of a request)"}
 
 
 @record
@@ -68,7 +69,7 @@ class MappedTool:
     """The settings of the request for the hosted tool, which the model reads."""
 
 
-class RequestServers:
+class RequestServers(ToolExecutor):
     """A `ToolExecutor` for one request: a view of the gateway's servers, and the untrusted servers that it declares.
 
     Tool names are resolved as of the latest `specs` of this request, even if another request lists tools anew
@@ -89,17 +90,19 @@ class RequestServers:
         peer: Peer | None = None,
         elicitations: RunElicitations | None = None,
     ) -> None:
-        """Raises `BadRequestError` for a declaration of a server that may not be used.
+        """Check the declarations. Raises `BadRequestError` for one of a server that may not be used.
 
         `executor`: a selection of the servers and tools that the caller may use.
         `can_request_approval`: the client can answer approval requests. `approved`: ids of calls that were approved.
         `calls_with_unknown_outcome`: ids of calls that a gateway that died may have run; they are not run again.
         `hosted`: by name, hosted tools. The MCP tool of each is offered under that name, and under no other.
-        `peer`: the MCP client that the request comes from. Approvals are asked of it.
+        `peer`: the MCP client that the request comes from.
         `elicitations`: asks the questions of servers, where no peer is there. None: they are declined.
         """
         self._elicitations = elicitations
         self._peer = peer
+        self.approver: Approver = PauseApprover() if peer is None else PeerApprover(peer)
+        """Decides about the calls of the request that need an approval."""
         self._hosted = hosted or {}
         self._hosted_targets = {each.target for each in self._hosted.values()}
         self._configured = self._executor = executor
@@ -116,10 +119,10 @@ class RequestServers:
         self._pool = pool
         self._caller_id = caller.id
         self._scope = caller.scope
+        self.scope = caller.scope if caller.scope.is_limited else None
+        """What the caller may use; None: everything."""
         self._can_request_approval = can_request_approval
         self._approved = frozenset(approved)
-        self._approved_by_peer: set[str] = set()
-        """Keys of calls that the peer has approved and that have not begun. A model may use a call id again."""
         self._calls_with_unknown_outcome = frozenset(calls_with_unknown_outcome)
         self._missing_routes: dict[str, DeclaredTool] = {}
         """The targets of pending calls whose tools do not exist any more, by made-up names."""
@@ -152,7 +155,7 @@ class RequestServers:
         return tuple(spec for spec in specs if self._is_visible(spec.name)) if self._declared else specs
 
     def _rename_hosted_tools(self, specs: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
-        """The tools with those behind hosted tools under their hosted names. Another tool of such a name moves."""
+        """Return the tools, those behind hosted tools under their hosted names. Another tool of such a name moves."""
         routes, renamed = {}, []
         for spec in specs:
             route = self._routes[spec.name]
@@ -175,7 +178,7 @@ class RequestServers:
         return self._is_visible(name)
 
     def find_missing_reason(self, name: str) -> str | None:
-        """Why a pending call cannot run, where its tool is out of the caller's scope by now."""
+        """Return why a pending call cannot run, where its tool is out of the caller's scope by now."""
         route = self._missing_routes.get(name)
         if route is None or self._scope.allows_tool(route.server_label, route.tool):
             return None
@@ -186,55 +189,46 @@ class RequestServers:
         return route is not None and self._is_visible(name) and route.server.may_repeat(route.tool)
 
     def target_of(self, name: str) -> tuple[str, str] | None:
-        """The server and the tool behind a name of the model."""
+        """Return the server and the tool behind a name of the model."""
         route = self._routes.get(name)
         return None if route is None else route.target
 
-    def find_call_target(self, call: ToolCall) -> CallTarget | None:
-        """The server and the tool that a call goes to, with the host of a server that the request declares by URL."""
+    def targets_of(self, specs: Sequence[ToolSpec]) -> Sequence[tuple[str, str] | None]:
+        return find_targets(self._routes, specs)
+
+    def find_bound_target(self, call: ToolCall) -> CallTarget | None:
+        """Return the server and the tool that a call goes to, with the host of a server that is declared by URL."""
         server, tool = self._targets.get(call.call_id) or self.target_of(call.name) or ("", "")
         declaration = self._declared.get(server)
         url = declaration.server_url if declaration is not None else None
         host = "" if url is None else urlsplit(url).hostname or ""
         return CallTarget(server=server, tool=tool, host=host) if server else None
 
-    async def find_refusal(self, call: ToolCall) -> ToolResult | None:
-        """The result of a call that may not run: its tool is gone or has changed, needs an approval, or ran perhaps.
-
-        A person is asked for an approval where the client of the request is one that can be asked now.
-        """
+    def find_rules(self, call: ToolCall) -> CallRules:
+        """Return the target of a call, and the rules for it: of the operator, of the request, and of an approval."""
+        target, route = self.find_bound_target(call) or UNKNOWN_TARGET, self._find_route(call)
         if call.call_id in self._calls_with_unknown_outcome:
-            return ToolResult.failure(call.call_id, PROCESS_ENDED, outcome="unknown")
-        route = self._find_route(call)
+            return CallRules(target=target, result=ToolResult.failure(call.call_id, PROCESS_ENDED, outcome="unknown"))
         if route is None or not self._is_route_visible(route):
-            return ToolResult.failure(call.call_id, f"There is no tool '{call.name}'.", **{REFUSED: UNKNOWN_TOOL})
+            refusal = Refusal(code=UNKNOWN_TOOL, text=f"There is no tool '{call.name}'.")
+            return CallRules(target=target, refusal=refusal)
         if call.call_id in self._changed_since_approval:
             log.warning("mcp.changed_since_approval", server=route.server.name, tool=route.tool.name)
             text = CHANGED_SINCE_APPROVAL.format(tool=route.tool.name)
-            return ToolResult.failure(call.call_id, text, **{REFUSED: TOOL_CHANGED})
-        if not self.is_approved(call) and self._is_blocked(route):
-            refusal = await self._ask_peer(route, call)
-            if refusal is not None:
-                is_configured = route.server.name in self._configured.server_tools
-                labels = {"server": route.server.name, "tool": route.tool.name}
-                about = {**(labels if is_configured else _REQUEST_SERVER_LABELS), REFUSED: refusal.code}
-                return ToolResult.failure(call.call_id, refusal.text, **about)
-            self._approved_by_peer.add(call.key or call.call_id)
-        return None
-
-    def is_approved(self, call: ToolCall) -> bool:
-        """Whether a person has approved a call, earlier or when `find_refusal` asked."""
-        return call.call_id in self._approved or (call.key or call.call_id) in self._approved_by_peer
+            return CallRules(target=target, refusal=Refusal(code=TOOL_CHANGED, text=text))
+        # Where the client can be asked, a call that needs its approval is pending until it has one.
+        is_blocked = needs_approval(route.server.config, route.tool) or (
+            not self._can_request_approval and self._is_approval_declared(route)
+        )
+        return CallRules(target=target, needs_approval=is_blocked, is_approved=call.call_id in self._approved)
 
     async def execute(self, call: ToolCall) -> ToolResult:
-        refused, route = await self.find_refusal(call), self._find_route(call)
-        if refused is not None or route is None:
-            return refused or ToolResult.failure(call.call_id, f"There is no tool '{call.name}'.")
-        is_approved, configured = self.is_approved(call), self._configured.server_tools.get(route.server.name)
-        # An approval is used once.
-        self._approved_by_peer.discard(call.key or call.call_id)
+        route = self._find_route(call)
+        if route is None:
+            return ToolResult.failure(call.call_id, f"There is no tool '{call.name}'.")
+        configured = self._configured.server_tools.get(route.server.name)
         if configured is not None and configured.server is route.server:
-            return await self._execute_at(route, call, is_approved=is_approved)
+            return await self._execute_at(route, call)
         with self._open_request_servers() as offers:
             # The pool has closed the connection since the tools were listed.
             if not any(offer.server is route.server for offer in offers):
@@ -243,27 +237,31 @@ class RequestServers:
                 if new_route is None or not self._is_route_visible(new_route):
                     return ToolResult.failure(call.call_id, f"There is no tool '{call.name}' any more.")
                 route = new_route
-            result = await self._execute_at(route, call, is_approved=is_approved)
-        return replace(result, metadata={**result.metadata, **(_REQUEST_SERVER_LABELS if configured is None else {})})
+            result = await self._execute_at(route, call)
+        return self._label_result(result, route.server.name)
 
-    async def _execute_at(self, route: ToolRoute, call: ToolCall, *, is_approved: bool) -> ToolResult:
+    async def _execute_at(self, route: ToolRoute, call: ToolCall) -> ToolResult:
         self.started.add(call.call_id)
         with self._follow_call(route, call) as peer:
-            result = await self._executor.execute_at(
-                route, call, is_approved=is_approved, caller_id=self._caller_id, peer=peer
-            )
+            result = await self._executor.execute_at(route, call, caller_id=self._caller_id, peer=peer)
         if result.metadata.get(NEVER_SENT):
             self.started.discard(call.call_id)
         return result
 
+    def _label_result(self, result: ToolResult, server: str) -> ToolResult:
+        """Return the result of a call of an untrusted server, without the names that the client has invented for it."""
+        if server in self._configured.server_tools:
+            return result
+        return replace(result, metadata={**result.metadata, **REQUEST_SERVER_LABELS})
+
     def _follow_call(self, route: ToolRoute, call: ToolCall) -> AbstractContextManager[Peer | None]:
-        """What answers the server of a call during the `with` block."""
+        """Return a context in which the server of a call is answered."""
         if self._peer is not None or self._elicitations is None:
             return nullcontext(self._peer)
         return self._elicitations.follow_call(route.server.name, call, is_hosted=call.name in self._hosted)
 
     def find_resource_server(self, name: str) -> str | None:
-        """The server of a name, if its resources may be read without an approval of the client or another person."""
+        """Return the server of a name, if its resources may be read without an approval of the client or a person."""
         route = self._routes.get(name)
         if route is None or not self._is_visible(name) or not route.server.has_resources:
             return None
@@ -275,7 +273,7 @@ class RequestServers:
         return label if may_read_resources(route.server.config, READ_RESOURCE_TOOL) else None
 
     def browsable_servers(self) -> tuple[str, ...]:
-        """The servers whose resources this request may read, by the rules of the operator, the scope and the client."""
+        """Return the servers whose resources the request may read, by the rules of operator, scope and client."""
         names = self._executor.browsable_servers()
         return tuple(name for name in names if self._may_browse(name)) if names else names
 
@@ -289,7 +287,7 @@ class RequestServers:
         return declaration.is_allowed(READ_RESOURCE_TOOL) and not declaration.needs_approval(READ_RESOURCE_TOOL)
 
     async def list_resources(self, server: str) -> tuple[ResourceEntry, ...] | None:
-        """The resources of a server, listed with the credentials that its tools are called with."""
+        """Return the resources of a server, listed with the credentials that its tools are called with."""
         if server not in self._request_declared_labels:
             return await self._executor.list_resources(server)
         with self._open_request_servers() as offers:
@@ -298,16 +296,13 @@ class RequestServers:
 
     async def read_resource(self, server: str, uri: str, call: ToolCall) -> ToolResult:
         """Read a resource with the connection, and so the credentials, that the tools of the server are called with."""
-        if not self._scope.allows_links(server):
-            return ToolResult.failure(call.call_id, f"Resources of the server '{server}' may not be read here.")
         if server not in self._request_declared_labels:
             return await self._executor.read_resource(server, uri, call, caller_id=self._caller_id)
         with self._open_request_servers() as offers:
             if not any(offer.server.name == server for offer in offers):
                 return ToolResult.failure(call.call_id, f"The server '{server}' is not available at this moment.")
             result = await self._executor.read_resource(server, uri, call, caller_id=self._caller_id)
-        is_configured = server in self._configured.server_tools
-        return replace(result, metadata={**result.metadata, **({} if is_configured else _REQUEST_SERVER_LABELS)})
+        return self._label_result(result, server)
 
     def _find_route(self, call: ToolCall) -> ToolRoute | None:
         # An approval is for one target, whichever tool has its name now.
@@ -318,7 +313,7 @@ class RequestServers:
         return next((route for route in self._routes.values() if route.target == target), None)
 
     def missing_servers(self) -> list[MissingServer]:
-        """The servers that were not available at the latest `specs`. The reason does not reveal the cause to callers.
+        """Return the servers that were unavailable at the latest `specs`. The reason hides the cause from callers.
 
         A server with the caller's credentials is never required: the credentials may be what is wrong.
         """
@@ -340,12 +335,12 @@ class RequestServers:
                 raise server_unavailable_error(server.name)
 
     def needs_approval_first(self, call: FunctionCall) -> bool:
-        """Whether a call must be approved, by the operator's rules or the client's, and the client can be asked."""
+        """Return whether a call must be approved, by a rule of operator or client, and the client can be asked."""
         route = self.find_declared_tool(call.name)
         return route is not None and route.needs_approval
 
     def find_declared_tool(self, name: str) -> DeclaredTool | None:
-        """The target of a name, with whether the client must be asked first. None: no tool here has the name."""
+        """Return the target of a name, with whether the client must be asked first. None: no tool here has the name."""
         route = self._routes.get(name)
         if route is None or not self._is_visible(name):
             return self._missing_routes.get(name)
@@ -355,17 +350,17 @@ class RequestServers:
         return DeclaredTool(server_label=route.server.name, tool=route.tool.name, needs_approval=must_ask)
 
     def call_targets(self, calls: Iterable[FunctionCall]) -> dict[str, tuple[str, str]]:
-        """The targets of calls, by the ids of the calls; without calls of tools that are not of these servers."""
+        """Return the targets of calls, by the ids of the calls; without calls of tools of other servers."""
         routes = ((call.call_id, self.find_declared_tool(call.name)) for call in calls)
         return {call_id: (route.server_label, route.tool) for call_id, route in routes if route is not None}
 
     def call_definitions(self, calls: Iterable[FunctionCall]) -> dict[str, bytes]:
-        """Digests of the tools of calls as they are described now, by the ids of the calls."""
+        """Return the digests of the tools of calls as described now, by the ids of the calls."""
         routes = ((call.call_id, self._routes.get(call.name)) for call in calls)
         return {call_id: digest_tool(route.tool) for call_id, route in routes if route is not None}
 
     def calls_with_caller_credentials(self, calls: Iterable[FunctionCall]) -> frozenset[str]:
-        """The ids of calls to servers for which the request has credentials of its caller."""
+        """Return the ids of calls to servers for which the request has credentials of its caller."""
         labels = {each.server_label for each in self._request_declared if each.has_credentials}
         routes = ((call.call_id, self.find_declared_tool(call.name)) for call in calls)
         return frozenset(call_id for call_id, route in routes if route is not None and route.server_label in labels)
@@ -402,7 +397,7 @@ class RequestServers:
         return replace(call, name=name)
 
     def get_listings(self) -> list[ServerListing]:
-        """The tools of each declared server, or the error that prevented listing them."""
+        """Return the tools of each declared server, or the error that prevented listing them."""
         listings = []
         for label in self._declared:
             tools = [_listed_tool_of(route) for route in self._routes_of(label)]
@@ -410,7 +405,7 @@ class RequestServers:
         return listings
 
     def tool_names(self, label: str, tool: str | None) -> Iterable[str]:
-        """The model's names for one tool of a server, or for all of its tools where `tool` is None."""
+        """Yield the model's names for one tool of a server, or for all of its tools where `tool` is None."""
         for name, route in self._routes.items():
             if route.server.name == label and (tool is None or route.tool.name == tool) and self._is_visible(name):
                 yield name
@@ -440,21 +435,6 @@ class RequestServers:
             server = self._configured.server_tools[declaration.server_label].server
         return self._pool.acquire(declaration, self._caller_id, server)
 
-    def _is_blocked(self, route: ToolRoute) -> bool:
-        """Whether a call without an approval may not run.
-
-        Where the client can be asked, a call that needs approval is pending until it has one, and does not come here.
-        """
-        if needs_approval(route.server.config, route.tool):
-            return True
-        return not self._can_request_approval and self._is_approval_declared(route)
-
-    async def _ask_peer(self, route: ToolRoute, call: ToolCall) -> Refusal | None:
-        """Ask for an approval where that is possible now. Returns why the call may not run, or None if it may."""
-        if self._peer is None:
-            return Refusal(text=_cannot_ask_text(route), code=APPROVAL_NEEDED)
-        return await find_refusal(self._peer, route.server.name, route.tool.name, call.arguments)
-
     def _is_approval_declared(self, route: ToolRoute) -> bool:
         declaration = self._declared.get(route.server.name)
         return declaration is not None and declaration.needs_approval(route.tool)
@@ -479,16 +459,20 @@ class RequestServers:
         return declaration is not None and declaration.is_allowed(route.tool)
 
 
-def _cannot_ask_text(route: ToolRoute) -> str:
-    server, tool = route.server.name, route.tool.name
-    return (
-        f"The tool '{tool}' of server '{server}' needs a person's approval, and this client cannot be asked. "
-        f'It can when it declares {{"type": "mcp", "server_label": "{server}"}} in a request to /v1/responses.'
-    )
+class PauseApprover(Approver):
+    """The approver of requests whose client approves calls between two responses, if it can.
+
+    Such a call is pending until it is approved, so that one that comes here has a client that cannot be asked.
+    """
+
+    async def approve(self, call: ToolCall, rules: CallRules, pipeline: CallPipeline) -> Refusal:
+        declaration = f'{{"type": "mcp", "server_label": "{rules.target.server}"}}'
+        reason = f"this client cannot be asked. It can when it declares {declaration} in a request to /v1/responses."
+        return build_unapproved(rules.target, reason)
 
 
 def _listed_tool_of(route: ToolRoute) -> dict[str, Any]:
-    """A tool as an `mcp_list_tools` item lists it. Missing texts are empty: the AI SDK accepts no null there."""
+    """Return a tool as an `mcp_list_tools` item lists it. Missing texts are empty: the AI SDK accepts no null there."""
     tool = route.tool
     annotations = asdict(tool.annotations) if is_dataclass(tool.annotations) else dict(tool.annotations)
     return {

@@ -187,7 +187,7 @@ class ServerLogins:
 
 
 def has_login(server: MCPPlugin) -> bool:
-    """Whether the server sends, or would send, the login of a person."""
+    """Return whether the server sends, or would send, the login of a person."""
     return _find_login(server) is not None
 
 

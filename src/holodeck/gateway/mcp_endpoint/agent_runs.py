@@ -12,8 +12,6 @@ from functools import partial
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.gateway.backends import Backend
-from holodeck.gateway.runs.active_runs import ActiveRuns
-from holodeck.gateway.runs.live_run import LiveRun
 from holodeck.gateway.runs.run_builder import RunBuilder
 from holodeck.gateway.wire.request.body import read_request
 from holodeck.lib.errors import HoloDeckError
@@ -44,9 +42,8 @@ class ProgressWriter:
 class AgentRuns:
     """Runs the agents of a gateway."""
 
-    def __init__(self, run_builder: RunBuilder, runs: ActiveRuns) -> None:
+    def __init__(self, run_builder: RunBuilder) -> None:
         self._run_builder = run_builder
-        self._runs = runs
 
     def build_tools(self, backends: Mapping[str, Backend]) -> list[AgentTool]:
         """Build a tool for each agent among the backends."""
@@ -71,16 +68,8 @@ class AgentRuns:
             await prepared.servers.check_required()
         except HoloDeckError as error:
             return AgentAnswer(text=str(error), is_error=True)
-        live = LiveRun(
-            prepared.request,
-            prepared.model,
-            prepared.toolbox,
-            ProgressWriter(context),
-            caller_id=context.view.caller_id,
-            uses=prepared.configuration.uses,
-            trace=self._run_builder.build_trace(prepared, _caller_of(context)),
-        )
-        self._runs.register(live, has_request_log=False)
+        live = prepared.start(ProgressWriter(context))
+        live.has_request_log = False
         async with live:
             await live.run_to_end()
         return _answer_of(live.result)
@@ -94,7 +83,7 @@ def _caller_of(context: RequestContext) -> Caller:
 
 
 def _describe(event: Event) -> str | None:
-    """The event as one line for the client, or None for one that is no step."""
+    """Return the event as one line for the client, or None for one that is no step."""
     match event:
         case TurnStarted():
             return f"Turn {event.turn}"

@@ -20,6 +20,14 @@ from holodeck.gateway.http.errors import APIError, shutting_down_error, unknown_
 from holodeck.gateway.http.replies import Reply, StreamedReply
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.limits import CallerLimits
+from holodeck.gateway.mcp_endpoint.declarations import (
+    END,
+    END_WITH_SERVER,
+    LISTEN,
+    LISTEN_TO_SERVER,
+    SEND,
+    SEND_TO_SERVER,
+)
 from holodeck.gateway.mcp_endpoint.endpoint_sessions import OWN_STREAM, EndpointSession, EndpointSessions
 from holodeck.gateway.mcp_endpoint.event_stream import EventStream, StreamMemory, parse_event_id
 from holodeck.gateway.mcp_endpoint.headers import (
@@ -104,6 +112,8 @@ class MCPEndpoint:
         self._tasks = TaskSet()
         """The requests that are of no session, and those of batches."""
 
+    @SEND
+    @SEND_TO_SERVER
     async def post(self, request: Request) -> Reply | StreamedReply:
         """Answer one message of a client."""
         try:
@@ -126,6 +136,8 @@ class MCPEndpoint:
             return await self._post_modern(request, view, message, params)
         return await self._post_legacy(request, view, message, params)
 
+    @LISTEN
+    @LISTEN_TO_SERVER
     async def get(self, request: Request) -> Reply | StreamedReply:
         """Open the stream of a session for messages that belong to no request, or go on with another one of it."""
         try:
@@ -153,6 +165,8 @@ class MCPEndpoint:
 
         return _stream_reply(session, stream, leave, after=number)
 
+    @END
+    @END_WITH_SERVER
     async def delete(self, request: Request) -> Reply:
         """End a session."""
         try:
@@ -180,7 +194,7 @@ class MCPEndpoint:
         await self._methods.close()
 
     def _view_of(self, request: Request) -> View:
-        """The part of the servers and agents that a request may use. Raises `APIError` 404."""
+        """Return the part of the servers and agents that a request may use. Raises `APIError` 404."""
         settings, server = self._get_settings(), request.path_params.get("server")
         if not settings.enabled:
             message = "This gateway is no MCP server: its file says 'mcp_endpoint: {enabled: false}'."
@@ -434,7 +448,7 @@ async def _reply_with(
 
 
 def _release_nothing() -> None:
-    """Ends the count of what is not counted."""
+    """End the count of what is not counted."""
 
 
 def _stream_reply(
@@ -493,4 +507,4 @@ def _method_not_allowed(text: str) -> APIError:
 
 
 def _drop(message: Message) -> None:
-    """A `Send` for a client that keeps no session."""
+    """Send nothing: a `Send` for a client that keeps no session."""

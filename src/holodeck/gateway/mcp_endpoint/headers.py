@@ -30,17 +30,17 @@ _JSON = "application/json"
 
 
 def accepts_events(headers: Mapping[str, str]) -> bool:
-    """Whether a reply may be an event stream."""
+    """Return whether a reply may be an event stream."""
     return _accepts(headers, _EVENTS)
 
 
 def accepts_json(headers: Mapping[str, str]) -> bool:
-    """Whether a reply may be one JSON object."""
+    """Return whether a reply may be one JSON object."""
     return _accepts(headers, _JSON)
 
 
 def is_modern_version(headers: Mapping[str, str]) -> bool:
-    """Whether the header names a version that is not one with sessions."""
+    """Return whether the header names a version that is not one with sessions."""
     version = headers.get(VERSION_HEADER)
     return version is not None and version not in LEGACY_VERSIONS
 

@@ -20,6 +20,7 @@ from holodeck.gateway.mcp_endpoint.agent_runs import AgentRuns
 from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.run_builder import RunBuilder
+from holodeck.gateway.usage.accounts import Accounts
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.tasks import TaskSet
 from holodeck.mcp_server.catalogue import Catalogue
@@ -45,10 +46,10 @@ class LocalMCPServer:
         self._changes = backends.changes
         limits = CallerLimits(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
         # An audit log belongs to one gateway, which may be running beside this process.
-        metrics = Metrics()
-        self._run_builder = RunBuilder(self._configurations, budget, NullAuditLog(), metrics)
-        self._runs = ActiveRuns(metrics, limits)
-        agents = AgentRuns(self._run_builder, self._runs).build_tools(backends.by_name)
+        accounts = Accounts(Metrics())
+        self._runs = ActiveRuns(accounts, limits)
+        self._run_builder = RunBuilder(self._configurations, budget, NullAuditLog(), accounts, listener=self._runs)
+        agents = AgentRuns(self._run_builder).build_tools(backends.by_name)
         self._methods = Methods(Catalogue(self._servers, agents))
         self._view = View(caller_id=LOCAL_CALLER_ID, scope=CallerScope.everything(), server=server)
         self._stdio = StdioServer(self._methods, self._changes, self._view, budget)

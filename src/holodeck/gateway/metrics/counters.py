@@ -7,14 +7,14 @@ arguments.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection
+from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from holodeck.models.callers import without_key_id
 from holodeck.models.events import RunResult
 from holodeck.models.gateway import MetricsSettings
 from holodeck.models.items import Usage
-from holodeck.models.price import Price
 
 # Label sets of the tool metrics: more would overload a dashboard.
 MAX_METRIC_SERIES = 2_000
@@ -29,8 +29,6 @@ _CALLER = ("caller",)
 
 LabelValues = tuple[object, ...]
 """The values of a metric's labels, in their order. They become texts when the metric is scraped."""
-FindPrice = Callable[[str], Price | None]
-"""The price of a model or agent, by its public name."""
 
 
 class Counter:
@@ -43,14 +41,12 @@ class Counter:
         self.name = name
         self.text = text
         self.labels = labels
-        self.values: dict[LabelValues, float] = {} if labels else {(): 0}
-
-    def add(self, labels: LabelValues, count: float = 1) -> None:
-        self.values[labels] = self.values.get(labels, 0) + count
+        self.values: defaultdict[LabelValues, float] = defaultdict(int, {} if labels else {(): 0})
+        """Added to where something is counted: a method for it would be called several times for each request."""
 
     def copy(self) -> Counter:
         copied = Counter(self.name, self.text, self.labels)
-        copied.values = dict(self.values)
+        copied.values = self.values.copy()
         return copied
 
 
@@ -87,18 +83,16 @@ class Histogram:
 
 
 class Metrics:
-    """What one gateway has counted since its start."""
+    """The counts of one gateway since its start."""
 
     def __init__(
         self,
         servers: Collection[str] | None = None,
         *,
         settings: MetricsSettings | None = None,
-        find_price: FindPrice = lambda _: None,
     ) -> None:
         """`servers`: the names of the operator's MCP servers. All others are counted as one. None: each by its name."""
         self._servers = servers
-        self._find_price = find_price
         self._max_callers = settings.max_callers if settings is not None and settings.by_caller else 0
         self._callers: dict[str, LabelValues] = {}
         """The last label value by caller, if callers are counted by their names."""
@@ -141,7 +135,7 @@ class Metrics:
         )
 
     def copy_all(self) -> list[Counter | Histogram]:
-        """Copies of all counters and histograms as they are now, for another thread."""
+        """Copy all counters and histograms as they are now, for another thread."""
         return [each.copy() for each in vars(self).values() if isinstance(each, Counter | Histogram)]
 
     def add_servers(self, names: Collection[str]) -> None:
@@ -153,12 +147,14 @@ class Metrics:
             self._servers = frozenset((*self._servers, *names))
 
     def count_request(self, route: str, method: str, status: int, seconds: float, caller_id: str = "") -> None:
-        self.requests.add((route, method, status, *self._label_caller(caller_id)))
+        caller = self._label_caller(caller_id) if self._max_callers else ()
+        self.requests.values[route, method, status, *caller] += 1
         self.request_seconds.observe((route, status), seconds)
 
     def count_refusal(self, code: str, caller_id: str = "") -> None:
         """Count a request that was refused. `code`: one of those that the gateway knows."""
-        self.refused.add((code, *self._label_caller(caller_id)))
+        caller = self._label_caller(caller_id) if self._max_callers else ()
+        self.refused.values[code, *caller] += 1
 
     def count_tool_call(self, server: str, tool: str, seconds: float, *, is_error: bool) -> None:
         """Count a tool call. The tool must exist: models invent names, which would each be a label."""
@@ -167,11 +163,11 @@ class Metrics:
         known = self.tool_seconds.series
         if (server, tool) not in known and len(known) >= MAX_METRIC_SERIES:
             server = tool = OTHER_LABEL
-        self.tool_calls.add((server, tool, "error" if is_error else "ok"))
+        self.tool_calls.values[server, tool, "error" if is_error else "ok"] += 1
         self.tool_seconds.observe((server, tool), seconds)
 
     def count_durations(self, server: str) -> list[int]:
-        """How many calls of a server took how long, by the buckets of `BUCKETS` and one for the rest."""
+        """Return how many calls of a server took how long, by the buckets of `BUCKETS` and one for the rest."""
         found = [series.counts for labels, series in self.tool_seconds.series.items() if labels[0] == server]
         return [sum(counts) for counts in zip(*found, strict=True)] if found else [0] * (len(BUCKETS) + 1)
 
@@ -181,34 +177,32 @@ class Metrics:
         if first_token_seconds is not None:
             self.first_token_seconds.observe((model,), first_token_seconds)
 
-    def count_run(self, model: str, result: RunResult, caller_id: str = "") -> None:
-        """Count a finished run. `model`: the public model name."""
-        caller = self._label_caller(caller_id)
-        self.runs.add((model, result.status, *caller))
-        self.turns.add((model,), result.turns)
+    def count_run(self, model: str, result: RunResult, caller_id: str = "", *, cost: float | None = None) -> None:
+        """Count a finished run. `model`: the public model name. `cost`: None if it has no price."""
+        caller = self._label_caller(caller_id) if self._max_callers else ()
+        self.runs.values[model, result.status, *caller] += 1
+        self.turns.values[model,] += result.turns
         self.run_seconds.observe((model,), result.seconds)
         self._count_tokens(model, result.usage, caller)
+        if cost is not None:
+            self.cost.values[model, *caller] += cost
 
     def _count_tokens(self, model: str, usage: Usage, caller: LabelValues) -> None:
         cached = min(usage.cached_tokens, usage.input_tokens)
         reasoning = min(usage.reasoning_tokens, usage.output_tokens)
         written = min(usage.cache_write_tokens, usage.input_tokens - cached)
-        self.tokens.add((model, "input", *caller), usage.input_tokens - cached - written)
-        self.tokens.add((model, "output", *caller), usage.output_tokens - reasoning)
+        tokens = self.tokens.values
+        tokens[model, "input", *caller] += usage.input_tokens - cached - written
+        tokens[model, "output", *caller] += usage.output_tokens - reasoning
         if cached:
-            self.tokens.add((model, "cached_input", *caller), cached)
+            tokens[model, "cached_input", *caller] += cached
         if written:
-            self.tokens.add((model, "cache_write_input", *caller), written)
+            tokens[model, "cache_write_input", *caller] += written
         if reasoning:
-            self.tokens.add((model, "reasoning", *caller), reasoning)
-        price = self._find_price(model)
-        if price is not None:
-            self.cost.add((model, *caller), price.cost_of(usage))
+            tokens[model, "reasoning", *caller] += reasoning
 
     def _label_caller(self, caller_id: str) -> LabelValues:
-        """The last label value of metrics that may be counted by caller; empty unless the operator chose that."""
-        if not self._max_callers:
-            return ()
+        """Return the last label value of metrics that are counted by caller, where the operator chose that."""
         # The name: a series goes on when a key is made anew.
         name = without_key_id(caller_id)
         label = self._callers.get(name)

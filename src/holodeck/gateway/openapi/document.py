@@ -8,20 +8,16 @@ from dataclasses import asdict
 from typing import Any
 
 from holodeck import __version__
+from holodeck.gateway.api.route import Route
 from holodeck.gateway.http.error_codes import ERROR_CODES, ErrorCode, ErrorGroup, errors_of
+from holodeck.gateway.http.observation import PROBE_PATHS
 from holodeck.gateway.http.replies import EVENTS, JSON
-from holodeck.gateway.http.request import Route
-from holodeck.gateway.http.request_scope import PROBE_PATHS
-from holodeck.gateway.openapi.operations.all_operations import OPERATIONS, TAGS
-from holodeck.gateway.openapi.operations.elicitation_operations import build_elicitation_schemas
-from holodeck.gateway.openapi.operations.login_operations import build_login_schemas
-from holodeck.gateway.openapi.operations.operation import Operation
-from holodeck.gateway.openapi.operations.operator_operations import build_operator_schemas
 from holodeck.gateway.openapi.schemas.body_schemas import build_body_schemas
 from holodeck.gateway.openapi.schemas.event_schemas import build_event_schemas
 from holodeck.gateway.openapi.schemas.input_schemas import item_schemas, part_schemas, tool_schemas
 from holodeck.gateway.openapi.schemas.mcp_schemas import build_mcp_schemas
 from holodeck.gateway.openapi.schemas.messages_schemas import build_messages_schemas
+from holodeck.gateway.openapi.schemas.operator_schemas import build_operator_schemas
 from holodeck.gateway.openapi.schemas.reply_schemas import build_reply_schemas
 from holodeck.gateway.openapi.schemas.run_schemas import build_run_schemas
 from holodeck.gateway.openapi.schemas.schema import Schema, any_of, ref
@@ -48,8 +44,49 @@ _BEARER = {
 }
 
 
+TAGS = {
+    "Responses": (
+        "A response is one answer of the model, with the tool calls that it took.\n\n"
+        "The same requests can be sent over a WebSocket: open `/v1/responses` with the `Authorization` header, and "
+        "send each request as a text message (schema `SocketMessage`: the body of `POST /v1/responses` with "
+        '`"type": "response.create"`). The events of the response come back as messages, each one JSON object '
+        "(schema `ResponseEvent`). One response runs at a time, and further messages wait. A message that is refused "
+        "is answered by an `error` message (schema `SocketError`), and the connection stays open. With "
+        '`"store": false` a message can still continue the latest responses of its own connection.'
+    ),
+    "Chat completions": "The older API, with the same models and tools. Nothing is stored.",
+    "Messages": (
+        "Anthropic's Messages API, with the same models and tools. Nothing is stored. A key may be sent as "
+        "`x-api-key`, and errors have the form of this API."
+    ),
+    "Embeddings and completions": (
+        "Bodies that are handed on to the provider of a model as they are. A model of the file has these routes if its "
+        "provider has them: `openai`, `azure_openai`, `ollama` and `openai_compatible`. Tools are not "
+        "involved. The rehearsal model of these examples has none of them."
+    ),
+    "Conversations": "A conversation stores items. Responses that name it read and extend it.",
+    "Runs and usage": (
+        "What was asked, what it took and what it cost. A caller sees its own; an operator's key without a scope sees "
+        "everything."
+    ),
+    "Models": "The models and agents of this gateway.",
+    "MCP servers": "The MCP servers of this gateway. These routes need an operator's key.",
+    "Keys": (
+        "The keys of callers, in the gateway's file. These routes need an operator's key, and a file that the gateway "
+        "may write. What they change is in force when the reply comes."
+    ),
+    "MCP": (
+        "The gateway as an MCP server, over streamable HTTP. `/mcp` has the tools, prompts and resources of all MCP "
+        "servers, and the agents as tools; `/mcp/{server}` has those of one server. The messages are those of the "
+        "Model Context Protocol, versions 2024-11-05 to 2026-07-28. Use an MCP client."
+    ),
+    "Operation": "Health, metrics, this document and the console.",
+}
+"""What belongs together, in the order of the document."""
+
+
 def build_document(routes: Iterable[Route]) -> dict[str, Any]:
-    """Build the document of these routes. Raises `KeyError` for a route that has no description."""
+    """Build the document of these routes."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _build_operation(route)
@@ -69,13 +106,13 @@ def build_document(routes: Iterable[Route]) -> dict[str, Any]:
 
 
 def errors_of_route(route: Route) -> list[ErrorCode]:
-    """The errors that a route can answer, beside those that any request can have."""
+    """Return the errors that a route can answer, beside those that any request can have."""
     return errors_of(error_groups_of(route))
 
 
 def error_groups_of(route: Route) -> set[ErrorGroup]:
-    """The groups of these errors: those of its operation, and those that the flags of the route imply."""
-    groups: set[ErrorGroup] = set(OPERATIONS[route.method, route.path].errors)
+    """Return the groups of these errors: those that the route declares, and those that its flags imply."""
+    groups: set[ErrorGroup] = set(route.errors)
     if route.path not in PROBE_PATHS:
         groups.add("load")
     if not route.is_public:
@@ -92,24 +129,21 @@ def error_groups_of(route: Route) -> set[ErrorGroup]:
 
 
 def _build_operation(route: Route) -> dict[str, Any]:
-    operation = OPERATIONS[route.method, route.path]
     names = re.findall(r"\{(\w+)\}", route.path)
     parameters = [_parameter(name, "path", {"type": "string"}, _PATH_PARAMETERS[name]) for name in names]
-    for place, described in (("query", operation.query), ("header", operation.headers)):
-        for name, schema in (described or {}).items():
-            plain = {key: value for key, value in schema.items() if key != "description"}
-            parameters.append(_parameter(name, place, plain, schema.get("description", "")))
+    for place, declared in (("query", route.query), ("header", route.headers)):
+        parameters += [_parameter(each.name, place, each.build_schema(), each.about) for each in declared]
     built: dict[str, Any] = {
-        "operationId": operation.id,
-        "tags": [operation.tag],
-        "summary": operation.summary,
-        "description": operation.description,
+        "operationId": route.id,
+        "tags": [route.tag],
+        "summary": route.summary,
+        "description": route.description,
         **({"parameters": parameters} if parameters else {}),
-        "responses": _build_responses(route, operation),
+        "responses": _build_responses(route),
     }
-    if operation.body is not None:
-        content = {"schema": ref(operation.body), "example": operation.example_body}
-        built["requestBody"] = {"required": operation.is_body_required, "content": {JSON: content}}
+    if route.body is not None:
+        content = {"schema": ref(route.body), "example": route.example_body}
+        built["requestBody"] = {"required": route.is_body_required, "content": {JSON: content}}
     if route.is_public:
         built["security"] = []
     return built
@@ -119,43 +153,42 @@ def _parameter(name: str, place: str, schema: Schema, about: str) -> dict[str, A
     return {"name": name, "in": place, "required": place == "path", "description": about, "schema": schema}
 
 
-def _build_responses(route: Route, operation: Operation) -> dict[str, Any]:
+def _build_responses(route: Route) -> dict[str, Any]:
     responses: dict[str, Any] = {}
-    if operation.reply is not None:
-        is_plain = operation.reply in ("string", "object")
-        schema = {"type": operation.reply} if is_plain else ref(operation.reply)
-        example = {} if operation.example is None else {"example": operation.example}
-        content: dict[str, Any] = {operation.media_type: {"schema": schema, **example}}
-        content |= {media_type: {"schema": {"type": "string"}} for media_type in operation.other_media_types}
-        if operation.stream is not None:
-            content[EVENTS] = {"schema": ref(operation.stream)}
+    if route.reply is not None:
+        schema = ref(route.reply) if isinstance(route.reply, str) else dict(route.reply)
+        example = {} if route.example is None else {"example": route.example}
+        content: dict[str, Any] = {route.media_type: {"schema": schema, **example}}
+        content |= {media_type: {"schema": {"type": "string"}} for media_type in route.other_media_types}
+        if route.stream is not None:
+            content[EVENTS] = {"schema": ref(route.stream)}
         responses["200"] = {"description": "Done.", "content": content}
-    for status, about in operation.empty_replies.items():
+    for status, about in route.empty_replies.items():
         responses[str(status)] = {"description": about}
-    for status, about in sorted(_describe_errors(route, operation).items()):
-        responses[str(status)] = {"description": about, "content": {JSON: {"schema": ref(operation.error)}}}
-    for status, about in operation.error_pages.items():
+    for status, about in sorted(_describe_errors(route).items()):
+        responses[str(status)] = {"description": about, "content": {JSON: {"schema": ref(route.error)}}}
+    for status, about in route.error_pages.items():
         responses[str(status)] = {"description": about, "content": {"text/html": {"schema": {"type": "string"}}}}
-    if operation.unready_reply is not None:
-        either = any_of(ref(operation.unready_reply), ref("Error"))
+    if route.unready_reply is not None:
+        either = any_of(ref(route.unready_reply), ref("Error"))
         responses["503"] = {"description": "Not ready.", "content": {JSON: {"schema": either}}}
-    responses["default"] = {"description": "Any other error.", "content": {JSON: {"schema": ref(operation.error)}}}
+    responses["default"] = {"description": "Any other error.", "content": {JSON: {"schema": ref(route.error)}}}
     return responses
 
 
-def _describe_errors(route: Route, operation: Operation) -> dict[int, str]:
-    """What each status of an error means: the codes that a reply can have, or in words where it has none of them."""
+def _describe_errors(route: Route) -> dict[int, str]:
+    """Describe each status of an error: the codes that a reply can have, or in words where it has none of them."""
     by_status: dict[int, list[ErrorCode]] = {}
     for each in errors_of_route(route):
-        status = status_of(each.code, each.status) if operation.error == "MessagesError" else each.status
+        status = status_of(each.code, each.status) if route.error == "MessagesError" else each.status
         by_status.setdefault(status, []).append(each)
-    if operation.error != "MCPError":
+    if route.error != "MCPError":
         return {
             status: ", ".join(f"`{each.code}`" for each in errors if each.code is not None)
             for status, errors in by_status.items()
         }
     about = {status: [each.when for each in errors] for status, errors in by_status.items()}
-    for status, text in operation.refusals.items():
+    for status, text in route.refusals.items():
         about.setdefault(status, []).append(text)
     return {status: " ".join(texts) for status, texts in about.items()}
 
@@ -171,9 +204,7 @@ def _build_schemas() -> dict[str, Schema]:
         build_messages_schemas(),
         build_mcp_schemas(),
         build_operator_schemas(),
-        build_login_schemas(),
         build_run_schemas(),
-        build_elicitation_schemas(),
     ]
     return {name: schema for group in groups for name, schema in group.items()}
 

@@ -1,8 +1,9 @@
 """Registry of the runs of one gateway that have not finished.
 
-A request that waits for its run registers it (`register`), and then runs it itself; `start_background` and
-`run_until_stored` do both for a background response. Registered runs are found by id, so that other requests can follow
-or cancel them. At the end of a run its toolbox is closed and its tokens are added to the caller's account.
+It is the `RunListener` of all runs: each is here from its start to its end, and found by id, so that other requests can
+follow or cancel it. A request that waits for its run runs it itself; `start_background` and `run_until_stored` run a
+background response. At the end of a run its toolbox is closed. Tool calls and the outcome of a run are logged and
+recorded in the accounts, without arguments.
 
 `drain` ends them in order when the gateway stops: durable runs are handed over to other gateways, the others may finish
 until the deadline, and the rest is cancelled. `close` also ends background runs that still wait for storage.
@@ -15,29 +16,30 @@ from typing import Any
 
 from holodeck.gateway.auth.callers import RevokedCallers
 from holodeck.gateway.limits import CallerLimits
-from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.runs.live_run import LiveRun, RunState
-from holodeck.gateway.runs.run_observer import RunObserver
-from holodeck.gateway.usage.meter import UsageMeter
+from holodeck.gateway.usage.accounts import Accounts
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log
+from holodeck.lib.errors import BAD_QUESTION, CONTEXT_TOO_LONG, UNSUPPORTED_FIELD
 from holodeck.lib.limits import STORE_RETRY_PAUSE
 from holodeck.lib.tasks import TaskSet
+from holodeck.models.events import Failure, RunResult, ToolFinished
+from holodeck.tools.toolbox import Toolbox
 
 # Seconds for cancelled runs to be stored and their ends to be sent. Longer would delay the exit for a reader that reads
 # nothing.
 STOP_WAIT = 2.0
+_CALLERS_FAULTS = frozenset({BAD_QUESTION, CONTEXT_TOO_LONG, UNSUPPORTED_FIELD})
+# Stands for a tool name that a model invented, which may be any text: it is neither logged nor counted itself.
+_UNKNOWN_TOOL = "unknown"
 
 
 class ActiveRuns:
     """The runs of this gateway that have not finished."""
 
-    def __init__(self, metrics: Metrics, caller_limits: CallerLimits, meter: UsageMeter | None = None) -> None:
-        """`caller_limits` counts the tokens of each caller's runs, and its background runs.
-
-        `meter` counts their usage. None: it is not counted.
-        """
-        self._observer = RunObserver(metrics, meter)
+    def __init__(self, accounts: Accounts, caller_limits: CallerLimits) -> None:
+        """`accounts` records the runs. `caller_limits` counts those that are background responses."""
+        self._accounts = accounts
         self._caller_limits = caller_limits
         self._live: dict[str, LiveRun[Any]] = {}
         self._background = TaskSet()
@@ -53,7 +55,7 @@ class ActiveRuns:
         return len(self._background_ids)
 
     def find(self, run_id: str, caller_id: str) -> LiveRun[ResponseWriter] | None:
-        """The unfinished response of a caller. None if it is another caller's, no response, or not here."""
+        """Return the unfinished response of a caller. None if it is another caller's, no response, or not here."""
         live = self._live.get(run_id)
         return (
             live
@@ -62,12 +64,12 @@ class ActiveRuns:
         )
 
     def find_stored(self, run_id: str) -> LiveRun[ResponseWriter] | None:
-        """The unfinished response of any caller, if it will be stored. None: it is not here."""
+        """Return the unfinished response of any caller, if it will be stored. None: it is not here."""
         live = self._live.get(run_id)
         return live if live is not None and isinstance(live.writer, ResponseWriter) and live.writer.is_stored else None
 
     def list_stored(self) -> list[LiveRun[ResponseWriter]]:
-        """The unfinished responses of all callers that will be stored, or are already."""
+        """Return the unfinished responses of all callers that will be stored, or are already."""
         return [
             live for live in self._live.values() if isinstance(live.writer, ResponseWriter) and live.writer.is_stored
         ]
@@ -76,7 +78,7 @@ class ActiveRuns:
         return run_id in self._live
 
     def is_working_on(self, run_id: str) -> bool:
-        """Whether a run is here, or waits here to be stored."""
+        """Return whether a run is here, or waits here to be stored."""
         return run_id in self._live or run_id in self._background_ids
 
     def cancel(self, run_id: str) -> None:
@@ -90,23 +92,56 @@ class ActiveRuns:
             if self._live[run_id].caller_id in revoked:
                 self._live[run_id].cancel()
 
-    def register(self, live: LiveRun[Any], *, has_request_log: bool = True) -> None:
-        """Register a run for the time from its start to its end, which it reports itself.
-
-        `has_request_log`: see `LiveRun`.
-        """
+    def add(self, live: LiveRun[Any]) -> None:
         log.add_fields(response=live.id)
-        live.on_start, live.on_end = self._add, self._remove
-        live.on_event, live.has_request_log = self._observer.observe, has_request_log
-
-    def _add(self, live: LiveRun[Any]) -> None:
         self._live[live.id] = live
 
-    def _remove(self, live: LiveRun[Any]) -> None:
+    def remove(self, live: LiveRun[Any]) -> None:
         self._live.pop(live.id, None)
         live.toolbox.close()
-        if live.result is not None:
-            self._caller_limits.add_tokens(live.caller_id, live.result.usage.total_tokens)
+
+    def observe_call(self, live: LiveRun[Any], event: ToolFinished) -> None:
+        """Log a tool call, and record it in the accounts."""
+        server, tool = _tool_of(event, live.toolbox)
+        is_error = event.output.is_error
+        self._accounts.record_call(live.caller_id, live.model, server, tool, event.seconds, is_error=is_error)
+        log.info(
+            "gateway.tool_call",
+            response=live.id,
+            caller=live.caller_id,
+            server=server or None,
+            tool=tool,
+            outcome="error" if is_error else "ok",
+            seconds=round(event.seconds, 4),
+        )
+
+    def observe_end(self, live: LiveRun[Any], result: RunResult) -> None:
+        """Log the outcome of a run, and record it in the accounts."""
+        model, trace = live.model, live.trace
+        self._accounts.record_run(
+            live.caller_id,
+            model,
+            result,
+            # As `/v1/runs` has it. `result.seconds` leaves out the queue and what comes before the first turn.
+            seconds=trace.seconds or 0.0,
+            cost=trace.cost,
+            first_token_seconds=trace.first_token_seconds,
+        )
+        if result.error is not None:
+            _log_failure(live.id, model, result.error)
+        counts: dict[str, object] = {
+            "turns": result.turns,
+            "tool_calls": result.tool_calls,
+            "input_tokens": result.usage.input_tokens,
+            "output_tokens": result.usage.output_tokens,
+        }
+        if result.missing_servers:
+            counts["missing_servers"] = ",".join(server.name for server in result.missing_servers)
+        if live.has_request_log:
+            log.add_fields(model=model, run=result.status, **counts)
+            return
+        outcome = {"model": model, "status": result.status, **counts, "seconds": round(result.seconds, 4)}
+        log.info("gateway.run", response=live.id, caller=live.caller_id, **outcome)
 
     def start_background(self, live: LiveRun[Any]) -> None:
         """Start a run as a task of this gateway, which outlives the request."""
@@ -126,7 +161,7 @@ class ActiveRuns:
         try:
             async with live:
                 with log.scope(**live.log_context | {"response": live.id}):
-                    self.register(live, has_request_log=False)
+                    live.has_request_log = False
                     await live.run_to_end()
                 while live.state is RunState.FAILED_TO_STORE:
                     await asyncio.sleep(STORE_RETRY_PAUSE)
@@ -169,3 +204,19 @@ class ActiveRuns:
             waits.start(live.finished.wait())
         await waits.wait(seconds)
         waits.cancel()
+
+
+def _log_failure(response_id: str, model: str, failure: Failure) -> None:
+    """Log why a run failed. What the caller was told is left out: it may quote the conversation."""
+    is_withheld = failure.message != failure.public_message and failure.code not in _CALLERS_FAULTS
+    cause = {"error": failure.message} if is_withheld else {}
+    log.warning("gateway.run_failed", response=response_id, model=model, code=failure.code, **cause)
+
+
+def _tool_of(event: ToolFinished, toolbox: Toolbox) -> tuple[str, str]:
+    """Return the server of a call (empty for an agent's function) and its tool, as the operator or server names it."""
+    metadata = event.metadata
+    if "server" in metadata:
+        return str(metadata["server"]), str(metadata.get("tool", event.name))
+    is_ours = toolbox.find_spec(event.name) is not None and not toolbox.is_client_function(event.name)
+    return "", event.name if is_ours else _UNKNOWN_TOOL

@@ -10,8 +10,6 @@ gateway. `watch_gateways` looks for orphans, the unfinished responses of gateway
 those that it can continue, the others are marked as failed with the reason. It also ends engine work whose response has
 finished, and resumes runs of this gateway that have stopped without an end, for whatever reason.
 
-`cancel_callers` cancels the unfinished responses of callers that were revoked, on any gateway.
-
 Storage errors are logged and retried, except where a request waits for the outcome (`submit`).
 """
 
@@ -38,16 +36,23 @@ from holodeck.durable.base import (
 from holodeck.engine.checkpointed_steps import CheckpointedSteps
 from holodeck.gateway.auth.callers import RevokedCallers
 from holodeck.gateway.metrics.counters import Metrics
-from holodeck.gateway.runs import ended_response
 from holodeck.gateway.runs.active_runs import ActiveRuns
+from holodeck.gateway.runs.finisher import (
+    DAMAGED_TEXT,
+    ENDED_TEXT,
+    OTHER_VERSION_TEXT,
+    STOPPED_TEXT,
+    end_response,
+    fail_unstored_response,
+)
 from holodeck.gateway.runs.live_run import LiveResponse, RunState
-from holodeck.gateway.runs.stream_writer import StreamWriter
 from holodeck.lib import log, tracing
 from holodeck.lib.errors import HoloDeckError, StorageError
 from holodeck.lib.limits import CANCEL_POLL, STORE_RETRY_PAUSE
 from holodeck.lib.system.files import FILE_REPLACED
 from holodeck.lib.tasks import TaskSet
-from holodeck.storage.base import ResponseStore, StoredResponse
+from holodeck.storage.responses import StoredResponse
+from holodeck.storage.store import ResponseStore
 
 # Seconds between attempts of a watching loop while storage fails: rarer than its normal pause, to spare the storage.
 STORAGE_RETRY = 5.0
@@ -71,7 +76,7 @@ Rebuild = Callable[[str, JSONObject], Awaitable[LiveResponse | None]]
 
 
 def _open_resume_span(response_id: str, rebuild_input: JSONObject) -> AbstractContextManager[tracing.Span]:
-    """A span for the part of a response that runs in another process than its request, as a child of the request's."""
+    """Open a span for the part of a response that runs in another process than its request, as the request's child."""
     attributes = {"holodeck.response.id": response_id}
     return tracing.span("resume_response", attributes, parent=rebuild_input.get("trace"))
 
@@ -141,7 +146,7 @@ class Background:
             await self._get_engine(self._lazy_engine)
 
     async def _get_engine(self, lazy_engine: LazyEngine) -> WorkEngine:
-        """The engine, created at its first use. Raises `StorageError`.
+        """Return the engine, created at its first use. Raises `StorageError`.
 
         It is opened by a task with an empty context: opening outlives a request that is cancelled, and is no part of
         its log or trace.
@@ -170,7 +175,7 @@ class Background:
         return engine
 
     async def check_storage(self) -> bool:
-        """Whether durable work can be stored. Opens the engine if storage, or its permissions, came after the start."""
+        """Return whether durable work can be stored. Opens the engine if storage was not usable at the start."""
         try:
             await self._open_engine_if_needed()
         except StorageError as error:
@@ -202,11 +207,13 @@ class Background:
         `queue_position`: its position among the queued responses.
         """
         is_durable = self._lazy_engine is not None and rebuild_input is not None
-        live.retry_model_for(self._model_wait, can_restart=is_durable)
+        live.run.retry_model_for(self._model_wait, can_restart=is_durable)
         if self._lazy_engine is None or rebuild_input is None:
             self._runs.start_background(live)
             return
         engine = await self._get_engine(self._lazy_engine)
+        # From now on any gateway may run it.
+        await live.reserve(has_calls=True)
         self._submitted_runs[live.id] = live
         try:
             is_here = await engine.submit(live.id, rebuild_input, queue_position=queue_position)
@@ -232,7 +239,7 @@ class Background:
 
     def fail_later(self, response_id: str, caller_id: str) -> None:
         """Store a response as failed whose end could not be stored. Retried in the background while storage fails."""
-        fail = partial(ended_response.fail_unstored_response, self._store, response_id, caller_id)
+        fail = partial(fail_unstored_response, self._store, response_id, caller_id)
         self._rollback_tasks.supervise(fail, name=f"fail {response_id}")
 
     async def _retry_rollback(self, live: LiveResponse, record: StoredResponse) -> None:
@@ -285,7 +292,7 @@ class Background:
         if (live := self._submitted_runs.pop(record.id, None)) is not None:
             await live.close()
         await self._release_unstarted(record, stage)
-        await ended_response.end_response(self._store, record, "cancelled")
+        await end_response(self._store, record, "cancelled")
         return True
 
     async def cancel_callers(
@@ -324,7 +331,7 @@ class Background:
         return self._runs.background_count
 
     async def count_queued(self) -> int:
-        """How many responses are queued, at all gateways."""
+        """Return how many responses are queued, at all gateways."""
         return await self._engine.count_queued() if self._engine is not None else 0
 
     async def delete_older_than(self, before: float) -> None:
@@ -332,7 +339,7 @@ class Background:
             await self._engine.delete_older_than(before)
 
     async def _run_response(self, response_id: str, rebuild_input: JSONObject, checkpoints: Checkpoints) -> None:
-        """The work of the engine. Raises `WorkTakenOverError` if another gateway is to do the rest."""
+        """Do the work of the engine. Raises `WorkTakenOverError` if another gateway is to do the rest."""
         if self.is_draining:
             raise WorkTakenOverError
         try:
@@ -343,13 +350,13 @@ class Background:
                 if live is None:
                     return
                 if fresh is None:
-                    live.retry_model_for(self._model_wait, can_restart=True)
-                live.make_durable(CheckpointedSteps(checkpoints), self._build_stream_writer)
+                    live.run.retry_model_for(self._model_wait, can_restart=True)
+                live.make_durable(CheckpointedSteps(checkpoints), self._store)
                 await self._runs.run_until_stored(live)
         except Exception as error:
             # The outer boundary: without it the response would stay unfinished.
             log.error("gateway.background_failed", response=response_id, error=f"{type(error).__name__}: {error}")
-            await self._fail_response(response_id, str(rebuild_input["owner"]), ended_response.ENDED_TEXT)
+            await self._fail_response(response_id, str(rebuild_input["owner"]), ENDED_TEXT)
             return
         if live.state is RunState.HANDED_OVER:
             raise WorkTakenOverError
@@ -371,21 +378,9 @@ class Background:
                 )
                 return None
             if live is not None:
-                self._metrics.recovered.add(())
+                self._metrics.recovered.values[()] += 1
                 log.info("gateway.recovered", response=response_id)
             return live
-
-    def _build_stream_writer(self, live: LiveResponse) -> StreamWriter:
-        first = len(live.wire_events)
-        return StreamWriter(
-            self._store,
-            live.id,
-            live.writer,
-            first_sequence=first,
-            publish=live.publish,
-            abandon=live.abandon,
-            encode_trace=live.trace.encode,
-        )
 
     async def watch_cancel_requests(self) -> None:
         """Cancel runs of this gateway that another one was asked to cancel. Runs until it is cancelled."""
@@ -431,7 +426,7 @@ class Background:
         }
         if not due:
             return
-        reasons = dict.fromkeys(due, ended_response.STOPPED_TEXT)
+        reasons = dict.fromkeys(due, STOPPED_TEXT)
         if self._engine is not None:
             reasons = await self._take_over_runs(self._engine, due)
         for record in await self._store.read_orphans() if reasons else ():
@@ -441,7 +436,7 @@ class Background:
     async def _fail_orphan(self, record: StoredResponse, reason: str) -> None:
         try:
             await self._release_unstarted(record, await self._read_stage(record.id))
-            await ended_response.end_response(self._store, record, "failed", reason)
+            await end_response(self._store, record, "failed", reason)
         except StorageError:
             raise
         except Exception as error:
@@ -470,7 +465,7 @@ class Background:
     async def _resume_stopped(self, response_id: str, caller_id: str, work: WorkStatus) -> None:
         """Continue one response that two checks have found stopped. `work`: what the engine has of it."""
         if self._engine is None or work.stage in {"ended", "unknown"}:
-            await self._fail_response(response_id, caller_id, ended_response.ENDED_TEXT, work.stage)
+            await self._fail_response(response_id, caller_id, ENDED_TEXT, work.stage)
         elif work.stage == "running" and work.executor != executor_name(self._store.gateway_id):
             # Its executor took it from the queue, and has not assigned it to itself. Perhaps it is dead.
             gateway_id = executor_number(work.executor)
@@ -479,7 +474,7 @@ class Background:
         elif work.stage == "running" and work.is_damaged:
             if self._stopped_checks[response_id] > DAMAGED_LOOKS:
                 await self._engine.cancel(response_id)
-                await self._fail_response(response_id, caller_id, ended_response.DAMAGED_TEXT)
+                await self._fail_response(response_id, caller_id, DAMAGED_TEXT)
             else:
                 log.error("gateway.run_stopped", response=response_id)
                 await self._engine.resume(response_id)
@@ -509,12 +504,12 @@ class Background:
                 # A gateway of that version may be alive, and has the time to take it first.
                 if self._missing_checks[orphans[response_id]] >= self._checks_before_takeover * OTHER_VERSION_LOOKS:
                     await engine.cancel(response_id)
-                    failed[response_id] = ended_response.OTHER_VERSION_TEXT
+                    failed[response_id] = OTHER_VERSION_TEXT
             elif work.stage == "running" and work.is_damaged:
                 damaged[response_id] = self._damaged_checks[response_id] + 1
                 if damaged[response_id] >= DAMAGED_LOOKS:
                     await engine.cancel(response_id)
-                    failed[response_id] = ended_response.DAMAGED_TEXT
+                    failed[response_id] = DAMAGED_TEXT
             elif work.stage == "running" and work.executor == executor_name(orphans[response_id] or 0):
                 executors.add(work.executor)
             elif work.stage == "running":
@@ -523,21 +518,21 @@ class Background:
                 if gateway_id is not None:
                     await self._store.assign_gateway(response_id, gateway_id)
             elif work.stage != "waiting":
-                failed[response_id] = ended_response.DAMAGED_TEXT if work.is_damaged else ended_response.STOPPED_TEXT
+                failed[response_id] = DAMAGED_TEXT if work.is_damaged else STOPPED_TEXT
         self._damaged_checks = damaged
         for executor in executors:
             count = await engine.take_over(executor)
-            self._metrics.taken_over.add((), count)
+            self._metrics.taken_over.values[()] += count
             log.info("gateway.took_over", executor=executor, responses=count)
         return failed
 
     async def _fail_response(self, response_id: str, caller_id: str, reason: str, stage: Stage = "running") -> None:
-        """`stage`: of its work. It is not read here, where DBOS may take that for a step of the work."""
+        """Fail a response. `stage`: of its work; not read here, where DBOS may take that for a step of the work."""
         record = await self._store.get(response_id, caller_id)
         if record is not None:
             log.error("gateway.not_recovered", response=response_id, reason=reason)
             await self._release_unstarted(record, stage)
-            await ended_response.end_response(self._store, record, "failed", reason)
+            await end_response(self._store, record, "failed", reason)
 
     async def _read_stage(self, response_id: str) -> Stage:
         if self._engine is None:

@@ -18,7 +18,7 @@ from holodeck.models.storage_url import is_in_memory, is_sqlite, sqlite_path
 
 
 def build_durable_engine(config: GatewayFile, folder: Path, *, gateway_id: int) -> LazyEngine | None:
-    """The engine of a gateway, which is created at its first use. None: background runs end with this process.
+    """Return the engine of a gateway, which is created at its first use. None: background runs end with this process.
 
     A configuration that demands durable runs without the extra was refused when it was loaded.
     """
@@ -52,7 +52,7 @@ def build_durable_engine(config: GatewayFile, folder: Path, *, gateway_id: int) 
 
 
 def _build_replaced_check(path: Path) -> Callable[[], bool]:
-    """A check whether a file was deleted or replaced since the first call of the check."""
+    """Return a check whether a file was deleted or replaced since the first call of the check."""
     check = ReplacedFileCheck(path)
 
     def is_file_replaced() -> bool:

@@ -1,4 +1,7 @@
-"""What happens at the end of a response's run: `ResponseFinisher`, and the record that is stored.
+"""The end of a response's run: `ResponseFinisher`, and the record that is stored.
+
+`end_response` stores the end of one that has no run: its gateway is gone, it never started, or its own end could not be
+stored.
 
 A response that is to be stored is stored before its first tool call, as in progress (`reserve`): no tool acts for one
 that cannot be. An answer without calls is stored once, at its end.
@@ -16,9 +19,10 @@ may run again for the same run (a background response is retried until it is sto
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -28,15 +32,24 @@ from holodeck.gateway.continuation.call_outputs import with_missing_outputs
 from holodeck.gateway.continuation.memory import ResponseContext, SocketHistory
 from holodeck.gateway.continuation.pending_calls import CallClaim, PendingCalls
 from holodeck.gateway.continuation.resolve import Continuation, ContinuationResolver
+from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.mcp.request_servers import RequestServers
 from holodeck.gateway.runs.live_run import LiveResponse, RunFinisher
-from holodeck.gateway.runs.run_rows import build_run_row
+from holodeck.gateway.runs.run_rows import build_run_row, end_run
 from holodeck.gateway.wire.request.body import ResponseRequest
+from holodeck.gateway.wire.response.replay import replay_events
+from holodeck.gateway.wire.response.resource import usage_to_json
+from holodeck.gateway.wire.response.sent_events import SentEvents
 from holodeck.gateway.wire.response.writer import ResponseWriter
+from holodeck.lib import log
 from holodeck.lib.errors import StorageError
-from holodeck.models.items import Compaction, FunctionCall, FunctionCallOutput, Item, apply_compaction
+from holodeck.lib.limits import STORE_RETRY_PAUSE
+from holodeck.models.events import RunResult
+from holodeck.models.items import Compaction, FunctionCall, FunctionCallOutput, Item, Usage, apply_compaction
 from holodeck.models.items_json import encode_items
-from holodeck.storage.base import ResponseStore, StoredResponse
+from holodeck.storage.responses import StoredResponse
+from holodeck.storage.runs import UNFINISHED_STATUSES
+from holodeck.storage.store import ResponseStore
 
 
 class ResponseFinisher(RunFinisher[ResponseWriter]):
@@ -56,14 +69,14 @@ class ResponseFinisher(RunFinisher[ResponseWriter]):
         drops_tool_calls: bool,
         socket_history: SocketHistory | None,
         claim: CallClaim | None,
-        in_flight: Callable[[], int],
+        caller_limits: CallerLimits,
         fail_later: Callable[[str, str], None],
     ) -> None:
         """`is_rebuilt`: the run is that of an earlier process, whose claim and lease are in storage only.
 
         `recorder`: records the approvals that the run asks for, if the gateway has an audit log.
         `drops_tool_calls`: the client does not send back the gateway's own tool calls: see `ToolHistoryCache`.
-        `in_flight`: how many requests there are now.
+        `caller_limits`: knows how many requests there are now.
         `fail_later` stores a response as failed, by its id and its caller's, as soon as storage allows it.
         """
         self._store = store
@@ -77,30 +90,40 @@ class ResponseFinisher(RunFinisher[ResponseWriter]):
         self._drops_tool_calls = drops_tool_calls
         self._socket_history = socket_history
         self._claim = claim
-        self._in_flight = in_flight
+        self._caller_limits = caller_limits
         self._fail_later = fail_later
         # A background response is stored before it starts.
-        self.needs_reservation = request.store and not request.background
+        self._reserves = request.store and not request.background
+        self.needs_reservation = self._reserves or claim is not None
         self._is_reserved = False
         """True from `reserve` until the end is stored, or left to `fail_later`."""
 
-    async def reserve(self, live: LiveResponse) -> None:
-        if self.needs_reservation and not self._is_reserved:
+    async def reserve(self, live: LiveResponse, *, has_calls: bool = False) -> None:
+        if self._reserves and not self._is_reserved:
             record = replace(build_stored_response(live, self._request, self._continuation), events=b"")
             # Before the attempt: where its acknowledgement is lost, it is not known whether the row is there.
             self._is_reserved = True
             await self._store.reserve(record)
+        if has_calls and self._claim is not None:
+            await self._continuations.claims.confirm(self._claim)
 
     async def finish(self, live: LiveResponse) -> bool:
         resource = live.writer.build_resource()
         pending = _collect_pending_calls(live, resource, self._continuation, self._servers)
         record = build_stored_response(live, self._request, self._continuation, pending, resource)
         try:
-            await self._release_unstarted()
-            await self._store_pending(live, pending)
-            self._remember_for_client(live, record, pending)
-            await self._append_to_conversation(live, resource["output"], pending)
-            await self._release_key(live)
+            if self._claim is not None:
+                await self._continuations.claims.release_unstarted(self._claim)
+            if pending.calls:
+                await self._store_pending(live, pending)
+            if self._drops_tool_calls and live.result is not None and live.result.tool_calls:
+                self._remember_calls(live.result)
+            if self._socket_history is not None:
+                self._remember_context(self._socket_history, live, record, pending)
+            if self._request.conversation_id is not None:
+                await self._append_to_conversation(self._request.conversation_id, live, resource["output"], pending)
+            if live.idempotency_key is not None:
+                await self._release_key(live, live.idempotency_key)
             return await self._save(live, record)
         except StorageError:
             # A background response is stored again later, and keeps its lease until then. For others the next request
@@ -110,24 +133,20 @@ class ResponseFinisher(RunFinisher[ResponseWriter]):
             raise
 
     async def release(self, live: LiveResponse) -> None:
-        await self._release_unstarted()
+        if self._claim is not None:
+            await self._continuations.claims.release_unstarted(self._claim)
         if self._request.conversation_id is not None and self._continuation.conversation_to_lease is not None:
             await self._continuations.conversations.release(self._request.conversation_id, self._caller, live.id)
 
     def close(self, live: LiveResponse) -> None:
-        self._continuations.conversations.forget_lease(live.id)
+        if self._continuation.conversation_to_lease is not None:
+            self._continuations.conversations.forget_lease(live.id)
         if self._is_reserved:
             self._is_reserved = False
             self._fail_later(live.id, self._caller.id)
 
-    async def _release_unstarted(self) -> None:
-        if self._claim is not None:
-            await self._continuations.claims.release_unstarted(self._claim)
-
     async def _store_pending(self, live: LiveResponse, pending: PendingCalls) -> None:
         """Store pending calls, and cache those of a response that is not stored itself."""
-        if not pending.calls:
-            return
         if self._recorder is not None:
             asked = [call for call in pending.calls if call.call_id in pending.needs_approval]
             await self._recorder.record_approval_requests(asked, pending.targets)
@@ -137,52 +156,51 @@ class ResponseFinisher(RunFinisher[ResponseWriter]):
         if is_findable and not request.store:
             self._continuations.pending_call_cache.store(caller_id, live.id, pending)
 
-    def _remember_for_client(self, live: LiveResponse, record: StoredResponse, pending: PendingCalls) -> None:
-        """Remember in memory the tool calls that the client drops, and the context for its WebSocket."""
+    def _remember_calls(self, result: RunResult) -> None:
+        """Remember in memory the tool calls that the client drops."""
         request, continuation = self._request, self._continuation
-        has_calls = live.result is not None and live.result.tool_calls > 0
-        if live.result is not None and has_calls and self._drops_tool_calls and continuation.client_items:
+        if continuation.client_items:
             self._continuations.tool_history.store(
                 self._caller.id,
                 continuation.client_items,
-                (*continuation.decisions.run, *live.result.items),
+                (*continuation.decisions.run, *result.items),
                 is_client=request.is_client_function,
             )
-        if self._socket_history is not None:
-            is_compacted = _is_compacted(live)
-            earlier = () if is_compacted else continuation.context
-            items = (*earlier, *_new_items_of(live, request, continuation))
-            size = len(record.items) + (continuation.size if continuation.is_stored and not is_compacted else 0)
-            self._socket_history.store(
-                live.id, ResponseContext(items=items, size=size, pending=pending, is_stored=request.store)
-            )
+
+    def _remember_context(
+        self, history: SocketHistory, live: LiveResponse, record: StoredResponse, pending: PendingCalls
+    ) -> None:
+        """Remember in memory the context of the response, for its WebSocket."""
+        request, continuation, is_compacted = self._request, self._continuation, _is_compacted(live)
+        earlier = () if is_compacted else continuation.context
+        items = (*earlier, *_new_items_of(live, request, continuation))
+        size = len(record.items) + (continuation.size if continuation.is_stored and not is_compacted else 0)
+        history.store(live.id, ResponseContext(items=items, size=size, pending=pending, is_stored=request.store))
 
     async def _append_to_conversation(
-        self, live: LiveResponse, output: Sequence[dict[str, Any]], pending: PendingCalls
+        self, conversation_id: str, live: LiveResponse, output: Sequence[dict[str, Any]], pending: PendingCalls
     ) -> None:
         """Append the response to its conversation. One that its client may retry only releases its lease.
 
         Comes before the record is saved: a finished response is not resumed, and appending again does nothing.
         """
-        if self._request.conversation_id is None:
-            return
         conversations = self._continuations.conversations
         if not _may_be_retried(live, self._continuation):
             await conversations.append_response(self._request, output, pending, self._caller, live.id)
         elif self._continuation.conversation_to_lease is not None or self._is_rebuilt:
-            await conversations.release(self._request.conversation_id, self._caller, live.id)
+            await conversations.release(conversation_id, self._caller, live.id)
 
-    async def _release_key(self, live: LiveResponse) -> None:
+    async def _release_key(self, live: LiveResponse, key: str) -> None:
         """Make the idempotency key free of a response that did nothing: its client may send the request again."""
-        if live.idempotency_key is not None and _may_be_retried(live, self._continuation):
-            await self._store.idempotency_keys.release_key(self._caller.id, live.idempotency_key, live.id)
+        if _may_be_retried(live, self._continuation):
+            await self._store.idempotency_keys.release_key(self._caller.id, key, live.id)
 
     async def _save(self, live: LiveResponse, record: StoredResponse) -> bool:
         """Save the record of a response that is to be stored. False: a durable one is another process's by now."""
         if self._request.store and live.is_durable:
             return await self._store.finish(record)
         if self._request.store:
-            await self._store.save(record, is_alone=self._in_flight() <= 1, is_reserved=self._is_reserved)
+            await self._store.save(record, is_alone=self._caller_limits.in_flight <= 1, is_reserved=self._is_reserved)
             self._is_reserved = False
         return True
 
@@ -194,7 +212,7 @@ def build_stored_response(
     pending: PendingCalls | None = None,
     resource: dict[str, Any] | None = None,
 ) -> StoredResponse:
-    """The record of a response as far as it has come. `resource`: its JSON, if it is built already."""
+    """Return the record of a response as far as it has come. `resource`: its JSON, if it is built already."""
     resource = live.writer.build_resource() if resource is None else resource
     earlier: tuple[Item, ...] = ()
     is_compacted = _is_compacted(live)
@@ -227,7 +245,7 @@ def build_stored_response(
 def _collect_pending_calls(
     live: LiveResponse, resource: Mapping[str, Any], continuation: Continuation, servers: RequestServers
 ) -> PendingCalls:
-    """The pending calls of a response that has ended, and the servers whose tools its client has seen."""
+    """Return the pending calls of a response that has ended, and the servers whose tools its client has seen."""
     lists = [item for item in resource["output"] if item["type"] == "mcp_list_tools"]
     listed = {item["server_label"] for item in lists if item.get("error") is None}
     pending = live.result.pending if live.result is not None else ()
@@ -248,7 +266,7 @@ def _collect_pending_calls(
 
 
 def _may_be_retried(live: LiveResponse, continuation: Continuation) -> bool:
-    """Whether a run failed before any call. SDKs retry such a request, so its input is not added to a conversation."""
+    """Return whether a run failed before any call. SDKs retry such a request: no conversation gets its input."""
     result = live.result
     if result is None or result.status not in ("failed", "cancelled") or continuation.decisions.run:
         return False
@@ -256,7 +274,7 @@ def _may_be_retried(live: LiveResponse, continuation: Continuation) -> bool:
 
 
 def _new_items_of(live: LiveResponse, request: ResponseRequest, continuation: Continuation | None) -> tuple[Item, ...]:
-    """What a response adds to the context: its input, then its output, with an output for each call.
+    """Return what a response adds to the context: its input, then its output, with an output for each call.
 
     After a compaction, it is the whole context instead: what was compacted, then the output that followed.
     """
@@ -273,5 +291,54 @@ def _new_items_of(live: LiveResponse, request: ResponseRequest, continuation: Co
 
 
 def _is_compacted(live: LiveResponse) -> bool:
-    """Whether the context was compacted in the run. The chain of responses then begins anew with this one."""
-    return live.result is not None and any(isinstance(item, Compaction) for item in live.result.items)
+    """Return whether the context was compacted in the run. The chain of responses then begins anew with this one."""
+    return live.result is not None and Compaction in map(type, live.result.items)
+
+
+NOT_STORED_TEXT = "The gateway could not store the end of this response."
+STOPPED_TEXT = "The gateway stopped while this response was being made."
+OTHER_VERSION_TEXT = (
+    "The gateway stopped while this response was being made, and this version of HoloDeck cannot go on with what "
+    "another one began."
+)
+ENDED_TEXT = "An error in the gateway ended this response."
+DAMAGED_TEXT = "What the gateway kept of this response is damaged, and it cannot be gone on with."
+
+
+async def end_response(
+    store: ResponseStore, record: StoredResponse, status: Literal["failed", "cancelled"], reason: str = ""
+) -> None:
+    """Store the end of a response that has no run, and complete its stored stream."""
+    sent = await store.read_events(record.id, record.owner) or []
+    resource = orjson.loads(record.resource) | {"status": status}
+    # The real usage was lost with the process of the run.
+    resource["usage"] = resource["usage"] or usage_to_json(Usage())
+    if status == "failed":
+        resource["error"] = {"code": "server_error", "message": reason}
+    else:
+        resource["incomplete_details"] = {"reason": "cancelled"}
+    events = b"\n".join([*sent, *replay_events(resource, sent_events=SentEvents(sent))]) if sent else b""
+    run = await store.runs.get_run(record.id, record.owner)
+    await store.save(
+        replace(
+            record,
+            status=status,
+            resource=orjson.dumps(resource),
+            events=events,
+            run=None if run is None else end_run(run, status, resource["error"]),
+        )
+    )
+
+
+async def fail_unstored_response(store: ResponseStore, response_id: str, caller_id: str) -> None:
+    """Store a response as failed whose own end could not be stored, and wait until storage takes that."""
+    while True:
+        try:
+            record = await store.get(response_id, caller_id)
+            if record is not None and record.status in UNFINISHED_STATUSES:
+                await end_response(store, record, "failed", NOT_STORED_TEXT)
+        except StorageError as error:
+            log.debug("gateway.storage_failed", response=response_id, error=error)
+            await asyncio.sleep(STORE_RETRY_PAUSE)
+        else:
+            return

@@ -1,11 +1,12 @@
 """One run with its wire events: executed once, read by any number of clients, stored at its end.
 
-`LiveRun.stream` (or `run_to_end`) executes the engine loop, and has the writer turn each engine event into wire events.
-Closing the iterator of `stream` cancels the run. Other readers use `follow`. The owner of a run calls `close` in any
-case (or uses it as an async context manager), so that one which never starts releases what it has claimed.
+`LiveRun.run_to_end` executes the engine's `Run` in the current task; the writer turns each event into wire events when
+it happens. `stream` does so in a task of its own, and yields what is published; closing its iterator cancels the run.
+Other readers use `follow`. The owner of a run calls `close` in any case (or uses it as an async context manager), so
+that one which never starts releases what it has claimed.
 
 Order at the end: the run is stored first, then its last events are published. If storing fails, an error event
-replaces them (`failure`), and `retry_store` may store the original end later. A run whose reader left is stored as far
+replaces them (`failure`), and `retry_store` may store the original end later. A run that is cancelled is stored as far
 as it came.
 
 A durable run (`make_durable`) checkpoints its steps, and publishes events only after they are stored. It can be left to
@@ -18,30 +19,24 @@ stores nor publishes an end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from enum import Enum, auto
+from functools import partial
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from holodeck.durable.base import WorkTakenOverError
 from holodeck.engine.checkpointed_steps import CheckpointedSteps
-from holodeck.engine.event_log import EventLog
-from holodeck.engine.loop import RunRequest, run
+from holodeck.engine.loop import Run
 from holodeck.gateway.configuration import UseCount
 from holodeck.gateway.http.errors import NotStoredError, error_events
 from holodeck.gateway.runs.run_trace import RunTrace
-from holodeck.gateway.runs.stream_writer import StreamWriter
-from holodeck.gateway.runs.wire_events import WireEvents
+from holodeck.gateway.runs.stream_writer import StreamWriter, WireEvents
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
 from holodeck.models.events import Event, RunFinished, RunResult, TextAdded, ToolFinished
-from holodeck.providers.base import ModelProvider
-from holodeck.providers.wrappers.long_retry import LongRetrying
 from holodeck.providers.wrappers.retry import listen_to_retries
-from holodeck.tools.toolbox import Toolbox
-
-_OBSERVED_EVENTS = (ToolFinished, RunFinished)
+from holodeck.storage.store import ResponseStore
 
 
 class Writer(Protocol):
@@ -59,7 +54,7 @@ W = TypeVar("W", bound=Writer)
 
 
 class RunState(Enum):
-    """Where a run is in this process."""
+    """The place of a run in its life, in this process."""
 
     NEW = auto()
     """Built. None of its steps has started."""
@@ -89,13 +84,16 @@ _NEXT_STATES: Mapping[RunState, frozenset[RunState]] = {
 
 
 class RunFinisher(Generic[W]):
-    """What is done at the end of a run. This one stores nothing, and holds nothing."""
+    """The work at the end of a run. This one stores nothing, and holds nothing."""
 
     needs_reservation = False
     """Whether `reserve` is to be called before a tool acts."""
 
-    async def reserve(self, live: LiveRun[W]) -> None:
-        """Store the run as one that goes on, once. Raises `StorageError`: it could not be stored at its end either."""
+    async def reserve(self, live: LiveRun[W], *, has_calls: bool = False) -> None:
+        """Store the run as one that goes on, once. Raises `StorageError`: it could not be stored at its end either.
+
+        `has_calls`: tools may act from now on, so that its claim has to outlive this process.
+        """
 
     async def finish(self, live: LiveRun[W]) -> bool:
         """Store a run that has ended. Raises `StorageError`, and may then be called again.
@@ -114,18 +112,37 @@ class RunFinisher(Generic[W]):
         """Drop what this process remembers of the run, which is over here."""
 
 
+class RunListener(Protocol):
+    """Is told of the runs of one gateway. It serves all of them, and refers to none that has ended."""
+
+    def add(self, live: LiveRun[Any]) -> None:
+        """Take note of a run that starts."""
+        ...
+
+    def observe_call(self, live: LiveRun[Any], event: ToolFinished) -> None:
+        """Take note that a tool call of a run has finished."""
+        ...
+
+    def observe_end(self, live: LiveRun[Any], result: RunResult) -> None:
+        """Take note that a run has ended, which is not stored yet."""
+        ...
+
+    def remove(self, live: LiveRun[Any]) -> None:
+        """Take note that a run that was started has finished, or that another process has it."""
+        ...
+
+
 class LiveRun(Generic[W]):
     """One run: see the module's description."""
 
     def __init__(
         self,
-        request: RunRequest,
-        model: ModelProvider,
-        toolbox: Toolbox,
+        run: Run,
         writer: W,
         *,
         caller_id: str,
         finisher: RunFinisher[W] | None = None,
+        listener: RunListener | None = None,
         wire_events: Sequence[bytes] = (),
         uses: UseCount | None = None,
         trace: RunTrace | None = None,
@@ -135,42 +152,45 @@ class LiveRun(Generic[W]):
         `uses`: of the configuration that it was built with. It is counted there until `close`.
         `trace`: records it; with the price of its model, if that has one.
         """
-        self.id = request.run_id
+        self.id = run.request.run_id
         self._state = RunState.NEW
-        self.model = request.agent or model.name
+        self.model = run.request.agent or run.model.name
         self.caller_id = caller_id
         self.writer = writer
         self.wire_events = WireEvents(wire_events)
+        self._readable = len(wire_events)
+        """How many of them readers may see: not the end of a run before it is stored."""
         self.trace = RunTrace() if trace is None else trace
+        self._outcome: RunFinished | None = None
+        """The last event of the run, once it has happened."""
         self.result: RunResult | None = None
         self.started = asyncio.Event()
         """Set when a durable run starts."""
         self.finished = asyncio.Event()
-        self.on_start: Callable[[LiveRun[W]], None] = _ignore
-        self.on_event: Callable[[LiveRun[W], ToolFinished | RunFinished], None] = _ignore
-        """Called when a tool call of the run has finished, and the run itself."""
-        self.on_end: Callable[[LiveRun[W]], None] = _ignore
-        """Called once if the run was started: when it has finished, or another process has it."""
         self.has_request_log = True
         """The outcome is added to the log line of the current request, instead of a line of its own."""
         self.idempotency_key: str | None = None
         """The key by which its client can request it again."""
         self.log_context = log.current_fields()
         """The log fields of its request, which may have ended before the run starts."""
-        self._request = request
-        self._model = model
-        self.toolbox = toolbox
+        self.run = run
+        self.toolbox = run.toolbox
+        self.listener = listener
         self._finisher: RunFinisher[W] = RunFinisher() if finisher is None else finisher
         self._task: asyncio.Task[Any] | None = None
-        self._wakeup: asyncio.Event | None = None
-        """Set with the next wire events; exists only while a reader waits for it."""
-        self._unstored_events: list[bytes] = []
-        """The last events of a run that could not be stored; an error event stands for them."""
+        """The task that executes the run; None before and after that."""
+        self._cancels = 0
+        """How often `cancel` has cancelled the task: at most once."""
+        self._waiters: list[asyncio.Future[None]] = []
+        """Readers that wait for the next wire events."""
+        self._last_events: list[bytes] = []
+        """The events of its end, which are published once it is stored."""
         self._replacement_count = 0
-        """How many events stand for them."""
+        """How many error events stand for them, if it could not be stored."""
         self._failure: NotStoredError | None = None
         self._steps: CheckpointedSteps | None = None
-        self._stream_writer: StreamWriter | None = None
+        self.stream_writer: StreamWriter | None = None
+        """Stores and publishes the events of a durable run."""
         self._is_cancelled = False
         self._uses = uses
         if uses is not None:
@@ -199,7 +219,7 @@ class LiveRun(Generic[W]):
         claimed, that is logged: no client is left to report it to.
         """
         try:
-            if self.state is RunState.NEW:
+            if self._state is RunState.NEW:
                 await asyncio.shield(self.discard())
         except StorageError as error:
             log.warning("gateway.storage_failed", response=self.id, error=error)
@@ -214,21 +234,19 @@ class LiveRun(Generic[W]):
         await self._finisher.release(self)
         self._enter(RunState.DISCARDED)
 
-    def make_durable(self, steps: CheckpointedSteps, build_stream_writer: Callable[[LiveRun[W]], StreamWriter]) -> None:
+    def make_durable(self: LiveResponse, steps: CheckpointedSteps, store: ResponseStore) -> None:
         """Store every step and the stream, so that another process can continue the run. Call it before the start."""
-        self._steps = steps
-        self._stream_writer = build_stream_writer(self)
+        self._steps = self.run.steps = steps
+        self.stream_writer = StreamWriter(
+            store,
+            self.id,
+            self.writer,
+            first_sequence=len(self.wire_events),
+            publish=self.publish,
+            abandon=self.abandon,
+            encode_trace=self.trace.encode,
+        )
         self.started.set()
-
-    def retry_model_for(self, seconds: float, *, can_restart: bool) -> None:
-        """Retry a failing model for so long, as no request waits for this run. Call it before the run starts.
-
-        `can_restart`: also one that breaks off in the middle of an answer, and wait as long for MCP servers. The run
-        must be durable: only then nothing of an answer is finished before all of it is there.
-        """
-        self._model = LongRetrying(self._model, seconds=seconds, can_restart=can_restart)
-        if can_restart:
-            self._request = replace(self._request, server_wait=seconds)
 
     @property
     def is_durable(self) -> bool:
@@ -237,7 +255,7 @@ class LiveRun(Generic[W]):
     @property
     def failure(self) -> NotStoredError | None:
         """Why the run is not stored, while it has ended and storage failed."""
-        return self._failure if self.state is RunState.FAILED_TO_STORE else None
+        return self._failure if self._state is RunState.FAILED_TO_STORE else None
 
     @property
     def _is_given_up(self) -> bool:
@@ -245,9 +263,11 @@ class LiveRun(Generic[W]):
         return self._steps is not None and self._steps.is_handed_over
 
     def publish(self, wire_events: list[bytes]) -> None:
-        """Make events readable: they are stored."""
+        """Add events, and make them readable. Those of a durable run are stored before."""
         self.wire_events.extend(wire_events)
-        self._wake_readers()
+        self._readable += len(wire_events)
+        if self._waiters:
+            self._wake_readers()
 
     async def hand_over(self) -> None:
         """Stop, for another process to run the rest, as soon as no call is under way that cannot be repeated.
@@ -256,7 +276,7 @@ class LiveRun(Generic[W]):
         """
         if self._steps is not None:
             await self._steps.hand_over()
-        if self.state in (RunState.NEW, RunState.FAILED_TO_STORE):
+        if self._state in (RunState.NEW, RunState.FAILED_TO_STORE):
             self._enter(RunState.HANDED_OVER)
         self.cancel()
 
@@ -267,142 +287,153 @@ class LiveRun(Generic[W]):
         self.cancel()
 
     async def run_to_end(self) -> None:
-        """Run to the end without reading events. Cancelling it cancels the run, which is stored as far as it came."""
-        if self.writer.is_silent and not self.is_durable:
-            await self._run_in_current_task()
-            return
-        async with aclosing(self.stream()) as batches:
-            async for _ in batches:
-                pass
+        """Run in the current task, and store the end. Cancelling it cancels the run, which is stored as far as it came.
 
-    async def _run_in_current_task(self) -> None:
-        """Run in the current task, which is cheaper than a task of its own with a reader."""
-        self._enter(RunState.RUNNING)
-        self.on_start(self)
-        events = _CallbackEventLog(self.trace, self._feed_event)
-        self._task = task = asyncio.current_task()
+        Every run goes from its start to its end here.
+        """
+        if self._task is None:
+            self._start()
+            self._task = asyncio.current_task()
+        task = self._task
         assert task is not None  # noqa: S101 - a coroutine runs in one
-        cancels = task.cancelling()
+        cancelling = task.cancelling()
+        if self._is_cancelled:
+            self.cancel()
+        if self.stream_writer is not None:
+            self.stream_writer.start()
         try:
             try:
-                await self._execute(events)
-            except asyncio.CancelledError:
-                if not self._is_cancelled or task.uncancel() > cancels:
+                listen_to_retries(self.trace.record_retry)
+                finisher = self._finisher
+                reserve = partial(finisher.reserve, self, has_calls=True) if finisher.needs_reservation else None
+                await self.run.execute(self, before_calls=reserve)
+            except asyncio.CancelledError as error:
+                # Cancelled by `cancel`, or given up by a step. All else is a cancellation of the task itself.
+                if task.cancelling() > cancelling + self._cancels or not (
+                    self._cancels or isinstance(error, WorkTakenOverError)
+                ):
                     raise
             except Exception as bug:
                 # The loop has reported it as a failed run before it raised.
                 log.error("gateway.run_crashed", response=self.id, error=repr(bug))
-            # `cancel` must not interrupt the storing.
-            self._task = None
-            await self._store_end(self._feed_last_event(events), [])
+            self._take_back_cancel(task)
+            await self._end()
         except asyncio.CancelledError:
             # The request was cancelled, and the run with it.
-            await self._store_without_reader([events.last] if self.result is None and events.last is not None else [])
+            self._take_back_cancel(task)
+            await asyncio.shield(self._end())
             raise
         finally:
             self._task = None
             self.finished.set()
-            self.on_end(self)
-
-    async def _execute(self, events: EventLog) -> RunResult:
-        listen_to_retries(self.trace.record_retry)
-        reserve = self.reserve if self._finisher.needs_reservation else None
-        return await run(self._request, self._model, self.toolbox, events, self._steps, before_calls=reserve)
-
-    async def reserve(self) -> None:
-        """Store the run as one that goes on, if it will be stored and is not yet. Raises `StorageError`."""
-        await self._finisher.reserve(self)
-
-    def _feed_event(self, event: Event) -> None:
-        if isinstance(event, _OBSERVED_EVENTS):
-            self.on_event(self, event)
-        self.writer.feed(event)
-
-    def _feed_last_event(self, events: EventLog) -> RunResult:
-        end = events.last
-        assert isinstance(end, RunFinished)  # noqa: S101 - every run ends so
-        self._feed_event(end)
-        return end.result
+            if self.listener is not None:
+                self.listener.remove(self)
+            if self._waiters:
+                self._wake_readers()
 
     async def stream(self) -> AsyncGenerator[list[bytes], None]:
         """Run to the end, yielding wire events. Closing it cancels the run, which is stored as far as it came."""
-        self._enter(RunState.RUNNING)
-        self.on_start(self)
-        events = _TracedEventLog(self.trace)
-        # Owned by this generator, which cancels and awaits it in its `finally`.
-        self._task = asyncio.create_task(self._execute(events), name=self.id)
-        if self._is_cancelled:
-            self.cancel()
-        if self._stream_writer is not None:
-            self._stream_writer.start()
-        seen = 0
+        self._start()
+        position = self._readable
+        # Owned by this generator, which cancels the run and awaits the task in its `finally`.
+        self._task = task = asyncio.create_task(self.run_to_end(), name=self.id)
         try:
-            while batch := await events.wait_events(seen):
-                seen += len(batch)
-                events.discard(seen)
-                if self._is_given_up and isinstance(batch[-1], RunFinished):
-                    return
-                for event in batch:
-                    if isinstance(event, _OBSERVED_EVENTS):
-                        self.on_event(self, event)
-                payloads = self.writer.feed(*batch)
-                if self._stream_writer is not None and not isinstance(batch[-1], RunFinished):
-                    self._stream_writer.append(payloads)
-                    continue
-                payloads = [*(await self._stream_writer.stop() if self._stream_writer is not None else ()), *payloads]
-                self.wire_events.extend(payloads)
-                if isinstance(batch[-1], RunFinished):
-                    payloads = await self._store_end(batch[-1].result, payloads)
-                if payloads:
-                    self._wake_readers()
-                    yield payloads
+            while batch := await self._read(position):
+                position += len(batch)
+                yield batch
         finally:
-            try:
-                await self._stop(self._task)
-                await self._store_without_reader(await events.wait_events(seen) if events.is_finished else [])
-            finally:
-                if self._is_given_up and self.state is RunState.RUNNING:
-                    self._enter(RunState.HANDED_OVER)
-                self.finished.set()
-                self.on_end(self)
-                self._wake_readers()
+            if not task.done():
+                self.cancel()
+                await asyncio.wait({task})
+            if not task.cancelled():
+                task.result()
+
+    def _start(self) -> None:
+        self._enter(RunState.RUNNING)
+        if self.listener is not None:
+            self.listener.add(self)
+
+    def _take_back_cancel(self, task: asyncio.Task[Any]) -> None:
+        """Let nothing interrupt what follows but a cancellation of the task itself."""
+        self._task = None
+        if self._cancels:
+            self._cancels = 0
+            task.uncancel()
+
+    async def reserve(self, *, has_calls: bool = False) -> None:
+        """Store the run as one that goes on, if it will be stored and is not yet. See `RunFinisher.reserve`."""
+        await self._finisher.reserve(self, has_calls=has_calls)
+
+    def append(self, event: Event) -> None:
+        """Write an event of the run when it happens, and record it. The last one is written at the end."""
+        trace = self.trace
+        if isinstance(event, RunFinished):
+            trace.record(event)
+            self._outcome = event
+            return
+        if isinstance(event, ToolFinished) and self.listener is not None:
+            self.listener.observe_call(self, event)
+        payloads = self.writer.feed(event)
+        if payloads and self.stream_writer is not None:
+            self.stream_writer.append(payloads)
+        elif payloads:
+            self.publish(payloads)
+        # A stream consists of pieces of text, of which the trace wants only the first one of a turn.
+        if trace.awaits_token or not isinstance(event, TextAdded):
+            trace.record(event)
+
+    async def _end(self) -> None:
+        """Write and store the end of the run, then publish it. Once more, if that was interrupted by a cancellation."""
+        unstored = [] if self.stream_writer is None else await self.stream_writer.stop()
+        if self._state is RunState.RUNNING and self._is_given_up:
+            self._enter(RunState.HANDED_OVER)
+        if self._state not in (RunState.RUNNING, RunState.STORING) or self._outcome is None:
+            return
+        if self.result is None:
+            self.result = self._outcome.result
+            if self.listener is not None:
+                self.listener.observe_end(self, self.result)
+            self._last_events = [*unstored, *self.writer.feed(self._outcome)]
+            self.wire_events.extend(self._last_events)
+        try:
+            if not await self._store_result():
+                # The process that has it now publishes the end.
+                self.wire_events.remove_last(len(self._last_events))
+        except StorageError as error:
+            self._report_not_stored(error)
+        self._readable = len(self.wire_events)
 
     def cancel(self) -> None:
         """Stop the model and the tools. The run then ends as cancelled, and is stored as such."""
         self._is_cancelled = True
         if self._task is not None:
             # Not before its first step: a task that is cancelled before it never runs, and emits no final event.
-            asyncio.get_running_loop().call_soon(self._task.cancel)
+            asyncio.get_running_loop().call_soon(self._cancel_task)
+
+    def _cancel_task(self) -> None:
+        if self._task is not None and not self._cancels:
+            self._cancels = 1
+            self._task.cancel()
 
     async def follow(self, starting_after: int = -1) -> AsyncGenerator[list[bytes], None]:
         """Yield every wire event after a sequence number, until the run has finished."""
         position = starting_after + 1
-        while True:
-            if position < len(self.wire_events):
-                batch = self.wire_events.read(position)
-                position += len(batch)
-                yield batch
-                continue
+        while batch := await self._read(position):
+            position += len(batch)
+            yield batch
+
+    async def _read(self, position: int) -> list[bytes]:
+        """Wait for wire events from a position on. An empty list: the run has finished, and there are none."""
+        while position >= self._readable:
             if self.finished.is_set():
-                return
-            self._wakeup = self._wakeup or asyncio.Event()
-            await self._wakeup.wait()
+                return []
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+        return self.wire_events.read(position)[: self._readable - position]
 
-    async def _store_end(self, result: RunResult, wire_events: list[bytes]) -> list[bytes]:
-        """Store a run that has ended. Returns the events to publish in place of `wire_events`, its last ones."""
-        self.result = result
-        try:
-            await self._store_result()
-        except StorageError as error:
-            return self._report_not_stored(error, wire_events)
-        if self.state is RunState.HANDED_OVER:
-            # The process that has it now publishes the end.
-            self.wire_events.remove_last(len(wire_events))
-            return []
-        return wire_events
-
-    async def _store_result(self) -> None:
-        """Store the outcome. Raises `StorageError` when that failed, unless another process is to store it."""
+    async def _store_result(self) -> bool:
+        """Store the outcome. False: another process stores it. Raises `StorageError` when that failed."""
         self._enter(RunState.STORING)
         try:
             is_stored = await self._finisher.finish(self)
@@ -413,29 +444,28 @@ class LiveRun(Generic[W]):
             log.warning("gateway.not_kept", response=self.id, error=error)
             is_stored = False
         self._enter(RunState.FINISHED if is_stored else RunState.HANDED_OVER)
+        return is_stored
 
-    def _report_not_stored(self, error: StorageError, wire_events: list[bytes]) -> list[bytes]:
+    def _report_not_stored(self, error: StorageError) -> None:
         """Replace the last events by an error: a client must not see an end that cannot be read later."""
         log.error("gateway.not_kept", response=self.id, error=error)
         has_acted = self.result is not None and self.result.tool_calls > 0
         self._failure = NotStoredError(str(error), has_run_tools=has_acted)
-        if wire_events:
-            self._unstored_events = wire_events
-            self.wire_events.remove_last(len(wire_events))
-            wire_events = error_events(self._failure, len(self.wire_events), wire_events[-1])
-            self._replacement_count = len(wire_events)
-            self.wire_events.extend(wire_events)
-        return wire_events
+        if self._last_events:
+            self.wire_events.remove_last(len(self._last_events))
+            replaced = error_events(self._failure, len(self.wire_events), self._last_events[-1])
+            self._replacement_count = len(replaced)
+            self.wire_events.extend(replaced)
 
     async def retry_store(self) -> None:
         """Try once more to store a run with its original end. Does nothing unless its state is `FAILED_TO_STORE`."""
-        if self.state is not RunState.FAILED_TO_STORE:
+        if self._state is not RunState.FAILED_TO_STORE:
             return
         published = self.wire_events
-        if self._unstored_events:
+        if self._last_events:
             self.wire_events = published.copy()
             self.wire_events.remove_last(self._replacement_count)
-            self.wire_events.extend(self._unstored_events)
+            self.wire_events.extend(self._last_events)
         try:
             await self._store_result()
         except StorageError as error:
@@ -443,75 +473,11 @@ class LiveRun(Generic[W]):
             log.warning("gateway.not_kept", response=self.id, error=error)
 
     def _wake_readers(self) -> None:
-        if self._wakeup is not None:
-            self._wakeup.set()
-            self._wakeup = None
-
-    async def _stop(self, task: asyncio.Task[RunResult]) -> None:
-        """End the run's task and its stream writer, and wait for both."""
-        if self._stream_writer is not None:
-            await self._stream_writer.stop()
-        if not task.done():
-            # As in `cancel`: not before its first step.
-            asyncio.get_running_loop().call_soon(task.cancel)
-            await asyncio.wait({task})
-        if not task.cancelled() and (bug := task.exception()) is not None:
-            log.error("gateway.run_crashed", response=self.id, error=repr(bug))
-
-    async def _store_without_reader(self, unread_events: list[Event]) -> None:
-        """Store a run whose reader left before it was stored. `unread_events`: engine events not written yet."""
-        if self.state not in (RunState.RUNNING, RunState.STORING):
-            return
-        if self._is_given_up:
-            self._enter(RunState.HANDED_OVER)
-            return
-        if self.result is None and not unread_events:
-            return
-        for event in unread_events:
-            if isinstance(event, _OBSERVED_EVENTS):
-                self.on_event(self, event)
-            self.wire_events.extend(self.writer.feed(event))
-            if isinstance(event, RunFinished):
-                self.result = event.result
-        try:
-            await asyncio.shield(self._store_result())
-        except StorageError as error:
-            self._report_not_stored(error, [])
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 LiveResponse = LiveRun[ResponseWriter]
 """The run of a response, as opposed to that of a chat completion."""
-
-
-class _TracedEventLog(EventLog):
-    """An event log whose events are recorded when they happen, however slow its reader is."""
-
-    def __init__(self, trace: RunTrace) -> None:
-        super().__init__()
-        self._trace = trace
-
-    def append(self, event: Event) -> int:
-        # A stream consists of pieces of text, of which the trace wants only the first one of a turn.
-        if self._trace.awaits_token or not isinstance(event, TextAdded):
-            self._trace.record(event)
-        return EventLog.append(self, event)
-
-
-class _CallbackEventLog(_TracedEventLog):
-    """An event log without readers. It passes each event but the last to a callback at once, and has only the last."""
-
-    def __init__(self, trace: RunTrace, on_event: Callable[[Event], None]) -> None:
-        super().__init__(trace)
-        self._on_event = on_event
-
-    def append(self, event: Event) -> int:
-        if isinstance(event, RunFinished):
-            return _TracedEventLog.append(self, event)
-        self._on_event(event)
-        if self._trace.awaits_token or not isinstance(event, TextAdded):
-            self._trace.record(event)
-        return 0
-
-
-def _ignore(*_: object) -> None:
-    """Default for the callbacks of a `LiveRun`."""

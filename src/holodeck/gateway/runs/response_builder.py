@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -21,9 +23,11 @@ from holodeck.gateway.continuation.conversation_lock import conversation_changin
 from holodeck.gateway.continuation.memory import SocketHistory
 from holodeck.gateway.continuation.pending_calls import CallClaim
 from holodeck.gateway.continuation.resolve import Continuation, ContinuationResolver
+from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.runs.finisher import ResponseFinisher, build_stored_response
-from holodeck.gateway.runs.live_run import LiveResponse, LiveRun
-from holodeck.gateway.runs.run_builder import PreparedRun, RunBuilder
+from holodeck.gateway.runs.live_run import LiveResponse
+from holodeck.gateway.runs.run_builder import RunBuilder
+from holodeck.gateway.runs.run_trace import RunTrace, TraceSettings
 from holodeck.gateway.sealing import SealKeys
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.request.body import ResponseRequest, read_request
@@ -34,13 +38,31 @@ from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import tracing
 from holodeck.lib.errors import ExecutionError
 from holodeck.lib.ids import new_id
-from holodeck.storage.base import UNFINISHED_STATUSES, ResponseStore, StoredResponse
+from holodeck.lib.record import record
+from holodeck.storage.responses import StoredResponse
+from holodeck.storage.runs import UNFINISHED_STATUSES
+from holodeck.storage.store import ResponseStore
 
 # Attempts of one request to lease a conversation that other requests change between its read and its lease. Each
 # attempt reads the conversation again.
 LEASE_ATTEMPTS = 5
 
 __all__ = ["LEASE_ATTEMPTS", "LiveResponse", "ResponseBuilder"]
+
+
+@record
+class _ResponseOrder:
+    """The facts about a response before its run is built."""
+
+    id: str = field(default_factory=partial(new_id, "resp"))
+    request: ResponseRequest
+    caller: Caller
+    client_kind: ClientKind
+    socket_history: SocketHistory | None = None
+    """The responses that its WebSocket remembers."""
+    stored: StoredResponse | None = None
+    """The record of a response that is rebuilt; `sent_events` is its stream so far."""
+    sent_events: Sequence[bytes] = ()
 
 
 class ResponseBuilder:
@@ -55,17 +77,17 @@ class ResponseBuilder:
         *,
         callers: Callers,
         is_durable: bool,
-        in_flight: Callable[[], int],
+        caller_limits: CallerLimits,
         fail_later: Callable[[str, str], None],
     ) -> None:
-        """`is_durable`: whether background responses are durable. `in_flight`: how many requests there are now.
+        """`is_durable`: whether background responses are durable. `caller_limits`: how many requests there are now.
 
         `fail_later`: see `ResponseFinisher`.
         """
         self._fail_later = fail_later
         self._callers = callers
         self._is_durable = is_durable
-        self._in_flight = in_flight
+        self._caller_limits = caller_limits
         self._run_builder = run_builder
         self._store = store
         self._seal_keys = seal_keys
@@ -83,8 +105,8 @@ class ResponseBuilder:
     ) -> LiveResponse:
         """Build the run of a request that waits. `socket_history`: the responses that its WebSocket remembers."""
         self._run_builder.require_backend(request.model, caller)
-        live, _ = await self._lease_and_build(request, caller, socket_history, client_kind=client_kind)
-        return live
+        order = _ResponseOrder(request=request, caller=caller, client_kind=client_kind, socket_history=socket_history)
+        return (await self._lease_and_build(order))[0]
 
     async def build_background(
         self, request: ResponseRequest, body: object, caller: Caller, *, client_kind: ClientKind
@@ -94,7 +116,8 @@ class ResponseBuilder:
         The input is None for a request with secrets, which are never stored.
         """
         self._run_builder.require_backend(request.model, caller)
-        live, continuation = await self._lease_and_build(request, caller, client_kind=client_kind)
+        order = _ResponseOrder(request=request, caller=caller, client_kind=client_kind)
+        live, continuation = await self._lease_and_build(order)
         live.trace.record_queued()
         record = build_stored_response(live, request, continuation)
         if request.has_secrets:
@@ -102,8 +125,8 @@ class ResponseBuilder:
         rebuild_input: dict[str, Any] = {
             "body": body,
             "owner": caller.id,
-            "before": continuation.to_json(),
-            "dialect": client_kind,
+            "continuation": continuation.to_json(),
+            "client_kind": client_kind,
         }
         if caller.issuer:
             rebuild_input["issuer"] = caller.issuer
@@ -138,100 +161,66 @@ class ResponseBuilder:
             rebuild_input["body"], sealed=sealed, extra_parameters_of=self._run_builder.extra_parameters_for(caller)
         )
         request.input.wire_items[:] = orjson.loads(record.input_items)
-        continuation = Continuation.from_json(rebuild_input["before"])
+        continuation = Continuation.from_json(rebuild_input["continuation"])
         continuation.apply_to(request)
         sent = await self._store.read_events(response_id, caller.id) or []
-        client_kind: ClientKind = "open_responses" if rebuild_input.get("dialect") == "open_responses" else "openai"
-        return await self._build_live_run(
-            request, caller, continuation, response_id, client_kind=client_kind, stored=record, sent_events=sent
+        client_kind: ClientKind = rebuild_input["client_kind"]
+        order = _ResponseOrder(
+            id=response_id, request=request, caller=caller, client_kind=client_kind, stored=record, sent_events=sent
         )
+        return await self._build_live_run(order, continuation)
 
-    async def _lease_and_build(
-        self,
-        request: ResponseRequest,
-        caller: Caller,
-        socket_history: SocketHistory | None = None,
-        *,
-        client_kind: ClientKind,
-    ) -> tuple[LiveResponse, Continuation]:
+    async def _lease_and_build(self, order: _ResponseOrder) -> tuple[LiveResponse, Continuation]:
         """Resolve the continuation and build its run, which leases the conversation if calls are pending there."""
+        request, caller = order.request, order.caller
         # Checked before a model is paid and tools act for a response that cannot be stored.
         if request.store and self._store.unavailable_reason:
             # Raises, unless storage works again.
             await self._store.check_health()
-        response_id, conversations = new_id("resp"), self._continuations.conversations
+        conversations = self._continuations.conversations
         for _ in range(LEASE_ATTEMPTS):
-            continuation = await self._continuations.resolve(request, caller, socket_history)
+            continuation = await self._continuations.resolve(request, caller, order.socket_history)
             if continuation.conversation_to_lease is None:
-                return await self._claim_and_build(
-                    request, caller, continuation, response_id, client_kind, socket_history
-                ), continuation
+                return await self._claim_and_build(order, continuation), continuation
             conversation_id = str(request.conversation_id)
             try:
-                if not await conversations.lease(
-                    conversation_id, continuation.conversation_to_lease, caller, response_id
-                ):
+                if not await conversations.lease(conversation_id, continuation.conversation_to_lease, caller, order.id):
                     continue
-                live = await self._claim_and_build(
-                    request, caller, continuation, response_id, client_kind, socket_history
-                )
+                return await self._claim_and_build(order, continuation), continuation
             except BaseException:
                 try:
-                    await asyncio.shield(conversations.release(conversation_id, caller, response_id))
+                    await asyncio.shield(conversations.release(conversation_id, caller, order.id))
                 finally:
-                    conversations.forget_lease(response_id)
+                    conversations.forget_lease(order.id)
                 raise
-            return live, continuation
         raise conversation_changing_error()
 
-    async def _claim_and_build(
-        self,
-        request: ResponseRequest,
-        caller: Caller,
-        continuation: Continuation,
-        response_id: str,
-        client_kind: ClientKind,
-        socket_history: SocketHistory | None,
-    ) -> LiveResponse:
+    async def _claim_and_build(self, order: _ResponseOrder, continuation: Continuation) -> LiveResponse:
         """Build a run that has claimed the pending calls with which it starts."""
-        claim, claims = None, self._continuations.claims
-        if continuation.calls_to_claim:
-            claim = await claims.claim(
-                continuation.calls_to_claim, response_id, caller.id, approved=continuation.decisions.approved
-            )
+        if not continuation.calls_to_claim:
+            return await self._build_live_run(order, continuation)
+        claims = self._continuations.claims
+        claim = await claims.claim(
+            continuation.calls_to_claim, order.id, order.caller.id, approved=continuation.decisions.approved
+        )
         try:
-            return await self._build_live_run(
-                request,
-                caller,
-                continuation,
-                response_id,
-                client_kind=client_kind,
-                socket_history=socket_history,
-                claim=claim,
-            )
+            return await self._build_live_run(order, continuation, claim)
         except BaseException:
-            if claim is not None:
-                await asyncio.shield(claims.release_unstarted(claim))
+            await asyncio.shield(claims.release_unstarted(claim))
             raise
 
     async def _build_live_run(
-        self,
-        request: ResponseRequest,
-        caller: Caller,
-        continuation: Continuation,
-        response_id: str,
-        *,
-        client_kind: ClientKind,
-        socket_history: SocketHistory | None = None,
-        stored: StoredResponse | None = None,
-        sent_events: Sequence[bytes] = (),
-        claim: CallClaim | None = None,
+        self, order: _ResponseOrder, continuation: Continuation, claim: CallClaim | None = None
     ) -> LiveResponse:
-        """`stored`: the record of a response that is rebuilt; `sent_events` is its stream so far."""
-        request = add_found_tools(request, chain(continuation.context, request.input.items))
-        can_wait = request.store or socket_history is not None or request.conversation_id is not None
-        prepared = await self._run_builder.build_continued(
-            request, response_id, continuation, can_wait=can_wait, caller=caller, door="responses"
+        caller, stored, socket_history = order.caller, order.stored, order.socket_history
+        request = add_found_tools(order.request, chain(continuation.context, order.request.input.items))
+        prepared = await self._run_builder.build(
+            request,
+            order.id,
+            caller=caller,
+            door="responses",
+            can_wait=request.store or socket_history is not None or request.conversation_id is not None,
+            continuation=continuation,
         )
         if stored is None:
             await prepared.servers.check_required()
@@ -251,51 +240,38 @@ class ResponseBuilder:
             drops_tool_calls=prepared.configuration.gateway.mcp_output == "openai",
             socket_history=socket_history,
             claim=claim,
-            in_flight=self._in_flight,
+            caller_limits=self._caller_limits,
             fail_later=self._fail_later,
         )
-        trace = self._run_builder.build_trace(prepared, caller, stored)
-        # The response and its run were created at one time, not at two of which the seconds may differ.
-        created_at = trace.created_at if stored is None else stored.created_at
-        sent = None if stored is None else SentEvents(sent_events)
-        return LiveRun(
-            prepared.request,
-            self._run_builder.build_model(request, prepared, self._seal_keys.for_caller(caller.id), caller),
-            prepared.toolbox,
-            self._build_writer(request, caller, continuation, prepared, client_kind, created_at, sent),
-            caller_id=caller.id,
-            finisher=finisher,
-            wire_events=sent_events,
-            uses=prepared.configuration.uses,
-            trace=trace,
-        )
-
-    def _build_writer(
-        self,
-        request: ResponseRequest,
-        caller: Caller,
-        continuation: Continuation,
-        prepared: PreparedRun,
-        client_kind: ClientKind,
-        created_at: float,
-        sent_events: SentEvents | None,
-    ) -> ResponseWriter:
-        return ResponseWriter(
+        seal = self._seal_keys.for_caller(caller.id)
+        settings = prepared.trace_settings
+        trace = RunTrace(settings) if stored is None else _continue_trace(settings, stored)
+        writer = ResponseWriter(
             request,
-            response_id=prepared.request.run_id,
-            created_at=created_at,
+            response_id=order.id,
+            # The response and its run were created at one time, not at two of which the seconds may differ.
+            created_at=trace.created_at if stored is None else stored.created_at,
             model=prepared.backend.name,
             mode=prepared.configuration.gateway.mcp_output,
             servers=prepared.servers,
             pending=prepared.request.pending,
             approved=continuation.decisions.approved,
             listed_servers=continuation.listed_servers,
-            client_kind=client_kind,
-            seal=self._seal_keys.for_caller(caller.id),
+            client_kind=order.client_kind,
+            seal=seal,
             is_silent=not (request.stream or request.background),
             is_durable=self._is_durable and request.background and not request.has_secrets,
-            sent_events=sent_events,
+            sent_events=None if stored is None else SentEvents(order.sent_events),
         )
+        model = self._run_builder.build_model(request, prepared, seal, caller)
+        return prepared.start(writer, finisher, model=model, trace=trace, sent_events=order.sent_events)
+
+
+def _continue_trace(settings: TraceSettings, stored: StoredResponse) -> RunTrace:
+    """Build the recorder of the rest of a run that an earlier process has begun."""
+    if stored.trace is None:
+        return RunTrace(settings, created_at=stored.created_at)
+    return RunTrace.restore(stored.trace, settings)
 
 
 async def _record_start(recorder: RunRecorder, continuation: Continuation, *, is_rebuilt: bool) -> None:

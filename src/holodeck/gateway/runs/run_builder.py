@@ -7,11 +7,11 @@ arguments, which all runs share and the service closes.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 
-from holodeck.engine.loop import RunRequest
+from holodeck.engine.loop import Run, RunRequest
 from holodeck.gateway.audit.entry import Door
 from holodeck.gateway.audit.log import AuditLog
 from holodeck.gateway.audit.run_recorder import RunRecorder
@@ -25,23 +25,20 @@ from holodeck.gateway.continuation.resolve import Continuation
 from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.mcp.elicitations import Elicitations, RunElicitations
 from holodeck.gateway.mcp.request_servers import MappedTool, RequestServers
-from holodeck.gateway.metrics.counters import Metrics
-from holodeck.gateway.runs.offered_tools import OfferedTools, ToolNames
-from holodeck.gateway.runs.run_trace import RunTrace, TraceSettings
+from holodeck.gateway.runs.live_run import LiveRun, RunFinisher, RunListener, W
+from holodeck.gateway.runs.run_trace import OfferedTools, RunTrace, ToolNames, TraceSettings
 from holodeck.gateway.sealing import Seal
+from holodeck.gateway.usage.accounts import Accounts
 from holodeck.gateway.usage.budgets import BudgetedModel, Budgets
-from holodeck.gateway.usage.meter import UsageMeter
 from holodeck.gateway.wire.request.body import ExtraParameters, ResponseRequest
 from holodeck.gateway.wire.request.json_fields import refuse, refuse_unsupported
 from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.record import record
-from holodeck.models.gateway import BuiltinTools, GatewayLimits
-from holodeck.models.items import FunctionCall, Item
-from holodeck.models.model_io import ModelAnswer, ModelEvent, ModelRequest, ToolChoice
-from holodeck.models.request_fields import find_unsupported
+from holodeck.models.gateway import BuiltinTools
+from holodeck.models.items import FunctionCall
+from holodeck.models.model_io import ModelAnswer, ModelEvent, ModelRequest, ToolChoice, find_unsupported
 from holodeck.providers.base import ModelProvider
-from holodeck.storage.base import StoredResponse
 from holodeck.tools.arguments import ArgumentChecker
 from holodeck.tools.mcp.executor import MCPExecutor
 from holodeck.tools.mcp.protocol.peer import Peer
@@ -52,6 +49,9 @@ from holodeck.tools.toolbox import Toolbox
 # Selections of tools for callers with a scope that are remembered: one for each scope and backend in use. Requests of
 # the same scope then offer the same tuple of tools, which providers encode once.
 _MAX_SELECTIONS = 256
+
+
+_NOTHING_BEFORE = Continuation()
 
 
 @record
@@ -65,8 +65,35 @@ class PreparedRun:
     request: RunRequest
     model: ModelProvider
     """The provider of the backend, which checks the budget of the caller if it has one."""
+    caller_id: str
+    trace_settings: TraceSettings
+    listener: RunListener | None = None
     recorder: RunRecorder | None = None
     """Records the calls of the run. None: the gateway has no audit log."""
+
+    def start(
+        self,
+        writer: W,
+        finisher: RunFinisher[W] | None = None,
+        *,
+        model: ModelProvider | None = None,
+        trace: RunTrace | None = None,
+        sent_events: Sequence[bytes] = (),
+    ) -> LiveRun[W]:
+        """Return the run, which starts when it is run. The caller owns it, and closes it in any case.
+
+        `model`: in place of the prepared one. `trace`, `sent_events`: those of a run that goes on.
+        """
+        return LiveRun(
+            Run(self.request, model or self.model, self.toolbox),
+            writer,
+            caller_id=self.caller_id,
+            finisher=finisher,
+            listener=self.listener,
+            wire_events=sent_events,
+            uses=self.configuration.uses,
+            trace=trace or RunTrace(self.trace_settings),
+        )
 
 
 class RunBuilder:
@@ -77,20 +104,20 @@ class RunBuilder:
         configurations: ConfigurationHolder,
         budget: ByteBudget,
         audit: AuditLog,
-        metrics: Metrics,
+        accounts: Accounts,
         *,
-        meter: UsageMeter | None = None,
+        listener: RunListener | None = None,
         budgets: Budgets | None = None,
         elicitations: Elicitations | None = None,
     ) -> None:
         """`budget`: bytes for the answers of models and MCP servers, and for what runs hold of them.
 
-        `metrics`: counts the turns of models. `meter` counts what each turn costs, and `budgets` stop callers that have
-        spent theirs; None: neither is done. `elicitations` asks the questions of MCP servers; None: they are declined.
+        `accounts`: records the turns of models. `listener`: is told of the runs. `budgets` stop callers that have spent
+        theirs; None: there are none. `elicitations` asks the questions of MCP servers; None: they are declined.
         """
         self._elicitations = elicitations
-        self._metrics = metrics
-        self._meter = meter
+        self._accounts = accounts
+        self._listener = listener
         self._budgets = budgets
         self.configurations = configurations
         self._audit = audit
@@ -101,44 +128,36 @@ class RunBuilder:
         self._select_allowed = lru_cache(_MAX_SELECTIONS)(_select_allowed)
 
     def require_backend(self, name: str | None, caller: Caller) -> Backend:
-        """The backend with this public name; None is the only one, if there is one. Raises `APIError` 400 or 404.
+        """Return the backend of this public name; None is the only one, if there is one. Raises `APIError` 400 or 404.
 
         A backend out of the caller's scope is as one that does not exist.
         """
-        return _require_backend(self.configurations.current, name, caller)
+        configuration = self.configurations.current
+        backend = _find_backend(configuration, name, caller)
+        if backend is not None:
+            return backend
+        if name is None:
+            raise APIError(400, "Missing required parameter: 'model'.", kind="invalid_request", param="model")
+        known = ", ".join(select_backends(configuration.backends, caller.scope))
+        message = f"The model '{name}' does not exist here. {f'There are: {known}.' if known else 'There are none.'}"
+        raise APIError(404, message, kind="not_found", code="model_not_found", param="model")
 
-    def build_trace(self, prepared: PreparedRun, caller: Caller, stored: StoredResponse | None = None) -> RunTrace:
-        """What records a run, and counts the times and the cost of its turns. `stored`: that of an earlier process."""
-        backend, sent = prepared.backend, prepared.request.model
-        settings = TraceSettings(
+    def _build_trace_settings(
+        self, backend: Backend, model: ModelProvider, caller_id: str, toolbox: Toolbox, sent: ModelRequest
+    ) -> TraceSettings:
+        """Build the settings of a run's trace, by which it counts the times and the cost of turns."""
+        return TraceSettings(
             price=backend.llm.price,
             on_turn=partial(
-                self._count_turn, backend.name, caller.id, is_charged=isinstance(prepared.model, BudgetedModel)
+                self._accounts.record_turn, caller_id, backend.name, is_charged=isinstance(model, BudgetedModel)
             ),
-            offered=OfferedTools(prepared.toolbox, sent.tool_choice.allowed, self._tool_names),
+            offered=OfferedTools(toolbox, sent.tool_choice.allowed, self._tool_names),
             # The instructions of a request are sent in place of the operator's.
             instructions_digest=backend.instructions_digest if sent.instructions == backend.instructions else None,
         )
-        if stored is None or stored.trace is None:
-            return RunTrace(settings, created_at=None if stored is None else stored.created_at)
-        return RunTrace.restore(stored.trace, settings)
-
-    def _count_turn(
-        self,
-        model: str,
-        caller_id: str,
-        seconds: float,
-        first_token_seconds: float | None,
-        cost: float | None,
-        *,
-        is_charged: bool,
-    ) -> None:
-        self._metrics.count_turn(model, seconds, first_token_seconds)
-        if cost and self._meter is not None and not is_charged:
-            self._meter.spend(caller_id, cost)
 
     def build_model(self, request: ResponseRequest, prepared: PreparedRun, seal: Seal, caller: Caller) -> ModelProvider:
-        """The model of one run, which truncates or compacts its context where the request says so."""
+        """Return the model of one run, which truncates or compacts its context where the request says so."""
         backend, model, is_triggered = prepared.backend, prepared.model, request.input.compaction_trigger is not None
         if not request.needs_model:
             return NoModel(model.name)
@@ -151,21 +170,24 @@ class RunBuilder:
         threshold = None
         if request.context_management is not None:
             threshold = find_threshold(request.context_management.compact_threshold, backend.llm.context_tokens)
-        compactor = self.build_compactor(backend, caller)
+        compactor = self.build_compactor(backend, caller, has_started=not is_triggered)
         return CompactingModel(model, compactor, seal, threshold=threshold, is_triggered=is_triggered)
 
-    def build_compactor(self, backend: Backend, caller: Caller) -> Compactor:
-        """The compactor of a request: with the operator's model for summaries, or else with that of the request."""
+    def build_compactor(self, backend: Backend, caller: Caller, *, has_started: bool = False) -> Compactor:
+        """Return the compactor of a request: with the operator's model for summaries, or else with that of the request.
+
+        `has_started`: see `Budgets.wrap_model`.
+        """
         configuration = self.configurations.current
         settings = configuration.gateway.compaction
         backend = backend if settings.model is None else configuration.backends[settings.model]
         model = backend.provider
         if self._budgets is not None:
-            model = self._budgets.wrap_model(model, caller.id, backend.llm.price)
+            model = self._budgets.wrap_model(model, caller.id, backend.llm.price, has_started=has_started)
         return Compactor(model, target_tokens=settings.target_tokens, context_tokens=backend.llm.context_tokens)
 
     def extra_parameters_for(self, caller: Caller) -> ExtraParameters:
-        """A function from a public name to the parameters that requests for this model may add; none if unknown."""
+        """Return a function from a public name to the parameters that its requests may add; none if unknown."""
 
         def find_parameters(name: str | None) -> Collection[str]:
             backend = _find_backend(self.configurations.current, name, caller)
@@ -178,122 +200,99 @@ class RunBuilder:
         request: ResponseRequest,
         run_id: str,
         *,
-        context: tuple[Item, ...] = (),
-        can_wait: bool,
         caller: Caller,
         door: Door,
-        peer: Peer | None = None,
-    ) -> PreparedRun:
-        """Build a run that starts without pending calls and never pauses for an approval.
-
-        `context`: the items before the request. `peer`: the MCP client that asks. See `build_continued` for the rest.
-        """
-        continuation = Continuation(context=context)
-        return await self.build_continued(
-            request,
-            run_id,
-            continuation,
-            can_wait=can_wait,
-            caller=caller,
-            door=door,
-            can_request_approval=False,
-            peer=peer,
-        )
-
-    async def build_continued(
-        self,
-        request: ResponseRequest,
-        run_id: str,
-        continuation: Continuation,
-        *,
         can_wait: bool,
-        caller: Caller,
-        door: Door,
-        can_request_approval: bool = True,
+        continuation: Continuation = _NOTHING_BEFORE,
         peer: Peer | None = None,
     ) -> PreparedRun:
-        """Build a run that first runs the decided pending calls of its continuation.
+        """Build a run, which first runs the decided pending calls of its continuation.
 
-        `can_wait`: the run may pause for outputs and approvals of the client. `door`: the API of the request.
-        `can_request_approval`: the API of the client has approval requests.
+        `door`: the API of the request. `can_wait`: the run may pause for outputs and approvals of the client.
+        `peer`: the MCP client that asks.
         Raises `BadRequestError` and `APIError` for tools, credentials or a choice that cannot be used.
         """
         configuration = self.configurations.current
-        backend = _require_backend(configuration, request.model, caller)
-        servers = RequestServers(
-            self._select_allowed(backend.mcp, caller.scope) if caller.scope.is_limited else backend.mcp,
-            request.tools.declarations,
-            pool=configuration.pool,
-            caller=caller,
-            can_request_approval=can_request_approval and request.has_mcp_declarations,
-            approved=continuation.decisions.approved,
-            calls_with_unknown_outcome=continuation.calls_with_unknown_outcome,
-            hosted=_map_hosted_tools(request, backend, caller.scope, configuration.gateway.builtin_tools),
-            peer=peer,
-            elicitations=self._follow_elicitations(request, run_id, caller, configuration),
-        )
+        backend = self.require_backend(request.model, caller)
+        servers = self._build_servers(request, run_id, backend, continuation, caller=caller, door=door, peer=peer)
         if request.tool_choice.target is not None or request.tool_choice.allowed is not None:
             # A choice by server needs the names of its tools.
             await servers.specs()
         context = await configuration.file_fetcher.fetch_input(request.input, continuation.context)
-        pending = await _bind_pending_calls(servers, continuation)
+        pending = continuation.decisions.run and await _bind_pending_calls(servers, continuation)
         choice = request.tool_choice.resolve(servers.tool_names)
-        recorder = self._build_recorder(backend, run_id, caller.id, door)
+        recorder = self._build_recorder(backend, run_id, caller.id, door) if self._audit.is_enabled else None
         toolbox = self._build_toolbox(request, backend, servers, recorder)
-        await _check_tool_choice(choice, toolbox)
-        model_request = request.build_model_request(context, choice, instructions=backend.instructions)
-        limits = configuration.gateway.limits
+        if choice.mode == "required":
+            await _check_required_choice(choice, toolbox)
+        model_request = _with_backend_defaults(
+            request.build_model_request(context, choice, instructions=backend.instructions), backend
+        )
+        model, limits = backend.provider, configuration.gateway.limits
+        if self._budgets is not None:
+            model = self._budgets.wrap_model(model, caller.id, backend.llm.price)
         return PreparedRun(
             configuration=configuration,
             backend=backend,
             servers=servers,
             toolbox=toolbox,
-            request=self._build_run_request(
-                request, run_id, backend, model_request, pending, limits=limits, can_wait=can_wait
+            request=RunRequest(
+                run_id=run_id,
+                agent=backend.name,
+                provider=str(backend.llm.provider),
+                model=model_request,
+                max_turns=min(backend.max_turns, limits.max_turns),
+                max_tool_calls=request.max_tool_calls,
+                max_answer_bytes=limits.answer_bytes,
+                max_response_bytes=limits.response_bytes,
+                budget=self._budget,
+                pending=pending,
+                can_pause=can_wait,
             ),
-            model=backend.provider
-            if self._budgets is None
-            else self._budgets.wrap_model(backend.provider, caller.id, backend.llm.price),
+            model=model,
+            caller_id=caller.id,
+            trace_settings=self._build_trace_settings(backend, model, caller.id, toolbox, model_request),
+            listener=self._listener,
             recorder=recorder,
         )
 
-    def _follow_elicitations(
-        self, request: ResponseRequest, run_id: str, caller: Caller, configuration: Configuration
-    ) -> RunElicitations | None:
-        """What asks the questions of servers in a run. None: they are declined."""
-        if self._elicitations is None or request.elicitation != "ask":
-            return None
-        has_mcp_items = request.has_mcp_declarations or configuration.gateway.mcp_output == "openai"
-        return self._elicitations.follow_run(run_id, caller.id, has_mcp_items=has_mcp_items)
-
-    def _build_run_request(
+    def _build_servers(
         self,
         request: ResponseRequest,
         run_id: str,
         backend: Backend,
-        model_request: ModelRequest,
-        pending: tuple[FunctionCall, ...],
+        continuation: Continuation,
         *,
-        limits: GatewayLimits,
-        can_wait: bool,
-    ) -> RunRequest:
-        return RunRequest(
-            run_id=run_id,
-            agent=backend.name,
-            provider=str(backend.llm.provider),
-            model=_with_backend_defaults(model_request, backend),
-            max_turns=min(backend.max_turns, limits.max_turns),
-            max_tool_calls=request.max_tool_calls,
-            max_answer_bytes=limits.answer_bytes,
-            max_response_bytes=limits.response_bytes,
-            budget=self._budget,
-            pending=pending,
-            can_pause=can_wait,
+        caller: Caller,
+        door: Door,
+        peer: Peer | None,
+    ) -> RequestServers:
+        """Return the servers and tools of a run, as far as its caller may use them."""
+        configuration, hosted = self.configurations.current, {}
+        if request.tools.hosted:
+            hosted = _map_hosted_tools(request, backend, caller.scope, configuration.gateway.builtin_tools)
+        return RequestServers(
+            self._select_allowed(backend.mcp, caller.scope) if caller.scope.is_limited else backend.mcp,
+            request.tools.declarations,
+            pool=configuration.pool,
+            caller=caller,
+            # Only this API has approval requests.
+            can_request_approval=door == "responses" and request.has_mcp_declarations,
+            approved=continuation.decisions.approved,
+            calls_with_unknown_outcome=continuation.calls_with_unknown_outcome,
+            hosted=hosted,
+            peer=peer,
+            elicitations=self._follow_elicitations(request, run_id, caller) if request.elicitation == "ask" else None,
         )
 
-    def _build_recorder(self, backend: Backend, run_id: str, caller_id: str, door: Door) -> RunRecorder | None:
-        if not self._audit.is_enabled:
+    def _follow_elicitations(self, request: ResponseRequest, run_id: str, caller: Caller) -> RunElicitations | None:
+        """Build the asker of the servers' questions in a run that lets them ask. None: they are declined."""
+        if self._elicitations is None:
             return None
+        has_mcp_items = request.has_mcp_declarations or self.configurations.current.gateway.mcp_output == "openai"
+        return self._elicitations.follow_run(run_id, caller.id, has_mcp_items=has_mcp_items)
+
+    def _build_recorder(self, backend: Backend, run_id: str, caller_id: str, door: Door) -> RunRecorder:
         return RunRecorder(
             self._audit,
             door=door,
@@ -316,18 +315,9 @@ class RunBuilder:
             needs_approval=servers.needs_approval_first,
             is_valid_call=request.tools.is_valid_action if request.tools.aliases else None,
             recorder=recorder,
+            approver=servers.approver,
+            scope=servers.scope,
         )
-
-
-def _require_backend(configuration: Configuration, name: str | None, caller: Caller) -> Backend:
-    backend = _find_backend(configuration, name, caller)
-    if backend is not None:
-        return backend
-    if name is None:
-        raise APIError(400, "Missing required parameter: 'model'.", kind="invalid_request", param="model")
-    known = ", ".join(select_backends(configuration.backends, caller.scope))
-    message = f"The model '{name}' does not exist here. {f'There are: {known}.' if known else 'There are none.'}"
-    raise APIError(404, message, kind="not_found", code="model_not_found", param="model")
 
 
 def _find_backend(configuration: Configuration, name: str | None, caller: Caller) -> Backend | None:
@@ -335,13 +325,15 @@ def _find_backend(configuration: Configuration, name: str | None, caller: Caller
         allowed = select_backends(configuration.backends, caller.scope)
         return next(iter(allowed.values())) if len(allowed) == 1 else None
     backend = configuration.backends.get(name)
-    return backend if backend is not None and backend.is_allowed_by(caller.scope) else None
+    if backend is None or (caller.scope.is_limited and not backend.is_allowed_by(caller.scope)):
+        return None
+    return backend
 
 
 def _map_hosted_tools(
     request: ResponseRequest, backend: Backend, scope: CallerScope, builtin_tools: BuiltinTools
 ) -> dict[str, MappedTool]:
-    """The MCP tools behind the hosted tools of a request, by name. Raises `BadRequestError` for one without.
+    """Return the MCP tools behind the hosted tools of a request, by name. Raises `BadRequestError` for one without.
 
     A hosted tool whose MCP tool is out of scope is refused as one that the operator has not mapped.
     """
@@ -359,15 +351,15 @@ def _map_hosted_tools(
 
 
 def _select_allowed(executor: MCPExecutor, scope: CallerScope) -> MCPExecutor:
-    """An executor of the servers and tools that a scope allows, under the names that all callers see."""
+    """Return an executor of the servers and tools that a scope allows, under the names that all callers see."""
     allowed = [name for name in executor.server_tools if scope.allows_server(name)]
     return executor.select(allowed, allows_tool=scope.allows_tool)
 
 
 async def _bind_pending_calls(servers: RequestServers, continuation: Continuation) -> tuple[FunctionCall, ...]:
-    """The pending calls to run, each bound to the server and the tool that it was made for."""
+    """Return the pending calls to run, each bound to the server and the tool that it was made for."""
     calls, targets = continuation.decisions.run, continuation.targets
-    if not targets or not calls:
+    if not targets:
         return calls
     servers.check_caller_credentials(
         targets[call.call_id] for call in calls if call.call_id in continuation.calls_with_caller_credentials
@@ -377,9 +369,9 @@ async def _bind_pending_calls(servers: RequestServers, continuation: Continuatio
     return tuple(servers.bind_call(call, targets.get(call.call_id), definitions.get(call.call_id)) for call in calls)
 
 
-async def _check_tool_choice(choice: ToolChoice, toolbox: Toolbox) -> None:
+async def _check_required_choice(choice: ToolChoice, toolbox: Toolbox) -> None:
     """Refuse to force a tool that does not exist, before a model is paid. Raises `BadRequestError`."""
-    if choice.mode != "required" or (choice.name is not None and toolbox.is_client_function(choice.name)):
+    if choice.name is not None and toolbox.is_client_function(choice.name):
         return
     offered = {spec.name for spec in await toolbox.collect_specs()}
     if choice.name is not None and choice.name not in offered:
@@ -390,7 +382,7 @@ async def _check_tool_choice(choice: ToolChoice, toolbox: Toolbox) -> None:
 
 
 def _with_backend_defaults(request: ModelRequest, backend: Backend) -> ModelRequest:
-    """The request, with the operator's settings for fields that it does not set. Raises `BadRequestError`."""
+    """Return the request, with the operator's settings for fields that it does not set. Raises `BadRequestError`."""
     unsupported = find_unsupported(request, backend.llm.api)
     if unsupported is not None:
         provider = f"The provider of model '{backend.name}' ({backend.llm.provider}) does not have it."
@@ -410,4 +402,4 @@ class NoModel:
         yield ModelAnswer(items=(), finish="stop")
 
     async def close(self) -> None:
-        """Does nothing."""
+        """Do nothing."""

@@ -25,18 +25,18 @@ PREVIEW_CHARS = 200
 
 
 def build_run_row(live: LiveResponse, resource: Mapping[str, Any]) -> StoredRun:
-    """The row of a run. `resource`: the response as it is now."""
+    """Return the row of a run. `resource`: the response as it is now."""
     result, trace, request = live.result, live.trace, live.writer.request
     usage = trace.usage if result is None else result.usage
     servers, tools = trace.list_tools()
     details = {
         # None while it goes on: the time so far is that of the reader.
-        "seconds": trace.seconds if trace.is_finished else None,
+        "seconds": trace.seconds,
         "background": request.background,
         "turns": trace.turns if result is None else result.turns,
-        "tool_calls": trace.tool_calls,
+        "tool_calls": len(trace.calls),
         "usage": usage_of(usage),
-        "cost": trace.cost_of(usage),
+        "cost": trace.cost_of(usage) if result is None else trace.cost,
         "first_token_seconds": trace.first_token_seconds,
         "error": resource["error"],
         "incomplete_reason": (resource["incomplete_details"] or {}).get("reason"),
@@ -58,13 +58,13 @@ def build_run_row(live: LiveResponse, resource: Mapping[str, Any]) -> StoredRun:
 
 
 def end_run(run: StoredRun, status: str, error: Mapping[str, Any] | None) -> StoredRun:
-    """The row of a run that has ended without a process that runs it."""
+    """Return the row of a run that has ended without a process that runs it."""
     ended = {"seconds": time.time() - run.created_at, "error": error}
     return replace(run, status=status, details=orjson.dumps(orjson.loads(run.details) | ended))
 
 
 def build_run_resource(run: StoredRun) -> dict[str, Any]:
-    """The run as the API shows it. One that goes on has the seconds so far."""
+    """Return the run as the API shows it. One that goes on has the seconds so far."""
     details: dict[str, Any] = orjson.loads(run.details)
     seconds = details["seconds"]
     so_far = max(0.0, time.time() - run.created_at) if seconds is None else seconds
@@ -88,7 +88,7 @@ def build_run_resource(run: StoredRun) -> dict[str, Any]:
 
 
 def usage_of(usage: Usage) -> dict[str, int]:
-    """Tokens as the routes of runs and of usage show them."""
+    """Return tokens as the routes of runs and of usage show them."""
     return {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
@@ -100,12 +100,12 @@ def usage_of(usage: Usage) -> dict[str, int]:
 
 
 def find_question(items: Sequence[Item]) -> str:
-    """The text of the last message of a user: clients may send the whole conversation again."""
+    """Return the text of the last message of a user: clients may send the whole conversation again."""
     return _find_last_text(items, "user")
 
 
 def find_answer(items: Sequence[Item]) -> str:
-    """The text of the last message of the model."""
+    """Return the text of the last message of the model."""
     return _find_last_text(items, "assistant")
 
 
@@ -117,10 +117,10 @@ def _find_last_text(items: Sequence[Item], role: str) -> str:
 
 
 def _preview(text: str) -> str:
-    """The beginning of a text as every database can store it: without NUL and half surrogate pairs."""
+    """Return the beginning of a text as every database can store it: without NUL and half surrogate pairs."""
     return replace_surrogates(text[:PREVIEW_CHARS].replace("\0", "\ufffd"))
 
 
 def _to_line(name: str) -> str:
-    """A name without line breaks. Models invent names of tools, which may be any text."""
+    """Return a name without line breaks. Models invent names of tools, which may be any text."""
     return _preview(name).replace("\n", " ")

@@ -1,8 +1,8 @@
-"""What happened in one run and when: recorded from its events as they are appended, and stored with its response.
+"""The trace of one run: recorded from its events as they are appended, and stored with its response.
 
 A `RunTrace` belongs to one run in one process. Every request has one, so it only notes steps: short lists, of which
-`trace_spans.py` builds spans when the trace is read. `encode` is what is stored, and `restore` continues the trace of a
-process that has ended.
+`trace_resource.py` builds spans when the trace is read. `encode` is what is stored, and `restore` continues the trace
+of a process that has ended.
 
 A step is a list of its kind, its time, and what follows:
 
@@ -26,12 +26,13 @@ to round seconds would cost more than all the rest.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import accumulate
+from operator import attrgetter
+from typing import Any, Protocol
 
 import orjson
 
-from holodeck.gateway.runs.offered_tools import OfferedTools
 from holodeck.lib.errors import ModelError, StorageError
 from holodeck.lib.record import record
 from holodeck.models.events import (
@@ -49,13 +50,24 @@ from holodeck.models.events import (
     TurnStarted,
 )
 from holodeck.models.items import Compaction, FunctionCall, FunctionCallOutput, Item, Usage
+from holodeck.models.model_io import ToolSpec
 from holodeck.models.price import Price
 from holodeck.tools.executor import REFUSED
+from holodeck.tools.toolbox import Toolbox
 
 Step = list[Any]
-TurnListener = Callable[[float, float | None, float | None], None]
-"""Called with the seconds of a turn, those until its first token (None: the answer has no content), and its cost."""
 
+
+class TurnListener(Protocol):
+    """Takes a turn: its seconds, those until its first token (None: the answer has no content), tokens and cost."""
+
+    def __call__(
+        self, *, seconds: float, first_token_seconds: float | None, usage: Usage, cost: float | None
+    ) -> None: ...
+
+
+# Of a stored trace: what a step has at which place.
+TRACE_VERSION = 1
 # In a second: the unit of the times of steps.
 MICROSECONDS = 1_000_000
 # Decimal places of a cost: prices are for a million tokens.
@@ -66,7 +78,7 @@ SEVERAL_INSTRUCTIONS = "several"
 
 @record
 class TraceSettings:
-    """What a trace is given of its run."""
+    """The part of a run that its trace is given."""
 
     price: Price | None = None
     """Of the model. None: the cost is unknown."""
@@ -96,10 +108,13 @@ class RunTrace:
         self._token_time: int | None = None
         """Of the first token of the turn."""
         self._steps: list[Step] = []
-        self._end_time: int | None = None
+        self.seconds: float | None = None
+        """Seconds from the creation of the run to its end. None: it goes on."""
+        self.cost: float | None = None
+        """Of the run, once it has ended. None: the model has no price."""
         self.awaits_token = False
         """True from the start of a turn to the first piece of its answer."""
-        self._calls: dict[str, tuple[str, str]] = {}
+        self.calls: dict[str, tuple[str, str]] = {}
         """The server and the tool of each call, by its id. The server is empty until there is a result."""
         self._unanswered = 0
         """How many calls of the model have no output yet. Outputs of earlier calls make it negative."""
@@ -115,36 +130,23 @@ class RunTrace:
         self.context_count = 0
         """How many items of earlier responses, or of the conversation, the model was sent before the stored ones."""
 
-    @property
-    def seconds(self) -> float:
-        """Seconds since the run was created, or until it ended."""
-        return (self._now() if self._end_time is None else self._end_time) / MICROSECONDS
-
-    @property
-    def is_finished(self) -> bool:
-        return self._end_time is not None
-
     def cost_of(self, usage: Usage) -> float | None:
-        """The cost of tokens of the run's model. None: the model has no price."""
+        """Return the cost of tokens of the run's model. None: the model has no price."""
         price = self._settings.price
         return None if price is None else round(price.cost_of(usage), COST_DIGITS)
 
     def list_tools(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The names of the servers and of the tools that were called, each once."""
-        if not self._calls:
+        """Return the names of the servers and of the tools that were called, each once."""
+        if not self.calls:
             return (), ()
-        servers = dict.fromkeys(server for server, _ in self._calls.values() if server)
-        return tuple(servers), tuple(dict.fromkeys(tool for _, tool in self._calls.values()))
-
-    @property
-    def tool_calls(self) -> int:
-        return len(self._calls)
+        servers = dict.fromkeys(server for server, _ in self.calls.values() if server)
+        return tuple(servers), tuple(dict.fromkeys(tool for _, tool in self.calls.values()))
 
     def record(self, event: Event) -> None:
         """Record an event of the run that happens now."""
         record = _RECORDERS.get(type(event))
         if record is not None:
-            record(self, event)
+            record(self, event, time.monotonic_ns() // 1000 - self._zero)
 
     def record_retry(self, error: ModelError, pause: float) -> None:
         """Record that the model is asked again after a pause."""
@@ -166,11 +168,9 @@ class RunTrace:
                 self.item_offset, self.context_count = len(item.items) - (number + 1), 0
 
     def encode(self) -> bytes:
-        """The trace as it is now, for storage."""
-        return orjson.dumps(self._to_json())
-
-    def _to_json(self) -> dict[str, Any]:
+        """Encode the trace as it is now, for storage."""
         state: dict[str, Any] = {
+            "version": TRACE_VERSION,
             "created_at": self.created_at,
             "item_offset": self.item_offset,
             "context_count": self.context_count,
@@ -181,7 +181,7 @@ class RunTrace:
             state["instructions_digest"] = self._instructions_digest
         if self._settings.offered is not None:
             state["tool_lists"] = self._settings.offered.to_json()
-        return state
+        return orjson.dumps(state)
 
     @staticmethod
     def restore(stored: bytes, settings: TraceSettings = _NO_SETTINGS) -> RunTrace:
@@ -204,86 +204,86 @@ class RunTrace:
     def _now(self) -> int:
         return time.monotonic_ns() // 1000 - self._zero
 
-    def _record_start(self, event: RunStarted) -> None:
+    def _record_start(self, event: RunStarted, now: int) -> None:
         # It ends the time in a queue; others start with their first turn.
         if self._steps:
-            self._steps.append(["started", self._now()])
+            self._steps.append(["started", now])
 
-    def _record_turn(self, event: TurnStarted) -> None:
+    def _record_turn(self, event: TurnStarted, now: int) -> None:
         if event.is_restarted:
             # The same turn, with a `retry` step.
             return
         self.turns = event.turn
         self.awaits_token = not event.is_replayed
-        self._turn_start = now = self._now()
+        self._turn_start = now
         self._token_time = None
         offered = self._settings.offered
         tool_list = None if offered is None or event.is_replayed else offered.find_number()
         self._steps.append(["turn", now, event.turn, len(self.items), event.is_replayed, tool_list])
 
-    def _record_delta(self, event: TextAdded | ReasoningAdded | CallAdded) -> None:
+    def _record_delta(self, event: TextAdded | ReasoningAdded | CallAdded, now: int) -> None:
         if not self.awaits_token:
             return
         self.awaits_token = False
-        self._token_time = now = self._now()
+        self._token_time = now
         if self.first_token_seconds is None:
             self.first_token_seconds = now / MICROSECONDS
         self._steps.append(["token", now])
 
-    def _record_item(self, event: ItemFinished) -> None:
+    def _record_item(self, event: ItemFinished, now: int) -> None:
         item = event.item
         self.items.append(item)
         if isinstance(item, FunctionCall):
             self._unanswered += 1
         elif isinstance(item, FunctionCallOutput):
             self._unanswered -= 1
-            self._steps.append(["output", self._now(), item.call_id, len(self.items) - 1])
+            self._steps.append(["output", now, item.call_id, len(self.items) - 1])
         elif isinstance(item, Compaction):
-            self._steps.append(["compaction", self._now(), len(self.items) - 1])
+            self._steps.append(["compaction", now, len(self.items) - 1])
 
-    def _record_answer(self, event: TurnFinished) -> None:
-        now, token = self._now(), self._token_time
+    def _record_answer(self, event: TurnFinished, now: int) -> None:
+        token = self._token_time
         self.awaits_token = False
         self.usage += event.usage
         cost = self.cost_of(event.usage)
         on_turn, start = self._settings.on_turn, self._turn_start
         if on_turn is not None and not event.is_replayed:
             first_token = None if token is None else (token - start) / MICROSECONDS
-            on_turn((now - start) / MICROSECONDS, first_token, cost)
+            on_turn(seconds=(now - start) / MICROSECONDS, first_token_seconds=first_token, usage=event.usage, cost=cost)
         self._steps.append(["answer", now, len(self.items), _tokens_of(event.usage), cost])
 
-    def _record_call(self, event: ToolStarted) -> None:
-        self._calls.setdefault(event.call_id, ("", event.name))
-        self._steps.append(["call", self._now(), event.call_id, event.name])
+    def _record_call(self, event: ToolStarted, now: int) -> None:
+        self.calls.setdefault(event.call_id, ("", event.name))
+        self._steps.append(["call", now, event.call_id, event.name])
 
-    def _record_result(self, event: ToolFinished) -> None:
+    def _record_result(self, event: ToolFinished, now: int) -> None:
         metadata = event.metadata
         server, tool = "", event.name
         if "server" in metadata:
             server, tool = str(metadata["server"]), str(metadata.get("tool", event.name))
-        if event.call_id in self._calls:
-            self._calls[event.call_id] = (server, tool)
+        if event.call_id in self.calls:
+            self.calls[event.call_id] = (server, tool)
         status = "refused" if REFUSED in metadata else "error" if event.output.is_error else "ok"
-        self._steps.append(["result", self._now(), event.call_id, server, tool, status])
+        self._steps.append(["result", now, event.call_id, server, tool, status])
 
-    def _record_end(self, event: RunFinished) -> None:
+    def _record_end(self, event: RunFinished, now: int) -> None:
         result = event.result
-        self._end_time = now = self._now()
-        usage = result.usage
+        self.seconds, usage = now / MICROSECONDS, result.usage
+        self.cost = self.cost_of(usage)
         reason = result.error.public_message if result.error is not None else result.reason or None
         is_error = result.status in ("failed", "cancelled")
-        step = ["ended", now, len(self.items), _tokens_of(usage), self.cost_of(usage), is_error, reason]
+        step = ["ended", now, len(self.items), _tokens_of(usage), self.cost, is_error, reason]
         can_go_on = result.status in ("completed", "requires_action")
         self._steps.append([*step, self._list_open_calls(result)] if can_go_on and self._unanswered else step)
 
     def _list_open_calls(self, result: RunResult) -> list[list[Any]]:
-        """The calls that wait for an approval or for the client, which goes on after the run."""
+        """Return the calls that wait for an approval or for the client, which goes on after the run."""
         answered = {item.call_id for item in self.items if isinstance(item, FunctionCallOutput)}
         calls = (item for item in self.items if isinstance(item, FunctionCall) and item.call_id not in answered)
         return [[call.call_id, call.name, call.call_id in result.held] for call in calls]
 
 
-_RECORDERS: Mapping[type, Callable[[RunTrace, Any], None]] = {
+_RECORDERS: Mapping[type, Callable[[RunTrace, Any, int], None]] = {
     TextAdded: RunTrace._record_delta,
     ReasoningAdded: RunTrace._record_delta,
     CallAdded: RunTrace._record_delta,
@@ -297,11 +297,67 @@ _RECORDERS: Mapping[type, Callable[[RunTrace, Any], None]] = {
 }
 
 
-def _tokens_of(usage: Usage) -> list[int]:
-    return [
-        usage.input_tokens,
-        usage.output_tokens,
-        usage.cached_tokens,
-        usage.cache_write_tokens,
-        usage.reasoning_tokens,
-    ]
+_tokens_of = attrgetter("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
+
+
+Specs = tuple[ToolSpec, ...]
+
+# Bytes of all lists of one run, which are stored with its response. Names of some thousand tools.
+MAX_LISTS_BYTES = 32_768
+# Tuples whose names are remembered: each backend offers its own, and each scope of callers another one.
+MAX_REMEMBERED = 100
+
+
+class ToolNames:
+    """Encodes the names of tools, for all runs of a gateway."""
+
+    def __init__(self) -> None:
+        self._encoded: dict[int, tuple[Specs, bytes]] = {}
+        """By the identity of the tuple, which is remembered with it so that no other one can have the same."""
+
+    def encode(self, specs: Specs, allowed: Collection[str] | None) -> bytes:
+        """Encode the names, as a JSON array: those in `allowed`, unless that is None or empty."""
+        if allowed:
+            return orjson.dumps([spec.name for spec in specs if spec.name in allowed])
+        known = self._encoded.get(id(specs))
+        if known is not None:
+            return known[1]
+        if len(self._encoded) >= MAX_REMEMBERED:
+            self._encoded.clear()
+        encoded = orjson.dumps([spec.name for spec in specs])
+        self._encoded[id(specs)] = (specs, encoded)
+        return encoded
+
+
+class OfferedTools:
+    """The names of the tools that the model was offered in each turn of one run, encoded when the trace is.
+
+    A list is stored once for all turns in a row that had it, and turns refer to it by its number.
+    """
+
+    def __init__(self, toolbox: Toolbox, allowed: Collection[str] | None, names: ToolNames) -> None:
+        """Start without lists. `allowed`: the names that the tool choice of the request leaves. None: all."""
+        self._toolbox = toolbox
+        self._allowed = allowed
+        self._names = names
+        self._stored: list[bytes] = []
+        """The lists of an earlier process, encoded."""
+        self._lists: list[Specs] = []
+
+    def find_number(self) -> int:
+        """Return the number of the list that is offered now, which is added if it differs from the one before."""
+        specs, lists = self._toolbox.offered, self._lists
+        if not lists or lists[-1] is not specs:
+            lists.append(specs)
+        return len(self._stored) + len(lists) - 1
+
+    def to_json(self) -> list[orjson.Fragment | None]:
+        """Return the lists by their numbers. None in place of those that make them longer than `MAX_LISTS_BYTES`."""
+        encoded = self._stored + [self._names.encode(specs, self._allowed) for specs in self._lists]
+        sizes = accumulate(map(len, encoded))
+        listed = zip(encoded, sizes, strict=True)
+        return [orjson.Fragment(each) if size <= MAX_LISTS_BYTES else None for each, size in listed]
+
+    def restore(self, stored: Iterable[Sequence[str] | None]) -> None:
+        """Begin with the lists that an earlier process has stored."""
+        self._stored = [orjson.dumps(each) for each in stored]

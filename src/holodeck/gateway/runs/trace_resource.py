@@ -6,15 +6,20 @@ of the operator come from the current configuration, if its digest of them is th
 
 These instructions, and the names of the tools that the model was offered, are for operators only: a caller sees of the
 gateway's own tools those that its request declares.
+
+There are spans of the run, of each turn with its request to the model, of each tool call, of retries, of a compaction,
+and of waiting. What another process has finished before the run was resumed stays; the time until then is a span
+`recovery`, and what was replayed afterwards has no second span.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from holodeck.gateway.backends import Backend
-from holodeck.gateway.runs.trace_spans import build_spans
+from holodeck.gateway.runs.run_trace import MICROSECONDS, Step
 from holodeck.lib.json.parse import parse_json
 
 # Characters of arguments and outputs in a span. `items` has all of them.
@@ -53,7 +58,7 @@ def build_trace_resource(
     backend: Backend | None,
     is_operator: bool,
 ) -> dict[str, Any]:
-    """The trace. `run`: its resource. `trace`: as `RunTrace.encode` has it. `items`: the stored ones of the response.
+    """Build the trace. `run`: its resource. `trace`: as `RunTrace.encode` has it. `items`: the stored ones.
 
     `instructions`: those of the request. `backend`: the one that has the name of the run's model now, if any.
     `is_operator`: the reader may see what the operator's configuration gave the model.
@@ -118,7 +123,7 @@ class _ItemFinder:
         return span
 
     def _list_input(self, first: int, count: int) -> list[int] | None:
-        """The items that the model was sent. None: a later compaction has replaced them."""
+        """Return the items that the model was sent. None: a later compaction has replaced them."""
         compaction = self._last_compaction
         if compaction is not None and compaction >= first + max(count, 1):
             return None
@@ -141,7 +146,7 @@ class _ItemFinder:
 
 
 def _parse_arguments(text: str) -> Any:
-    """Arguments as JSON, or as the text that the model wrote where that is no JSON or very long."""
+    """Return arguments as JSON, or as the text that the model wrote where that is no JSON or very long."""
     if len(text) > MAX_SPAN_TEXT:
         return text[:MAX_SPAN_TEXT]
     try:
@@ -151,5 +156,199 @@ def _parse_arguments(text: str) -> Any:
 
 
 def _show_item(item: Mapping[str, Any]) -> dict[str, Any]:
-    """An item without what only the provider can read."""
+    """Return an item without what only the provider can read."""
     return {name: value for name, value in item.items() if name not in ("opaque", "encrypted_content")}
+
+
+SpanKind = Literal["run", "turn", "model", "tool", "approval", "wait", "retry", "recovery", "compaction"]
+SpanStatus = Literal["ok", "error", "running", "refused"]
+
+# Digits of seconds: microseconds.
+_DIGITS = 6
+_TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
+
+
+@dataclass(slots=True, kw_only=True)
+class Span:
+    """One step of a run with its duration."""
+
+    id: str
+    parent: str | None
+    kind: SpanKind
+    name: str
+    start: float
+    seconds: float | None = None
+    """None while it goes on."""
+    status: SpanStatus = "running"
+    server: str | None = None
+    tool: str | None = None
+    call_id: str | None = None
+    first_token_seconds: float | None = None
+    usage: Mapping[str, int] | None = None
+    cost: float | None = None
+    error: str | None = None
+    first_item: int | None = None
+    """The number of the run's first item that the turn added, or of the output of a call."""
+    item_count: int = 0
+    """How many items it added."""
+    tool_list: int | None = None
+    """The number of the list of tools that the model was offered. None: it is no model's, or not recorded."""
+
+    def end(self, now: float, status: SpanStatus = "ok", error: str | None = None) -> None:
+        if self.seconds is None:
+            self.seconds = round(now - self.start, _DIGITS)
+            self.status, self.error = status, error
+
+
+def build_spans(steps: Iterable[Step]) -> list[dict[str, Any]]:
+    """Return the spans as JSON, in the order in which they began. The first one is that of the run."""
+    builder = _SpanBuilder()
+    for kind, time, *rest in steps:
+        _BUILDERS[kind](builder, time / MICROSECONDS, *rest)
+    return [asdict(span) for span in builder.spans]
+
+
+class _SpanBuilder:
+    """Adds and ends spans, step by step."""
+
+    def __init__(self) -> None:
+        self._run = Span(id="run", parent=None, kind="run", name="run", start=0.0)
+        self.spans: list[Span] = [self._run]
+        self._turn: Span | None = None
+        self._model: Span | None = None
+        self._calls: dict[str, Span] = {}
+        """The calls that the latest process has started or replayed."""
+
+    def add_queue(self, now: float) -> None:
+        self._add("wait", "queue", now)
+
+    def start_run(self, now: float) -> None:
+        for span in self.spans:
+            if span.kind == "wait":
+                span.end(now)
+
+    def start_turn(self, now: float, number: int, items: int, is_replayed: bool, tool_list: int | None) -> None:
+        self._end_turn(now, items)
+        known = self._find(f"turn_{number}") if is_replayed else None
+        if known is not None:
+            self._turn, self._model = known, self._find(f"model_{number}")
+            return
+        self._turn = self._add("turn", f"turn {number}", now, number=number)
+        self._model = self._add("model", "model", now, self._turn, number)
+        self._turn.first_item = self._model.first_item = items
+        self._model.tool_list = tool_list
+
+    def add_token(self, now: float) -> None:
+        if self._model is not None:
+            self._model.first_token_seconds = round(now - self._model.start, _DIGITS)
+        if self._run.first_token_seconds is None:
+            self._run.first_token_seconds = now
+
+    def add_compaction(self, now: float, item: int) -> None:
+        if self._model is None:
+            return
+        span = self._add("compaction", "compaction", self._model.start, self._turn)
+        span.first_item, span.item_count = item, 1
+        span.end(now)
+        # The model is asked after it.
+        self._model.start = now
+
+    def add_retry(self, now: float, pause: float, error: str) -> None:
+        """Add a span of the failed attempt and the pause after it."""
+        if self._model is None:
+            return
+        attempts = (span for span in self.spans if span.kind == "retry" and span.parent == self._model.id)
+        start = max((span.start + (span.seconds or 0.0) for span in attempts), default=self._model.start)
+        self._add("retry", "retry", start, self._model).end(now + pause, "error", error)
+
+    def end_model(self, now: float, items: int, tokens: Sequence[int], cost: float | None) -> None:
+        model = self._model
+        if model is None or model.seconds is not None:
+            return
+        if model.first_item is not None:
+            model.item_count = items - model.first_item
+        model.usage, model.cost = _usage_of(tokens), cost
+        model.end(now)
+
+    def start_call(self, now: float, call_id: str, name: str) -> None:
+        known = next((span for span in self.spans if span.call_id == call_id and span.kind == "tool"), None)
+        if known is None or call_id in self._calls:
+            known = self._add("tool", name, now, self._turn)
+            known.tool, known.call_id = name, call_id
+        self._calls[call_id] = known
+
+    def set_output(self, now: float, call_id: str, item: int) -> None:
+        if (call := self._calls.get(call_id)) is not None:
+            call.first_item, call.item_count = item, 1
+
+    def end_call(self, now: float, call_id: str, server: str, tool: str, status: SpanStatus) -> None:
+        span = self._calls.get(call_id)
+        if span is None or span.seconds is not None:
+            return
+        if server:
+            span.server, span.tool = server, tool
+        span.end(now, status)
+
+    def resume(self, now: float, recorded: int) -> None:
+        """Drop what the process before has not finished: it begins anew. `recorded`: in microseconds."""
+        self.spans = [span for span in self.spans if span.seconds is not None or span is self._run]
+        self._turn = self._model = None
+        self._calls = {}
+        self._add("recovery", "recovery", recorded / MICROSECONDS).end(now)
+
+    def end_run(
+        self,
+        now: float,
+        items: int,
+        tokens: Sequence[int],
+        cost: float | None,
+        is_error: bool,
+        reason: str | None,
+        open_calls: Sequence[tuple[str, str, bool]] = (),
+    ) -> None:
+        for span in self.spans:
+            if span.kind in ("model", "tool") and span.seconds is None:
+                span.end(now, "error", reason or "The run ended before it.")
+        self._end_turn(now, items)
+        for call_id, name, is_held in open_calls:
+            span = self._add("approval" if is_held else "wait", name, now, self._turn)
+            span.tool, span.call_id = name, call_id
+        self._run.usage, self._run.cost = _usage_of(tokens), cost
+        self._run.end(now, "error" if is_error else "ok", reason)
+
+    def _end_turn(self, now: float, items: int) -> None:
+        if self._turn is None or self._turn.seconds is not None:
+            return
+        if self._turn.first_item is not None:
+            self._turn.item_count = items - self._turn.first_item
+        self._turn.end(now)
+
+    def _add(self, kind: SpanKind, name: str, start: float, parent: Span | None = None, number: int = 0) -> Span:
+        above = parent or self._run
+        count = number or sum(span.kind == kind for span in self.spans) + 1
+        span = Span(id=f"{kind}_{count}", parent=above.id, kind=kind, name=name, start=start)
+        self.spans.append(span)
+        return span
+
+    def _find(self, span_id: str) -> Span | None:
+        return next((span for span in self.spans if span.id == span_id), None)
+
+
+_BUILDERS: Mapping[str, Callable[..., None]] = {
+    "queued": _SpanBuilder.add_queue,
+    "started": _SpanBuilder.start_run,
+    "turn": _SpanBuilder.start_turn,
+    "token": _SpanBuilder.add_token,
+    "compaction": _SpanBuilder.add_compaction,
+    "retry": _SpanBuilder.add_retry,
+    "answer": _SpanBuilder.end_model,
+    "call": _SpanBuilder.start_call,
+    "output": _SpanBuilder.set_output,
+    "result": _SpanBuilder.end_call,
+    "resumed": _SpanBuilder.resume,
+    "ended": _SpanBuilder.end_run,
+}
+
+
+def _usage_of(tokens: Sequence[int]) -> dict[str, int]:
+    return dict(zip(_TOKENS, tokens, strict=True))

@@ -2,7 +2,8 @@
 
 Without it, all requests that have arrived start in one turn, which then takes as long as all of them together: probes
 wait for it, clients give up, and their answers are made in vain. In line, a request costs its head and 64 KiB of
-its body at most; it starts in the order of arrival.
+its body at most; it starts in the order of arrival. Reading takes a bounded part of each turn as well: thousands of
+clients that are refused, and ask again at once, must not make a probe wait for all of them.
 
 The gateway is overloaded
 
@@ -25,6 +26,8 @@ from holodeck.lib import log
 # Requests that start in one turn. Each takes about a millisecond of CPU, so that a turn stays far below the half second
 # in which a probe must be answered, and the work of a turn is large beside what a turn costs by itself.
 STARTS_PER_TURN = 8
+# Seconds of a turn in which data is read, so that a probe on a new connection, which takes two turns, is answered soon.
+READ_SECONDS = 0.02
 # Seconds that the first request in line may have waited: a new one would wait as long and longer.
 MAX_WAIT = 1.0
 # Requests in line: what a burst of clients sends at once, and 128 MiB of bodies at most.
@@ -46,6 +49,10 @@ class Admission:
 
     def __init__(self) -> None:
         self._line: deque[tuple[float, Callable[[], None]]] = deque()
+        self._unread: deque[Callable[[], None]] = deque()
+        """Readers of data that has come, in the order of arrival."""
+        self.is_crowded = False
+        """True while requests wait or are refused: a connection then asks `can_read` before it reads."""
         self._started = 0
         """Requests that have started since the latest turn was counted."""
         self._turn_began_at = 0.0
@@ -82,11 +89,23 @@ class Admission:
             run()
         else:
             self._line.append((_now(), run))
+            self.is_crowded = True
+
+    def can_read(self) -> bool:
+        """Return whether this turn has time to read data, and none waits. Otherwise it waits by `read_later`."""
+        if not self._is_counting:
+            self._count_turn()
+        return not self._unread and _now() - self._turn_began_at < READ_SECONDS
+
+    def read_later(self, read: Callable[[], None]) -> None:
+        """Call `read` in a later turn, after those that came before."""
+        self._unread.append(read)
 
     def count_refusal(self) -> None:
         """Count a request that was refused for overload. Writes one line a second at most."""
         self.refused += 1
         self._unlogged += 1
+        self.is_crowded = True
         if not self._is_log_paused:
             self._write_log()
         if not self._is_counting:
@@ -100,16 +119,19 @@ class Admission:
     def _end_turn(self) -> None:
         now = _now()
         self._note_turn(now - self._turn_began_at, now)
-        self._is_counting = False
         has_started, self._started = self._started > 0, 0
         while self._line and self._started < STARTS_PER_TURN:
             self._started += 1
             self._line.popleft()[1]()
-        if self._line or self._started or has_started:
+        while self._unread and _now() - now < READ_SECONDS:
+            self._unread.popleft()()
+        self.is_crowded = bool(self._line or self._unread or self._has_late_turns)
+        if self._line or self._unread or self._started or has_started:
             self._count_turn()
         elif self._has_late_turns:
-            self._is_counting = True
             asyncio.get_running_loop().call_later(_RECHECK, self._count_turn)
+        else:
+            self._is_counting = False
 
     def _note_turn(self, seconds: float, now: float) -> None:
         self.longest_turn = max(self.longest_turn, seconds)

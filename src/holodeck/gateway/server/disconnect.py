@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 from holodeck.gateway.http.asgi import Receive, Scope
+from holodeck.lib.tasks import TaskSet
 
 # The ASGI extension under which our own server passes a `Client`.
 CLIENT_EXTENSION: Final = "holodeck.client"
@@ -42,7 +43,7 @@ class Client(Protocol):
 
 
 def find_client(scope: Scope) -> Client | None:
-    """The client of a request. None behind a server that is not ours."""
+    """Return the client of a request. None behind a server that is not ours."""
     client: Client | None = scope.get("extensions", {}).get(CLIENT_EXTENSION)
     return client
 
@@ -67,8 +68,8 @@ class CancelOnDisconnect:
         self._task = task
         self._earlier_cancels = task.cancelling()
         if self._client is None:
-            # Not in a TaskSet: `__exit__` is synchronous and cancels it, and it only waits in `receive`.
-            self._watcher = asyncio.create_task(self._watch_disconnect())
+            # Cancelled by `__exit__`; it only waits in `receive`.
+            self._watcher = TaskSet().start(self._watch_disconnect())
         elif self._client.is_disconnected:
             self._watcher = asyncio.get_running_loop().call_soon(self._cancel_task)
         else:

@@ -6,7 +6,9 @@ same, or calls `on_hangup`. Under nohup it is ignored, and stays so.
 
 from __future__ import annotations
 
+import errno
 import signal
+import socket
 import threading
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
@@ -15,7 +17,37 @@ from types import FrameType
 import uvicorn
 
 from holodeck.lib import log
+from holodeck.lib.errors import ConfigError
 from holodeck.lib.tasks import TaskSet
+
+# Connections that the kernel queues before they are accepted, so that many at once are not refused.
+LISTEN_BACKLOG = 2_048
+# Connections that are accepted in one turn of the event loop: libuv accepts one for each descriptor that it watches. In
+# a gateway whose turns are long, more connections than that wait, with the probes among them.
+ACCEPTS_PER_TURN = 16
+
+# Errors of `bind` whose fix is another port; the others are about the host.
+_PORT_ERRNOS = frozenset({errno.EADDRINUSE, errno.EACCES})
+
+
+def open_listener(host: str, port: int) -> list[socket.socket]:
+    """Open a socket that accepts connections, as often as it accepts in one turn of the event loop.
+
+    Raises `ConfigError`, which names the key to change.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        # Before the gateway reports that it is ready: a client may connect at once.
+        listener.listen(LISTEN_BACKLOG)
+    except OSError as error:
+        listener.close()
+        key = "listen.port" if error.errno in _PORT_ERRNOS else "listen.host"
+        raise ConfigError(f"Cannot listen on {host}:{port}: {error.strerror}. Use another '{key}'.") from None
+    return [listener, *(listener.dup() for _ in range(ACCEPTS_PER_TURN - 1))]
+
 
 # Seconds for a drain to end that a second signal has overtaken: a statement of storage may be under way.
 _CLOSE_SECONDS = 10.0

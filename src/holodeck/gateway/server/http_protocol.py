@@ -2,8 +2,9 @@
 
 `GatewayHTTPProtocol` closes a connection whose request head does not arrive in time or is too large, aborts one whose
 client stops reading (`SlowClientGuard`), and answers malformed requests with the error object of the API. `Admission`
-decides when a request starts; under overload it is refused here, before its body is read and without a task. It is
-also the `Client` of its requests, so that the application learns of a disconnect without a task per request.
+decides when a request starts; under overload it is refused here, before its body is read and without a task. While
+requests wait, data is read a part at a time, and the health of the gateway is answered here at once. It is also the
+`Client` of its requests, so that the application learns of a disconnect without a task per request.
 
 `CoalescingTransport` joins what is written to the socket in one turn of the event loop, such as the head and the body
 of a reply.
@@ -23,12 +24,18 @@ from httptools import HttpParserUpgrade
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from holodeck.gateway.http.errors import headers_too_large_error, overloaded_error, protocol_error_body, reply_for
-from holodeck.gateway.http.mcp_errors import is_mcp_path, mcp_error_reply
-from holodeck.gateway.http.messages_errors import is_messages_path, messages_error_reply
-from holodeck.gateway.http.refusals import Refusals
-from holodeck.gateway.http.replies import Reply
-from holodeck.gateway.http.request_scope import PROBE_PATHS, UNKNOWN_ROUTE
+from holodeck.gateway.http.errors import (
+    headers_too_large_error,
+    is_mcp_path,
+    is_messages_path,
+    mcp_error_reply,
+    messages_error_reply,
+    overloaded_error,
+    protocol_error_body,
+    reply_for,
+)
+from holodeck.gateway.http.observation import PROBE_PATHS, UNKNOWN_ROUTE, Refusals
+from holodeck.gateway.http.replies import HEALTHY, Reply
 from holodeck.gateway.server.admission import Admission
 from holodeck.gateway.server.disconnect import CLIENT_EXTENSION
 from holodeck.gateway.server.slow_clients import SlowClientGuard
@@ -45,6 +52,8 @@ MAX_HEADERS = 100
 
 _Door = Literal["messages", "mcp", "other"]
 """The APIs by the form of their errors."""
+# How a probe of `/healthz` begins.
+_HEALTH_REQUEST = b"GET /healthz HTTP/1."
 # As long as the ids of requests, so that the length of a reply does not change.
 _ID_PLACE = "x" * len(new_id("req"))
 
@@ -99,7 +108,7 @@ class CoalescingTransport:
             self._transport.write(chunks[0] if len(chunks) == 1 else b"".join(chunks))
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is the wrapped transport's."""
+        """Return everything else from the wrapped transport."""
         return getattr(self._transport, name)
 
 
@@ -133,6 +142,12 @@ class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
     """Bytes of the URL and the headers that were parsed."""
     _upgrade_offset = sys.maxsize
     """Where the bytes after a WebSocket handshake begin, in the data that the handshake ended in."""
+    _has_request = False
+    """True once a request has begun on this connection."""
+    _unread = b""
+    """Data that waits for a turn of the event loop that has time to read it."""
+    _is_read_due = False
+    """True while data is read that has waited."""
     _on_disconnect: Callable[[], None] | None = None
     is_disconnected = False
 
@@ -181,6 +196,7 @@ class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._has_request = True
         self._header_bytes = self._head_size = 0
         self.scope["extensions"] = {CLIENT_EXTENSION: self}  # type: ignore[dict-item] # of a kind that uvicorn does not know
 
@@ -205,7 +221,8 @@ class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
             self.admission.start(lambda: None if self.is_disconnected else start(cycle, app))
 
     def _can_be_refused(self) -> bool:
-        """False for a probe, and for a request behind another one on this connection, whose reply comes first."""
+        """Return False for a probe, and for a request behind another one on this connection, whose reply comes
+        first."""
         is_probe = self.url.partition(b"?")[0].decode("latin-1") in PROBE_PATHS
         return not is_probe and (self.cycle is None or self.cycle.response_complete)
 
@@ -229,6 +246,8 @@ class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:
+        if self.admission.is_crowded and not self._is_read_due and self._must_wait(data):
+            return
         before = self.cycle
         is_all_head = before is None or not before.more_body
         super().data_received(data)
@@ -249,6 +268,34 @@ class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
             self._cancel_header_timer()
         elif self._header_timer is None:
             self._start_header_timer()
+
+    def _must_wait(self, data: bytes) -> bool:
+        """Return whether data is not read now: it waits for a later turn, or is a probe that was answered."""
+        if self._unread:
+            self._unread += data
+            return True
+        if not self._has_request and data.startswith(_HEALTH_REQUEST) and data.endswith(b"\r\n\r\n"):
+            named = f"x-request-id: {new_id('req')}\r\nconnection: close\r\n".encode()
+            self.transport.write(_encode_reply(HEALTHY, named))
+            self.transport.close()
+            return True
+        if self.admission.can_read():
+            return False
+        # As if it had been read: a connection with data is not idle.
+        self._unset_keepalive_if_required()
+        self._unread = data
+        self.flow.pause_reading()
+        self.admission.read_later(self._read_unread)
+        return True
+
+    def _read_unread(self) -> None:
+        data, self._unread = self._unread, b""
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        self._is_read_due = True
+        self.data_received(data)
+        self._is_read_due = False
 
     def handle_websocket_upgrade(self) -> None:
         if self.admission.is_overloaded:

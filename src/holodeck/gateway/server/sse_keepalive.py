@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Self
 
 from holodeck.gateway.http.asgi import Send
+from holodeck.lib.tasks import TaskSet
 
 
 class SSEKeepAlive:
@@ -40,8 +41,8 @@ class SSEKeepAlive:
     def _check_idle(self) -> None:
         is_sending = self._comment_task is not None and not self._comment_task.done()
         if self.chunks_sent == self._chunks_at_check and not is_sending:
-            # Not in a TaskSet: there is one at a time, and the synchronous `__exit__` cancels it.
-            self._comment_task = asyncio.create_task(self._send_comment())
+            # One at a time, which `__exit__` cancels.
+            self._comment_task = TaskSet().start(self._send_comment())
         self._chunks_at_check = self.chunks_sent
         self._timer = asyncio.get_running_loop().call_later(self._seconds, self._check_idle)
 

@@ -5,8 +5,11 @@
 answer is used, so that a process that is killed has stored the cost of each turn that it went on with. A turn that ends
 before the provider has told its tokens, as when the client leaves, is charged by an estimate of them.
 
+The tokens of a turn are reserved in the same way for a caller with a limit of tokens a minute. That limit decides
+whether a run starts; one that has had a turn goes on.
+
 Reservations are in memory. A turn waits while those of the caller's other turns in this process may use up the rest of
-its budget: they end soon, and then it is known whether something is left. Other gateways with the same storage see
+its limit: they end soon, and then it is known whether something is left. Other gateways with the same storage see
 what is stored, once a second. So a caller overshoots by what its turns at one moment cost beyond their estimates.
 """
 
@@ -16,7 +19,10 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Literal
 
 from holodeck.gateway.context.tokens import CHARS_PER_TOKEN, count_items, count_tokens
 from holodeck.gateway.limits import CallerLimits, TooManyError
@@ -35,9 +41,9 @@ from holodeck.storage.usage import UsageStore
 _MAX_ACCOUNTS = 10_000
 # Output tokens that are reserved for a turn whose request has no limit: more than most answers have.
 _RESERVED_OUTPUT_TOKENS = 4_096
-# Share of a budget that a turn reserves at least while no turn of its caller has ended here: four start at once then.
+# Share of a limit that a turn reserves at least while no turn of its caller has ended here: four start at once then.
 _FIRST_TURN_SHARE = 0.25
-# How much of the expected cost of a caller's turns is left after a cheaper one: twenty of them forget an outlier.
+# How much of the expected use of a caller's turns is left after a cheaper one: twenty of them forget an outlier.
 _EXPECTATION_LEFT = 0.9
 
 
@@ -58,7 +64,7 @@ class BudgetPeriod:
 
 @record
 class _Account:
-    """What a caller had spent in a period beside what is in the memory of the meter, when it was read."""
+    """The amount that a caller had spent in a period beside that in the memory of the meter, when it was read."""
 
     start: int
     stored: float
@@ -67,24 +73,37 @@ class _Account:
     read_at: float
 
     def is_current(self, period: BudgetPeriod, spent_since: int, now: float) -> bool:
-        """Whether it need not be read again: other gateways store theirs each second."""
+        """Return whether it need not be read again: other gateways store theirs each second."""
         return (self.start, self.spent_since) == (period.start, spent_since) and now - self.read_at < FLUSH_INTERVAL
 
 
 class _OpenTurns:
-    """What the turns of one caller that run now have reserved, and what its turns cost lately."""
+    """The amount of a limit that the running turns of one caller have reserved, and that its turns used lately.
+
+    Amounts are costs for a budget, and tokens for a limit of them.
+    """
 
     def __init__(self) -> None:
         self.reserved: list[float] = []
-        self.expected: float | None = None
-        """Cost of the dearest turn, which fades with each cheaper one. None: no turn has ended yet."""
+        self._expected: float | None = None
+        """Used by the dearest turn, which fades with each cheaper one. None: no turn has ended yet."""
         self._settled = asyncio.Event()
 
-    def settle(self, reserved: float, cost: float | None) -> None:
-        """End a turn, and wake those that wait for it. `cost`: None if the turn has failed."""
+    def may_use_up(self, left: float) -> bool:
+        """Return whether these turns may use as much as is left."""
+        return bool(self.reserved) and sum(self.reserved) >= left
+
+    def reserve(self, estimate: float, limit: float) -> float:
+        """Reserve an estimated amount, or the expected one if that is more, and return it."""
+        reserved = max(estimate, limit * _FIRST_TURN_SHARE if self._expected is None else self._expected)
+        self.reserved.append(reserved)
+        return reserved
+
+    def settle(self, reserved: float, used: float | None) -> None:
+        """End a turn, and wake those that wait for it. `used`: None if the turn has failed."""
         self.reserved.remove(reserved)
-        if cost is not None:
-            self.expected = max(cost, (self.expected or 0.0) * _EXPECTATION_LEFT)
+        if used is not None:
+            self._expected = max(used, (self._expected or 0.0) * _EXPECTATION_LEFT)
         self._settled.set()
         self._settled = asyncio.Event()
 
@@ -93,19 +112,29 @@ class _OpenTurns:
         await self._settled.wait()
 
 
-@record
+_Limited = Literal["cost", "tokens"]
+
+
 class Reservation:
-    """What a turn of a caller has reserved. `settle` is called once, when the turn has ended and is charged."""
+    """The amount that a turn of a caller has reserved. `settle` is called once, when the turn has ended."""
 
-    settle: Callable[[float | None], None]
-    """Takes the cost of the turn; None if it has failed."""
+    def __init__(self, charge: Callable[[Usage], float]) -> None:
+        """`charge`: counts what the turn has used, and returns its cost."""
+        self._charge = charge
+        self._reserved: list[tuple[_Limited, _OpenTurns, float]] = []
 
+    def add(self, kind: _Limited, turns: _OpenTurns, estimate: float, limit: float) -> None:
+        self._reserved.append((kind, turns, turns.reserve(estimate, limit)))
 
-_NO_RESERVATION = Reservation(settle=lambda cost: None)
+    def settle(self, usage: Usage | None) -> None:
+        """Charge what the turn has used. None: it has failed, and costs nothing."""
+        cost = None if usage is None else self._charge(usage)
+        for kind, turns, reserved in self._reserved:
+            turns.settle(reserved, cost if usage is None or kind == "cost" else usage.total_tokens)
 
 
 class Budgets:
-    """Checks the budgets of all callers of a gateway."""
+    """Checks the budgets of all callers of a gateway, and reserves and charges the turns of those with a limit."""
 
     def __init__(
         self,
@@ -115,13 +144,13 @@ class Budgets:
         caller_limits: CallerLimits,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`caller_limits`: counts the estimated tokens of turns whose tokens the provider does not tell."""
+        """`caller_limits`: counts the tokens of turns."""
         self._store = store
         self._meter = meter
         self._caller_limits = caller_limits
         self._clock = clock
         self._accounts: dict[str, _Account] = {}
-        self._open_turns: dict[str, _OpenTurns] = {}
+        self._open_turns: dict[tuple[str, _Limited], _OpenTurns] = {}
         self._reading = asyncio.Lock()
         """Held while an account is read: requests at the same time share it."""
         self.replace_budgets(gateway)
@@ -140,55 +169,75 @@ class Budgets:
         if budget is not None:
             await self._require_left(caller_id, budget)
 
-    async def reserve(self, caller_id: str, cost: float) -> Reservation:
-        """Reserve an estimated cost for a turn of a caller, once its other turns leave something of its budget.
+    async def reserve(
+        self, caller_id: str, estimate: Usage, price: Price | None, *, has_started: bool = False
+    ) -> Reservation:
+        """Reserve an estimated use for a turn of a caller, once its other turns leave something of its limits.
 
-        Raises `ModelError` if nothing is left, and `StorageError`. Nothing is reserved without a budget.
+        `has_started`: the limit of tokens a minute was checked for its run before.
+        Raises `ModelError` if nothing is left, and `StorageError`.
         """
-        budget = self.find_budget(caller_id)
-        if budget is None:
-            return _NO_RESERVATION
         while True:
             try:
-                spent = await self._require_left(caller_id, budget)
-            except BudgetExceededError as error:
+                full, reservation = await self._try_reserve(caller_id, estimate, price, has_started=has_started)
+            except TooManyError as error:
                 text, after = str(error), error.retry_after
                 raise ModelError(
-                    text, code=BUDGET_EXCEEDED, public_text=text, is_retryable=False, retry_after=after
+                    text, code=error.code, public_text=text, is_retryable=error.should_retry, retry_after=after
                 ) from None
-            turns = self._open_turns.get(caller_id) or self._add_open_turns(caller_id)
-            if not turns.reserved or spent + sum(turns.reserved) < budget.amount:
-                break
-            await turns.wait_settled()
-        expected = budget.amount * _FIRST_TURN_SHARE if turns.expected is None else turns.expected
-        reserved = max(cost, expected)
-        turns.reserved.append(reserved)
-        return Reservation(settle=lambda cost: turns.settle(reserved, cost))
+            if full is None:
+                return reservation
+            await full.wait_settled()
+
+    async def _try_reserve(
+        self, caller_id: str, estimate: Usage, price: Price | None, *, has_started: bool
+    ) -> tuple[_OpenTurns | None, Reservation]:
+        """Reserve a turn, unless the open turns that are returned may use up a limit. Raises `TooManyError`."""
+        reservation = Reservation(partial(self._charge_turn, caller_id, price))
+        budget, token_limit = self.find_budget(caller_id), self._caller_limits.find_token_limit(caller_id)
+        # Before all that does not wait: nothing may come between a look at what is left and its reservation.
+        spent = 0.0 if budget is None else await self._require_left(caller_id, budget)
+        by_cost, by_tokens = self._find_open_turns(caller_id, "cost"), self._find_open_turns(caller_id, "tokens")
+        if budget is not None and by_cost.may_use_up(budget.amount - spent):
+            return by_cost, reservation
+        if token_limit is not None and not has_started:
+            left = token_limit - self._caller_limits.require_tokens_left(caller_id)
+            if by_tokens.may_use_up(left):
+                return by_tokens, reservation
+        if budget is not None:
+            reservation.add("cost", by_cost, 0.0 if price is None else price.cost_of(estimate), budget.amount)
+        if token_limit is not None:
+            reservation.add("tokens", by_tokens, estimate.total_tokens, token_limit)
+        return None, reservation
 
     def has_limit(self, caller_id: str) -> bool:
-        """Whether a caller has a budget or a limit of tokens, so that each of its turns is charged."""
-        return self.find_budget(caller_id) is not None or self._caller_limits.has_token_limit(caller_id)
+        """Return whether a caller has a budget or a limit of tokens, so that each of its turns is charged."""
+        return self.find_budget(caller_id) is not None or self._caller_limits.find_token_limit(caller_id) is not None
 
-    def wrap_model(self, model: ModelProvider, caller_id: str, price: Price | None) -> ModelProvider:
-        """The model, which charges each turn itself if the caller has a limit.
+    def wrap_model(
+        self, model: ModelProvider, caller_id: str, price: Price | None, *, has_started: bool = False
+    ) -> ModelProvider:
+        """Return the model, which charges each turn itself if the caller has a limit.
 
-        `price`: of the model. The cost of turns of other callers is counted with their runs.
+        `price`: of the model. `Accounts` charges the turns of other callers. `has_started`: the model is for a run that
+        has started with another one.
         """
         # `has_limit`, written out: every request comes here, and most callers have no limit.
-        if self._budgets.get(caller_id, self._default) is None and not self._caller_limits.has_token_limit(caller_id):
+        if self._budgets.get(caller_id, self._default) is None and (
+            self._caller_limits.find_token_limit(caller_id) is None
+        ):
             return model
-        return BudgetedModel(model, self, caller_id, price)
+        return BudgetedModel(model, self, caller_id, price, has_started=has_started)
 
-    def charge(self, caller_id: str, usage: Usage, price: Price | None) -> float:
-        """Count what the tokens of a turn cost its caller, and return it."""
-        cost = 0.0 if price is None else price.cost_of(usage)
-        self._meter.spend(caller_id, cost)
-        return cost
-
-    def charge_estimate(self, caller_id: str, usage: Usage, price: Price | None) -> float:
-        """Charge tokens that the provider has not told, and count them for the caller's limit of tokens."""
+    def charge(self, caller_id: str, usage: Usage, cost: float) -> None:
+        """Count the tokens of a turn, and what they cost its caller."""
         self._caller_limits.add_tokens(caller_id, usage.total_tokens)
-        return self.charge(caller_id, usage, price)
+        self._meter.spend(caller_id, cost)
+
+    def _charge_turn(self, caller_id: str, price: Price | None, usage: Usage) -> float:
+        cost = 0.0 if price is None else price.cost_of(usage)
+        self.charge(caller_id, usage, cost)
+        return cost
 
     async def store_spending(self, caller_id: str) -> None:
         """Store what a caller with a budget has spent. If that fails, the meter tries again each second."""
@@ -197,7 +246,7 @@ class Budgets:
                 await self._meter.store_spending()
 
     async def _require_left(self, caller_id: str, budget: Budget) -> float:
-        """What the caller has spent in this period. Raises `BudgetExceededError` if that is its budget."""
+        """Return what the caller has spent in this period. Raises `BudgetExceededError` if that is its budget."""
         period = find_period(budget, self._clock())
         spent = await self._read_spent(caller_id, period)
         if spent >= budget.amount:
@@ -225,10 +274,12 @@ class Budgets:
         self._accounts[caller_id] = account
         return account
 
-    def _add_open_turns(self, caller_id: str) -> _OpenTurns:
-        if len(self._open_turns) >= _MAX_ACCOUNTS:
-            self._open_turns = {name: turns for name, turns in self._open_turns.items() if turns.reserved}
-        turns = self._open_turns[caller_id] = _OpenTurns()
+    def _find_open_turns(self, caller_id: str, kind: _Limited) -> _OpenTurns:
+        turns = self._open_turns.get((caller_id, kind))
+        if turns is None:
+            if len(self._open_turns) >= _MAX_ACCOUNTS:
+                self._open_turns = {key: turns for key, turns in self._open_turns.items() if turns.reserved}
+            turns = self._open_turns[caller_id, kind] = _OpenTurns()
         return turns
 
 
@@ -238,23 +289,30 @@ class BudgetedModel(ModelWrapper):
     It does not own the model inside.
     """
 
-    def __init__(self, inner: ModelProvider, budgets: Budgets, caller_id: str, price: Price | None) -> None:
+    def __init__(
+        self, inner: ModelProvider, budgets: Budgets, caller_id: str, price: Price | None, *, has_started: bool
+    ) -> None:
         super().__init__(inner)
         self._budgets = budgets
         self._caller_id = caller_id
         self._price = price
+        self._has_started = has_started
 
     async def stream_batches(self, request: ModelRequest) -> Batches:
-        reservation = await self._reserve(request)
+        output_tokens = request.max_tokens or _RESERVED_OUTPUT_TOKENS
+        estimate = Usage(input_tokens=count_tokens(request), output_tokens=output_tokens)
+        reservation = await self._budgets.reserve(self._caller_id, estimate, self._price, has_started=self._has_started)
+        self._has_started = True
         characters, is_settled = 0, False
         try:
-            async with aclosing(stream_in_batches(self._inner, request)) as batches:
+            # Streamed in any case: an answer that is left is charged by the text that came.
+            async with aclosing(stream_in_batches(self._inner, replace(request, is_streamed=True))) as batches:
                 async for batch in batches:
                     characters += _count_characters(batch)
                     answer = batch[-1]
                     if isinstance(answer, ModelAnswer):
                         is_settled = True
-                        reservation.settle(self._charge(request, answer, characters))
+                        reservation.settle(_find_usage(request, answer, characters))
                         await self._budgets.store_spending(self._caller_id)
                     yield batch
         except ModelError:
@@ -265,34 +323,29 @@ class BudgetedModel(ModelWrapper):
         finally:
             # The turn was left, or broke off. The provider may bill its input even before the first word.
             if not is_settled:
-                reservation.settle(self._charge_estimate(request, characters))
+                reservation.settle(_estimate_usage(request, characters))
 
     async def close(self) -> None:
-        """Does nothing: the model is that of all callers."""
+        """Do nothing: the model is that of all callers."""
 
-    async def _reserve(self, request: ModelRequest) -> Reservation:
-        """Reserve the estimated cost of a turn. Raises `ModelError` if the budget is spent."""
-        cost = 0.0
-        if self._price is not None and self._budgets.find_budget(self._caller_id) is not None:
-            output_tokens = request.max_tokens or _RESERVED_OUTPUT_TOKENS
-            cost = self._price.cost_of(Usage(input_tokens=count_tokens(request), output_tokens=output_tokens))
-        return await self._budgets.reserve(self._caller_id, cost)
 
-    def _charge(self, request: ModelRequest, answer: ModelAnswer, characters: int) -> float:
-        # An answer without items is that of no model.
-        if answer.usage.total_tokens or not answer.items:
-            return self._budgets.charge(self._caller_id, answer.usage, self._price)
-        return self._charge_estimate(request, characters, 0 if characters else count_items(answer.items))
+def _find_usage(request: ModelRequest, answer: ModelAnswer, characters: int) -> Usage:
+    """Return the tokens of a turn, estimated if the provider does not tell them."""
+    # An answer without items is that of no model.
+    if answer.usage.total_tokens or not answer.items:
+        return answer.usage
+    return _estimate_usage(request, characters, 0 if characters else count_items(answer.items))
 
-    def _charge_estimate(self, request: ModelRequest, characters: int, output_tokens: int = 0) -> float:
-        """Charge a turn by the text that was received: `characters`, or `output_tokens` of an answer as a whole."""
-        output_tokens += -(-characters // CHARS_PER_TOKEN)
-        usage = Usage(input_tokens=count_tokens(request), output_tokens=output_tokens)
-        return self._budgets.charge_estimate(self._caller_id, usage, self._price)
+
+def _estimate_usage(request: ModelRequest, characters: int, output_tokens: int = 0) -> Usage:
+    """Return the tokens of a turn by the text that was received: `characters`, or `output_tokens` of an answer as a
+    whole."""
+    output_tokens += -(-characters // CHARS_PER_TOKEN)
+    return Usage(input_tokens=count_tokens(request), output_tokens=output_tokens)
 
 
 def _count_characters(batch: Iterable[ModelEvent]) -> int:
-    """The characters of the deltas of an answer."""
+    """Return the characters of the deltas of an answer."""
     count = 0
     for event in batch:
         if isinstance(event, TextDelta | ReasoningDelta):
@@ -303,7 +356,7 @@ def _count_characters(batch: Iterable[ModelEvent]) -> int:
 
 
 def find_period(budget: Budget, now: float) -> BudgetPeriod:
-    """The period of a budget that a time is in. Weeks begin on Monday."""
+    """Return the period of a budget that a time is in. Weeks begin on Monday."""
     moment = datetime.fromtimestamp(now, UTC).replace(minute=0, second=0, microsecond=0)
     midnight = moment.replace(hour=0)
     match budget.period:

@@ -20,7 +20,6 @@ from holodeck.lib import log
 from holodeck.lib.errors import StorageError
 from holodeck.lib.ids import new_id
 from holodeck.models.events import RunResult
-from holodeck.models.price import Price
 from holodeck.storage.usage import (
     DAY,
     HOUR,
@@ -110,15 +109,6 @@ class UsageMeter:
         if first_token is not None:
             counts.first_token[bucket_of(first_token)] += 1
 
-    def count_request(
-        self, caller_id: str, model: str, result: RunResult, price: Price | None, *, is_charged: bool = False
-    ) -> None:
-        """Count a request to a model that is no run, and what it costs. `is_charged`: that is counted already."""
-        cost = None if price is None else price.cost_of(result.usage)
-        self.count_run(caller_id, model, result, seconds=result.seconds, cost=cost)
-        if not is_charged:
-            self.spend(caller_id, cost or 0.0)
-
     def count_call(
         self, caller_id: str, model: str, server: str, tool: str, seconds: float, *, is_error: bool, is_direct: bool
     ) -> None:
@@ -146,7 +136,7 @@ class UsageMeter:
             self._spent_count += 1
 
     def sum_spent(self, caller_id: str, start: int) -> float:
-        """What a caller has spent in this process since the start of an hour, but not before `spent_since`."""
+        """Return what a caller has spent in this process since the start of an hour, but not before `spent_since`."""
         return sum(amount for hour, amount in self._spent.get(caller_id, {}).items() if hour >= start)
 
     async def flush(self) -> None:
@@ -233,11 +223,11 @@ class UsageMeter:
 
 
 def _hour_of(now: float) -> int:
-    """The start of the hour of a time."""
+    """Return the start of the hour of a time."""
     return int(now) - int(now) % HOUR
 
 
 def usage_limits(now: float, days: float) -> dict[int, float]:
-    """The times before which rows of each period are deleted. Minutes are for what happens now."""
+    """Return the times before which rows of each period are deleted. Minutes are for what happens now."""
     oldest = now - days * DAY
     return {MINUTE: max(oldest, now - MINUTES_DAYS * DAY), HOUR: oldest, DAY: oldest}

@@ -37,12 +37,12 @@ class CompactionContent:
 
 
 def is_summary(item: Item) -> bool:
-    """Whether an item is a message that stands for what was left out of a conversation."""
+    """Return whether an item is a message that stands for what was left out of a conversation."""
     return isinstance(item, Message) and item.role == "user" and item.text.startswith(SUMMARY_HEADING)
 
 
 def list_kept_questions(content: CompactionContent) -> list[Message]:
-    """The messages of users that a content keeps as they were, without summaries."""
+    """Return the messages of users that a content keeps as they were, without summaries."""
     messages = [item for item in content.items if isinstance(item, Message) and item.role == "user"]
     return [message for message in messages if not is_summary(message)]
 

@@ -2,9 +2,9 @@
 
 Schemas come from untrusted clients and servers. Besides `schema_worker_program`, this is the only code that uses
 `jsonschema_rs`, and it does so offline: a `$schema` or `$ref` that names another document is refused, and the error
-quotes it. `check_schema_size` and `check_schema_references` are linear and may run on the event loop. `check_schema`
-and `compile_schema` may take seconds for a hostile schema: on the event loop, call them only where `is_cheap_schema`
-is true.
+quotes it. `check_parsed_schema_size`, `check_schema_references` and `SchemaBudget` are linear and may run on the event
+loop. `check_schema` and `compile_schema` may take seconds for a hostile schema: on the event loop, call them only where
+`is_cheap_schema` is true.
 """
 
 from __future__ import annotations
@@ -71,16 +71,6 @@ class SchemaTooLargeError(SchemaError):
 
 
 @record
-class SchemaSize:
-    """The size of a schema."""
-
-    bytes: int
-    """As JSON text, without spaces."""
-    nodes: int
-    """Values of any kind, at any level."""
-
-
-@record
 class Violation:
     """One mismatch between a value and its schema."""
 
@@ -90,21 +80,38 @@ class Violation:
 
 
 class SchemaBudget:
-    """Common limits of several schemas, in addition to the limits of each one."""
+    """Common limits of several schemas that were parsed from JSON, in addition to the limits of each one.
+
+    The values of a schema are counted only when the upper bound that its text gives does not fit any more.
+    """
 
     def __init__(self, *, max_bytes: int, max_nodes: int) -> None:
         self._max_bytes, self._max_nodes = max_bytes, max_nodes
-        self._bytes = self._nodes = 0
+        # `_nodes` has the upper bounds of the schemas that are not counted yet.
+        self._bytes = self._nodes = self._uncounted_nodes = 0
+        self._uncounted: list[Any] = []
 
     def add(self, schema: Any) -> None:
         """Count a schema. Raises `SchemaError` if it is too large, alone or with the others, or refers elsewhere."""
-        size = check_schema_size(schema)
-        if self._bytes + size.bytes > self._max_bytes or self._nodes + size.nodes > self._max_nodes:
+        text = check_parsed_schema_size(schema)
+        nodes = 1 + text.count(b"{") + text.count(b"[") + text.count(b",")
+        is_bound = self._nodes + nodes <= self._max_nodes
+        if not is_bound:
+            self._nodes += sum(map(_count_nodes, self._uncounted)) - self._uncounted_nodes
+            self._uncounted, self._uncounted_nodes = [], 0
+            nodes = _count_nodes(schema)
+        if self._bytes + len(text) > self._max_bytes or self._nodes + nodes > self._max_nodes:
             limits = f"{self._max_bytes // KIB:,} KiB or {self._max_nodes:,} values"
             raise SchemaTooLargeError(f"with the schemas before it, it makes more than {limits}")
-        check_schema_references(schema)
-        self._bytes += size.bytes
-        self._nodes += size.nodes
+        # Keywords that can be wrong begin with `$`. Most schemas have none of them, or their draft alone.
+        named = text.count(b'"$')
+        if named and not (named == 1 and isinstance(schema, dict) and _is_known_draft(schema.get("$schema"))):
+            check_schema_references(schema)
+        self._bytes += len(text)
+        self._nodes += nodes
+        if is_bound:
+            self._uncounted.append(schema)
+            self._uncounted_nodes += nodes
 
 
 class CompiledSchema:
@@ -131,8 +138,37 @@ def check_schema(schema: Any) -> None:
     compile_schema(schema)
 
 
-def check_schema_size(schema: Any) -> SchemaSize:
-    """Return the size of a schema, or raise `SchemaTooLargeError`. The walk stops at the limit."""
+def check_parsed_schema_size(schema: Any) -> bytes:
+    """Return the JSON text of a schema that was parsed from JSON, or raise `SchemaTooLargeError`.
+
+    It is walked only if its text has so many commas and brackets that it may exceed a limit. Not for objects of
+    Python or YAML, in which one object can stand in many places: the text of a small one can be endless.
+    """
+    try:
+        text = orjson.dumps(schema)
+    except (TypeError, ValueError):
+        return check_schema_size(schema)
+    brackets = text.count(b"{") + text.count(b"[")
+    if brackets >= MAX_SCHEMA_LEVELS or brackets + text.count(b",") >= MAX_SCHEMA_NODES or len(text) > MAX_SCHEMA_BYTES:
+        return check_schema_size(schema)
+    return text
+
+
+def check_schema_size(schema: Any) -> bytes:
+    """Return the JSON text of a schema, or raise `SchemaTooLargeError`. The walk stops at the limit."""
+    _count_nodes(schema)
+    try:
+        text = orjson.dumps(schema, option=orjson.OPT_NON_STR_KEYS)
+    except (TypeError, ValueError) as error:
+        # YAML and Python have values that JSON does not.
+        raise SchemaError(f"the schema is not JSON: {error}") from None
+    if len(text) > MAX_SCHEMA_BYTES:
+        raise SchemaTooLargeError(f"the schema is larger than {MAX_SCHEMA_BYTES // KIB} KiB")
+    return text
+
+
+def _count_nodes(schema: Any) -> int:
+    """Return how many values a schema has, of any kind and at any level, or raise `SchemaTooLargeError`."""
     nodes, levels = 1, 0
     level = [schema]
     while level:
@@ -141,20 +177,13 @@ def check_schema_size(schema: Any) -> SchemaSize:
             raise SchemaTooLargeError(f"the schema is nested more than {MAX_SCHEMA_LEVELS} levels deep")
         below: list[Any] = []
         for node in level:
-            if isinstance(node, dict | list):
+            if isinstance(node, (dict, list)):
                 nodes += len(node)
                 if nodes > MAX_SCHEMA_NODES:
                     raise SchemaTooLargeError(f"the schema has more than {MAX_SCHEMA_NODES:,} values")
                 below.extend(node.values() if isinstance(node, dict) else node)
         level = below
-    try:
-        size = len(orjson.dumps(schema, option=orjson.OPT_NON_STR_KEYS))
-    except (TypeError, ValueError) as error:
-        # YAML and Python have values that JSON does not.
-        raise SchemaError(f"the schema is not JSON: {error}") from None
-    if size > MAX_SCHEMA_BYTES:
-        raise SchemaTooLargeError(f"the schema is larger than {MAX_SCHEMA_BYTES // KIB} KiB")
-    return SchemaSize(bytes=size, nodes=nodes)
+    return nodes
 
 
 def check_schema_references(schema: Any) -> None:

@@ -171,7 +171,8 @@ class HTTP1Response:
         """Append data of the body and return the bytes that are buffered. Called by the connection."""
         self._chunks.append(data)
         self._size += len(data)
-        self._wake_reader()
+        if self._data_arrived is not None:
+            self._wake_reader()
         return self._size
 
     def end(self, error: ResponseLostError | None = None) -> None:
@@ -206,8 +207,9 @@ class HTTP1Response:
         self._connection.resume()
 
     def _wake_reader(self) -> None:
-        if self._data_arrived is not None and not self._data_arrived.done():
-            self._data_arrived.set_result(None)
+        waiting, self._data_arrived = self._data_arrived, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
 
 
 class HTTP1Connection(asyncio.Protocol):
@@ -277,7 +279,7 @@ class HTTP1Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _has_unread_data(self) -> bool:
-        """Whether the socket has data that the event loop has not read yet."""
+        """Return whether the socket has data that the event loop has not read yet."""
         if self._poller is None:
             self._poller = select.poll()
             self._poller.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
@@ -391,7 +393,8 @@ class HTTP1Connection(asyncio.Protocol):
         response.end()
         is_all_sent = not self._is_sending and not self._transport.get_write_buffer_size()
         if is_all_sent and self._parser.should_keep_alive() and self.is_open:
-            self.resume()
+            if self._is_paused:
+                self.resume()
             self._on_free(self)
         else:
             self.abort()

@@ -6,14 +6,16 @@ one after another: connections of an earlier loop are dropped. It follows redire
 cookies, only where that is asked for.
 
 A pool for an untrusted URL has an `IPPolicy`, which judges each address when its socket is created.
+
+`send_once` is for requests that are rare, as of OAuth, key sets and downloads: a pool for one request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import SplitResult, quote, urlsplit
@@ -24,9 +26,9 @@ from holodeck.lib.limits import HTTP_KEEPALIVE
 from holodeck.lib.net.cookies import CookieJar
 from holodeck.lib.net.http1 import HTTP1Connection, HTTP1Response, ResponseLostError
 from holodeck.lib.net.http1_proxy import Proxy, ProxyError, TunnelProtocol
-from holodeck.lib.net.ip_policy import IPPolicy
+from holodeck.lib.net.ip_policy import IPPolicy, RefusedAddressError
 from holodeck.lib.net.proxies import encode_basic_auth
-from holodeck.lib.net.tls import tls_context
+from holodeck.lib.net.tls import tls_context, unreachable_reason
 from holodeck.lib.net.urls import REDIRECTS, redirect_target
 
 # Seconds before the next address of a host is tried in parallel with one that does not answer (Happy Eyeballs).
@@ -34,6 +36,7 @@ SECOND_ADDRESS_DELAY = 0.25
 
 _SAFE = "/%:@!$&'()*+,;=?~-._"
 _PORTS = {"http": 80, "https": 443}
+_RARE_REQUEST_HEADERS = {"Accept": "*/*", "Accept-Encoding": "gzip, deflate", "User-Agent": "holodeck"}
 _PROXY_LOGIN_WANTED = HTTPStatus.PROXY_AUTHENTICATION_REQUIRED.value
 
 
@@ -57,7 +60,7 @@ class ConnectFailedError(OSError):
 
 
 class SendReport(Protocol):
-    """Where `HTTP1Pool.send` reports how far a request has come."""
+    """The object in which `HTTP1Pool.send` reports how far a request has come."""
 
     may_have_been_sent: bool
     """Set once any byte may have left."""
@@ -293,6 +296,40 @@ class HTTP1Pool:
                 connection.abort()
         if self._idle:
             self._cleanup_timer = loop.call_later(HTTP_KEEPALIVE, self._close_idle)
+
+
+@asynccontextmanager
+async def send_once(
+    method: str,
+    url: str,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    *,
+    connect_timeout: float,
+    proxy: str | None = None,
+    ip_policy: IPPolicy | None = None,
+) -> AsyncGenerator[HTTP1Response, None]:
+    """Send one request, with a connection of its own, and yield its response. No redirect is followed.
+
+    It has no total timeout: deadlines belong to the caller. Raises what `HTTP1Pool` and its `send` raise.
+    """
+    pool = HTTP1Pool(url, connect_timeout=connect_timeout, proxy=proxy, ip_policy=ip_policy)
+    try:
+        yield await pool.send(method, {**_RARE_REQUEST_HEADERS, **(headers or {})}, body)
+    finally:
+        await pool.close()
+
+
+def failure_reason(error: OSError) -> str:
+    """Return why a request failed, for people: `Connection refused`. Has no header, and no login of a proxy."""
+    reason = error.reason if isinstance(error, ConnectFailedError) else error
+    if isinstance(reason, ProxyError) and reason.reason is not None:
+        reason = reason.reason
+    if isinstance(reason, RefusedAddressError):
+        return str(reason.strerror)
+    if isinstance(error, ConnectFailedError):
+        return unreachable_reason(reason)
+    return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 def encode_headers(headers: Mapping[str, str]) -> str:

@@ -67,7 +67,7 @@ class TunnelProtocol(asyncio.Protocol):
     """Asks a proxy for a tunnel. `opened` is done when the proxy has agreed; the transport then belongs to TLS."""
 
     def __init__(self, proxy: Proxy, authority: str) -> None:
-        """`authority`: host and port of the server behind the proxy."""
+        """Take `authority`, host and port of the server behind the proxy."""
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._proxy = proxy
         self._request = f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{proxy.login}\r\n".encode("ascii")

@@ -1,4 +1,4 @@
-"""Which IP addresses may be dialled. Judges the address itself, never the host name that resolved to it."""
+"""The IP addresses that may be dialled. Judges the address itself, never the host name that resolved to it."""
 
 from __future__ import annotations
 

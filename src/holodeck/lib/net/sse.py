@@ -11,8 +11,8 @@ SSEEvent = tuple[bytes, bytes]
 """Name and data of an event; the name is empty if the stream gives none. A plain tuple: there is one per token."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# Bytes that an unfinished line may have besides its text: a byte order mark and a CR.
-_MARGIN = len(_BYTE_ORDER_MARK) + 1
+# Bytes that an unfinished line may have besides its text.
+_MARGIN = len(_BYTE_ORDER_MARK)
 # Digits of `retry`: a longer number is cut, not computed.
 _MAX_RETRY_DIGITS = 9
 
@@ -34,6 +34,8 @@ class SSEDecoder:
         self._name = b""
         self._id: str | None = None
         self._at_start = True
+        # The last byte was a CR, which ended a line. An LF that follows is half of the same line break.
+        self._is_after_cr = False
         self.last_id: str | None = None
         """The id of the last complete event that had one. The stream is resumed after it."""
         self.retry: float | None = None
@@ -46,33 +48,36 @@ class SSEDecoder:
 
     def feed(self, chunk: bytes) -> list[SSEEvent]:
         """Return the events that this chunk completes. Raises `EventTooLargeError`."""
-        if self._size:
-            self._parts.append(chunk)
-            self._size += len(chunk)
-            if b"\n" not in chunk and b"\r" not in chunk and not self._parts[-2].endswith(b"\r"):
-                self._check_size(self._size - _MARGIN)
-                return []
-            chunk = b"".join(self._parts)
-        if self._at_start and (len(chunk) >= len(_BYTE_ORDER_MARK) or b"\n" in chunk or b"\r" in chunk):
-            self._at_start = False
-            chunk = chunk.removeprefix(_BYTE_ORDER_MARK)
+        if self._is_after_cr and chunk:
+            self._is_after_cr = False
+            chunk = chunk.removeprefix(b"\n")
         lines = chunk.split(b"\n") if b"\r" not in chunk else self._split_lines(chunk)
         rest = lines.pop()
-        self._size = len(rest)
-        self._parts = [rest]
-        self._check_size(self._size - _MARGIN)
+        if lines:
+            if self._size:
+                lines[0] = b"".join((*self._parts, lines[0]))
+                self._parts = []
+                self._size = 0
+            if self._at_start:
+                self._at_start = False
+                lines[0] = lines[0].removeprefix(_BYTE_ORDER_MARK)
+        if rest:
+            self._parts.append(rest)
+            self._size += len(rest)
+            if self._size - _MARGIN > self._limit:
+                raise self._too_large()
         return self._read_lines(lines) if lines else []
 
     def flush(self) -> list[SSEEvent]:
         """Return an event whose final line break or blank line is missing. It may be incomplete."""
         return self.feed(b"\n\n")
 
-    @staticmethod
-    def _split_lines(text: bytes) -> list[bytes]:
-        # A CR at the very end may be half of a CRLF: it stays in the rest until the next chunk.
-        trailing = b"\r" if text.endswith(b"\r") else b""
-        lines = text.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        lines[-1] += trailing
+    def _split_lines(self, chunk: bytes) -> list[bytes]:
+        self._is_after_cr = chunk.endswith(b"\r")
+        # The lines of bytes, unlike those of a text, end at CR, LF and CRLF alone.
+        lines = chunk.splitlines()
+        if chunk.endswith((b"\r", b"\n")):
+            lines.append(b"")
         return lines
 
     def _read_lines(self, lines: list[bytes]) -> list[SSEEvent]:
@@ -87,14 +92,16 @@ class SSEDecoder:
                 self.last_id = self._id
             elif line.startswith(b"data:"):
                 self._data_size += len(line)
-                self._check_size(self._data_size)
+                if self._data_size > self._limit:
+                    raise self._too_large()
                 self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
             else:
                 self._read_field(line)
         return found
 
     def _read_field(self, line: bytes) -> None:
-        self._check_size(len(line))
+        if len(line) > self._limit:
+            raise self._too_large()
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"event":
@@ -107,6 +114,5 @@ class SSEDecoder:
         elif name == b"retry" and value.isdigit():
             self.retry = int(value[:_MAX_RETRY_DIGITS]) / 1000
 
-    def _check_size(self, size: int) -> None:
-        if size > self._limit:
-            raise EventTooLargeError(f"an event of more than {self._limit} bytes")
+    def _too_large(self) -> EventTooLargeError:
+        return EventTooLargeError(f"an event of more than {self._limit} bytes")

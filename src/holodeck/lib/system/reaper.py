@@ -79,7 +79,7 @@ class Reaper:
         atexit.register(self._close_shell, self._shell)
 
     def _close_shell(self, shell: subprocess.Popen[bytes]) -> None:
-        """At a normal exit, have the shell end the children that were not closed."""
+        """Have the shell end the children that were not closed, at a normal exit."""
         if self._owner_pid == os.getpid() and shell.stdin is not None:
             shell.stdin.close()
             with suppress(subprocess.TimeoutExpired):

@@ -1,8 +1,8 @@
 """One URL of a model API: posts a request body and yields the decoded events of the response.
 
 `Endpoint` owns an `HTTP1Pool`, which it creates on the first request and keeps until `close`. Responses are event
-streams, or one JSON document from servers that do not stream. Every failure is raised as a `ModelError` with a text for
-users.
+streams, or one JSON document, as the server has it and whatever was asked for. Every failure is raised as a
+`ModelError` with a text for users.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import orjson
 
+from holodeck.lib.byte_budget import OverBudgetError, Reservation
 from holodeck.lib.errors import OVERLOADED, UNAVAILABLE, ModelError
 from holodeck.lib.json.parse import parse_deep_json, parse_json
 from holodeck.lib.limits import KIB, MIB
@@ -41,6 +42,10 @@ MODEL_REFUSAL_TIMEOUT = 5.0
 MODEL_TAIL_TIMEOUT = 0.05
 # Bytes of a response that is one document.
 MAX_MODEL_BODY_BYTES = 64 * MIB
+# Bytes of a document for each byte of its answer: JSON writes a character as up to six, and has more than the answer.
+DOCUMENT_BYTES_PER_BYTE = 8
+# Bytes that any document may have, for what is in it beside the answer, such as sealed reasoning.
+MIN_DOCUMENT_BYTES = MIB
 # Bytes read of a body that only explains an error.
 MAX_MODEL_ERROR_BYTES = 64 * KIB
 # Seconds to wait when this machine has no free file descriptors: some requests have ended by then.
@@ -51,13 +56,13 @@ DONE: dict[str, Any] = {"[DONE]": True}
 
 _HEADERS = {
     "Content-Type": "application/json",
-    "Accept": "text/event-stream",
     # A compressed stream arrives in large, late chunks.
     "Accept-Encoding": "identity",
     "User-Agent": "holodeck",
 }
+_STREAM, _DOCUMENT = "text/event-stream", "application/json"
 # Some servers declare a stream with a wrong type, or with none.
-_STREAM_TYPES = frozenset({"text/event-stream", "text/plain", "application/octet-stream"})
+_STREAM_TYPES = frozenset({_STREAM, "text/plain", "application/octet-stream"})
 _NETWORK_ERRORS = (OSError, EventTooLargeError, InvalidURLError, InvalidHeaderError)
 # The ends of the URLs of OpenAI's dialects: their servers have other APIs beside these.
 _SIBLINGS = ("/chat/completions", "/responses")
@@ -77,7 +82,10 @@ class Endpoint:
         self._proxy = ""
 
     def find_sibling(self, path: str) -> Endpoint | None:
-        """The URL of another API of an OpenAI-compatible server, with the same key. None: it is no such server."""
+        """Return the URL of another API of an OpenAI-compatible server, with the same key.
+
+        None: it is no such server.
+        """
         parts = urlsplit(self._url)
         base = next((parts.path.removesuffix(api) for api in _SIBLINGS if parts.path.endswith(api)), None)
         if base is None:
@@ -90,20 +98,26 @@ class Endpoint:
         *,
         is_finished: Callable[[], bool],
         headers: Mapping[str, str] = NO_REQUEST_HEADERS,
+        answer_bytes: int | None = None,
+        memory: Reservation | None = None,
     ) -> AsyncGenerator[list[dict[str, Any]], None]:
         """Post `body` and yield the decoded events of the response, in the batches in which they arrive.
 
         `headers`: those of this request, beside those of the endpoint. Stops reading once `is_finished` returns True.
+        `answer_bytes`: the limit of an answer, of which a document has a few times as many. `memory`: counts a document
+        while it is read.
         Closing the iterator before that closes the connection at once.
         """
+        is_streamed = bool(body.get("stream"))
         try:
-            response = await self._require_pool().send("POST", {**headers, **self._build_headers()}, orjson.dumps(body))
+            sent = {"Accept": _STREAM if is_streamed else _DOCUMENT, **headers, **self._build_headers()}
+            response = await self._require_pool().send("POST", sent, orjson.dumps(body))
         except _NETWORK_ERRORS as error:
             raise self._explain(error) from _cause(error)
         try:
             if response.status != _OK:
                 await self._raise_refusal(response)
-            if response.content_type in _STREAM_TYPES:
+            if response.content_type == _STREAM or (is_streamed and response.content_type in _STREAM_TYPES):
                 decoder = SSEDecoder()
                 while not (is_finished() or response.is_at_end):
                     events: list[dict[str, Any]] = []
@@ -120,7 +134,7 @@ class Endpoint:
                 if not is_finished():
                     yield self._flush_decoder(decoder)
             else:
-                yield [await self._read_whole(response)]
+                yield [await self._read_whole(response, answer_bytes, memory, is_streamed=is_streamed)]
             if not response.is_at_end:
                 await self._drain(response)
         finally:
@@ -177,19 +191,32 @@ class Endpoint:
         shown = data[:MAX_MODEL_ERROR_BYTES].decode("utf-8", "replace")
         raise self.address.error(f"it sent an event that is not a JSON object: {shown}", is_retryable=True)
 
-    async def _read_whole(self, response: HTTP1Response) -> dict[str, Any]:
-        """Read the response of a server that does not stream."""
-        body = await self._read_body(response)
-        if len(body) > MAX_MODEL_BODY_BYTES:
-            raise self.address.error(f"its answer is too big to be one: more than {MAX_MODEL_BODY_BYTES} bytes.")
+    async def _read_whole(
+        self, response: HTTP1Response, answer_bytes: int | None, memory: Reservation | None, *, is_streamed: bool
+    ) -> dict[str, Any]:
+        """Read a response that is one document. `is_streamed`: a stream was asked for."""
+        limit = MAX_MODEL_BODY_BYTES
+        if answer_bytes is not None:
+            limit = min(limit, answer_bytes * DOCUMENT_BYTES_PER_BYTE + MIN_DOCUMENT_BYTES)
+        before = 0 if memory is None else memory.size
+        try:
+            body = await self._read_body(response, limit, memory)
+        finally:
+            if memory is not None:
+                memory.resize(before)
+        if len(body) > limit:
+            raise self.address.error(f"its answer is too big to be one: more than {limit} bytes.")
         try:
             document = parse_json(body)
         except ValueError:
             document = None
         if isinstance(document, dict):
             return document
+        if not is_streamed and response.content_type == _DOCUMENT:
+            # Like a stream that is cut short: the server, or something on the way, broke off.
+            raise self.address.error("its document ended before the answer was complete. Ask again.", is_retryable=True)
         raise self.address.error(
-            f"it answered with {response.content_type} instead of an event stream. "
+            f"it answered with {response.content_type} instead of {'an event stream' if is_streamed else 'JSON'}. "
             "Check the path of the endpoint (most servers want /v1 at its end)."
         )
 
@@ -202,11 +229,14 @@ class Endpoint:
         body = b"".join(chunks)[:MAX_MODEL_ERROR_BYTES]
         raise refusal_error(self.address, response.status, response.headers, body, proxy=self._proxy)
 
-    async def _read_body(self, response: HTTP1Response) -> bytes:
+    async def _read_body(self, response: HTTP1Response, limit: int, memory: Reservation | None = None) -> bytes:
         """Read the whole body, or its beginning if it exceeds the limit."""
         chunks: list[bytes] = []
         try:
-            await _read_into(chunks, response, MAX_MODEL_BODY_BYTES)
+            await _read_into(chunks, response, limit, memory)
+        except OverBudgetError as error:
+            what = "there was no memory left for its answer ('limits.bodies_bytes'). Ask again later."
+            raise self.address.error(what, code=OVERLOADED) from error
         except _NETWORK_ERRORS as error:
             raise self._explain(error) from _cause(error)
         return b"".join(chunks)
@@ -249,11 +279,15 @@ class Endpoint:
         return self.address.error(what, is_retryable=True, code=UNAVAILABLE)
 
 
-async def _read_into(chunks: list[bytes], response: HTTP1Response, limit: int) -> None:
+async def _read_into(
+    chunks: list[bytes], response: HTTP1Response, limit: int, memory: Reservation | None = None
+) -> None:
     size = 0
     while size <= limit and not response.is_at_end:
         chunks.append(await response.read())
         size += len(chunks[-1])
+        if memory is not None:
+            memory.extend(len(chunks[-1]))
 
 
 def _unreached_reason(reason: OSError) -> str:

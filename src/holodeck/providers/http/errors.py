@@ -6,7 +6,8 @@ the request may be repeated, and carry an error code that clients know.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -31,6 +32,7 @@ _MEANINGS = {
 # Those of a proxy in front of the provider are among them; 529 is Anthropic's.
 _OVERLOADED_STATUSES = frozenset({502, 503, 504, 529})
 _BAD_QUESTIONS = frozenset({400, 413, 415, 422})
+_HINT_REFUSALS = frozenset({400, 422})
 _TOO_LONG_WORDS = ("context length", "context window", "context size", "prompt is too long", "input is too long")
 _RETRYABLE_CODES = frozenset(
     {"server_error", "rate_limit_exceeded", "rate_limit_error", "overloaded_error", "api_error", "timeout_error"}
@@ -60,7 +62,7 @@ def refusal_error(
 
 
 def _public_refusal(address: ModelAddress, message: str) -> str:
-    """The text for a caller that can correct its request, for which it has to read what the provider says."""
+    """Return the text for a caller that can correct its request, for which it has to read what the provider says."""
     said = without_addresses(address.redact(message), address.host).rstrip(".")
     return f"The model does not accept the request: {said}." if said else ""
 
@@ -84,8 +86,19 @@ def stream_error(address: ModelAddress, error: Any) -> ModelError:
     )
 
 
+def find_refused_hints(error: ModelError, names: Iterable[str]) -> frozenset[str]:
+    """Return those of the names that an error of the server is about, if it has refused the request.
+
+    Hints change no answer, so that the request can be sent again without those that a server refuses as unknown.
+    """
+    if error.status not in _HINT_REFUSALS:
+        return frozenset()
+    text = str(error)
+    return frozenset(name for name in names if re.search(rf"\b{name}\b", text) is not None)
+
+
 def _is_too_long(message: str, code: str) -> bool:
-    """Whether the conversation exceeds the context window: OpenAI has a code for it, others only a message."""
+    """Return whether the conversation exceeds the context window: OpenAI has a code for it, others only a message."""
     lowered = message.lower()
     return code == CONTEXT_TOO_LONG or any(phrase in lowered for phrase in _TOO_LONG_WORDS)
 

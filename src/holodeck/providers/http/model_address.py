@@ -25,7 +25,7 @@ _URLS = re.compile(r"\b(?:https?|wss?)://[^\s'\"<>)]+")
 
 @record
 class ModelAddress:
-    """What an error has to know about the model that a request went to."""
+    """The model that a request went to, as errors describe it."""
 
     provider: str
     model: str
@@ -94,8 +94,3 @@ def append_path(base_url: str, path: str) -> str:
         return base_url
     base = parts.path.rstrip("/")
     return urlunsplit(parts._replace(path=base if base.endswith(path) else base + path))
-
-
-def bearer_headers(api_key: Secret | None) -> Mapping[str, str]:
-    """Return the `Authorization` header for a key; empty without one."""
-    return {"Authorization": f"Bearer {api_key.reveal()}"} if api_key else {}

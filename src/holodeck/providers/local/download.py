@@ -12,13 +12,17 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NoReturn
-from urllib.parse import urlsplit
+from typing import BinaryIO, NoReturn
+from urllib.parse import urljoin, urlsplit
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import COPY_CHUNK_BYTES
+from holodeck.lib.net.http1 import HTTP1Response
+from holodeck.lib.net.http1_pool import ConnectFailedError, InvalidURLError, failure_reason, send_once
+from holodeck.lib.net.proxies import find_proxy
+from holodeck.lib.net.urls import REDIRECTS
 from holodeck.providers.local.weights import (
     GGUF_MAGIC,
     PROVIDER,
@@ -29,15 +33,14 @@ from holodeck.providers.local.weights import (
     sha256_of,
 )
 
-if TYPE_CHECKING:
-    # Imported where it is used: the list of models does not need it.
-    import aiohttp
-
 # Consecutive attempts without progress; one that downloads something resets the count.
 DOWNLOAD_ATTEMPTS = 4
 # Seconds to connect, and without a byte.
 DOWNLOAD_TIMEOUT = 30.0
+# A publisher sends a client on to a store of files, at another host.
+MAX_DOWNLOAD_REDIRECTS = 10
 
+_NETWORK_ERRORS = (ConnectFailedError, InvalidURLError, ConnectionError, TimeoutError)
 _PARTIAL, _FIRST_ERROR, _RANGE_REFUSED, _FIRST_SERVER_ERROR = 206, 300, 416, 500
 
 
@@ -113,24 +116,20 @@ def _require_disk_space(folder: Path, weights: Weights, part: BinaryIO) -> None:
 
 async def _fetch(weights: Weights, url: str, part: BinaryIO, on_progress: Progress) -> None:
     """Download until the file is complete, or until `DOWNLOAD_ATTEMPTS` in a row made no progress."""
-    import aiohttp
-
-    from holodeck.lib.net.aiohttp_client import create_http_client
-
     if urlsplit(url).scheme not in {"http", "https"}:
         raise ModelError(f"'{url}' is not an http(s) address.", provider=PROVIDER)
     idle = 0
-    async with create_http_client(connect_timeout=DOWNLOAD_TIMEOUT) as client:
-        while _file_size(part) < weights.size:
-            before = _file_size(part)
-            try:
-                await _download_once(client, weights, url, part, on_progress)
-            except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
-                if idle + 1 >= DOWNLOAD_ATTEMPTS:
-                    _raise_incomplete(weights, url, part, str(error) or "no answer")
-            idle = 0 if _file_size(part) > before else idle + 1
-            if idle >= DOWNLOAD_ATTEMPTS:
-                _raise_incomplete(weights, url, part, "it sends nothing")
+    while _file_size(part) < weights.size:
+        before = _file_size(part)
+        try:
+            await _download_once(weights, url, part, on_progress)
+        except _NETWORK_ERRORS as error:
+            if idle + 1 >= DOWNLOAD_ATTEMPTS:
+                reason = "no answer" if isinstance(error, TimeoutError) else failure_reason(error)
+                _raise_incomplete(weights, url, part, reason)
+        idle = 0 if _file_size(part) > before else idle + 1
+        if idle >= DOWNLOAD_ATTEMPTS:
+            _raise_incomplete(weights, url, part, "it sends nothing")
 
 
 def _raise_incomplete(weights: Weights, url: str, part: BinaryIO, reason: str) -> NoReturn:
@@ -144,31 +143,37 @@ def _raise_incomplete(weights: Weights, url: str, part: BinaryIO, reason: str) -
     )
 
 
-async def _download_once(
-    client: aiohttp.ClientSession, weights: Weights, url: str, part: BinaryIO, on_progress: Progress
-) -> None:
-    import aiohttp
-
-    from holodeck.lib.net.aiohttp_client import find_proxy_route
-
+async def _download_once(weights: Weights, url: str, part: BinaryIO, on_progress: Progress) -> None:
     have = _file_size(part)
-    route = find_proxy_route(url)
-    headers = {"User-Agent": "holodeck", "Accept-Encoding": "identity", **route.headers}
-    if have:
-        headers["Range"] = f"bytes={have}-"
-    timeout = aiohttp.ClientTimeout(total=None, connect=DOWNLOAD_TIMEOUT, sock_read=DOWNLOAD_TIMEOUT)
-    async with client.get(url, headers=headers, **route.options, timeout=timeout) as response:
-        if response.status >= _FIRST_ERROR:
-            _recover_from_status(response.status, weights, url, part)
-            return
-        content_range = response.headers.get("Content-Range", "")
-        is_resumed = response.status == _PARTIAL and content_range.startswith(f"bytes {have}-")
-        # A server without ranges sends the file from its start.
-        if have and not is_resumed:
-            part.truncate(0)
-        writer = _CountingWriter(part, have if is_resumed else 0, weights.size, on_progress)
-        async for chunk in response.content.iter_chunked(COPY_CHUNK_BYTES):
-            writer.write(chunk)
+    headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
+    for redirects_left in reversed(range(MAX_DOWNLOAD_REDIRECTS + 1)):
+        async with AsyncExitStack() as opened:
+            async with asyncio.timeout(DOWNLOAD_TIMEOUT):
+                request = send_once("GET", url, headers, connect_timeout=DOWNLOAD_TIMEOUT, proxy=find_proxy(url))
+                response = await opened.enter_async_context(request)
+            location = response.headers.get("location")
+            if response.status not in REDIRECTS or not location or not redirects_left:
+                await _read_file(response, weights, url, part, on_progress)
+                return
+            url = urljoin(url, location)
+
+
+async def _read_file(
+    response: HTTP1Response, weights: Weights, url: str, part: BinaryIO, on_progress: Progress
+) -> None:
+    if response.status >= _FIRST_ERROR:
+        _recover_from_status(response.status, weights, url, part)
+        return
+    have = _file_size(part)
+    is_resumed = response.status == _PARTIAL and response.headers.get("content-range", "").startswith(f"bytes {have}-")
+    # A server without ranges sends the file from its start.
+    if have and not is_resumed:
+        part.truncate(0)
+    writer = _CountingWriter(part, have if is_resumed else 0, weights.size, on_progress)
+    while not response.is_at_end:
+        async with asyncio.timeout(DOWNLOAD_TIMEOUT):
+            chunk = await response.read()
+        writer.write(chunk)
 
 
 def _recover_from_status(status: int, weights: Weights, url: str, part: BinaryIO) -> None:
@@ -235,4 +240,4 @@ def _host(url: str) -> str:
 
 
 def _ignore_progress(done: int, size: int) -> None:
-    """The default for `on_progress`."""
+    """Do nothing: the default for `on_progress`."""

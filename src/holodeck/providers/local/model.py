@@ -16,10 +16,10 @@ from typing import Any
 
 from holodeck.lib import log
 from holodeck.lib.ids import new_id
+from holodeck.models.generation import LOCAL_FIELDS
 from holodeck.models.items import FunctionCall, Item, Usage, text_message
 from holodeck.models.llm import LLM
 from holodeck.models.model_io import CallDelta, FinishReason, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolSpec
-from holodeck.models.request_fields import LOCAL_FIELDS
 from holodeck.providers.encoding import require_supported
 from holodeck.providers.local.llama_thread import LlamaThread
 from holodeck.providers.local.prompt import build_answer_body, build_choice_body, has_result, last_user_text

@@ -10,6 +10,7 @@ from holodeck.lib.escape import one_line
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Part
 from holodeck.models.model_io import ModelRequest, ToolSpec
+from holodeck.providers.encoding import OptionEncoder
 
 # Characters of the conversation in a prompt: with the tools, it fits the context.
 LOCAL_PROMPT_CHARS = 8_000
@@ -21,6 +22,7 @@ LOCAL_CHOICE_TOKENS = 384
 # Characters of a tool's description.
 LOCAL_TOOL_CHARS = 300
 
+_OPTIONS = OptionEncoder("local")
 _CHOOSING = """\
 Decide what to do about the last message. Answer with one JSON object and nothing else.
 To call a tool: {"tool": "<name>", "arguments": {...}}. To answer without a tool: {"reply": "<text>"}.
@@ -58,24 +60,14 @@ def build_answer_body(request: ModelRequest) -> dict[str, Any]:
     system = "\n\n".join(filter(None, [request.instructions, _ANSWERING]))
     body: dict[str, Any] = {
         "messages": [{"role": "system", "content": system}, *_build_messages(request.items)],
-        "max_tokens": request.max_tokens or LOCAL_ANSWER_TOKENS,
+        "max_tokens": LOCAL_ANSWER_TOKENS,
     }
     if request.response_format is not None:
         schema = {"schema": dict(request.response_format)}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     elif request.json_mode:
         body["response_format"] = {"type": "json_object"}
-    options = {
-        "temperature": request.temperature,
-        "top_p": request.top_p,
-        "stop": list(request.stop) or None,
-        "seed": request.seed,
-        "presence_penalty": request.presence_penalty,
-        "frequency_penalty": request.frequency_penalty,
-    }
-    for name, value in options.items():
-        if value is not None:
-            body[name] = value
+    _OPTIONS.write(request, body)
     return body
 
 

@@ -231,7 +231,7 @@ def _find_enum_values(field: Field, text: str) -> list[tuple[re.Match[str], Any]
 
 
 def _is_meant(field: Field, text: str, match: re.Match[str], tool_name: str) -> bool:
-    """Whether an optional choice is meant: the text also names the field, or a word of the tool follows."""
+    """Return whether an optional choice is meant: the text also names the field, or a word of the tool follows."""
     others = set(stems(text[: match.start()] + " " + text[match.end() :]))
     following = stems(" ".join(text[match.end() :].split()[:1]))
     is_before_noun = bool(set(following) & set(stems(tool_name)))

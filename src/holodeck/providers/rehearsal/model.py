@@ -18,9 +18,9 @@ from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MAX_SHOWN_CHARS
 from holodeck.lib.record import record
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
+from holodeck.models.generation import REHEARSAL_FIELDS
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Part, Reasoning, Usage, text_message
 from holodeck.models.model_io import CallDelta, FinishReason, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolSpec
-from holodeck.models.request_fields import REHEARSAL_FIELDS
 from holodeck.providers.encoding import require_supported
 from holodeck.providers.rehearsal.arguments import fill_arguments
 from holodeck.providers.rehearsal.extract import find_entities

@@ -128,7 +128,7 @@ def _resolve_pronouns(part: str, earlier: str) -> str:
 
 
 def _is_fit(ranked: RankedTool, filled: FilledArguments) -> bool:
-    """Whether the tool is really meant, and not only the nearest one."""
+    """Return whether the tool is really meant, and not only the nearest one."""
     if ranked.score <= 0 or ranked.is_unasked:
         return False
     if ranked.is_direct or len(ranked.matched) >= _WORDS_ENOUGH:
@@ -164,6 +164,6 @@ def _split_joined(text: str, tools: Sequence[ToolSpec], whole: Step) -> list[Ste
 
 
 def _has_leading_verb(half: str, step: Step) -> bool:
-    """Whether a half starts with a word of its tool's name, like a separate request."""
+    """Return whether a half starts with a word of its tool's name, like a separate request."""
     words = stems(half)
     return bool(words) and bool({words[0], *synonyms_of(words[0])} & set(stems(step.tool.name)))

@@ -14,8 +14,7 @@ from urllib.parse import unquote
 from holodeck.lib.limits import MAX_SCHEMA_DEPTH
 from holodeck.lib.record import record
 from holodeck.models.model_io import ToolSpec
-from holodeck.providers.tool_schemas.argument_route import ArgumentRestorer
-from holodeck.providers.tool_schemas.changes import ChangeNotes
+from holodeck.providers.tool_schemas.changes import ArgumentRestorer, ChangeNotes
 from holodeck.providers.tool_schemas.reshape import Shaper, build_renames, merge_root
 from holodeck.providers.tool_schemas.rules import ANNOTATIONS, SCHEMA_RULES, SchemaRules, SchemaRulesName
 from holodeck.providers.tool_schemas.strict import NotStrictError

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from holodeck.lib.limits import MAX_TOOL_NAME_CHARS
-from holodeck.providers.tool_schemas.argument_route import ArgumentRestorer
-from holodeck.providers.tool_schemas.changes import ChangeNotes
+from holodeck.providers.tool_schemas.changes import ArgumentRestorer, ChangeNotes
 from holodeck.providers.tool_schemas.normalize import normalize_schema
 from holodeck.providers.tool_schemas.rules import ANNOTATIONS, COMBINATIONS, IDENTITIES, SchemaRules
 from holodeck.providers.tool_schemas.strict import to_strict

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holodeck.providers.tool_schemas.argument_route import ArgumentRestorer
-from holodeck.providers.tool_schemas.changes import ChangeNotes
+from holodeck.providers.tool_schemas.changes import ArgumentRestorer, ChangeNotes
 
 _TYPES = {
     str: "string",

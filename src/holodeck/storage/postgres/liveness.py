@@ -2,7 +2,7 @@
 
 Each gateway has a random number, and holds an advisory lock of that number on a connection of its own for as long as
 it lives. The server releases the lock when the connection ends, so there are neither heartbeats nor comparisons of
-clocks. `IS_ALIVE` is the SQL expression that checks the lock of another gateway.
+clocks. `pool.for_postgres` has the SQL that checks the lock of another gateway.
 
 `PostgresLiveness` owns the connection and one task. When the connection is lost, for example because the server was
 restarted, the task acquires the lock again on a new connection, and retries until it succeeds. `stop` ends both.
@@ -30,11 +30,6 @@ GATEWAY_LIVENESS_INTERVAL = 2.0
 
 # "hole" in ASCII. The class of these locks, apart from every other advisory lock in the database.
 LIVENESS_LOCKS = 0x686F6C65
-IS_ALIVE = f"""EXISTS (
-    SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = {LIVENESS_LOCKS} AND objid = keeper
-    AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"""  # noqa: S608 - our own number
-"""SQL expression: whether the gateway in the column `keeper` is alive."""
-
 Connect = Callable[[], Awaitable[Any]]
 
 

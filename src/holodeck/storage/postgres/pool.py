@@ -9,8 +9,10 @@ texts of the server, which may quote stored values.
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -19,8 +21,9 @@ from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.errors import ConfigError, StorageError
 from holodeck.lib.extras import install_hint
 from holodeck.lib.limits import POSTGRES_CLOSE_TIMEOUT, POSTGRES_TIMEOUT
-from holodeck.storage.migrations import for_postgres, migrations_after
-from holodeck.storage.postgres.liveness import PostgresLiveness
+from holodeck.storage.jobs import Job, Row
+from holodeck.storage.migrations import migrations_after
+from holodeck.storage.postgres.liveness import LIVENESS_LOCKS, PostgresLiveness
 
 # Connections of one gateway. With those of durable runs, five gateways fit into PostgreSQL's default limit of 100.
 POSTGRES_CONNECTIONS = 10
@@ -37,7 +40,8 @@ POSTGRES_KEEPALIVE_COUNT = 3
 T = TypeVar("T")
 # asyncpg has no type annotations.
 Connection = Any
-Job = Callable[[Connection], Awaitable[T]]
+Lock = tuple[str, str]
+"""A statement that waits for a lock, and its value."""
 
 # "holo" in ASCII: the advisory lock of the one gateway that migrates the schema.
 _MIGRATION_LOCK = 0x686F6C6F
@@ -69,6 +73,60 @@ _REASONS = {
 _VALUE_ERRORS = ("22", "23")
 
 
+_IS_ALIVE = rf"""EXISTS (
+    SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = {LIVENESS_LOCKS} AND objid = \1
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"""  # noqa: S608 - our own number
+
+
+@cache
+def for_postgres(sql: str) -> str:
+    """Return a statement in which `is_alive` looks for the lock of the gateway."""
+    return re.sub(r"is_alive\((\w+)\)", _IS_ALIVE, sql)
+
+
+def _clean(values: Collection[object]) -> Collection[object]:
+    """Return values as PostgreSQL accepts them. Its texts cannot contain NUL, so no stored id does."""
+    for value in values:
+        if type(value) is str and "\0" in value:
+            return [each.replace("\0", "\ufffd") if type(each) is str else each for each in values]
+    return values
+
+
+class PostgresConnection:
+    """The `Connection` of a job: a connection of the pool."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def fetch_row(self, sql: str, /, *values: object) -> Awaitable[Row | None]:
+        row: Awaitable[Row | None] = self._connection.fetchrow(for_postgres(sql), *_clean(values))
+        return row
+
+    def fetch_rows(self, sql: str, /, *values: object) -> Awaitable[list[Row]]:
+        rows: Awaitable[list[Row]] = self._connection.fetch(for_postgres(sql), *_clean(values))
+        return rows
+
+    def write(self, sql: str, /, *values: object) -> Awaitable[object]:
+        written: Awaitable[object] = self._connection.execute(for_postgres(sql), *_clean(values))
+        return written
+
+    async def write_counted(self, sql: str, /, *values: object) -> int:
+        status: str = await self._connection.execute(for_postgres(sql), *_clean(values))
+        # Such as `INSERT 0 1`.
+        return int(status.rpartition(" ")[2])
+
+    def write_many(self, sql: str, rows: Iterable[Sequence[object]], /) -> Awaitable[object]:
+        written: Awaitable[object] = self._connection.executemany(
+            for_postgres(sql), [_clean(values) for values in rows]
+        )
+        return written
+
+    def array(self, texts: Collection[str], /) -> object:
+        return list(_clean(texts))
+
+
 def _ignore(failure: StorageError) -> None:
     pass
 
@@ -77,7 +135,7 @@ class PostgresPool:
     """Runs jobs on pooled connections. The pool is opened with the first job."""
 
     def __init__(self, url: str) -> None:
-        """Raises `ConfigError` when the driver is not installed or the URL cannot be parsed."""
+        """Check the URL. Raises `ConfigError` when the driver is not installed or the URL cannot be parsed."""
         try:
             import asyncpg
         except ImportError:
@@ -106,9 +164,18 @@ class PostgresPool:
         """Called with an error that the server reports of itself, such as a full disk."""
         self.liveness = PostgresLiveness(self._connect, self._errors)
 
-    async def run(self, job: Job[T], *, is_repeatable: bool, attempts: int = POSTGRES_ATTEMPTS) -> T:
+    async def run(
+        self,
+        job: Job[T],
+        *,
+        is_repeatable: bool = True,
+        has_transaction: bool = False,
+        lock: Lock | None = None,
+        attempts: int = POSTGRES_ATTEMPTS,
+    ) -> T:
         """Run a job on a connection, and return its result. Raises `StorageError`.
 
+        `has_transaction`: the job runs in a transaction, which begins with `lock`, if there is one.
         A failure of the connection is retried, up to `attempts` in all; after the job has started only if it
         `is_repeatable`, because a lost connection does not tell whether it was committed.
         """
@@ -117,10 +184,17 @@ class PostgresPool:
         for attempt in range(1, attempts + 1):
             is_started = False
             try:
-                connection = await self._acquire()
+                if self._pool is None:
+                    await self._require_pool()
+                connection = await self._pool.acquire(timeout=POSTGRES_TIMEOUT)
                 is_started = True
                 try:
-                    return await job(connection)
+                    if not has_transaction:
+                        return await job(PostgresConnection(connection))
+                    async with connection.transaction():
+                        if lock is not None:
+                            await connection.execute(*lock)
+                        return await job(PostgresConnection(connection))
                 except TimeoutError:
                     # Returning the connection in order would need an answer of the server as well.
                     connection.terminate()
@@ -150,12 +224,10 @@ class PostgresPool:
             except self._errors:
                 pool.terminate()
 
-    async def _acquire(self) -> Connection:
-        if self._pool is None:
-            async with self._open_lock:
-                if self._pool is None:
-                    self._pool = await self._open()
-        return await self._pool.acquire(timeout=POSTGRES_TIMEOUT)
+    async def _require_pool(self) -> None:
+        async with self._open_lock:
+            if self._pool is None:
+                self._pool = await self._open()
 
     async def _release(self, connection: Connection) -> None:
         try:
@@ -187,11 +259,11 @@ class PostgresPool:
         return await self._asyncpg.connect(self._url, **_CONNECT_OPTIONS)
 
     def _is_connection_error(self, error: Exception) -> bool:
-        """Whether an error is one of the connection, and not of the statement."""
+        """Return whether an error is one of the connection, and not of the statement."""
         return isinstance(error, self._lost_errors) and not isinstance(error, self._asyncpg.QueryCanceledError)
 
     def _is_server_failure(self, error: Exception) -> bool:
-        """Whether the server answers and cannot do the job. One that is away is waited for by each job."""
+        """Return whether the server answers and cannot do the job. One that is away is waited for by each job."""
         state = getattr(error, "sqlstate", None) or ""
         return bool(state) and not self._is_connection_error(error) and not state.startswith(_VALUE_ERRORS)
 
@@ -216,7 +288,7 @@ class PostgresPool:
 
 
 def _url_problem(error: ValueError) -> str:
-    """What is wrong with the URL. The text of the driver's error is not shown: it may quote the URL."""
+    """Return what is wrong with the URL. The text of the driver's error is not shown: it may quote the URL."""
     if "certificate" in str(error):
         return (
             "'sslmode' of 'storage.url' asks for a check of certificates. Name the authority's file as 'sslrootcert'."
@@ -225,7 +297,7 @@ def _url_problem(error: ValueError) -> str:
 
 
 def _tls_problem(error: OSError) -> str:
-    """What is wrong with TLS, or an empty text when the error has another cause."""
+    """Return what is wrong with TLS, or an empty text when the error has another cause."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"has a certificate that is not accepted: {error.verify_message}. Check 'sslrootcert' of 'storage.url'."
     if isinstance(error, FileNotFoundError):
@@ -244,12 +316,7 @@ async def _migrate(connection: Connection) -> None:
         migrations = migrations_after(version)
         for migration in migrations:
             for statement in migration:
-                await connection.execute(for_postgres(statement))
+                await connection.execute(statement)
         if migrations:
             await connection.execute("DELETE FROM holodeck_schema")
             await connection.execute("INSERT INTO holodeck_schema (version) VALUES ($1)", version + len(migrations))
-
-
-def without_nul(text: str) -> str:
-    """An id from a request as PostgreSQL accepts it. Its texts cannot contain NUL, so no stored id does."""
-    return text.replace("\0", "\ufffd")

@@ -1,28 +1,34 @@
 """Connections to a SQLite file: opened, configured and migrated; and writes on the event loop's own thread.
 
+`SQLiteConnection` is the `Connection` of a job. Its statements are coroutines that never suspend, so that one `send`
+runs a whole job, on the thread that owns the connection.
+
 Several processes may open, and migrate, the same file at once: `connect_sqlite` waits up to `SQLITE_BUSY_SECONDS` for
 the others.
 
 `InlineWriter` is an optimization for a gateway with one request at a time: waking the writer thread costs more than
 the insert of a small row. It never waits for a lock, and never checkpoints the write-ahead log, so that it blocks the
-event loop for the time of one small write only. Where it cannot insert, the writer thread does.
+event loop for the time of one small write only. What it cannot write, the writer thread does.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from holodeck.lib.limits import KIB, SQLITE_BUSY_SECONDS
+import orjson
+
+from holodeck.lib.limits import SQLITE_BUSY_SECONDS
 from holodeck.lib.system.files import create_private_file, warn_if_waiting
+from holodeck.storage.jobs import Job, Row
 from holodeck.storage.migrations import migrations_after
 
-# Largest row that is written on the event loop's thread: a larger one would block it for too long.
-INLINE_WRITE_BYTES = 64 * KIB
 # Inline writes in a row; the next goes to the writer thread, whose connection checkpoints the write-ahead log.
 INLINE_WRITES_IN_A_ROW = 100
 # Seconds that an inline write may take. After a slower one the disk counts as slow ...
@@ -30,8 +36,6 @@ INLINE_WRITE_SECONDS = 0.02
 # ... and all rows go to the writer thread for this many seconds.
 INLINE_WRITE_PAUSE = 60.0
 
-Statement = tuple[str, Sequence[object]]
-"""SQL and its values."""
 Durability = Literal["fast", "safe"]
 """`fast`: a commit survives the end of the process. `safe`: it waits for the disk, and survives a loss of power."""
 
@@ -39,9 +43,68 @@ Durability = Literal["fast", "safe"]
 _BUSY_PAUSE = 0.01
 # The low byte of an extended error code of SQLite is the primary code.
 _PRIMARY_CODE = 0xFF
+JOB_SUSPENDED = "A job of the storage waited for something else than its database."
+# What SQLite writes in another way than PostgreSQL. It has one writer, so that no row is locked; its LIKE is ILIKE.
+_REPLACEMENTS = (
+    (" FOR UPDATE", ""),
+    (" ILIKE ", " LIKE "),
+    ("strpos(", "instr("),
+    (" BYTEA", " BLOB"),
+    ("= ANY($1)", "IN (SELECT value FROM json_each($1))"),
+)
 
 
-def connect_sqlite(path: str, durability: Durability, *, is_for_other_thread: bool = False) -> sqlite3.Connection:
+@cache
+def for_sqlite(sql: str) -> str:
+    """Return a statement in the dialect of SQLite, with `?1` for `$1`."""
+    for theirs, ours in _REPLACEMENTS:
+        sql = sql.replace(theirs, ours)
+    return re.sub(r"\$(\d)", r"?\1", sql)
+
+
+class SQLiteConnection(sqlite3.Connection):
+    """A connection on which jobs run.
+
+    All rows of a query are fetched at once: an open statement in the traceback of an error would keep the reader at an
+    old state of the database.
+    """
+
+    function_error: Exception | None = None
+    """What a function of ours has raised. SQLite itself tells only that one has."""
+
+    def define_is_alive(self, is_alive: Callable[[int], bool]) -> None:
+        """Define the function of SQL that says whether a gateway is alive."""
+
+        def check(gateway_id: int | None) -> bool:
+            try:
+                return gateway_id is not None and is_alive(gateway_id)
+            except Exception as error:
+                self.function_error = error
+                raise
+
+        self.create_function("is_alive", 1, check)
+
+    async def fetch_row(self, sql: str, /, *values: object) -> Row | None:
+        row: Row | None = self.execute(for_sqlite(sql), values).fetchone()
+        return row
+
+    async def fetch_rows(self, sql: str, /, *values: object) -> list[Row]:
+        return self.execute(for_sqlite(sql), values).fetchall()
+
+    async def write(self, sql: str, /, *values: object) -> None:
+        self.execute(for_sqlite(sql), values)
+
+    async def write_counted(self, sql: str, /, *values: object) -> int:
+        return self.execute(for_sqlite(sql), values).rowcount
+
+    async def write_many(self, sql: str, rows: Iterable[Sequence[object]], /) -> None:
+        self.executemany(for_sqlite(sql), rows)
+
+    def array(self, texts: Collection[str], /) -> object:
+        return orjson.dumps(list(texts)).decode()
+
+
+def connect_sqlite(path: str, durability: Durability, *, is_for_other_thread: bool = False) -> SQLiteConnection:
     """Open a file and migrate it. Raises `sqlite3.Error`, `OSError`, or `StorageError` for a newer schema.
 
     `is_for_other_thread`: the connection is handed over to another thread, which is then the only one that uses it.
@@ -49,7 +112,11 @@ def connect_sqlite(path: str, durability: Durability, *, is_for_other_thread: bo
     if path != ":memory:":
         create_private_file(Path(path))
     connection = sqlite3.connect(
-        path, timeout=SQLITE_BUSY_SECONDS, isolation_level=None, check_same_thread=not is_for_other_thread
+        path,
+        timeout=SQLITE_BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=not is_for_other_thread,
+        factory=SQLiteConnection,
     )
     try:
         _configure_connection(connection, path, durability)
@@ -63,7 +130,7 @@ def connect_sqlite(path: str, durability: Durability, *, is_for_other_thread: bo
     return connection
 
 
-def _configure_connection(connection: sqlite3.Connection, path: str, durability: Durability) -> None:
+def _configure_connection(connection: SQLiteConnection, path: str, durability: Durability) -> None:
     with warn_if_waiting(path, timeout=SQLITE_BUSY_SECONDS):
         _use_wal(connection)
     connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'safe' else 'NORMAL'}")
@@ -96,7 +163,7 @@ def _migrate(db: sqlite3.Connection) -> None:
         version = db.execute("PRAGMA user_version").fetchone()[0]
         for migration in migrations_after(version):
             for statement in migration:
-                db.execute(statement)
+                db.execute(for_sqlite(statement))
             version += 1
         db.execute(f"PRAGMA user_version = {version}")
     except BaseException:
@@ -106,29 +173,29 @@ def _migrate(db: sqlite3.Connection) -> None:
 
 
 class InlineWriter:
-    """Inserts small rows on the calling thread, with a connection of its own. Does nothing before `attach`."""
+    """Runs small jobs on the calling thread, with a connection of its own. Does nothing before `attach`."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._connection: sqlite3.Connection | None = None
+        self._connection: SQLiteConnection | None = None
         self._consecutive = 0
         self._paused_until = 0.0
-        self.inserted = 0
-        """How many rows it has inserted."""
+        self.written = 0
+        """How many jobs have written something."""
 
-    def attach(self, connection: sqlite3.Connection) -> None:
+    def attach(self, connection: SQLiteConnection) -> None:
         """Use this connection, which the writer closes. The thread that opened it does not use it any more."""
         connection.execute("PRAGMA busy_timeout = 0")
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         self._connection = connection
 
-    def insert(self, sql: str, values: Sequence[object], *, also: Statement | None = None) -> bool:
-        """Insert one row, and return whether it was inserted. `also`: executed in the same transaction if it was.
+    def run(self, job: Job[bool], *, is_one_statement: bool = False) -> bool:
+        """Run a job that writes little, and return whether it has written anything: its outcome.
 
-        Returns False for every error, and for a row that the writer thread has to insert: that thread waits for locks
+        Returns False for every error, and for a job that the writer thread has to run: that thread waits for locks
         and reports errors. Nothing was written then.
         """
-        if self._connection is None or sum(len(value) for value in values if type(value) is bytes) > INLINE_WRITE_BYTES:
+        if self._connection is None:
             return False
         self._consecutive += 1
         if self._consecutive > INLINE_WRITES_IN_A_ROW:
@@ -137,38 +204,34 @@ class InlineWriter:
         started_at = self._clock()
         if started_at < self._paused_until:
             return False
+        db = self._connection
         try:
-            is_added = _execute_both(self._connection, (sql, values), also)
+            if not is_one_statement:
+                db.execute("BEGIN IMMEDIATE")
+            try:
+                job(db).__await__().send(None)
+            except StopIteration as end:
+                is_written: bool = end.value
+            else:
+                raise RuntimeError(JOB_SUSPENDED)
+            if not is_one_statement:
+                db.execute("COMMIT")
         except sqlite3.Error:
             return False
+        finally:
+            # After an error, unless SQLite itself has rolled back already.
+            if db.in_transaction:
+                db.execute("ROLLBACK")
         if (now := self._clock()) - started_at > INLINE_WRITE_SECONDS:
             self._paused_until = now + INLINE_WRITE_PAUSE
-        self.inserted += is_added
-        return is_added
+        self.written += is_written
+        return is_written
 
     def pause(self, *, is_over: bool) -> None:
-        """Insert nothing until called again with `is_over`."""
+        """Write nothing until called again with `is_over`."""
         self._paused_until = 0.0 if is_over else math.inf
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-
-
-def _execute_both(db: sqlite3.Connection, first: Statement, also: Statement | None) -> bool:
-    """Execute a statement, and another one if it changed a row; both or none. Returns whether it changed one."""
-    if also is None:
-        return db.execute(*first).rowcount == 1
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        is_changed = db.execute(*first).rowcount == 1
-        if is_changed:
-            db.execute(*also)
-        db.execute("COMMIT")
-    except sqlite3.Error:
-        # SQLite itself may have rolled back already.
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
-    return is_changed

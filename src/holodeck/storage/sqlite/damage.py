@@ -101,6 +101,6 @@ class FileCheck:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether an error of SQLite reports damage of the file."""
+    """Return whether an error of SQLite reports damage of the file."""
     text = str(error)
     return isinstance(error, sqlite3.DatabaseError) and ("malformed" in text or text.startswith("Could not decode"))

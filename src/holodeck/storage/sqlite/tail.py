@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import suppress
 from pathlib import Path
 
 from holodeck.lib import log
+from holodeck.storage.jobs import Connection
 
 TAIL_LOST = (
     "The database has lost what was stored last: it is older than '{file}' says. Look for its '-wal' file, or restore "
@@ -38,6 +38,7 @@ class Tail:
         """`database`: None for one in memory, which has no file."""
         self._path = None if database is None else database.with_name(f"{database.name}.tail")
         self._is_checked = False
+        self._is_failing = False
         self.loss = ""
         """What is to be said of a loss. Empty: none is known, or it is acknowledged."""
 
@@ -59,26 +60,40 @@ class Tail:
             self.loss = ""
             log.info("storage.tail_acknowledged", file=self._path)
 
-    def count_mark(self, db: sqlite3.Connection) -> int:
-        """Count one more in the database, in the open transaction, and return the number for `write_mark`."""
-        db.execute(_COUNT_MARK)
-        return int(db.execute(_READ_MARK).fetchone()[0])
+    async def count_mark(self, db: Connection) -> int:
+        """Count one more in the database, in the open transaction, and return the number for `write_mark`. A job."""
+        await db.write(_COUNT_MARK)
+        row = await db.fetch_row(_READ_MARK)
+        return 0 if row is None else int(row[0])
 
     def write_mark(self, number: int) -> None:
         """Write a number that is committed to the file. One that cannot be written is left to the next time."""
         if self._path is None or self.loss:
             return
-        with suppress(OSError):
+        try:
             handle = os.open(self._path, os.O_WRONLY | os.O_CREAT, _OWNER_ONLY)
             try:
                 # Of one length and in one write: there is no moment with half a number.
                 os.pwrite(handle, b"%020d\n" % number, 0)
             finally:
                 os.close(handle)
+        except OSError as error:
+            self._report_failure(error)
+        else:
+            self._is_failing = False
 
     def _read_file(self) -> int:
-        """The number in the file. 0 if there is none, or no number in it."""
+        """Return the number in the file. 0 if there is none, or no number in it."""
         try:
             return int(self._path.read_bytes()) if self._path is not None else 0
-        except (OSError, ValueError):
+        except FileNotFoundError:
             return 0
+        except (OSError, ValueError) as error:
+            self._report_failure(error)
+            return 0
+
+    def _report_failure(self, error: Exception) -> None:
+        """Log, once until it is written again, that a loss would not be noticed."""
+        if not self._is_failing:
+            self._is_failing = True
+            log.warning("storage.tail_failed", file=self._path, error=error)

@@ -1,14 +1,13 @@
 """A SQLite connection on a thread of its own, with group commit.
 
 A `Worker` owns one thread, and the thread owns one connection, which it opens before the first job and closes at the
-end. Jobs are functions of the connection. They run in the order in which `Worker.run` was called; callers await the
-results on their own event loops.
+end. Jobs (see `holodeck.storage.jobs`) run in the order in which `Worker.run` was called; callers await the results on
+their own event loops.
 
 The jobs of a writer that are queued at the same time share a transaction. If one of them fails, the transaction is
 rolled back and all of them run again, each in a savepoint, so that only the failed one is undone: savepoints for every
-job would cost about a tenth of a small write. So a job may run twice, and does nothing but read and write the
-database. The results are delivered after the commit. Where the commit itself fails, or SQLite rolls back everything,
-all jobs of the batch fail with the same `StorageError`.
+job would cost about a tenth of a small write. So a job may run twice. The results are delivered after the commit. Where
+the commit itself fails, or SQLite rolls back everything, all jobs of the batch fail with the same `StorageError`.
 """
 
 from __future__ import annotations
@@ -23,13 +22,15 @@ from typing import Any, TypeVar
 
 from holodeck.lib.errors import StorageError
 from holodeck.storage.checked_values import DamagedValueError
+from holodeck.storage.jobs import Job
+from holodeck.storage.sqlite.connection import JOB_SUSPENDED, SQLiteConnection
 from holodeck.storage.sqlite.damage import DAMAGED_REASON, FILE_DAMAGED, is_damage
 
 # Queued jobs after which no more are collected for a transaction: the first of them waits for all.
 GROUP_COMMIT_JOBS = 64
 
 T = TypeVar("T")
-Job = tuple[Callable[[sqlite3.Connection], Any], bool, asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+QueuedJob = tuple[Job[Any], bool, asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 
 _CHECK_OWNER = (
     "Check its owner and the folder's, and 'storage.url', which names it: absent, it is beside the gateway's file."
@@ -55,14 +56,14 @@ class Worker:
 
     def __init__(
         self,
-        connect: Callable[[], sqlite3.Connection],
+        connect: Callable[[], SQLiteConnection],
         *,
         is_writer: bool,
         name: str,
         on_damage: Callable[[str], None] = _ignore,
         on_failure: Callable[[StorageError], None] = _ignore,
     ) -> None:
-        """The callbacks are called on the worker's thread. `on_damage` gets SQLite's text of the damage.
+        """Take the callbacks, which are called on the worker's thread. `on_damage` gets SQLite's text of the damage.
 
         `on_failure` gets every other error of SQLite and of the system that is not about the values of a job.
         """
@@ -75,11 +76,11 @@ class Worker:
         self.batches = 0
         """How many batches were run without an error of the whole batch."""
         self._name = name
-        self._jobs: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
-        self._new_jobs: list[Job] = []
+        self._jobs: queue.SimpleQueue[list[QueuedJob] | None] = queue.SimpleQueue()
+        self._new_jobs: list[QueuedJob] = []
         self._thread: threading.Thread | None = None
 
-    async def run(self, job: Callable[[sqlite3.Connection], T], *, is_one_statement: bool = False) -> T:
+    async def run(self, job: Job[T], *, is_one_statement: bool = False) -> T:
         """Run a job on the connection, and return its result. What a writer's job wrote is committed then.
 
         Raises `StorageError` for errors of SQLite and of the system, and any other exception of the job as it is.
@@ -112,8 +113,8 @@ class Worker:
             self._jobs.put(jobs)
 
     def _run_thread(self) -> None:
-        connection: sqlite3.Connection | None = None
-        jobs: list[Job] | None = []
+        connection: SQLiteConnection | None = None
+        jobs: list[QueuedJob] | None = []
         while jobs is not None:
             jobs = self._jobs.get()
             batch = jobs or []
@@ -138,12 +139,12 @@ class Worker:
         if connection is not None:
             connection.close()
 
-    def _require_connection(self, connection: sqlite3.Connection | None) -> sqlite3.Connection:
+    def _require_connection(self, connection: SQLiteConnection | None) -> SQLiteConnection:
         if self.unavailable_reason:
             raise StorageError(self.unavailable_reason)
         return connection or self._connect()
 
-    def _run_batch(self, db: sqlite3.Connection, batch: list[Job]) -> list[Any]:
+    def _run_batch(self, db: SQLiteConnection, batch: list[QueuedJob]) -> list[Any]:
         if not self._is_writer:
             return [self._run_job(db, job) for job, *_ in batch]
         if len(batch) == 1 and batch[0][1]:
@@ -163,8 +164,8 @@ class Worker:
             raise
         return outcomes
 
-    def _run_to_first_failure(self, db: sqlite3.Connection, batch: list[Job]) -> list[Any]:
-        """The outcomes of the jobs before the first one that fails, which may have written a part."""
+    def _run_to_first_failure(self, db: SQLiteConnection, batch: list[QueuedJob]) -> list[Any]:
+        """Return the outcomes of the jobs before the first one that fails, which may have written a part."""
         outcomes = []
         for job, *_ in batch:
             outcome = self._run_job(db, job)
@@ -173,21 +174,19 @@ class Worker:
             outcomes.append(outcome)
         return outcomes
 
-    def _run_job(self, db: sqlite3.Connection, job: Callable[[sqlite3.Connection], Any]) -> Any:
+    def _run_job(self, db: SQLiteConnection, job: Job[Any]) -> Any:
         try:
-            return job(db)
-        except (sqlite3.Error, OSError, DamagedValueError) as error:
-            return self._to_storage_error(error)
-        except StopIteration as error:
-            # `Future.set_exception` refuses this one exception.
-            replacement = RuntimeError("A job of the storage raised StopIteration.")
-            replacement.__cause__ = error
-            return replacement
+            job(db).__await__().send(None)
+        except StopIteration as end:
+            return end.value
         except Exception as error:
+            cause, db.function_error = db.function_error or error, None
             # A bug in a job is raised in its caller; the thread continues with the other jobs.
-            return error
+            is_bug = not isinstance(cause, sqlite3.Error | OSError | DamagedValueError)
+            return cause if is_bug else self._to_storage_error(cause)
+        return RuntimeError(JOB_SUSPENDED)
 
-    def _run_in_savepoints(self, db: sqlite3.Connection, batch: list[Job]) -> list[Any]:
+    def _run_in_savepoints(self, db: SQLiteConnection, batch: list[QueuedJob]) -> list[Any]:
         """Run each job of a batch by itself in the open transaction, so that the failure of one undoes that one."""
         outcomes = []
         for job, *_ in batch:
@@ -215,32 +214,30 @@ class Worker:
         return failure
 
 
-def _deliver_outcomes(batch: list[Job], outcomes: list[Any]) -> None:
+def _deliver_outcomes(batch: list[QueuedJob], outcomes: list[Any]) -> None:
     """Resolve the futures of a batch, waking each event loop once."""
     outcomes_by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
     for (*_, loop, future), outcome in zip(batch, outcomes, strict=True):
         outcomes_by_loop.setdefault(loop, []).append((future, outcome))
     for loop, loop_outcomes in outcomes_by_loop.items():
-        # A closed loop raises RuntimeError, and has no caller that waits.
-        with contextlib.suppress(RuntimeError):
+        try:
             loop.call_soon_threadsafe(_resolve_futures, loop_outcomes)
+        except RuntimeError:
+            # A closed loop has no caller that waits.
+            continue
 
 
 def _resolve_futures(outcomes: list[tuple[asyncio.Future[Any], Any]]) -> None:
     for future, outcome in outcomes:
-        _resolve_future(future, outcome)
-
-
-def _resolve_future(future: asyncio.Future[Any], outcome: Any) -> None:
-    # The caller may have been cancelled.
-    if future.done():
-        return
-    if isinstance(outcome, Exception):
-        future.set_exception(outcome)
-        # Marks the exception as retrieved: a caller that is cancelled now does not retrieve it.
-        future.exception()
-    else:
-        future.set_result(outcome)
+        # The caller may have been cancelled.
+        if future.done():
+            continue
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+            # Marks the exception as retrieved: a caller that is cancelled now does not retrieve it.
+            future.exception()
+        else:
+            future.set_result(outcome)
 
 
 def _storage_error_of(error: Exception) -> StorageError:

@@ -66,7 +66,7 @@ class Listener:
     subscription: int | str | None = None
 
     def wants(self, push: Push) -> bool:
-        """Whether a notification is pushed to this stream."""
+        """Return whether a notification is pushed to this stream."""
         if push.uri is not None:
             return push.uri in self.resources
         return self.methods is None or push.method in self.methods

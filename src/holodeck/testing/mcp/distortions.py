@@ -144,6 +144,8 @@ _GARBAGE = (
 _UNKNOWN_BLOCK = {"type": "hologram", "shape": "cube", "data": "AAAA"}
 _UNASKED: Message = {"jsonrpc": "2.0", "id": "unasked-1", "method": "unheard/of", "params": {}}
 _STRAY_ANSWER: Message = {"jsonrpc": "2.0", "id": "never-asked", "result": tool_result(text_block("stray"))}
+# More digits than Python converts to a number, and an id that is no key of a dictionary.
+_STRAY_IDS = (Notify({**_STRAY_ANSWER, "id": "9" * 5_000}), Notify({**_STRAY_ANSWER, "id": [1]}))
 _QUESTION = {
     "resultType": "input_required",
     "inputRequests": {"again": {"method": "roots/list"}},
@@ -162,7 +164,7 @@ _DISTORTIONS: dict[Fault, Distortion] = {
     Fault.HUGE_STDERR: _prepend(Stderr(HUGE_BYTES)),
     Fault.ANSWERS_TWICE: _answer_twice,
     Fault.WRONG_ID: _each_reply(_reply_with_wrong_id),
-    Fault.STRAY_ANSWER: _prepend(Notify(_STRAY_ANSWER)),
+    Fault.STRAY_ANSWER: _prepend(Notify(_STRAY_ANSWER), *_STRAY_IDS),
     Fault.ERROR_ID_NULL: _each_reply(_reply_without_id),
     Fault.GARBAGE: _prepend(*_GARBAGE),
     Fault.INVALID_UTF8: _fill_hole(b"caf\xe9", quoted=False),

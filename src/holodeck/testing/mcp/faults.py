@@ -60,7 +60,7 @@ class Fault(StrEnum):
     # Messages that are wrong on the wire
     ANSWERS_TWICE = "answers-twice", _CALL, "Sends the same answer twice."
     WRONG_ID = "wrong-id", _CALL, "Answers a request that was never made."
-    STRAY_ANSWER = "stray-answer", _CALL, "Answers a request that was never made, then the real one."
+    STRAY_ANSWER = "stray-answer", _CALL, "Answers requests that were never made, then the real one."
     ERROR_ID_NULL = "error-id-null", _CALL, "Answers with an error that names no request."
     GARBAGE = "garbage", _CALL, "Prints lines that are not JSON before its answer."
     INVALID_UTF8 = "invalid-utf8", _CALL, "Has one byte in its answer that is not UTF-8."

@@ -22,7 +22,7 @@ _CODES = ["f()", "fib()", "g()"]
 
 
 class ResourceStore:
-    """What the server has to read: entries of its list, and contents by URI. All sessions share it."""
+    """The resources of the server: entries of its list, and contents by URI. All sessions share it."""
 
     def __init__(self) -> None:
         self.contents: dict[str, list[Message]] = {

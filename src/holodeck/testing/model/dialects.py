@@ -1,4 +1,4 @@
-"""Encoding of a scripted turn in each dialect: the events of its stream, as the real services send them."""
+"""Encoding of a scripted turn in each dialect: its events and its document, as the real services send them."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ class Writer(Protocol):
 
     def end_of_stream(self) -> str:
         """Return what follows the last event."""
+        ...
+
+    def join_events(self, events: list[Event]) -> Event:
+        """Return the document of an answer with these events, for a request that does not stream."""
         ...
 
 
@@ -87,6 +91,28 @@ class ChatWriter:
 
     def end_of_stream(self) -> str:
         return "data: [DONE]\n\n"
+
+    def join_events(self, events: list[Event]) -> Event:
+        message: Event = {"role": "assistant", "content": None}
+        calls: list[Event] = []
+        choice: Event = {"index": 0, "message": message, "finish_reason": None}
+        document: Event = {}
+        for event in events:
+            if "error" in event:
+                return event
+            document |= event
+            for part in event["choices"]:
+                choice["finish_reason"] = part["finish_reason"]
+                if part.get("logprobs"):
+                    choice.setdefault("logprobs", {"content": [], "refusal": None})
+                    choice["logprobs"]["content"] += part["logprobs"]["content"]
+                for fragment in part["delta"].pop("tool_calls", ()):
+                    _join_call(calls, fragment)
+                for name, text in part["delta"].items():
+                    message[name] = text if name == "role" else (message.get(name) or "") + text or None
+        if calls:
+            message["tool_calls"] = calls
+        return {**document, "object": "chat.completion", "choices": [choice]}
 
     def _choice(self, delta: Event, **fields: Any) -> Event:
         return self._event(choices=[{"index": 0, "delta": delta, **fields, "finish_reason": None}])
@@ -181,6 +207,13 @@ class ResponsesWriter:
 
     def end_of_stream(self) -> str:
         return "data: [DONE]\n\n"
+
+    def join_events(self, events: list[Event]) -> Event:
+        last = events[-1]
+        if last["type"] == "error":
+            error = {"code": last["code"], "message": last["message"]}
+            return {**self._response_resource("failed"), "error": error}
+        return last.get("response") or self._response_resource("in_progress")
 
     def _add_item(self, kind: str, prefix: str, **fields: Any) -> Event:
         item = {"type": kind, "id": f"{prefix}_{len(self._output)}", "status": "completed", **fields}
@@ -278,6 +311,30 @@ class AnthropicWriter:
     def end_of_stream(self) -> str:
         return ""
 
+    def join_events(self, events: list[Event]) -> Event:
+        message: Event = {}
+        blocks: list[Event] = []
+        arguments = ""
+        for event in events:
+            match event["type"]:
+                case "error":
+                    return event
+                case "message_start":
+                    message = {**event["message"], "content": blocks}
+                case "content_block_start":
+                    blocks.append(dict(event["content_block"]))
+                    arguments = ""
+                case "content_block_delta":
+                    delta = {name: text for name, text in event["delta"].items() if name != "type"}
+                    arguments += delta.pop("partial_json", "")
+                    blocks[-1] |= {name: blocks[-1].get(name, "") + text for name, text in delta.items()}
+                case "content_block_stop" if arguments:
+                    blocks[-1]["input"] = _parse_arguments(arguments)
+                case "message_delta":
+                    message |= event["delta"]
+                    message["usage"] = {**message["usage"], **event["usage"]}
+        return message
+
     def _block_events(self, block: Event, deltas: list[Event]) -> list[Event]:
         index, self._blocks = self._blocks, self._blocks + 1
         return [
@@ -297,6 +354,22 @@ def encode_logprobs(step: Say) -> list[Event]:
 def _encode_token(entry: Logprob) -> Event:
     encoded = None if entry.bytes is None else list(entry.bytes)
     return {"token": entry.token, "logprob": entry.logprob, "bytes": encoded}
+
+
+def _join_call(calls: list[Event], fragment: Event) -> None:
+    """Add a fragment of a call to the calls of a Chat Completions message."""
+    if fragment["index"] == len(calls):
+        calls.append({name: value for name, value in fragment.items() if name != "index"})
+    else:
+        calls[fragment["index"]]["function"]["arguments"] += fragment["function"]["arguments"]
+
+
+def _parse_arguments(text: str) -> Any:
+    """Return the input of a call. Text that is no JSON stays text, which no real service sends."""
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return text
 
 
 def _encode_named_event(event: Event) -> str:

@@ -49,7 +49,7 @@ class ScriptedModel:
     """
 
     def __init__(self, *turns: Turn | Script, name: str = "scripted", chunk: int | None = None) -> None:
-        """A single function instead of turns builds each turn from its request. `chunk`: characters per delta."""
+        """Take the turns, or one function that builds each turn from its request. `chunk`: characters per delta."""
         self.name = name
         self.requests: list[ModelRequest] = []
         """All requests made in process, in order."""

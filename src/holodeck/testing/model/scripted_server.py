@@ -1,4 +1,7 @@
-"""HTTP server for a scripted model. It records requests byte for byte and streams the steps of each turn."""
+"""HTTP server for a scripted model. It records requests byte for byte and answers with the steps of each turn.
+
+A request that does not stream gets one document, unless its turn has `Raw` steps, which are sent as they are.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +113,9 @@ class ScriptedServer:
                 status=first.code, body=first.body, headers={"content-type": "application/json", **first.headers}
             )
         try:
-            return await _AnswerStream(self._writer(), request, self._writing, self._newline).play(steps)
+            is_streamed = received.json.get("stream") or any(isinstance(step, Raw) for step in steps)
+            answer = _AnswerStream if is_streamed else _AnswerDocument
+            return await answer(self._writer(), request, self._writing, self._newline).play(steps)
         except asyncio.CancelledError:
             self.left.set()
             raise
@@ -135,13 +140,15 @@ class ScriptedServer:
 class _AnswerStream:
     """Streams one answer."""
 
+    content_type = "text/event-stream"
+
     def __init__(self, writer: Writer, request: web.Request, writing: Writing, newline: str) -> None:
         self._writer = writer
         self._request = request
         self._writing = writing
         self._newline = newline
         self._deferred: list[bytes] = []
-        self._response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
+        self._response = web.StreamResponse(headers={"content-type": self.content_type, "cache-control": "no-cache"})
         self._finish: FinishReason | None = None
         self._usage: Usage | None = None
 
@@ -158,15 +165,18 @@ class _AnswerStream:
             await self._send(self._writer.start())
         for step in steps:
             if isinstance(step, Cut):
-                await self._flush()
-                if not step.clean and self._request.transport:
-                    self._request.transport.close()
+                await self._cut(step)
                 return
             await self._play_step(step)
         if not is_raw:
             await self._send(self._writer.end(self._finish, self._usage))
             await self._write(self._writer.end_of_stream().encode())
         await self._flush()
+
+    async def _cut(self, step: Cut) -> None:
+        await self._flush()
+        if not step.clean and self._request.transport:
+            self._request.transport.close()
 
     async def _play_step(self, step: Step) -> None:
         match step:
@@ -221,6 +231,38 @@ class _AnswerStream:
         data, self._deferred = b"".join(self._deferred), []
         if data:
             await self._response.write(data)
+
+
+class _AnswerDocument(_AnswerStream):
+    """Sends one answer as one document, once its steps are done. One that is cut has the first half of it."""
+
+    content_type = "application/json"
+
+    async def _play_steps(self, steps: list[Step]) -> None:
+        self._events = self._writer.start()
+        for step in steps:
+            if isinstance(step, Cut):
+                document = self._encode_document()
+                await self._response.prepare(self._request)
+                await self._write(document[: len(document) // 2])
+                await self._cut(step)
+                return
+            await self._play_step(step)
+            if isinstance(step, ErrorEvent):
+                break
+        else:
+            self._events += self._writer.end(self._finish, self._usage)
+        document = self._encode_document()
+        self._response.content_length = len(document)
+        await self._response.prepare(self._request)
+        await self._write(document)
+        await self._flush()
+
+    async def _send(self, events: list[dict[str, Any]]) -> None:
+        self._events += events
+
+    def _encode_document(self) -> bytes:
+        return orjson.dumps(self._writer.join_events(self._events))
 
 
 def _with_id(step: Step, model: ScriptedModel) -> Step:

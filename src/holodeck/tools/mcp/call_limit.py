@@ -7,6 +7,9 @@ from collections import OrderedDict, deque
 
 from holodeck.tools.mcp.errors import ErrorFactory
 
+QUEUE_PHASE = "queue"
+"""The phase of the error of a call that got no slot in time, and was not sent."""
+
 
 class CallLimit:
     """Limits the concurrent calls of one server; shared by all clients of that server.
@@ -46,7 +49,7 @@ class CallLimit:
                 raise
             text = f"it was busy with {self._limit} other calls for {seconds:g} s ('max_concurrent_calls')."
             raise errors.timeout(
-                "queue", f"{text} This call was not sent; it can be tried again.", is_public=True
+                QUEUE_PHASE, f"{text} This call was not sent; it can be tried again.", is_public=True
             ) from None
         return max(deadline - loop.time(), 0.0)
 

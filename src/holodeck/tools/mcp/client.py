@@ -24,15 +24,16 @@ from holodeck.tools.mcp.call_limit import CallLimit
 from holodeck.tools.mcp.connection.connection import Connection, ConnectionState
 from holodeck.tools.mcp.connection.supervisor import StartLimits, Supervisor
 from holodeck.tools.mcp.content import MCPToolResult, PromptResult, count_resource_bytes, limit_answer, prompt_of
-from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL, MCPPromptInfo, MCPToolInfo, text_or_none
+from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL, MCPPromptInfo, MCPToolInfo
 from holodeck.tools.mcp.errors import add_unknown_outcome
 from holodeck.tools.mcp.lock.drift import ServerLock, ToolDrift
-from holodeck.tools.mcp.output_validation import OutputChecker
+from holodeck.tools.mcp.names import normalize_tool_name
 from holodeck.tools.mcp.protocol.jsonrpc import HEADER_MISMATCH, Message
 from holodeck.tools.mcp.protocol.legacy_notices import announce_roots, lower_log_level
 from holodeck.tools.mcp.protocol.peer import Peer
 from holodeck.tools.mcp.protocol.server_requests import Callbacks, ServerRequestResponder
 from holodeck.tools.mcp.protocol.session import OnProgress, Session, Spawn
+from holodeck.tools.mcp.protocol.tasks import RemoteTask
 from holodeck.tools.mcp.protocol.versions import ProtocolEra
 from holodeck.tools.mcp.resource_discovery import (
     MCPResourceInfo,
@@ -41,7 +42,7 @@ from holodeck.tools.mcp.resource_discovery import (
 from holodeck.tools.mcp.resource_subscriptions import OnUpdate, ResourceSubscription, ResourceSubscriptions
 from holodeck.tools.mcp.results import CallRecord, CallRequest, ResultBuilder
 from holodeck.tools.mcp.server_lists import ServerLists
-from holodeck.tools.mcp.task_calls import SentCall, TaskCalls
+from holodeck.tools.mcp.task_calls import TaskCalls
 from holodeck.tools.mcp.tool_patterns import is_idempotent
 from holodeck.tools.mcp.transports.base import Delivery, TransportSetup
 from holodeck.tools.mcp.transports.http_headers import build_argument_headers
@@ -63,7 +64,7 @@ class MCPClient:
         call_limit: CallLimit | None = None,
         lock: ServerLock | None = None,
     ) -> None:
-        """`setup`: the definition, and what its transports are built from. `call_limit`: shared with other clients.
+        """Take the definition and what transports are built from in `setup`. `call_limit`: shared with other clients.
 
         `lock`: what was accepted of the server; the rest is withheld. None: all of it is accepted.
         """
@@ -72,10 +73,8 @@ class MCPClient:
         self._errors = setup.errors
         self.callbacks = callbacks = callbacks or Callbacks()
         self.lock = lock
-        self._logged_drift: ToolDrift | None = None
-        """The drift of the instructions that was logged last."""
         self.call_limit = call_limit or CallLimit(tool.max_concurrent_calls)
-        self._result_builder = ResultBuilder(tool, self._errors, OutputChecker(in_process=setup.is_offline))
+        self._result_builder = ResultBuilder(tool, self._errors, in_process=setup.is_offline)
         self._lists = ServerLists(tool, callbacks, self._errors, lock)
         self._supervisor = Supervisor(
             tool,
@@ -89,9 +88,7 @@ class MCPClient:
         self._subscriptions = ResourceSubscriptions(
             self._errors, self._supervisor.get_connection, request_timeout=tool.request_timeout
         )
-        self._task_calls = TaskCalls(
-            tool.name, self._supervisor, self._errors, send=self._send_call, may_repeat=self.may_repeat
-        )
+        self._task_calls = TaskCalls(tool.name, self._supervisor, self._errors)
 
     @property
     def state(self) -> ConnectionState:
@@ -137,16 +134,7 @@ class MCPClient:
     @property
     def instructions(self) -> str | None:
         """The instructions of the server, with invisible characters escaped; None if they differ from the lock."""
-        return None if self._instructions_drift is not None else self._listed_instructions
-
-    @property
-    def _listed_instructions(self) -> str | None:
-        terms = self._supervisor.terms
-        return text_or_none(terms.instructions) if terms is not None else None
-
-    @property
-    def _instructions_drift(self) -> ToolDrift | None:
-        return None if self.lock is None else self.lock.find_instructions_drift(self._listed_instructions)
+        return None if self._supervisor.terms is None else self._lists.instructions
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
@@ -173,9 +161,7 @@ class MCPClient:
     @property
     def withheld_texts(self) -> Sequence[ToolDrift]:
         """The prompts, resources, templates and instructions that are not passed on, as they differ from the lock."""
-        lists = (self._lists.prompts, self._lists.resources, self._lists.templates)
-        drift = [each for cached in lists for each in cached.listing.withheld]
-        return [*drift, *([self._instructions_drift] if self._instructions_drift is not None else [])]
+        return self._lists.withheld_texts
 
     @property
     def budget(self) -> ByteBudget:
@@ -196,7 +182,7 @@ class MCPClient:
         return self._errors.explain(error)
 
     def may_repeat(self, tool: MCPToolInfo) -> bool:
-        """True for a tool that the definition calls idempotent."""
+        """Return True for a tool that the definition calls idempotent."""
         return is_idempotent(self.config, tool)
 
     def announce_change(self) -> None:
@@ -262,15 +248,8 @@ class MCPClient:
         peer: Peer | None = None,
     ) -> Message:
         """Return a prompt with its arguments filled in, as the server sent it. Raises MCPError."""
-        connection = await self._supervisor.get_connection()
-        session = connection.session
-        if self.config.load_prompts or self.lock is not None:
-            await self._lists.prompts.get_current(session)
-        known = self._lists.prompts.find(session, name)
-        if known is None and self.lock is not None and not self.lock.may_change("prompt"):
-            text = f"the prompt '{name}' is not as holodeck.lock has it, or the server does not have it."
-            raise self._errors.protocol("prompts/get", text, is_public=True)
-        params = {"name": known.name if known is not None else name, "arguments": arguments}
+        session = (await self._supervisor.get_connection()).session
+        params = {"name": await self._lists.require_prompt(session, name), "arguments": arguments}
         return await session.call(
             "prompts/get", params, seconds=self.config.request_timeout, on_progress=on_progress, peer=peer
         )
@@ -387,16 +366,32 @@ class MCPClient:
             record.reserved.release()
 
     async def _request_in_turn(
-        self,
-        record: CallRecord,
-        request: CallRequest,
-        seconds: float,
-        caller_id: str,
+        self, record: CallRecord, request: CallRequest, seconds: float, caller_id: str
     ) -> tuple[MCPToolInfo, Message]:
-        """Send a call when the call limit permits it. Raises MCPError."""
+        """Send a call when the call limit permits it, unless an earlier process has, and return its tool and answer.
+
+        The answer to a call that became a task is the result of the task. Raises MCPError.
+        """
+        stored = request.resume.stored if request.resume is not None else None
         remaining = await self.call_limit.acquire(seconds, self._errors, caller_id)
         try:
-            return await self._task_calls.request_answer(record, request, seconds=remaining)
+            if stored is None:
+                info, answer, task = await self._send_call(record, request, remaining)
+            else:
+                info = request.expected or MCPToolInfo(name=record.tool, model_name=normalize_tool_name(record.tool))
+                answer, task = {}, self._task_calls.restore_task(stored, record, request)
+            if task is None:
+                return info, answer
+            try:
+                return info, await self._task_calls.wait_result(task, record, request, remaining)
+            except MCPProtocolError as error:
+                if not error.details.get("task_lost") or not self.may_repeat(info):
+                    raise
+                log.info("mcp.repeated", server=self.config.name, tool=record.tool, cause=error)
+            info, answer, task = await self._send_call(record, request, remaining)
+            if task is not None:
+                answer = await self._task_calls.wait_result(task, record, request, remaining)
+            return info, answer
         finally:
             self.call_limit.release()
 
@@ -439,8 +434,10 @@ class MCPClient:
             span_attributes=kind.build_span_attributes(self.config),
         )
 
-    async def _send_call(self, record: CallRecord, request: CallRequest, seconds: float) -> SentCall:
-        """Send the call, and return its answer, which may name a task. Raises MCPError."""
+    async def _send_call(
+        self, record: CallRecord, request: CallRequest, seconds: float
+    ) -> tuple[MCPToolInfo, Message, RemoteTask | None]:
+        """Send the call, and return its tool, its answer, and the task that the answer names. Raises MCPError."""
         is_last, arguments, expected = False, request.arguments, request.expected
         while True:
             connection = self._supervisor.live_connection or await self._supervisor.get_connection()
@@ -483,7 +480,7 @@ class MCPClient:
                 log.info("mcp.repeated", server=self.config.name, tool=info.name, cause=error)
             else:
                 self._supervisor.record_success()
-                return SentCall(tool=info, params=params, answer=answer)
+                return info, answer, self._task_calls.find_task(answer, params, record, request)
             is_last = True
 
     async def _request_resource(
@@ -495,6 +492,7 @@ class MCPClient:
             is_last = False
             while True:
                 connection = self._supervisor.live_connection or await self._supervisor.get_connection()
+                await self._lists.check_resource(connection.session, uri)
                 delivery = record.delivery = Delivery(reserved=record.reserved)
                 began = asyncio.get_running_loop().time()
                 try:
@@ -516,7 +514,7 @@ class MCPClient:
     def _can_retry(
         self, connection: Connection, info: MCPToolInfo, error: MCPConnectionError, delivery: Delivery
     ) -> bool:
-        """True for a call that cannot have taken effect, and for an idempotent tool after a lost connection."""
+        """Return True for a call that cannot have taken effect, and for an idempotent tool after a lost connection."""
         if error.details.get("stale_session"):
             return True
         if isinstance(error, MCPTimeoutError) or "status" in error.details:
@@ -526,11 +524,7 @@ class MCPClient:
         return self.may_repeat(info)
 
     def _on_connected(self, connection: Connection) -> None:
-        drift = self._instructions_drift
-        if drift is not None and drift != self._logged_drift:
-            log.warning("mcp.withheld", server=self.config.name, reason=drift.reason)
-        self._logged_drift = drift
-        self._lists.watcher.watch(connection)
+        self._lists.watch(connection)
         self._subscriptions.resume()
 
     def _on_notification(self, connection: Connection, message: Message) -> None:

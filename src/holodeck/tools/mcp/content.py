@@ -232,7 +232,7 @@ def _byte_count(block: ContentBlock) -> int:
 
 
 def _is_in_text(parts: list[str], structured: Any) -> bool:
-    """True when one of the texts is the structured content, as JSON or, for a single value, as plain text."""
+    """Return whether one of the texts is the structured content, as JSON or, for a single value, as plain text."""
     equivalents = [structured]
     if isinstance(structured, dict) and len(structured) == 1:
         ((key, value),) = structured.items()

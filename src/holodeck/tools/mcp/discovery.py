@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
+import orjson
+
 from holodeck.lib import log
-from holodeck.lib.escape import escape_json, escape_unprintable
-from holodeck.lib.json.schema import SchemaBudget, SchemaError, check_schema_size
+from holodeck.lib.escape import escape_json, escape_unprintable, is_plain_json
+from holodeck.lib.json.schema import SchemaBudget, SchemaError, check_parsed_schema_size
 from holodeck.lib.limits import MIB
 from holodeck.lib.record import record
 from holodeck.models.tool import MCPTool
@@ -26,7 +29,7 @@ from holodeck.tools.mcp.protocol.session import Session
 from holodeck.tools.mcp.protocol.tasks import TaskSupport, parse_task_support
 from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
 from holodeck.tools.mcp.tool_patterns import is_allowed, unmatched_patterns
-from holodeck.tools.mcp.transports.http_headers import BadAnnotationError, find_argument_headers
+from holodeck.tools.mcp.transports.http_headers import ANNOTATION, BadAnnotationError, find_argument_headers
 
 # Pages of one list. A server that still names a next page never ends its list.
 MAX_LIST_PAGES = 1_000
@@ -36,6 +39,8 @@ MAX_LISTED = 20_000
 MAX_LISTED_SCHEMA_BYTES = 32 * MIB
 # JSON nodes of all input schemas of one server, which bound the time to process them.
 MAX_LISTED_SCHEMA_NODES = 500_000
+
+_ANNOTATION = ANNOTATION.encode()
 
 
 @record
@@ -128,26 +133,30 @@ class UnusableEntryError(ValueError):
     """An entry of a list that cannot be offered."""
 
 
-async def list_tools(session: Session, tool: MCPTool, lock: ServerLock | None = None) -> FetchedList[MCPToolInfo]:
+async def list_tools(
+    session: Session, tool: MCPTool, lock: ServerLock | None = None, previous: Sequence[MCPToolInfo] = ()
+) -> FetchedList[MCPToolInfo]:
     """Fetch the tools of the server that the definition allows, without those that differ from the lock.
 
-    Raises MCPError.
+    `previous`: the tools of the list before. One whose entry is the same is not built again. Raises MCPError.
     """
     is_modern = session.terms is not None and session.terms.era is ProtocolEra.MODERN
     budget = SchemaBudget(max_bytes=MAX_LISTED_SCHEMA_BYTES, max_nodes=MAX_LISTED_SCHEMA_NODES)
-    listing = await fetch_listing(session, tool, TOOLS, lambda entry: _parse_tool(entry, is_modern, budget), _name_of)
-    names = model_names(info.name for info in listing.items)
-    items = tuple(
+    known = {info.name: info for info in previous}
+    parse = partial(_parse_tool, is_modern=is_modern, budget=budget, known=known)
+    listing = await fetch_listing(session, tool, TOOLS, parse, _name_of)
+    names = model_names([info.name for info in listing.items])
+    items = [
         info if names[info.name] == info.model_name else replace(info, model_name=names[info.name])
         for info in listing.items
-    )
+    ]
     # A pattern for a rejected tool is not wrong.
     rejected = [MCPToolInfo(name=name, model_name=normalize_tool_name(name)) for name in listing.rejected]
     unmatched = tuple(unmatched_patterns(tool, (*items, *rejected)))
     warnings = (_build_warning("mcp.unmatched_pattern", notice=sentence) for sentence in unmatched)
     listing = replace(
         listing,
-        items=tuple(info for info in items if is_allowed(tool, info)),
+        items=tuple([info for info in items if is_allowed(tool, info)]),
         unmatched=unmatched,
         warnings=(*listing.warnings, *warnings),
     )
@@ -253,7 +262,7 @@ def _add_entry(
     found: dict[str, T],
     rejected: dict[str, str],
 ) -> None:
-    described = mapping(entry)
+    described: Mapping[str, Any] = entry if isinstance(entry, dict) else {}
     try:
         item = read(described)
     except (UnusableEntryError, BadAnnotationError) as error:
@@ -266,7 +275,9 @@ def _add_entry(
         found[key] = item
 
 
-def _parse_tool(entry: Mapping[str, Any], is_modern: bool, budget: SchemaBudget) -> MCPToolInfo:
+def _parse_tool(
+    entry: Mapping[str, Any], *, is_modern: bool, budget: SchemaBudget, known: Mapping[str, MCPToolInfo]
+) -> MCPToolInfo:
     name = require_text(entry, "name")
     schema = entry.get("inputSchema")
     if not isinstance(schema, dict) or schema.get("type") != "object":
@@ -277,11 +288,21 @@ def _parse_tool(entry: Mapping[str, Any], is_modern: bool, budget: SchemaBudget)
     except SchemaError as error:
         raise UnusableEntryError(f"its inputSchema cannot be used: {error}") from None
     try:
-        check_schema_size(output)
+        if output is not None:
+            check_parsed_schema_size(output)
     except SchemaError as error:
         raise UnusableEntryError(f"its outputSchema cannot be used: {error}") from None
+    try:
+        text = orjson.dumps(entry)
+    except TypeError:
+        raise UnusableEntryError("it is nested too deeply") from None
+    is_plain, is_annotated = is_plain_json(text), _ANNOTATION in text
+    before = known.get(name)
+    # Compared as text: to Python, 1, 1.0 and True are equal. The headers of an annotated one depend on the era as well.
+    if before is not None and is_plain and not is_annotated and orjson.dumps(before.raw) == text:
+        return before
     # Escaped as a whole: the fields below are parts of the same object, which takes its memory once.
-    raw = escape_entry(entry)
+    raw = entry if is_plain else escape_entry(entry)
     return MCPToolInfo(
         name=name,
         model_name=normalize_tool_name(name),
@@ -290,7 +311,7 @@ def _parse_tool(entry: Mapping[str, Any], is_modern: bool, budget: SchemaBudget)
         input_schema=raw["inputSchema"],
         output_schema=raw["outputSchema"] if isinstance(output, dict) else None,
         annotations=mapping(raw.get("annotations")),
-        argument_headers=find_argument_headers(schema) if is_modern else {},
+        argument_headers=find_argument_headers(schema) if is_modern and is_annotated else {},
         raw=raw,
         task_support=parse_task_support(mapping(entry.get("execution")).get("taskSupport")),
     )

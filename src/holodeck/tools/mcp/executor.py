@@ -8,18 +8,29 @@ A server that is down, slow or broken is missing from an offer and does not fail
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from holodeck.lib import log
-from holodeck.lib.call_errors import NOT_APPROVED, TOOL_CHANGED
-from holodeck.lib.errors import MCPError, MCPProtocolError
+from holodeck.lib.call_errors import TOOL_CHANGED
+from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError
 from holodeck.lib.record import record
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.events import MissingServer
 from holodeck.models.model_io import ToolSpec
-from holodeck.tools.executor import CHANGED, CallTarget, QuestionHandler, ToolCall, ToolKind, ToolResult
+from holodeck.tools.executor import (
+    CHANGED,
+    SERVER_ABSENT,
+    CallRules,
+    CallTarget,
+    QuestionHandler,
+    ToolCall,
+    ToolExecutor,
+    ToolKind,
+    ToolResult,
+)
+from holodeck.tools.mcp.call_limit import QUEUE_PHASE
 from holodeck.tools.mcp.content import MCPToolResult
 from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL, MCPToolInfo
 from holodeck.tools.mcp.names import assign_names
@@ -27,6 +38,7 @@ from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.protocol.peer import ELICITATION_METHOD, Peer
 from holodeck.tools.mcp.protocol.server_requests import with_defaults
 from holodeck.tools.mcp.resource_discovery import MCPResourceInfo, MCPResourceTemplateInfo
+from holodeck.tools.mcp.results import NEVER_SENT
 from holodeck.tools.mcp.server_tools import ServerTools
 from holodeck.tools.mcp.tool_patterns import may_browse_resources, may_read_resources, needs_approval
 from holodeck.tools.resource_reader import ResourceEntry
@@ -34,8 +46,6 @@ from holodeck.tools.resource_reader import ResourceEntry
 # Unavailable servers that one executor reconnects at the same time.
 MAX_REVIVALS = 8
 
-Approver = Callable[[str, str, Mapping[str, Any]], Awaitable[bool]]
-"""Asks for a person's approval of a call: `(server, tool, arguments)` to the decision."""
 ToolFilter = Callable[[str, str], bool]
 """Whether a tool is offered: `(server, tool)`, by the server's own name of the tool."""
 
@@ -48,21 +58,29 @@ class ToolRoute:
     tool: MCPToolInfo
     spec: ToolSpec
     """The tool as it is offered to models."""
+    target: tuple[str, str]
+    """The names of the server and of its tool. An approval is valid for this pair."""
 
-    @property
-    def target(self) -> tuple[str, str]:
-        """The names of the server and of its tool. An approval is valid for this pair."""
-        return self.server.name, self.tool.name
+    def find_rules(self) -> CallRules:
+        """Return the rules of the server's definition for a call of the tool."""
+        server, tool = self.target
+        target = CallTarget(server=server, tool=tool)
+        return CallRules(target=target, needs_approval=needs_approval(self.server.config, self.tool))
 
 
-class MCPExecutor:
+def find_targets(routes: Mapping[str, ToolRoute], specs: Sequence[ToolSpec]) -> list[tuple[str, str] | None]:
+    """Return the target of each tool, None for one without a route: an offer of 1,000 tools takes one call."""
+    found = [routes.get(spec.name) for spec in specs]
+    return [None if route is None else route.target for route in found]
+
+
+class MCPExecutor(ToolExecutor):
     """Executes calls of the tools of several servers."""
 
     def __init__(
         self,
         servers: Sequence[MCPPlugin] = (),
         *,
-        approve: Approver | None = None,
         discovery_timeout: float | None = None,
         can_revive: bool = False,
     ) -> None:
@@ -76,13 +94,13 @@ class MCPExecutor:
             server.name: ServerTools(server, discovery_timeout=discovery_timeout, revival_slots=revivals)
             for server in servers
         }
-        self._approve = approve
+        self.selected = self.server_tools
+        """The servers whose tools are offered: all of them, unless this is a selection."""
         self._routes: Mapping[str, ToolRoute] = {}
         """Replaced as a whole, never mutated: a reader of `routes` has a snapshot."""
         self._latest_lists: list[tuple[ServerTools, list[MCPToolInfo], Sequence[MCPToolInfo] | None]] = []
         """The lists behind `_specs`: every turn of a model asks for an offer, and the lists rarely change."""
         self._specs: tuple[ToolSpec, ...] = ()
-        self._selected: Collection[str] | None = None
         self._allows_tool: ToolFilter | None = None
         self._logged_names: dict[str, str] | None = {}
         """By server, the full names that were logged last. None: they are not logged."""
@@ -101,9 +119,10 @@ class MCPExecutor:
         the selection are offered, those of `others` included; a selection of the result has the same.
         """
         added = {offer.server.name: offer for offer in others}
-        selection = MCPExecutor(approve=self._approve)
+        selection = MCPExecutor()
         selection.server_tools = {**self.server_tools, **added}
-        selection._selected = {*names, *added}
+        chosen = {*names, *added}
+        selection.selected = {name: offer for name, offer in selection.server_tools.items() if name in chosen}
         selection._allows_tool = allows_tool or self._allows_tool
         # A log line for each request would bury the others.
         selection._logged_names = None
@@ -114,8 +133,8 @@ class MCPExecutor:
 
         Unlike those of a selection, they do not change when a server that is left out lists its tools.
         """
-        isolated = MCPExecutor(approve=self._approve)
-        isolated.server_tools = {name: offer for name, offer in self.server_tools.items() if name in names}
+        isolated = MCPExecutor()
+        isolated.use_servers({name: offer for name, offer in self.server_tools.items() if name in names})
         isolated._logged_names = None
         return isolated
 
@@ -131,20 +150,13 @@ class MCPExecutor:
             for name, offer in executor.server_tools.items():
                 if found.setdefault(name, offer).server.config != offer.server.config:
                     log.warning("mcp.server_hidden", server=name)
-        merged.server_tools = found
+        merged.use_servers(found)
         merged._logged_names = None
         return merged
 
     def use_servers(self, server_tools: Mapping[str, ServerTools]) -> None:
-        """Use these in place of the servers of the same names. Only before the first offer."""
-        self.server_tools = {**self.server_tools, **server_tools}
-
-    @property
-    def selected(self) -> Mapping[str, ServerTools]:
-        """The servers whose tools are offered: all of them, unless this is a selection."""
-        if self._selected is None:
-            return self.server_tools
-        return {name: offer for name, offer in self.server_tools.items() if name in self._selected}
+        """Use these in place of the servers of the same names. Only before the first offer; not for a selection."""
+        self.server_tools = self.selected = {**self.server_tools, **server_tools}
 
     @property
     def servers(self) -> Mapping[str, MCPPlugin]:
@@ -182,9 +194,15 @@ class MCPExecutor:
             names = assign_names([(offer.server.name, _model_names(listed)) for offer, _, listed in found])
             self._log_full_names(names)
             routes = [
-                ToolRoute(server=offer.server, tool=info, spec=_build_spec(names[offer.server.name, info.name], info))
+                ToolRoute(
+                    server=offer.server,
+                    tool=info,
+                    spec=_build_spec(names[target], info),
+                    target=target,
+                )
                 for offer, tools, _ in found
                 for info in tools
+                for target in ((offer.server.name, info.name),)
             ]
             self._routes = {route.spec.name: route for route in routes}
             self._latest_lists = found
@@ -208,27 +226,17 @@ class MCPExecutor:
         route = self._routes.get(name)
         return None if route is None else route.target
 
+    def targets_of(self, specs: Sequence[ToolSpec]) -> Sequence[tuple[str, str] | None]:
+        return find_targets(self._routes, specs)
+
     def may_repeat(self, name: str) -> bool:
-        """True for a tool that the definition of its server calls idempotent."""
+        """Return True for a tool that the definition of its server calls idempotent."""
         route = self._routes.get(name)
         return route is not None and route.server.may_repeat(route.tool)
 
-    def needs_person(self, name: str) -> bool:
-        """True for a tool that needs a person's approval by the definition of its server."""
-        route = self._routes.get(name)
-        return route is not None and needs_approval(route.server.config, route.tool)
-
-    def find_call_target(self, call: ToolCall) -> CallTarget | None:
-        """Return the server and the tool behind the name of a call, or None."""
-        route = self._routes.get(call.name)
-        return None if route is None else CallTarget(server=route.server.name, tool=route.tool.name)
-
-    async def ask_person(self, call: ToolCall) -> bool | None:
-        """Ask for a person's approval and return the decision. None: none is needed, or there is no approver."""
-        route = self._routes.get(call.name)
-        if route is None or self._approve is None or not needs_approval(route.server.config, route.tool):
-            return None
-        return await self._approve(route.server.name, route.tool.name, call.arguments)
+    def find_rules(self, call: ToolCall) -> CallRules:
+        """Return the target of a call, and whether it needs a person's approval by the definition of its server."""
+        return self._routes[call.name].find_rules()
 
     async def execute(self, call: ToolCall) -> ToolResult:
         """Call the tool behind the offered name. Every failure is a result; only cancellation is raised."""
@@ -242,29 +250,17 @@ class MCPExecutor:
         route: ToolRoute,
         call: ToolCall,
         *,
-        is_approved: bool = False,
         caller_id: str = "",
         peer: Peer | None = None,
     ) -> ToolResult:
         """Call the tool of a route, whatever the name of the call means now.
 
-        `is_approved`: a person has already approved it. `caller_id`: callers of a busy server take turns. `peer`: the
-        client that the call is made for.
+        `caller_id`: callers of a busy server take turns. `peer`: the client that the call is made for.
         """
         server, tool = route.server, route.tool
         about = {"server": server.name, "tool": tool.name}
         if call.spec is not None and call.spec is not route.spec and call.spec != route.spec:
             return ToolResult.failure(call.call_id, TOOL_CHANGED.format(tool=tool.name), **about, **{CHANGED: True})
-        is_resumed = call.resume is not None and call.resume.stored is not None
-        # A call that is running already was permitted when it was sent.
-        is_permitted = is_approved or call.is_approved or is_resumed
-        if not is_permitted and needs_approval(server.config, tool):
-            if self._approve is None:
-                subject = f"The tool '{tool.name}' of server '{server.name}'"
-                reason = f"{subject} needs a person's approval, and there is no one to ask."
-                return ToolResult.failure(call.call_id, reason, **about)
-            if not await self._approve(server.name, tool.name, call.arguments):
-                return ToolResult.failure(call.call_id, NOT_APPROVED, **about)
         progress = call.on_progress
         result = await server.call(
             tool.name,
@@ -322,7 +318,7 @@ class MCPExecutor:
         await asyncio.gather(*(offer.close() for offer in self.server_tools.values()))
 
     def _filter_tools(self, offer: ServerTools) -> list[MCPToolInfo]:
-        """The tools of a server that are offered: all of them, unless this is a selection of tools."""
+        """Return the tools of a server that are offered: all of them, unless this is a selection of tools."""
         tools, allows = offer.collect_tools(), self._allows_tool
         return list(tools) if allows is None else [tool for tool in tools if allows(offer.server.name, tool.name)]
 
@@ -406,14 +402,21 @@ def _build_entry(
 
 
 def _build_result(call: ToolCall, result: MCPToolResult, about: Mapping[str, str]) -> ToolResult:
+    absent = {SERVER_ABSENT: True} if _is_server_absent(result) else {}
     if not result.success:
         log.warning("mcp.call_failed", call=call.call_id, **about, **_failure_metadata(result))
     return ToolResult(
         call_id=call.call_id,
         content=_content_of(result),
         is_error=not result.success,
-        metadata={**result.metadata, **about, **_failure_metadata(result)},
+        metadata={**result.metadata, **about, **_failure_metadata(result), **absent},
     )
+
+
+def _is_server_absent(result: MCPToolResult) -> bool:
+    # A call that waited too long for its turn was not sent either, and its server is there.
+    error = result.error if result.metadata.get(NEVER_SENT) else None
+    return isinstance(error, MCPConnectionError) and error.phase != QUEUE_PHASE
 
 
 def _failure_metadata(result: MCPToolResult) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from holodeck.lib.net.ip_policy import IPPolicy
 from holodeck.lib.record import record
 from holodeck.lib.redaction import secrets_in, url_secrets
 from holodeck.lib.secret import Secret
+from holodeck.models.auth import BearerAuth
 from holodeck.models.tool import MCPTool, TransportType
 from holodeck.tools.mcp.call_limit import CallLimit
 from holodeck.tools.mcp.connection.supervisor import StartLimits
@@ -141,8 +142,10 @@ def _find_credentials(tool: MCPTool) -> list[str]:
     """Return the secrets of a definition that its server must not repeat to a model or a caller."""
     variables = [(name, secret.reveal()) for name, secret in (*tool.env.items(), *tool.headers.items())]
     found = [part for name, value in variables for part in secrets_in(name, value)]
-    configured = (getattr(tool.auth, "token", None), getattr(tool.auth, "client_secret", None))
-    return [*found, *url_secrets(tool.url or ""), *(secret.reveal() for secret in configured if secret is not None)]
+    secret = None
+    if tool.auth is not None:
+        secret = tool.auth.token if isinstance(tool.auth, BearerAuth) else tool.auth.client_secret
+    return [*found, *url_secrets(tool.url or ""), *([secret.reveal()] if secret is not None else [])]
 
 
 def _build_auth(tool: MCPTool, base_dir: Path) -> MCPAuthProvider | None:

@@ -41,14 +41,14 @@ def model_names(names: Iterable[str]) -> dict[str, str]:
     The order of the list does not matter: a name that is already valid stays, else the first in the alphabet has no
     hash.
     """
-    own = list(dict.fromkeys(names))
-    assigned: dict[str, str] = {}
+    assigned = {name: normalize_tool_name(name) for name in dict.fromkeys(names)}
     used: set[str] = set()
-    for name in sorted(own, key=lambda name: (normalize_tool_name(name) != name, name)):
-        valid = normalize_tool_name(name)
-        assigned[name] = valid if valid not in used else _append_hash(valid, name)
-        used.add(assigned[name])
-    return {name: assigned[name] for name in own}
+    if len(set(assigned.values())) < len(assigned):
+        for name in sorted(assigned, key=lambda name: (assigned[name] != name, name)):
+            if assigned[name] in used:
+                assigned[name] = _append_hash(assigned[name], name)
+            used.add(assigned[name])
+    return assigned
 
 
 def full_name(server: str, model_name: str) -> str:

@@ -54,10 +54,7 @@ class MCPPlugin(MCPClient):
     ) -> None:
         super().__init__(setup, callbacks=callbacks, limits=limits, call_limit=call_limit, lock=lock)
         self._build_similar = build_similar
-
-    @property
-    def name(self) -> str:
-        return self.config.name
+        self.name = self.config.name
 
     @property
     def description(self) -> str | None:
@@ -80,7 +77,7 @@ class MCPPlugin(MCPClient):
         return self._build_similar(tool, tuple(secrets), self.call_limit, self.budget)
 
     def has_same_definition(self, other: MCPPlugin) -> bool:
-        """Whether two plugins are of the same server in every respect: definition, folder and accepted tools."""
+        """Return whether two plugins are of the same server in every respect: definition, folder and accepted tools."""
         return self.config == other.config and self.base_dir == other.base_dir and self.lock == other.lock
 
     def share_limit(self, other: MCPPlugin) -> None:

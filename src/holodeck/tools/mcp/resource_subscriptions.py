@@ -78,7 +78,7 @@ class _Watch:
         """Whether the server acknowledges the `subscriptions/listen` in progress."""
 
     def is_about(self, uri: str, subscription_id: object) -> bool:
-        """Whether an update of `uri` is one of this subscription: of the resource itself, or of one below it."""
+        """Return whether an update of `uri` is one of this subscription: of the resource itself, or of one below it."""
         return uri == self.uri or uri.startswith(self.uri.rstrip("/") + "/") or self.has_id(subscription_id)
 
     def has_id(self, subscription_id: object) -> bool:

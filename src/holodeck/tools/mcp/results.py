@@ -13,6 +13,8 @@ from typing import Any
 from holodeck.lib import log
 from holodeck.lib.byte_budget import Reservation
 from holodeck.lib.errors import MCPError
+from holodeck.lib.json.schema import SchemaError
+from holodeck.lib.json.schema_worker import SchemaChecker, UncheckedError
 from holodeck.lib.record import record
 from holodeck.models.content import TextContent
 from holodeck.models.tool import MCPTool
@@ -20,7 +22,6 @@ from holodeck.tools.executor import ResumePoint
 from holodeck.tools.mcp.content import MCPToolResult, blocks_of, cut_to_limit
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.errors import ErrorFactory
-from holodeck.tools.mcp.output_validation import OutputChecker
 from holodeck.tools.mcp.protocol.jsonrpc import Message
 from holodeck.tools.mcp.protocol.peer import Peer
 from holodeck.tools.mcp.protocol.session import OnProgress
@@ -56,13 +57,14 @@ class CallRecord:
 
 
 class ResultBuilder:
-    """Builds the results of one server. Owns its `OutputChecker`."""
+    """Builds the results of one server. Owns the checker of output schemas; `close` ends its process."""
 
-    def __init__(self, tool: MCPTool, errors: ErrorFactory, checker: OutputChecker) -> None:
+    def __init__(self, tool: MCPTool, errors: ErrorFactory, *, in_process: bool = False) -> None:
+        """`in_process`: see `SchemaChecker`."""
         self._server = tool.name
         self._limit = tool.max_result_bytes
         self._errors = errors
-        self._checker = checker
+        self._checker = SchemaChecker(in_process=in_process)
 
     async def close(self) -> None:
         await self._checker.close()
@@ -74,7 +76,7 @@ class ResultBuilder:
         structured = answer.get("structuredContent")
         is_error = answer.get("isError") is True
         if info.output_schema is not None and not is_error:
-            problem = await self._checker.find_problem(info.name, info.output_schema, structured)
+            problem = await self._find_output_problem(info.name, info.output_schema, structured)
             if problem:
                 warnings.append(problem)
         metadata = self._build_metadata(info.name, record)
@@ -119,3 +121,16 @@ class ResultBuilder:
         if record.delivery is not None and record.delivery.request_id is not None:
             metadata["request_id"] = record.delivery.request_id
         return metadata
+
+    async def _find_output_problem(self, tool: str, schema: Mapping[str, Any], value: Any) -> str | None:
+        """Return what is wrong with structured content, or why it was not checked. Does not raise; time is bounded."""
+        if value is None:
+            return "the tool promises structured content and gave none"
+        try:
+            violations = await self._checker.find_violations(schema, value)
+        except SchemaError as error:
+            return f"the structured content has a schema that cannot be used: {error}"
+        except UncheckedError as error:
+            log.warning("mcp.answer_unchecked", tool=tool, reason=error)
+            return f"the structured content was not checked: {error}"
+        return f"the structured content does not fit its schema: {violations[0].message}" if violations else None

@@ -1,28 +1,25 @@
 """Tool calls that may run as tasks, across the connections of one server.
 
-`TaskCalls` decides whether a call asks for a task, has it sent, and waits for the result of a task. After a lost
-connection the same task is polled on the next one. A call is sent again only if its server has forgotten the task and
-its tool is idempotent. A task whose result is not needed any more (the
-caller was cancelled, the time is over, the server breaks the protocol) is cancelled at the server, unless the call
-belongs to a durable run that another process continues.
+`TaskCalls` decides whether a call asks for a task, finds the task in its answer, and waits for the result. After a lost
+connection the same task is polled on the next one. A task whose result is not needed any more (the caller was
+cancelled, the time is over, the server breaks the protocol) is cancelled at the server, unless the call belongs to a
+durable run that another process continues.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from holodeck.lib import log
 from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.call_errors import OUTCOME_UNKNOWN
-from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
-from holodeck.lib.record import record
+from holodeck.lib.errors import MCPConnectionError, MCPError, MCPTimeoutError
 from holodeck.tools.executor import ResumePoint
 from holodeck.tools.mcp.connection.supervisor import Supervisor
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.errors import ErrorFactory
-from holodeck.tools.mcp.names import normalize_tool_name
 from holodeck.tools.mcp.protocol.jsonrpc import Message
 from holodeck.tools.mcp.protocol.session import MAX_EXTENDED_CALL, Session
 from holodeck.tools.mcp.protocol.tasks import RemoteTask, TaskSupport, find_created_task
@@ -40,33 +37,13 @@ FIRST_RETRY = 0.1
 MAX_RETRY = 5.0
 
 
-@record
-class SentCall:
-    """A call that was sent, and its answer, which may name a task."""
-
-    tool: MCPToolInfo
-    params: Mapping[str, Any]
-    answer: Message
-
-
 class TaskCalls:
     """The calls and tasks of one server."""
 
-    def __init__(
-        self,
-        server: str,
-        supervisor: Supervisor,
-        errors: ErrorFactory,
-        *,
-        send: Callable[[CallRecord, CallRequest, float], Awaitable[SentCall]],
-        may_repeat: Callable[[MCPToolInfo], bool],
-    ) -> None:
-        """`send` sends a call, within seconds. `may_repeat`: True for an idempotent tool."""
+    def __init__(self, server: str, supervisor: Supervisor, errors: ErrorFactory) -> None:
         self._server = server
         self._supervisor = supervisor
         self._errors = errors
-        self._send = send
-        self._may_repeat = may_repeat
 
     def build_params(self, session: Session, info: MCPToolInfo, request: CallRequest) -> dict[str, Any]:
         """Return the parameters with which a call asks for a task; empty for a call that does not.
@@ -80,39 +57,20 @@ class TaskCalls:
             return {}
         return {"task": {"ttl": round((DURABLE_TASK_TTL if is_durable else TASK_TTL) * 1000)}}
 
-    async def request_answer(
-        self, record: CallRecord, request: CallRequest, *, seconds: float
-    ) -> tuple[MCPToolInfo, Message]:
-        """Send the call, unless an earlier process has, and return the tool and the final answer. Raises MCPError."""
-        stored = request.resume.stored if request.resume is not None else None
-        tool = request.expected or MCPToolInfo(name=record.tool, model_name=normalize_tool_name(record.tool))
-        try:
-            if stored is not None:
-                return tool, await self._resume(stored, record, request, seconds)
-            sent = await self._send(record, request, seconds)
-            tool = sent.tool
-            return tool, await self._complete(sent, record, request, seconds)
-        except MCPProtocolError as error:
-            if not error.details.get("task_lost") or not self._may_repeat(tool):
-                raise
-            log.info("mcp.repeated", server=self._server, tool=record.tool, cause=error)
-        sent = await self._send(record, request, seconds)
-        return sent.tool, await self._complete(sent, record, request, seconds)
-
-    async def _complete(self, sent: SentCall, record: CallRecord, request: CallRequest, seconds: float) -> Message:
-        """Return the answer to a call, or the result of the task that it names."""
-        state = find_created_task(sent.answer, is_requested="task" in sent.params, errors=self._errors)
+    def find_task(
+        self, answer: Message, params: Mapping[str, Any], record: CallRecord, request: CallRequest
+    ) -> RemoteTask | None:
+        """Return the task that the answer to a call with these parameters names; None for a result. Raises MCPError."""
+        state = find_created_task(answer, is_requested="task" in params, errors=self._errors)
         if state is None:
-            return sent.answer
+            return None
         token = record.delivery.request_id if record.delivery is not None else None
         task = RemoteTask(state.task_id, self._errors, token=token, on_progress=request.on_progress, peer=request.peer)
         task.report(state)
-        return await self._wait_result(task, record, request, seconds, is_new=True)
+        return task
 
-    async def _resume(
-        self, stored: Mapping[str, Any], record: CallRecord, request: CallRequest, seconds: float
-    ) -> Message:
-        """Return the result of a task that an earlier process has created and stored."""
+    def restore_task(self, stored: Mapping[str, Any], record: CallRecord, request: CallRequest) -> RemoteTask:
+        """Return the task that an earlier process has created and stored. Raises MCPError."""
         # The call was sent then, whatever becomes of the task.
         record.delivery = Delivery(may_have_been_sent=True)
         if stored.get("server") != self._server:
@@ -120,15 +78,15 @@ class TaskCalls:
             raise self._errors.protocol("call", f"{text} {OUTCOME_UNKNOWN}", outcome="unknown")
         task = RemoteTask(str(stored.get("task")), self._errors, on_progress=request.on_progress, peer=request.peer)
         log.info("mcp.task_resumed", server=self._server, tool=record.tool, task=task.id)
-        return await self._wait_result(task, record, request, seconds, is_new=False)
+        return task
 
-    async def _wait_result(
-        self, task: RemoteTask, record: CallRecord, request: CallRequest, seconds: float, *, is_new: bool
-    ) -> Message:
+    async def wait_result(self, task: RemoteTask, record: CallRecord, request: CallRequest, seconds: float) -> Message:
+        """Return the result of a task. That of a durable run is stored first, unless it is. Raises MCPError."""
         longest, resume = max(seconds, MAX_EXTENDED_CALL), request.resume
         try:
             async with asyncio.timeout(longest) as clock:
-                if is_new and resume is not None:
+                # A task that was lost is followed by another one.
+                if resume is not None and (resume.stored or {}).get("task") != task.id:
                     await resume.store({"server": self._server, "task": task.id})
                 return await self._poll_until_end(task, record, seconds)
         except TimeoutError:

@@ -87,18 +87,19 @@ class CachedList(Generic[T]):
             listing = await self._fetch(session)
             listing.log_new_warnings(self._server, self.listing)
             self.listing = listing
+            names = [self._names_of(item) for item in listing.items]
             self._by_name = {}
-            for item in listing.items:
-                for spelling in self._names_of(item):
+            for item, spellings in zip(listing.items, names, strict=True):
+                for spelling in spellings:
                     self._by_name.setdefault(spelling, item)
             # The server's own name of a tool takes precedence over other spellings of another tool.
-            for item in listing.items:
-                self._by_name[self._names_of(item)[0]] = item
+            for item, spellings in zip(listing.items, names, strict=True):
+                self._by_name[spellings[0]] = item
             self._session, self._fetched_changes = session, changes
             self._fetch_started_at, self._fetch_ended_at = began, time.monotonic()
 
     def is_fresh(self, session: Session) -> bool:
-        """Whether the list needs no fetch: it is of this session, and a change would have been announced."""
+        """Return whether the list needs no fetch: it is of this session, and a change would have been announced."""
         if session is not self._session or self._fetched_changes != self._changes:
             return False
         if self.listing.ttl is not None:
@@ -116,7 +117,7 @@ class ListChangeWatcher:
         *,
         server: str,
     ) -> None:
-        """`lists`, `listeners`: by area of the protocol, such as `tools`."""
+        """Refresh `lists` and call `listeners`, both by area of the protocol, such as `tools`."""
         self._lists = lists
         self._listeners = listeners
         self._server = server

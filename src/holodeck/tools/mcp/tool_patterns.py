@@ -82,29 +82,29 @@ def _compile_patterns(patterns: tuple[str, ...], server: str) -> ToolPatterns:
 
 
 def is_match(patterns: Collection[str], server: str, tool: NamedTool) -> bool:
-    """True when one of the patterns of a file matches a spelling of the tool."""
+    """Return whether one of the patterns of a file matches a spelling of the tool."""
     return bool(patterns) and _compile_patterns(tuple(patterns), server).match(tool)
 
 
 def is_allowed(server: MCPTool, tool: NamedTool) -> bool:
-    """True when `allowed_tools` and `denied_tools` of the server permit this tool."""
-    if is_denied(server, tool):
+    """Return whether `allowed_tools` and `denied_tools` of the server permit this tool."""
+    if server.denied_tools and is_denied(server, tool):
         return False
     return server.allowed_tools is None or is_match(server.allowed_tools, server.name, tool)
 
 
 def is_denied(server: MCPTool, tool: NamedTool) -> bool:
-    """True when `denied_tools` of the server matches this tool."""
+    """Return whether `denied_tools` of the server matches this tool."""
     return is_match(server.denied_tools, server.name, tool)
 
 
 def is_idempotent(server: MCPTool, tool: NamedTool) -> bool:
-    """True when `idempotent_tools` of the server permits repeating a call of this tool."""
+    """Return whether `idempotent_tools` of the server permits repeating a call of this tool."""
     return is_match(server.idempotent_tools, server.name, tool)
 
 
 def needs_approval(server: MCPTool, tool: NamedTool) -> bool:
-    """True when a call needs a person's approval. `never` overrides `always`, so that `*` can have exceptions."""
+    """Return whether a call needs a person's approval. `never` overrides `always`, so that `*` can have exceptions."""
     approval = server.approval
     if not isinstance(approval, Approval):
         return approval == "always"
@@ -112,7 +112,7 @@ def needs_approval(server: MCPTool, tool: NamedTool) -> bool:
 
 
 def may_read_resources(server: MCPTool, reading: NamedTool) -> bool:
-    """True when resources may be read without a person's approval. `reading`: the tool that patterns match.
+    """Return whether resources may be read without a person's approval. `reading`: the tool that patterns match.
 
     `allowed_tools` does not matter: only resources that an allowed tool has linked to are read.
     """
@@ -120,7 +120,7 @@ def may_read_resources(server: MCPTool, reading: NamedTool) -> bool:
 
 
 def may_browse_resources(server: MCPTool, reading: NamedTool) -> bool:
-    """True when a model may read any resource that the server lists. `reading`: the tool that patterns match."""
+    """Return whether a model may read any resource that the server lists. `reading`: the tool that patterns match."""
     return server.load_resources and is_allowed(server, reading) and not needs_approval(server, reading)
 
 

@@ -75,7 +75,7 @@ def command(
 
 
 def _is_caller(entry: dict[str, Any], caller: str) -> bool:
-    """Whether an entry is one of this caller. `key:NAME` is every caller of that name."""
+    """Return whether an entry is one of this caller. `key:NAME` is every caller of that name."""
     found = str(entry.get("caller", ""))
     return caller in (found, without_key_id(found))
 
@@ -87,7 +87,7 @@ def _row_of(entry: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _subject_of(entry: dict[str, Any]) -> str:
-    """The tool of a call, the request of an operator, or what a reload has changed."""
+    """Return the tool of a call, the request of an operator, or what a reload has changed."""
     request = " ".join(str(entry[name]) for name in ("method", "route", "subject") if entry.get(name))
     changed = ", ".join(
         str(value) for name, value in entry.items() if name.endswith(("_added", "_removed", "_changed"))

@@ -97,7 +97,7 @@ def command(
 
 
 def _print_verification(found: Verification, *, has_proof: bool) -> None:
-    """`has_proof`: the last line is one that was expected, or follows it."""
+    """Print the verification. `has_proof`: the last line is one that was expected, or follows it."""
     for note in found.notes:
         click.echo(escape_unprintable(f"Note: {note}"))
     if found.broken is not None:
@@ -118,7 +118,7 @@ def _print_verification(found: Verification, *, has_proof: bool) -> None:
 
 
 def _read_keys(loaded: LoadedGateway) -> tuple[bytes, ...]:
-    """The keys of the hashes. Raises `ExecutionError` where the gateway has no seal key that lasts."""
+    """Return the keys of the hashes. Raises `ExecutionError` where the gateway has no seal key that lasts."""
     from holodeck.gateway.sealing import AUDIT_PURPOSE, SealKeys, find_seal_keys
 
     what = f"The hashes of an audit log need the seal key of {loaded.path}"
@@ -135,7 +135,10 @@ def _read_keys(loaded: LoadedGateway) -> tuple[bytes, ...]:
 
 
 def _read_stored_end(loaded: LoadedGateway, last: Path) -> ChainPosition | None:
-    """The last line that the gateway has stored for its file. None: `last` is another file, or nothing is stored."""
+    """Return the last line that the gateway has stored for its file.
+
+    None: `last` is another file, or nothing is stored.
+    """
     from holodeck.gateway.audit.entry import ChainPosition
     from holodeck.gateway.audit.log import name_audit_file
 

@@ -281,12 +281,12 @@ def parse_call_arguments(words: Sequence[str], schema: Mapping[str, Any], stdin_
 
 
 def is_argument(word: str) -> bool:
-    """Whether a word has the form of an argument."""
+    """Return whether a word has the form of an argument."""
     return word == "-" or word.lstrip().startswith("{") or "=" in word[1:]
 
 
 def needs_schema(words: Sequence[str]) -> bool:
-    """Whether a `key=value` pair is among the words, whose type only the schema of the tool tells."""
+    """Return whether a `key=value` pair is among the words, whose type only the schema of the tool tells."""
     return any(word != "-" and not word.lstrip().startswith("{") for word in words)
 
 

@@ -33,7 +33,7 @@ Examples:
 
 @record
 class _ServerDescription:
-    """What a server that is up reports about itself."""
+    """The report of a server that is up about itself."""
 
     era: str
     version: str

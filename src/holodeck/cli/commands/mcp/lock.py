@@ -77,7 +77,7 @@ class _Comparison:
     """All servers that the file defines."""
 
     def find_drift(self, locked: Servers | None) -> dict[str, tuple[ToolDrift, ...]]:
-        """The drift of each server that answered, and of servers that are not in the file any more."""
+        """Return the drift of each server that answered, and of servers that are not in the file any more."""
         known = locked or {}
         drift = {name: known.get(name, ServerLock()).compare(server) for name, server in self.current.items()}
         drift |= {name: server.compare(ServerLock()) for name, server in known.items() if name not in self.names}
@@ -150,7 +150,7 @@ def _may_write(each: _Comparison, accept: str | None, *, can_be_asked: bool) -> 
 
 @record
 class _Answer:
-    """What one server lists, and the same as a lock has it."""
+    """The lists of one server, and the same as a lock has them."""
 
     tools: Sequence[MCPToolInfo]
     lock: ServerLock

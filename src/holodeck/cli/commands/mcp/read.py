@@ -160,7 +160,7 @@ class _Reader:
 
 @record
 class _Offer:
-    """What one server says about a URI."""
+    """The answer of one server about a URI."""
 
     plugin: MCPPlugin
     is_listed: bool = False

@@ -151,7 +151,7 @@ def target_options(function: _Command) -> Callable[..., Any]:
 
 
 def _is_part_of_allowed_file(file: Path, actions: Actions) -> bool:
-    """Whether HOLODECK_TRUST has the digest of the whole file, of which only the servers were read."""
+    """Return whether HOLODECK_TRUST has the digest of the whole file, of which only the servers were read."""
     from holodeck.runtime import is_other_program_file, read_agent_or_gateway
 
     if not os.environ.get(VARIABLE) or is_other_program_file(file):

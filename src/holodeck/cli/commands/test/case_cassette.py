@@ -20,7 +20,7 @@ _MAX_DRIFT_LINES = 20
 
 @record
 class CassetteOptions:
-    """How cassettes are used."""
+    """The options for the use of cassettes."""
 
     is_record: bool
     is_replay: bool

@@ -2,10 +2,14 @@
 
 The results are lines and tables on a terminal, data with `--json`, and files with `--report`. Ctrl-C ends the cases
 that run, closes their servers, and shows and writes what is known until then.
+
+A user sees a line for each case that has ended. On a terminal, the progress line on stderr has the counts and the names
+of the cases that run. With `--json` the lines are shorter, and on stderr.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -14,16 +18,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holodeck.cli.commands.test.agent_files import find_agent_files
+from holodeck.agent_runner import AgentRunner
 from holodeck.cli.commands.test.case_cassette import CassetteOptions, finish_cassette
-from holodeck.cli.commands.test.file_changes import FileChanges
-from holodeck.cli.commands.test.progress import SuiteProgress
 from holodeck.cli.commands.test.reports.report_file import check_report_path, write_json, write_report_file
-from holodeck.cli.commands.test.suites import read_suites
-from holodeck.cli.commands.test.verdict_lines import print_summary
+from holodeck.cli.commands.test.suites import find_agent_files, read_suites
+from holodeck.cli.commands.test.verdict_lines import print_summary, print_verdict
+from holodeck.cli.dev.file_watcher import FileWatcher, WatchedPath
 from holodeck.cli.interruptible import run_interruptible
 from holodeck.cli.output.ask_user import build_people
 from holodeck.cli.output.config_problems import print_problems
+from holodeck.cli.output.follow_run import unstarted_servers
+from holodeck.cli.output.run_lines import (
+    call_finished_line,
+    call_started_line,
+    call_title,
+    failure_line,
+    run_summary_line,
+)
 from holodeck.cli.output.terminal import Terminal
 from holodeck.cli.output.trust_question import trust_option
 from holodeck.cli.terminal_agent import open_screen
@@ -31,12 +42,126 @@ from holodeck.config.files import record_paths
 from holodeck.lib.errors import ConfigError
 from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.record import record
+from holodeck.models.events import Event, RunFinished, RunStarted, ToolFinished, ToolStarted
 from holodeck.runtime import build_runner
 
 if TYPE_CHECKING:
     from holodeck.agent_runner import AgentRunner
-    from holodeck.evaluation.suite import Suite
+    from holodeck.evaluation.suite import CaseRun, Suite
     from holodeck.evaluation.suite_report import SuiteReport
+    from holodeck.evaluation.verdict import Verdict
+
+
+class FileChanges:
+    """Notices changes of files from `begin` on, also of those that are not there yet."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._watcher = FileWatcher([WatchedPath(path=path) for path in paths], self._on_change)
+        self._changed: Sequence[Path] = ()
+
+    async def begin(self) -> None:
+        await self._watcher.scan_first()
+
+    async def wait(self) -> Sequence[Path]:
+        """Wait until files have changed, and return them."""
+        self._is_changed = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(self._watcher.run())
+            await self._is_changed.wait()
+            watching.cancel()
+        return self._changed
+
+    def _on_change(self, changed: Sequence[Path]) -> None:
+        self._changed = changed
+        self._is_changed.set()
+
+
+# Cases that the progress line names.
+_MAX_NAMED_CASES = 4
+
+
+class SuiteProgress:
+    """Collects the verdicts of cases in `finished`, and shows what happens."""
+
+    def __init__(
+        self, terminal: Terminal, suites: Sequence[Suite], *, repeat: int, jobs: int, prints_verdicts: bool
+    ) -> None:
+        self.finished: list[tuple[CaseRun, Verdict]] = []
+        self.total = repeat * sum(len(suite.cases) for suite in suites)
+        self._terminal = terminal
+        self._running: list[CaseRun] = []
+        self._repeat = repeat
+        self._shows_names = jobs > 1
+        self._prints_verdicts = prints_verdicts
+        self._has_models = len({suite.model for suite in suites}) > 1
+        self._has_files = len({suite.file for suite in suites}) > 1
+
+    def on_case_started(self, run: CaseRun) -> None:
+        self._running.append(run)
+        if self.finished or len(self._running) > 1:
+            self._update()
+        else:
+            self._terminal.show_waiting(self._describe())
+
+    def on_event(self, run: CaseRun, agent: AgentRunner, event: Event) -> None:
+        """Print a line about an event, with the name of its case where several run."""
+        if self._terminal.is_quiet:
+            return
+        lines: list[tuple[str, str | None]] = []
+        match event:
+            case RunStarted(model=model):
+                lines.append((f"{agent.name} asks {model}", None))
+                if starting := unstarted_servers(agent):
+                    lines.append((f"Starting {', '.join(starting)}", None))
+            case ToolStarted(name=name, arguments=arguments):
+                lines.append((call_started_line(call_title(agent, name), arguments), "cyan"))
+            case ToolFinished():
+                lines.append(call_finished_line(agent, event))
+            case RunFinished(result=result):
+                if (failure := failure_line(result)) is not None:
+                    lines.append(failure)
+                lines.append((run_summary_line(result), None))
+            case _:
+                pass
+        prefix = f"[{self.describe_run(run)}] " if self._shows_names else ""
+        for line, colour in lines:
+            self._terminal.note(f"{prefix}{line}", **({"dim": True} if colour is None else {"fg": colour}))
+
+    def on_difference(self, run: CaseRun, text: str) -> None:
+        """Print how a run differs from its cassette."""
+        self._terminal.note(text, always=True, fg="red")
+
+    def on_case_finished(self, run: CaseRun, verdict: Verdict) -> None:
+        self._running.remove(run)
+        self.finished.append((run, verdict))
+        self._update()
+        title = self.describe_run(run)
+        if self._prints_verdicts:
+            print_verdict(title, verdict, self._terminal.print_line)
+        else:
+            word, colour = ("PASS", "green") if verdict.passed else ("FAIL", "red")
+            self._terminal.note(f"{len(self.finished)}/{self.total} {word}  {title}", fg=colour)
+
+    def describe_run(self, run: CaseRun) -> str:
+        """Return the name of the case, with what distinguishes this run from others."""
+        model = f" [{run.suite.model}]" if self._has_models else ""
+        number = f" ({run.repetition} of {self._repeat})" if self._repeat > 1 else ""
+        file = f" - {run.suite.file}" if self._has_files else ""
+        return f"{run.name}{model}{number}{file}"
+
+    def _update(self) -> None:
+        self._terminal.update_waiting(self._describe())
+
+    def _describe(self) -> str:
+        passed = sum(verdict.passed for _, verdict in self.finished)
+        counts = f"{len(self.finished)}/{self.total} done, {passed} passed, {len(self.finished) - passed} failed"
+        names = [run.name for run in self._running]
+        if not names:
+            return f"{counts}; ending the servers" if len(self.finished) == self.total else counts
+        hidden = len(names) - _MAX_NAMED_CASES
+        more = f" and {hidden} more" if hidden > 0 else ""
+        return f"{counts}; running: {', '.join(names[:_MAX_NAMED_CASES])}{more}"
+
 
 # Each job starts the MCP servers of its agent: more of them are a load for the machine, and for the model's limits.
 MAX_JOBS = 16
@@ -76,7 +201,7 @@ Exit codes: 0 passed, 1 failed, 2 wrong configuration or usage, 130 stopped by C
 
 @record
 class _Options:
-    """What the user chose, apart from the files."""
+    """The options that the user chose, apart from the files."""
 
     models: tuple[str, ...]
     pattern: str

@@ -13,10 +13,8 @@ from holodeck.lib.escape import escape_unprintable, one_line
 from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN, MAX_FAILURE_SHOWN
 
 if TYPE_CHECKING:
-    from holodeck.evaluation.check import CheckResult
-    from holodeck.evaluation.pass_rate import PassRate
-    from holodeck.evaluation.suite_report import CaseResult, Figures, SuiteReport, SuiteResult
-    from holodeck.evaluation.verdict import Verdict
+    from holodeck.evaluation.suite_report import CaseResult, Figures, PassRate, SuiteReport, SuiteResult
+    from holodeck.evaluation.verdict import CheckResult, Verdict
 
 # Checks whose result is shown also where they passed: it says what was compared, or what the judge thought.
 ALWAYS_SHOWN = frozenset({"answered", "ground_truth", "judge"})

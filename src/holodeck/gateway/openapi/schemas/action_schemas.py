@@ -18,20 +18,11 @@ from holodeck.gateway.openapi.schemas.schema import (
 from holodeck.gateway.wire.request.action_items import PATCH_STATUSES
 from holodeck.gateway.wire.request.action_tools import (
     CHOICE_NAMES,
-    ENVIRONMENTS,
-    MAX_DISPLAY_PIXELS,
     PATCH_OPERATIONS,
 )
 from holodeck.gateway.wire.request.parsed_input import ITEM_STATUSES
 from holodeck.lib.limits import MAX_CALL_ID_CHARS, MAX_IMAGE_URL_CHARS, MAX_INPUT_TEXT_CHARS
 
-ACTION_TOOL_TYPES = {
-    "shell": "ShellTool",
-    "local_shell": "LocalShellTool",
-    "apply_patch": "ApplyPatchTool",
-    "computer": "ComputerTool",
-    "computer_use_preview": "ComputerUsePreviewTool",
-}
 ACTION_INPUT_TYPES = {
     "shell_call": "InputShellCall",
     "shell_call_output": "ShellCallOutput",
@@ -51,37 +42,13 @@ ACTION_OUTPUT_TYPES = {
 _LONG_TEXT = string(max_length=MAX_INPUT_TEXT_CHARS)
 
 
-def action_tool_schemas(direct: dict[str, Schema]) -> dict[str, Schema]:
-    """The tools. `direct`: the fields for the callers of a tool."""
-    pixels = integer(minimum=1, maximum=MAX_DISPLAY_PIXELS)
-    text = {key: string() for key in ("name", "description", "path")}
-    skill = body_of(text, required=text)
-    environment = body_of({"type": constant("local"), "skills": array(skill)}, required=("type",))
-
-    def tool(kind: str, fields: dict[str, Schema], about: str, *required: str) -> Schema:
-        return body_of({"type": constant(kind), **direct, **fields}, about, required=("type", *required))
-
-    return {
-        "ShellTool": tool("shell", {"environment": environment}, "A shell, in which your program runs commands."),
-        "LocalShellTool": tool("local_shell", {}, "Single commands, which your program runs."),
-        "ApplyPatchTool": tool("apply_patch", {}, "Changes of files, which your program makes."),
-        "ComputerTool": tool("computer", {}, "A mouse, a keyboard and a screen, which your program controls."),
-        "ComputerUsePreviewTool": tool(
-            "computer_use_preview",
-            {"display_width": pixels, "display_height": pixels, "environment": choice(ENVIRONMENTS)},
-            "The older form of `computer`.",
-            *("display_width", "display_height", "environment"),
-        ),
-    }
-
-
 def action_reference_schema() -> Schema:
-    """An action tool in a tool choice."""
+    """Build the schema of an action tool in a tool choice."""
     return body_of({"type": choice(CHOICE_NAMES)}, "One of the tools with a type of its own.", required=("type",))
 
 
 def action_input_schemas(direct: dict[str, Schema]) -> dict[str, Schema]:
-    """Calls that are sent back, and their outputs. `direct`: the fields for the caller of a tool."""
+    """Build the schemas of resent calls and their outputs. `direct`: the fields for the caller of a tool."""
     call_id = string("Ties an output to its call.", max_length=MAX_CALL_ID_CHARS, min_length=1)
     common = {
         "call_id": call_id,
@@ -153,7 +120,7 @@ def _screenshot_fields() -> dict[str, Schema]:
 
 
 def action_output_schemas() -> dict[str, Schema]:
-    """The calls in a response."""
+    """Build the schemas of the calls in a response."""
     call_id = string("Send the output with it.")
 
     def call(kind: str, fields: dict[str, Schema], about: str, optional: tuple[str, ...] = ()) -> Schema:

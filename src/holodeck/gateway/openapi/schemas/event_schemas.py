@@ -48,7 +48,7 @@ _ERROR = {"type": string(), "code": nullable(string()), "message": string(), "pa
 
 
 def _hosted_events() -> list[EventKind]:
-    """The events of hosted tools, which the gateway runs with MCP tools."""
+    """Return the events of hosted tools, which the gateway runs with MCP tools."""
     kinds = []
     for tool, working, about in (
         ("web_search_call", "searching", "web search"),
@@ -184,7 +184,7 @@ EVENT_KINDS = (
 
 
 def build_event_schemas() -> dict[str, Schema]:
-    """The schema of each event, of any event, and of the error message of a WebSocket."""
+    """Build the schema of each event, of any event, and of the error message of a WebSocket."""
     schemas = {kind.schema_name: _event_schema(kind) for kind in EVENT_KINDS}
     socket_error = {**_ERROR, "code": string()}
     return {

@@ -35,19 +35,19 @@ _LONG_TEXT = string(max_length=MAX_INPUT_TEXT_CHARS)
 
 
 def hosted_tool_schema() -> Schema:
-    """A hosted tool in a request."""
+    """Build the schema of a hosted tool in a request."""
     about = "A tool that OpenAI runs itself. Here an MCP tool does, if the operator maps one to it (`builtin_tools`)."
     settings = "All other fields are settings, which the model reads."
     return mapping(f"{about} {settings}", properties={"type": choice(HOSTED_TOOL_TYPES)}, required=["type"])
 
 
 def hosted_reference_schema() -> Schema:
-    """A hosted tool in a tool choice."""
+    """Build the schema of a hosted tool in a tool choice."""
     return body_of({"type": choice(HOSTED_TOOL_TYPES)}, "A hosted tool.", required=("type",))
 
 
 def hosted_output_schemas() -> dict[str, Schema]:
-    """The calls in a response."""
+    """Build the schemas of the calls in a response."""
 
     def call(kind: str, fields: dict[str, Schema], about: str) -> Schema:
         return record_of(
@@ -99,7 +99,7 @@ def hosted_output_schemas() -> dict[str, Schema]:
 
 
 def hosted_input_schemas() -> dict[str, Schema]:
-    """Calls of hosted tools, here or at OpenAI, that are sent back."""
+    """Build the schemas of calls of hosted tools, here or at OpenAI, that are sent back."""
 
     def call(kind: str, fields: dict[str, Schema], about: str) -> Schema:
         common = {

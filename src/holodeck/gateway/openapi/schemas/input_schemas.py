@@ -5,12 +5,12 @@ Limits and choices are those of the readers in `wire/request`, so that both alwa
 
 from __future__ import annotations
 
+from holodeck.gateway.api.models.mcp_tool import TOOL_MODELS, WEB_URL, NamedTools
+from holodeck.gateway.api.models.tools import FunctionDefinition
 from holodeck.gateway.openapi.schemas.action_schemas import (
     ACTION_INPUT_TYPES,
-    ACTION_TOOL_TYPES,
     action_input_schemas,
     action_reference_schema,
-    action_tool_schemas,
 )
 from holodeck.gateway.openapi.schemas.hosted_schemas import (
     HOSTED_INPUT_TYPES,
@@ -26,17 +26,17 @@ from holodeck.gateway.openapi.schemas.schema import (
     boolean,
     choice,
     constant,
+    list_field_schemas,
     mapping,
-    only,
+    model_schema,
     ref,
     string,
     variants,
 )
 from holodeck.gateway.wire.request.content_parts import AUDIO_TYPES, CACHE_FIELD, IMAGE_DETAILS
 from holodeck.gateway.wire.request.input_items import MCP_STATUSES, MESSAGE_ROLES
-from holodeck.gateway.wire.request.mcp_declarations import MAX_PATTERN_CHARS, MAX_REQUEST_HEADERS, MAX_TOOL_GLOBS
 from holodeck.gateway.wire.request.parsed_input import ITEM_STATUSES
-from holodeck.gateway.wire.request.tools import CHOICE_MODES, FUNCTION_NAME, HOSTED_TOOL_TYPES
+from holodeck.gateway.wire.request.tools import CHOICE_MODES, HOSTED_TOOL_TYPES
 from holodeck.lib.limits import (
     MAX_CALL_ID_CHARS,
     MAX_FILE_DATA_CHARS,
@@ -44,21 +44,14 @@ from holodeck.lib.limits import (
     MAX_INPUT_TEXT_CHARS,
     MAX_REQUEST_TOOLS,
     MAX_TOOL_NAME_CHARS,
-    MAX_TOOLS,
 )
 
-WEB_URL = "^https?://"
 IMAGE_URL = "^(https?://|data:image/)"
 LONG_TEXT = string(max_length=MAX_INPUT_TEXT_CHARS)
 JSON_SCHEMA = mapping("A JSON Schema.")
 CACHE_MARK: dict[str, Schema] = {
     CACHE_FIELD: mapping("A mark for the prompt cache. Sent to the provider, if it has the field.")
 }
-_PATTERNS = array(
-    string("A name, or a pattern with `*`.", max_length=MAX_PATTERN_CHARS),
-    f"At most {MAX_TOOL_GLOBS} of them are patterns.",
-    max_items=MAX_TOOLS,
-)
 _PART_TYPES = {
     "input_text": "InputText",
     "input_image": "InputImage",
@@ -88,16 +81,13 @@ _ITEM_TYPES = {
 }
 _FOUND_TYPES = {"function": "FunctionTool", "custom": "CustomTool", "namespace": "NamespaceTool"}
 _TOOL_TYPES = {
-    **_FOUND_TYPES,
-    **ACTION_TOOL_TYPES,
-    "tool_search": "ToolSearchTool",
-    "mcp": "MCPTool",
+    **{kind: model.__name__ for kind, model in TOOL_MODELS.items()},
     **dict.fromkeys(HOSTED_TOOL_TYPES, "HostedTool"),
 }
 
 
 def part_schemas() -> dict[str, Schema]:
-    """The parts of a message or of a tool's output."""
+    """Build the schemas of the parts of a message or of a tool's output."""
     sound = body_of(
         {"data": string("Base64.", max_length=MAX_FILE_DATA_CHARS), "format": choice(AUDIO_TYPES)},
         required=("data", "format"),
@@ -157,7 +147,7 @@ def part_schemas() -> dict[str, Schema]:
 
 
 def item_schemas() -> dict[str, Schema]:
-    """The items of an input, by the names of their schemas."""
+    """Build the schemas of the items of an input, by name."""
     return {
         "InputItem": variants(
             _ITEM_TYPES, "One item of an input. `type` may be left out in a message and a reference."
@@ -326,97 +316,15 @@ def _server_call_schemas() -> dict[str, Schema]:
 
 
 def tool_schemas() -> dict[str, Schema]:
-    """The tools of a request, and the ways to choose among them."""
-    name = string(max_length=MAX_TOOL_NAME_CHARS, min_length=1, pattern=f"^{FUNCTION_NAME.pattern}$")
-    function = {
-        "name": name,
-        "description": string("When and how to use it, for the model."),
-        "parameters": JSON_SCHEMA,
-        "strict": boolean("The model must follow `parameters` exactly."),
-    }
-    deferred = {"defer_loading": boolean("Only for tools that a tool search has found.")}
-    direct = {"allowed_callers": array(choice(("direct",)))}
+    """Build the schemas of the tools of a request, and of the ways to choose among them."""
+    named_tools = list_field_schemas(NamedTools)
     return {
         "Tool": variants(_TOOL_TYPES, "A tool that the model may call."),
-        "FunctionTool": body_of(
-            {"type": constant("function"), **function, **deferred, **direct, "async": only(False)},
-            "A function that your program runs.",
-            required=("type", "name"),
-        ),
-        "CustomTool": body_of(
-            {"type": constant("custom"), **function, **deferred, "format": mapping("Such as a grammar.")},
-            "A tool of your program that takes text instead of arguments.",
-            required=("type", "name"),
-        ),
-        "NamespaceTool": body_of(
-            {
-                "type": constant("namespace"),
-                "name": string(max_length=MAX_TOOL_NAME_CHARS, min_length=1),
-                "description": string(),
-                "tools": array(
-                    variants({"function": "FunctionTool", "custom": "CustomTool"}), max_items=MAX_REQUEST_TOOLS
-                ),
-            },
-            "Tools of your program under a common name.",
-            required=("type", "name"),
-        ),
-        "ToolSearchTool": body_of(
-            {
-                "type": constant("tool_search"),
-                "execution": constant("client"),
-                "description": string(),
-                "parameters": JSON_SCHEMA,
-            },
-            "A search for more tools, which your program makes.",
-            required=("type", "execution"),
-        ),
-        "FunctionDefinition": body_of(function, required=("name",)),
-        **action_tool_schemas(direct),
+        **{model.__name__: model_schema(model) for model in TOOL_MODELS.values()},
+        "FunctionDefinition": model_schema(FunctionDefinition),
         "HostedTool": hosted_tool_schema(),
-        **_declaration_schemas(direct),
+        "ToolFilter": any_of(named_tools["tool_names"], body_of(named_tools), about="Some tools of a server."),
         **_tool_choice_schemas(),
-    }
-
-
-def _declaration_schemas(direct: dict[str, Schema]) -> dict[str, Schema]:
-    approval = body_of({"always": ref("ToolFilter"), "never": ref("ToolFilter")})
-    return {
-        "MCPTool": body_of(
-            {
-                "type": constant("mcp"),
-                "server_label": string(
-                    "The name of a server of the gateway, or a name for the one at `server_url`.",
-                    max_length=MAX_TOOL_NAME_CHARS,
-                    min_length=1,
-                ),
-                "server_url": string(
-                    "A server that the gateway does not have. The operator must allow it.",
-                    max_length=MAX_INPUT_TEXT_CHARS,
-                    pattern=WEB_URL,
-                    example="https://example.com/mcp",
-                ),
-                "server_description": string(max_length=MAX_INPUT_TEXT_CHARS),
-                "authorization": string("An access token for the server. Never stored."),
-                "headers": mapping(
-                    "HTTP headers for the server. Never stored.",
-                    additionalProperties=string(),
-                    maxProperties=MAX_REQUEST_HEADERS,
-                ),
-                "allowed_tools": any_of(_PATTERNS, ref("ToolFilter"), about="Left out: all tools."),
-                "require_approval": any_of(
-                    choice(("always", "never")), approval, about="Which calls you approve. Left out: `always`."
-                ),
-                "defer_loading": only(False),
-                **direct,
-            },
-            "An MCP server, whose tools the gateway runs.",
-            required=("type", "server_label"),
-        ),
-        "ToolFilter": any_of(
-            _PATTERNS,
-            body_of({"tool_names": _PATTERNS, "read_only": boolean()}),
-            about="Some tools of a server.",
-        ),
     }
 
 

@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from holodeck.gateway.api.model import APIModel
+from holodeck.gateway.api.models.create_message import (
+    CACHE_HINT,
+    CreateMessage,
+    EnabledThinking,
+    FreeToolChoice,
+    MessagesFormat,
+    NamedToolChoice,
+    NoToolChoice,
+    OtherThinking,
+)
+from holodeck.gateway.api.models.tools import FUNCTION_NAME
 from holodeck.gateway.openapi.schemas.reply_schemas import BUDGET_DETAILS
 from holodeck.gateway.openapi.schemas.schema import (
     Schema,
@@ -12,9 +26,11 @@ from holodeck.gateway.openapi.schemas.schema import (
     choice,
     constant,
     integer,
+    list_field_schemas,
+    list_required,
     mapping,
     nullable,
-    number,
+    option_schemas,
     record_of,
     ref,
     string,
@@ -22,50 +38,29 @@ from holodeck.gateway.openapi.schemas.schema import (
 from holodeck.gateway.wire.messages.client_tools import MAX_DISPLAY_PIXELS, NATIVE_TYPE
 from holodeck.gateway.wire.messages.content_blocks import IMAGE_TYPES, PDF_TYPE
 from holodeck.gateway.wire.messages.errors import ERROR_TYPES, THREAD_NOT_FOUND
-from holodeck.gateway.wire.messages.mcp_servers import TOOLSET
-from holodeck.gateway.wire.messages.request import (
-    CLEAR_THINKING,
-    DISPLAYS,
-    EFFORTS,
-    MAX_STOP_SEQUENCES,
-    MAX_TEMPERATURE,
-    MIN_THINKING_TOKENS,
-    SERVICE_TIERS,
-)
 from holodeck.gateway.wire.messages.response import STOP_REASONS
-from holodeck.gateway.wire.messages.tools import HOSTED_TYPE
-from holodeck.gateway.wire.request.tools import FUNCTION_NAME
+from holodeck.gateway.wire.messages.server_blocks import WEB_ERROR, WEB_TOOLS
+from holodeck.gateway.wire.messages.tools import HOSTED_TYPE, TOOLSET
 from holodeck.lib.limits import (
     MAX_CALL_ID_CHARS,
     MAX_FILE_DATA_CHARS,
     MAX_IMAGE_URL_CHARS,
-    MAX_INPUT_ITEMS,
     MAX_INPUT_TEXT_CHARS,
-    MAX_REQUEST_TOOLS,
     MAX_TOOL_NAME_CHARS,
 )
 
 _TEXT = string(max_length=MAX_INPUT_TEXT_CHARS)
 _NULL: Schema = {"type": "null"}
-_HINT = mapping("A mark for the prompt cache. An Anthropic model gets it as it is; for others it has no effect.")
+_HINT = mapping(CACHE_HINT)
 _CALL_ID = string(min_length=1, max_length=MAX_CALL_ID_CHARS)
 _NO_CITATIONS = body_of({"enabled": {"const": False}})
 
-_KEEP_THINKING = body_of(
-    {
-        "type": constant(CLEAR_THINKING),
-        "keep": any_of(constant("all"), body_of({"type": constant("all")}, required=("type",))),
-    },
-    "Accepted without effect: nothing is removed from a conversation.",
-    required=("type", "keep"),
-)
-
 
 def build_messages_schemas() -> dict[str, Schema]:
-    """Every schema of the Messages API, by name."""
+    """Build every schema of the Messages API, by name."""
     return {
-        "CreateMessage": body_of(_body_fields(), required=("messages", "max_tokens")),
-        "CountMessageTokens": body_of(_body_fields(), required=("messages",)),
+        "CreateMessage": body_of(_body_fields(), required=(*list_required(CreateMessage), "max_tokens")),
+        "CountMessageTokens": body_of(_body_fields(), required=list_required(CreateMessage)),
         **_option_schemas(),
         **_block_schemas(),
         **_reply_schemas(),
@@ -74,43 +69,11 @@ def build_messages_schemas() -> dict[str, Schema]:
 
 
 def _body_fields() -> dict[str, Schema]:
-    return {
-        "model": string("A name of `/v1/models`. May be left out if there is only one."),
-        "messages": array(ref("MessagesMessage"), "The whole conversation.", max_items=MAX_INPUT_ITEMS, min_items=1),
-        "max_tokens": integer("Tokens of one answer of the model, at most.", minimum=1),
-        "system": any_of(_TEXT, array(ref("MessagesText")), about="Instructions, beside those of the agent."),
-        "stream": boolean("True: the reply is a stream of events."),
-        "tools": array(
-            any_of(*(ref(f"Messages{name}Tool") for name in ("", "Client", "Hosted", "Server"))),
-            "Your own tools, those that Anthropic's API defines, and tools of `mcp_servers`.",
-            max_items=MAX_REQUEST_TOOLS,
-        ),
-        "mcp_servers": array(
-            ref("MessagesServer"), "MCP servers by their URL. The operator must allow it.", max_items=MAX_REQUEST_TOOLS
-        ),
-        "tool_choice": ref("MessagesToolChoice"),
-        "thinking": ref("MessagesThinking"),
-        "output_config": body_of(
-            {"effort": choice(EFFORTS, "How much the model thinks."), "format": ref("MessagesFormat")}
-        ),
-        "output_format": ref("MessagesFormat", "The older name of `output_config.format`."),
-        "stop_sequences": array(string(min_length=1), "The model stops before these.", max_items=MAX_STOP_SEQUENCES),
-        "temperature": number(minimum=0, maximum=MAX_TEMPERATURE),
-        "top_p": number(minimum=0, maximum=1),
-        "metadata": body_of({"user_id": _TEXT}),
-        "service_tier": choice(SERVICE_TIERS, "Accepted without effect: there is one tier."),
-        "speed": choice(("standard",)),
-        "cache_control": _HINT,
-        "context_management": body_of({"edits": array(_KEEP_THINKING)}),
-        "thread": any_of(
-            body_of({"type": constant("create")}, required=("type",)),
-            body_of(
-                {"type": constant("continue"), "previous_message_id": string(min_length=1)},
-                required=("type", "previous_message_id"),
-            ),
-            about="`create`: the gateway holds the conversation, for an hour. `continue`: `messages` has what is new.",
-        ),
-    }
+    return {**list_field_schemas(CreateMessage, named=("MessagesFormat",)), **option_schemas("messages")}
+
+
+def _any_form(*models: type[APIModel], about: str = "") -> Schema:
+    return any_of(*(body_of(list_field_schemas(each), required=list_required(each)) for each in models), about=about)
 
 
 def _option_schemas() -> dict[str, Schema]:
@@ -126,31 +89,14 @@ def _option_schemas() -> dict[str, Schema]:
         "allowed_callers": array(choice(("direct",))),
         "cache_control": _HINT,
     }
-    parallel = {"disable_parallel_tool_use": boolean("True: the model calls one tool at a time.")}
-    display = {"display": choice(DISPLAYS, "`omitted`: thinking blocks have no text.")}
     return {
         "MessagesTool": body_of(tool, required=("name", "input_schema")),
         **_special_tool_schemas(),
-        "MessagesToolChoice": any_of(
-            body_of({"type": choice(("auto", "any")), **parallel}, required=("type",)),
-            body_of({"type": constant("none"), **parallel}, required=("type",)),
-            body_of({"type": constant("tool"), "name": string(min_length=1), **parallel}, required=("type", "name")),
+        "MessagesToolChoice": _any_form(FreeToolChoice, NoToolChoice, NamedToolChoice),
+        "MessagesThinking": _any_form(
+            EnabledThinking, OtherThinking, about="`disabled`: the message has no thinking blocks."
         ),
-        "MessagesThinking": any_of(
-            body_of(
-                {
-                    "type": constant("enabled"),
-                    "budget_tokens": integer("Decides the effort.", minimum=MIN_THINKING_TOKENS),
-                    **display,
-                },
-                required=("type", "budget_tokens"),
-            ),
-            body_of({"type": choice(("adaptive", "between_tools", "disabled")), **display}, required=("type",)),
-            about="`disabled`: the message has no thinking blocks.",
-        ),
-        "MessagesFormat": body_of(
-            {"type": constant("json_schema"), "schema": mapping("A JSON Schema.")}, required=("type", "schema")
-        ),
+        "MessagesFormat": body_of(list_field_schemas(MessagesFormat), required=list_required(MessagesFormat)),
     }
 
 
@@ -210,7 +156,9 @@ def _special_tool_schemas() -> dict[str, Schema]:
 def _block_schemas() -> dict[str, Schema]:
     parts = [ref(f"Messages{name}") for name in ("Text", "Image", "Document", "SearchResult")]
     of_assistant = [ref(f"Messages{name}") for name in ("Text", "SentThinking", "RedactedThinking", "ToolUse")]
-    of_servers = [ref(f"Messages{name}") for name in ("ServerToolUse", "ServerToolResult")]
+    of_servers = [
+        ref(f"Messages{name}") for name in ("ServerToolUse", "ServerToolResult", "WebToolUse", "WebToolResult")
+    ]
     used = {
         "id": _CALL_ID,
         "name": string(min_length=1, max_length=2 * MAX_TOOL_NAME_CHARS),
@@ -249,10 +197,44 @@ def _block_schemas() -> dict[str, Schema]:
             required=("id", "name", "server_name"),
         ),
         "MessagesServerToolResult": _block("mcp_tool_result", result, required=("tool_use_id",)),
+        **_web_block_schemas(used),
         "MessagesSentThinking": _block(
             "thinking", {"thinking": string(), "signature": string()}, required=("thinking", "signature")
         ),
         "MessagesRedactedThinking": _block("redacted_thinking", {"data": string()}, required=("data",)),
+    }
+
+
+def _web_block_schemas(used: dict[str, Schema]) -> dict[str, Schema]:
+    found = body_of(
+        {
+            "type": constant("web_search_result"),
+            "title": string(),
+            "url": string(),
+            "encrypted_content": _TEXT,
+            "page_age": string(),
+        },
+        required=("type", "title", "url", "encrypted_content"),
+    )
+    page = body_of(
+        {
+            "type": constant("web_fetch_result"),
+            "url": string(),
+            "content": ref("MessagesDocument"),
+            "retrieved_at": string(),
+        },
+        required=("type", "url", "content"),
+    )
+
+    def result(tool: str, content: Schema) -> Schema:
+        error = {"type": constant(f"{tool}_tool_result_error"), "error_code": string()}
+        content = any_of(content, body_of(error, required=error))
+        fields = {"tool_use_id": _CALL_ID, "content": content, "caller": mapping()}
+        return _block(f"{tool}_tool_result", fields, required=("tool_use_id", "content"))
+
+    return {
+        "MessagesWebToolUse": _block("server_tool_use", {**used, "name": choice(WEB_TOOLS)}, required=("id", "name")),
+        "MessagesWebToolResult": any_of(result("web_search", array(found)), result("web_fetch", page)),
     }
 
 
@@ -306,7 +288,7 @@ def _reply_schemas() -> dict[str, Schema]:
     call = record_of({"type": constant("tool_use"), "id": string(), "name": string(), "input": mapping()})
     types = sorted({*ERROR_TYPES.values(), "invalid_request_error", "api_error"})
     return {
-        "MessageBlock": any_of(text, thinking, call, *_server_call_schemas(text)),
+        "MessageBlock": any_of(text, thinking, call, *_server_call_schemas(text), *_web_call_schemas()),
         "CreatedMessage": record_of(
             {
                 "id": string(),
@@ -316,7 +298,7 @@ def _reply_schemas() -> dict[str, Schema]:
                 "content": array(ref("MessageBlock")),
                 "stop_reason": nullable(choice(STOP_REASONS)),
                 "stop_sequence": _NULL,
-                "usage": record_of({**_usage_fields(), "service_tier": constant("standard")}),
+                "usage": _usage(service_tier=constant("standard")),
                 "incomplete_details": BUDGET_DETAILS,
             },
             optional=("incomplete_details",),
@@ -351,6 +333,36 @@ def _server_call_schemas(text: Schema) -> tuple[Schema, Schema]:
     return record_of({**call, "input": mapping()}), record_of(result)
 
 
+def _web_call_schemas() -> Iterator[Schema]:
+    call = {"type": constant("server_tool_use"), "id": string(), "name": choice(WEB_TOOLS), "input": mapping()}
+    yield record_of(call, "A call of a web tool, which an MCP tool has run.")
+    found = {
+        "type": constant("web_search_result"),
+        "url": string("Empty where the result of the MCP tool has none."),
+        "title": string(),
+        "encrypted_content": string("Send it back as it is: the model reads it again."),
+        "page_age": nullable(string()),
+    }
+    source = record_of({"type": constant("text"), "media_type": constant("text/plain"), "data": string()})
+    document = {"type": constant("document"), "source": source, "title": _NULL, "citations": _NULL}
+    page = {
+        "type": constant("web_fetch_result"),
+        "url": string(),
+        "content": record_of(document),
+        "retrieved_at": _NULL,
+    }
+    for tool, content in (("web_search", array(record_of(found))), ("web_fetch", record_of(page))):
+        error = record_of({"type": constant(f"{tool}_tool_result_error"), "error_code": constant(WEB_ERROR)})
+        result = {"type": constant(f"{tool}_tool_result"), "tool_use_id": string(), "content": any_of(content, error)}
+        yield record_of(result)
+
+
+def _usage(**more: Schema) -> Schema:
+    counted = {f"{name}_requests": integer() for name in WEB_TOOLS}
+    uses = record_of(counted, "Calls of web tools that did not fail. Left out where there are none.")
+    return record_of({**_usage_fields(), "server_tool_use": uses, **more}, optional=("server_tool_use",))
+
+
 def _usage_fields() -> dict[str, Schema]:
     return {
         "input_tokens": integer("Tokens that were neither read from a cache nor written to one."),
@@ -382,7 +394,7 @@ def _event_schemas() -> dict[str, Schema]:
         {"type": constant("content_block_start"), **index, "content_block": ref("MessageBlock")},
         {"type": constant("content_block_delta"), **index, "delta": delta},
         {"type": constant("content_block_stop"), **index},
-        {"type": constant("message_delta"), "delta": ending, "usage": record_of(_usage_fields())},
+        {"type": constant("message_delta"), "delta": ending, "usage": _usage()},
         {"type": choice(("message_stop", "ping"))},
     )
     return {

@@ -17,17 +17,17 @@ from holodeck.gateway.openapi.schemas.schema import (
     mapping,
     nullable,
     number,
+    option_schema,
     record_of,
     ref,
     string,
     variants,
 )
 from holodeck.gateway.wire.chat.request import REASONING_FIELD
-from holodeck.gateway.wire.request.options import EFFORTS, MAX_TEMPERATURE, SUMMARIES, VERBOSITIES
 from holodeck.gateway.wire.request.parsed_input import ITEM_STATUSES
-from holodeck.gateway.wire.response.resource import ERROR_TYPES
+from holodeck.gateway.wire.response.resource import ERROR_TYPES, REPEATED_MEMBERS
 from holodeck.lib.errors import BUDGET_EXCEEDED
-from holodeck.models.llm import MAX_PENALTY
+from holodeck.models.generation import LEFT_OUT, OPTION_OF, OPTIONS, Option
 
 RESPONSE_STATUSES = ("queued", "in_progress", "completed", "requires_action", "incomplete", "failed", "cancelled")
 INCOMPLETE_REASONS = ("max_output_tokens", "content_filter", "max_turns", BUDGET_EXCEEDED, "cancelled")
@@ -53,7 +53,7 @@ _OUTPUT_ITEM_TYPES = {
 
 
 def build_reply_schemas() -> dict[str, Schema]:
-    """Everything that a reply can contain, by the name of its schema."""
+    """Build the schemas of everything that a reply can contain, by name."""
     return {
         "Error": _error_schema(),
         "Response": _response_schema(),
@@ -85,9 +85,30 @@ def _error_schema() -> Schema:
 
 
 def _response_schema() -> Schema:
-    text = record_of({"format": mapping(), "verbosity": choice(VERBOSITIES)})
-    reasoning = record_of({"effort": nullable(choice(EFFORTS)), "summary": nullable(choice(SUMMARIES))})
+    text = record_of({"format": mapping(), "verbosity": option_schema("verbosity", "responses")})
+    reasoning = record_of({name: nullable(choice(OPTION_OF[name].values.choices)) for name in ("effort", "summary")})
     error = record_of({"code": choice((*ERROR_TYPES, "server_error")), "message": string()})
+    repeated: dict[str, Schema] = {
+        **{option.repeated_as: _repeated_schema(option) for option in OPTIONS if option.repeated_as is not None},
+        "model": string(),
+        "previous_response_id": _NULLABLE_TEXT,
+        "instructions": _NULLABLE_TEXT,
+        "tools": array(mapping(), "As the request had them, without credentials."),
+        "tool_choice": any_of(string(), mapping()),
+        "truncation": choice(("auto", "disabled")),
+        "text": text,
+        "reasoning": reasoning,
+        "max_tool_calls": nullable(integer()),
+        "store": boolean(),
+        "background": boolean(),
+        "service_tier": string("The tier that was used, in the words of the provider."),
+        "metadata": METADATA,
+        "conversation": record_of({"id": string()}),
+    }
+    optional = (
+        "conversation",
+        *(each.repeated_as for each in OPTIONS if each.repeated_as and each.default is LEFT_OUT),
+    )
     return record_of(
         {
             "id": string(),
@@ -99,36 +120,20 @@ def _response_schema() -> Schema:
             "output": array(ref("OutputItem")),
             "error": nullable(error),
             "usage": nullable(ref("Usage")),
-            "model": string(),
-            "previous_response_id": _NULLABLE_TEXT,
-            "instructions": _NULLABLE_TEXT,
-            "tools": array(mapping(), "As the request had them, without credentials."),
-            "tool_choice": any_of(string(), mapping()),
-            "truncation": choice(("auto", "disabled")),
-            "parallel_tool_calls": boolean(),
-            "text": text,
-            "top_p": number(minimum=0, maximum=1),
-            "presence_penalty": number(minimum=-MAX_PENALTY, maximum=MAX_PENALTY),
-            "frequency_penalty": number(minimum=-MAX_PENALTY, maximum=MAX_PENALTY),
-            "top_logprobs": integer(),
-            "temperature": number(minimum=0, maximum=MAX_TEMPERATURE),
-            "reasoning": reasoning,
-            "max_output_tokens": nullable(integer()),
-            "max_tool_calls": nullable(integer()),
-            "store": boolean(),
-            "background": boolean(),
-            "service_tier": string("The tier that was used, in the words of the provider."),
-            "metadata": METADATA,
-            "safety_identifier": _NULLABLE_TEXT,
-            "prompt_cache_key": _NULLABLE_TEXT,
-            "conversation": record_of({"id": string()}),
-            "user": string(),
-            "stop": array(string()),
-            "seed": integer(),
+            **{name: repeated[name] for name in (*REPEATED_MEMBERS, *optional)},
         },
         "A response. Fields that the request did not have are at their defaults.",
-        optional=("conversation", "user", "stop", "seed"),
+        optional=optional,
     )
+
+
+def _repeated_schema(option: Option) -> Schema:
+    values = option.values
+    if values.kind == "decimal":
+        return number(minimum=values.minimum, maximum=values.maximum)
+    kinds = {"flag": boolean(), "integer": integer(), "text_or_texts": array(string())}
+    schema = kinds.get(values.kind, string())
+    return nullable(schema) if option.default is None else schema
 
 
 def _usage_schema() -> Schema:

@@ -1,11 +1,14 @@
-"""Schemas of runs, their traces, and usage."""
+"""Schemas of runs, their traces, the questions that they wait for, and usage."""
 
 from __future__ import annotations
 
+from holodeck.gateway.endpoints.elicitations import ACTIONS
+from holodeck.gateway.endpoints.runs import RUN_STATUSES
 from holodeck.gateway.endpoints.usage import GROUPS
 from holodeck.gateway.openapi.schemas.schema import (
     Schema,
     array,
+    body_of,
     boolean,
     choice,
     constant,
@@ -18,7 +21,6 @@ from holodeck.gateway.openapi.schemas.schema import (
     string,
 )
 
-RUN_STATUSES = ("queued", "in_progress", "completed", "requires_action", "incomplete", "failed", "cancelled")
 SPAN_KINDS = ("run", "turn", "model", "tool", "approval", "wait", "retry", "recovery", "compaction")
 SPAN_STATUSES = ("ok", "error", "running", "refused")
 _TIME = number("Seconds since 1970.")
@@ -27,7 +29,7 @@ _FIRST_TOKEN = nullable(number("Seconds until the model wrote something. Null: i
 
 
 def build_run_schemas() -> dict[str, Schema]:
-    """Everything that the routes of runs and of usage send, by the name of its schema."""
+    """Build the schemas of everything that the routes of runs, elicitations and usage take and send, by name."""
     return {
         "RunTokens": _tokens_schema(),
         "Run": _run_schema(),
@@ -36,6 +38,7 @@ def build_run_schemas() -> dict[str, Schema]:
         "RunTrace": _trace_schema(),
         "UsageRow": _usage_row_schema(),
         "UsageReport": _report_schema(),
+        **_elicitation_schemas(),
     }
 
 
@@ -209,3 +212,35 @@ def _report_schema() -> Schema:
             "data": array(ref("UsageRow"), "Ordered by time. A bucket without anything is left out."),
         }
     )
+
+
+def _elicitation_schemas() -> dict[str, Schema]:
+    question = record_of(
+        {
+            "id": string(),
+            "object": constant("elicitation"),
+            "response_id": string(),
+            "call_id": string("The id of the item of the call, where the server says which call the question is of."),
+            "server_label": string("The name of the MCP server."),
+            "message": string("What the server asks. It is the server's text: show it as text, with its name."),
+            "mode": choice(("form", "url"), "`url`: the person shall visit a page instead of filling in a form."),
+            "requested_schema": mapping("The JSON Schema of the `content` of an answer. Only of a form."),
+            "url": string("The page, of http or https. Only with the mode `url`."),
+            "created_at": integer("Seconds since 1970."),
+            "expires_at": integer("Seconds since 1970. By then the call stops to wait."),
+            "status": constant("answered"),
+        },
+        "A question of an MCP server.",
+        optional=("call_id", "requested_schema", "url", "status"),
+    )
+    return {
+        "Elicitation": question,
+        "ElicitationList": record_of({"object": constant("list"), "data": array(ref("Elicitation"))}),
+        "AnswerElicitation": body_of(
+            {
+                "action": choice(ACTIONS),
+                "content": mapping("The members of an accepted form. A member that is left out has its default."),
+            },
+            required=("action",),
+        ),
+    }

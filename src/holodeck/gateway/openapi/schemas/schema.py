@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
+
+from holodeck.gateway.api.model import NAMED, APIModel
+from holodeck.models.generation import API, OPTION_OF, OPTIONS
 
 Schema = dict[str, Any]
 
@@ -11,7 +14,7 @@ NULL: Schema = {"type": "null"}
 
 
 def ref(name: str, about: str = "") -> Schema:
-    """A schema of the document by its name."""
+    """Refer to a schema of the document by its name."""
     return {"$ref": f"#/components/schemas/{name}", **_describe(about)}
 
 
@@ -29,12 +32,12 @@ def string(
 
 
 def constant(value: str) -> Schema:
-    """The only value that a field can have, such as the type of an item."""
+    """Describe the only value that a field can have, such as the type of an item."""
     return {"type": "string", "const": value}
 
 
 def only(value: bool | int, about: str = "") -> Schema:
-    """The one value of a flag or a number that is accepted, since clients send it."""
+    """Describe the one value of a flag or a number that is accepted, since clients send it."""
     return {"const": value, **_describe(about)}
 
 
@@ -46,7 +49,7 @@ def boolean(about: str = "") -> Schema:
     return {"type": "boolean", **_describe(about)}
 
 
-def integer(about: str = "", *, minimum: int | None = None, maximum: int | None = None) -> Schema:
+def integer(about: str = "", *, minimum: float | None = None, maximum: float | None = None) -> Schema:
     return {"type": "integer", **_without_none({"minimum": minimum, "maximum": maximum}), **_describe(about)}
 
 
@@ -60,12 +63,12 @@ def array(items: Schema, about: str = "", *, max_items: int | None = None, min_i
 
 
 def mapping(about: str = "", **limits: Any) -> Schema:
-    """An object with any keys. `limits`: other keywords of JSON Schema."""
+    """Describe an object with any keys. `limits`: other keywords of JSON Schema."""
     return {"type": "object", **limits, **_describe(about)}
 
 
 def record_of(fields: Mapping[str, Schema], about: str = "", *, optional: Iterable[str] = ()) -> Schema:
-    """An object that the gateway sends: it has these fields and no others, all of them unless they are `optional`."""
+    """Describe an object that the gateway sends: it has these fields only, all of them unless they are `optional`."""
     left_out = set(optional)
     return _build_object(fields, [name for name in fields if name not in left_out], about)
 
@@ -78,7 +81,7 @@ def body_of(
     one_of: Iterable[str] = (),
     is_exclusive: bool = False,
 ) -> Schema:
-    """An object that a client sends: every other field is refused. A field that is not required may be null.
+    """Describe an object that a client sends: all other fields are refused. A field that is not required may be null.
 
     `one_of`: fields of which it must have one at least; if that `is_exclusive`, only one that is not null.
     """
@@ -92,7 +95,7 @@ def body_of(
 
 
 def nullable(schema: Schema) -> Schema:
-    """The same values, or null."""
+    """Describe the same values, or null."""
     if "const" in schema or not isinstance(schema.get("type"), str):
         about = {key: value for key, value in schema.items() if key == "description"}
         return {"anyOf": [{key: value for key, value in schema.items() if key != "description"}, NULL], **about}
@@ -105,13 +108,101 @@ def any_of(*schemas: Schema, about: str = "") -> Schema:
 
 
 def variants(names: Mapping[str, str], about: str = "") -> Schema:
-    """Objects that their `type` tells apart. `names`: of their schemas, by type."""
+    """Describe objects that their `type` tells apart. `names`: of their schemas, by type."""
     mapped = {kind: f"#/components/schemas/{name}" for kind, name in names.items()}
     discriminator = {"propertyName": "type", "mapping": mapped}
     return {
         "oneOf": [ref(name) for name in dict.fromkeys(names.values())],
         "discriminator": discriminator,
         **_describe(about),
+    }
+
+
+def list_field_schemas(model: type[APIModel], *, named: Collection[str] = ()) -> dict[str, Schema]:
+    """List the fields of an object that a client sends, for `body_of`. `named`: objects with a schema of their own."""
+    document = model.model_json_schema()
+    return _plain_fields(document, {name: ref(name) for name in named}, document.get("$defs", {}))
+
+
+def list_required(model: type[APIModel]) -> list[str]:
+    """Return the fields that an object must have."""
+    return [field.alias or name for name, field in model.model_fields.items() if field.is_required()]
+
+
+def model_schema(model: type[APIModel]) -> Schema:
+    """Build the schema of the object that a model declares, with its docstring as the description."""
+    return body_of(list_field_schemas(model), model.__doc__ or "", required=list_required(model))
+
+
+def _plain_fields(
+    found: Mapping[str, Any], references: Mapping[str, Schema], definitions: Mapping[str, Any]
+) -> dict[str, Schema]:
+    """Return the properties of a pydantic schema, in the form of this document: without titles, defaults and null."""
+
+    def plain(schema: Mapping[str, Any]) -> Schema:
+        if "discriminator" in schema:
+            return dict(schema)
+        kept = {key: value for key, value in schema.items() if key not in ("title", "default", "row")}
+        if "properties" in kept:
+            kept["properties"] = {name: plain(each) for name, each in kept["properties"].items()}
+        options = [plain(each) for each in (*kept.pop("anyOf", ()), *kept.pop("oneOf", ())) if each != NULL]
+        if len(options) == 1:
+            kept = {**options[0], **kept}
+        elif options:
+            kept["anyOf"] = options
+        if "items" in kept:
+            kept["items"] = plain(kept["items"])
+        if kept.get("additionalProperties") is True:
+            del kept["additionalProperties"]
+        if NAMED in kept:
+            names = kept.pop(NAMED)
+            kept |= ref(names) if isinstance(names, str) else variants(dict(names))
+        name = kept.get("$ref", "").removeprefix("#/$defs/")
+        if name in references:
+            kept |= references[name]
+        elif name in definitions:
+            del kept["$ref"]
+            inner = definitions[name]
+            fields = _plain_fields(inner, references, definitions)
+            kept = {**body_of(fields, required=inner.get("required", ())), **kept}
+        return kept
+
+    # A model has its fields in the order in which they are read; in the document, required ones come first.
+    names = sorted(found["properties"], key=lambda name: name not in found.get("required", ()))
+    fields = {name: found["properties"][name] for name in names}
+    # A field that can only be null, or has no value, is refused.
+    return {name: plain(each) for name, each in fields.items() if each.get("type") != "null" and "not" not in each}
+
+
+def option_schema(name: str, api: API) -> Schema:
+    """Describe the values of a generation option in the requests of an API."""
+    option = OPTION_OF[name]
+    values, about = option.places[api].values, option.about
+    match values.kind:
+        case "flag":
+            return boolean(about)
+        case "integer":
+            return integer(about, minimum=values.minimum, maximum=values.maximum)
+        case "decimal":
+            return number(about, minimum=values.minimum, maximum=values.maximum)
+        case "choice":
+            return choice(values.choices, about)
+        case "text":
+            return string(about, max_length=values.max_length)
+        case "texts":
+            return array(string(min_length=1), about, max_items=values.max_length)
+        case "text_or_texts":
+            return any_of(string(min_length=1), array(string(min_length=1), max_items=values.max_length), about=about)
+        case "object":
+            return mapping(about)
+
+
+def option_schemas(api: API) -> dict[str, Schema]:
+    """Describe the generation options that are members of the bodies of an API."""
+    return {
+        option.places[api].path: option_schema(option.name, api)
+        for option in OPTIONS
+        if api in option.places and "." not in option.places[api].path
     }
 
 

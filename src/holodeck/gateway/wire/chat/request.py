@@ -6,11 +6,11 @@ API is either supported or refused by its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, cast
 
-from holodeck.gateway.wire.chat.field_table import CHAT_FIELDS
+from holodeck.gateway.api.models.create_chat_completion import TEXT_ONLY, CreateChatCompletion
 from holodeck.gateway.wire.request.body import (
     ExtraParameters,
     ResponseRequest,
@@ -18,9 +18,7 @@ from holodeck.gateway.wire.request.body import (
     with_extra_parameters,
 )
 from holodeck.gateway.wire.request.content_parts import AUDIO_TYPES, CACHE_FIELD, read_image_url
-from holodeck.gateway.wire.request.field_rows import refusal_reasons
 from holodeck.gateway.wire.request.json_fields import (
-    NOT_SUPPORTED,
     JSONFields,
     refuse,
     refuse_choice,
@@ -29,14 +27,11 @@ from holodeck.gateway.wire.request.json_fields import (
 )
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration, read_declaration
 from holodeck.gateway.wire.request.options import (
-    EFFORTS,
-    MAX_TOP_LOGPROBS,
-    VERBOSITIES,
-    GenerationOptions,
+    TEXT_FORMAT,
+    check_metadata,
     is_json_mode,
     read_format,
-    read_metadata,
-    read_sampling_fields,
+    read_options,
 )
 from holodeck.gateway.wire.request.parsed_input import Input
 from holodeck.gateway.wire.request.schemas import RequestSchemas
@@ -47,20 +42,19 @@ from holodeck.gateway.wire.request.tools import (
     read_function_spec,
     read_tool_choice,
 )
+from holodeck.gateway.wire.request.validation import read_body
 from holodeck.lib.limits import (
     MAX_CALL_ID_CHARS,
     MAX_FILE_DATA_CHARS,
     MAX_IDENTIFIER_CHARS,
-    MAX_INPUT_ITEMS,
     MAX_INPUT_TEXT_CHARS,
-    MAX_REQUEST_TOOLS,
     MAX_TOOL_NAME_CHARS,
 )
 from holodeck.lib.record import record
 from holodeck.models.content import AudioContent, TextContent
+from holodeck.models.generation import DEFAULT_OPTIONS, GenerationOptions
 from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Message, Part, Reasoning, Role
 
-_UNSUPPORTED_FIELDS = refusal_reasons(CHAT_FIELDS)
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _USER_PART_TYPES = ("text", "image_url", "input_audio", "file")
 REASONING_FIELD = "reasoning_content"
@@ -79,45 +73,40 @@ class ChatRequest:
 
 def read_chat_request(body: object, *, extra_parameters_of: ExtraParameters = allow_no_parameters) -> ChatRequest:
     """Read a body. Raises `BadRequestError`, which names the field."""
-    fields = JSONFields(body)
-    _refuse_unsupported_fields(fields)
-    stream = fields.get_flag("stream") or False
-    options = fields.get_object("stream_options")
-    if options is not None and not stream:
+    declared = read_body(CreateChatCompletion, body)
+    stream_options = declared.stream_options
+    if stream_options is not None and not declared.stream:
         refuse("'stream_options' is only for 'stream': true.", "stream_options", "invalid_value")
-    wants_usage = options is not None and options.get_flag("include_usage") is True
-    if options is not None:
-        if options.get_flag("include_obfuscation"):
-            refuse_unsupported("stream_options.include_obfuscation", "Chunks of this API are not padded here.")
-        options.refuse_unread()
+    others = JSONFields(declared.model_extra or {})
+    messages, tools = _read_messages(declared.messages), _read_chat_tools(declared.tools or ())
+    tool_choice = _read_chat_tool_choice(declared.tool_choice)
+    options, text_format = _read_generation_options(declared, others)
+    if declared.metadata:
+        check_metadata(declared.metadata)
     request = ResponseRequest(
-        model=fields.get_text("model"),
-        input=read_messages(fields),
-        tools=_read_chat_tools(fields),
-        tool_choice=_read_chat_tool_choice(fields.pop("tool_choice")),
-        options=_read_generation_options(fields),
-        parallel_tool_calls=fields.get_flag("parallel_tool_calls") is not False,
-        metadata=read_metadata(fields),
+        model=declared.model,
+        input=messages,
+        tools=tools,
+        tool_choice=tool_choice,
+        options=options,
+        text_format=text_format,
+        metadata=declared.metadata or {},
         store=False,
-        stream=stream,
-        safety_identifier=fields.get_text("safety_identifier", max_length=MAX_IDENTIFIER_CHARS),
-        prompt_cache_key=fields.get_text("prompt_cache_key", max_length=MAX_IDENTIFIER_CHARS),
-        user=fields.get_text("user", max_length=MAX_INPUT_TEXT_CHARS),
+        stream=declared.stream or False,
     )
-    fields.pop("messages")
-    request = with_extra_parameters(request, fields, extra_parameters_of)
-    return ChatRequest(response=request, needs_usage=wants_usage)
+    request = with_extra_parameters(request, others, extra_parameters_of)
+    return ChatRequest(
+        response=request, needs_usage=stream_options is not None and stream_options.include_usage is True
+    )
 
 
-def read_messages(fields: JSONFields) -> Input:
-    """Read `messages` into items. Raises `BadRequestError`, which names the field."""
-    if not fields.has("messages"):
-        fields.refuse_missing("messages")
+def _read_messages(messages: Sequence[object]) -> Input:
     into = Input()
-    for message in fields.iter_objects("messages", max_length=MAX_INPUT_ITEMS):
+    for index, value in enumerate(messages):
+        message = JSONFields(value, f"messages[{index}]")
         role = message.get_choice("role", _ROLES) or message.refuse_missing("role")
         message.refuse_present("Use 'tool_calls'.", "function_call")
-        message.refuse_present("This gateway answers in text.", "audio")
+        message.refuse_present(TEXT_ONLY, "audio")
         if role == "assistant":
             _read_assistant_message(message, into)
         elif role == "tool":
@@ -131,60 +120,46 @@ def read_messages(fields: JSONFields) -> Input:
     return into
 
 
-def _refuse_unsupported_fields(fields: JSONFields) -> None:
-    if (fields.get_integer("n", minimum=1) or 1) > 1:
-        refuse_unsupported("n", "This gateway gives one answer to a request.")
-    if fields.get_flag("store"):
-        refuse_unsupported("store", NOT_SUPPORTED)
-    # An empty value has no effect.
-    if fields.pop("logit_bias"):
-        refuse_unsupported("logit_bias", NOT_SUPPORTED)
-    if fields.pop("modalities") not in (None, ["text"]):
-        refuse_unsupported("modalities", "This gateway answers in text.")
-    for key, reason in _UNSUPPORTED_FIELDS.items():
-        fields.refuse_present(reason, key)
-
-
-def _read_generation_options(fields: JSONFields) -> GenerationOptions:
-    echo, schema = read_format(fields, "response_format", is_nested=True)
-    newer, older = fields.get_integer("max_completion_tokens", minimum=1), fields.get_integer("max_tokens", minimum=1)
-    if newer is not None and older is not None:
-        refuse("Give only one of 'max_completion_tokens' and 'max_tokens'.", "max_tokens", "invalid_value")
-    return GenerationOptions(
-        format=echo,
-        schema=schema,
-        verbosity=fields.get_choice("verbosity", VERBOSITIES),
-        effort=fields.get_choice("reasoning_effort", EFFORTS),
-        summary=None,
-        max_output_tokens=newer or older,
-        json_mode=is_json_mode(echo),
-        top_logprobs=_read_logprobs(fields),
-        **read_sampling_fields(fields),
-    )
-
-
-def _read_logprobs(fields: JSONFields) -> int | None:
-    top = fields.get_integer("top_logprobs", minimum=0, maximum=MAX_TOP_LOGPROBS)
-    is_wanted = fields.get_flag("logprobs")
-    if top and is_wanted is False:
+def _read_generation_options(
+    body: CreateChatCompletion, fields: JSONFields
+) -> tuple[GenerationOptions, Mapping[str, Any]]:
+    """Read the options of a body and of its other members, and the format of the answer."""
+    echo, schema = TEXT_FORMAT, None
+    if body.response_format is not None:
+        echo, schema = read_format(
+            JSONFields({"response_format": body.response_format}), "response_format", is_nested=True
+        )
+    found = read_options(fields, "chat")
+    if body.max_tokens is not None:
+        if "max_tokens" in found:
+            refuse("Give only one of 'max_completion_tokens' and 'max_tokens'.", "max_tokens", "invalid_value")
+        found["max_tokens"] = body.max_tokens
+    top_logprobs = found.pop("top_logprobs", 0)
+    if top_logprobs and body.logprobs is False:
         refuse("'top_logprobs' is only for 'logprobs': true.", "top_logprobs")
-    return (top or 0) if top or is_wanted else None
+    if top_logprobs or body.logprobs:
+        found["top_logprobs"] = top_logprobs
+    if not found and echo is TEXT_FORMAT:
+        return DEFAULT_OPTIONS, TEXT_FORMAT
+    return GenerationOptions(response_format=schema, json_mode=is_json_mode(echo), **found), echo
 
 
-def _read_chat_tools(fields: JSONFields) -> RequestTools:
+def _read_chat_tools(tools: Sequence[object]) -> RequestTools:
+    if not tools:
+        return RequestTools()
     specs, echo, schemas = [], [], RequestSchemas()
     declarations: list[MCPDeclaration] = []
-    for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS):
+    for index, value in enumerate(tools):
+        entry = JSONFields(value, f"tools[{index}]")
         kind = entry.require_text("type")
         if kind == "mcp":
-            declarations.append(read_declaration(entry))
+            declarations.append(read_declaration(entry.value, entry.path))
             continue
         if kind != "function":
             refuse_choice(entry.path_of("type"), kind, ("function", "mcp"))
         function = entry.get_object("function") or entry.refuse_missing("function")
         specs.append(read_function_spec(function, schemas))
         echo.append(echo_function(function.value))
-        function.refuse_unread()
         entry.refuse_unread()
     names = [spec.name for spec in specs]
     if len(set(names)) < len(names):

@@ -13,6 +13,7 @@ import orjson
 from holodeck.gateway.wire.chat.request import REASONING_FIELD, ChatRequest
 from holodeck.gateway.wire.logprobs import logprobs_to_json
 from holodeck.gateway.wire.response.resource import ending_of
+from holodeck.gateway.wire.response.text_items import streamed_beyond
 from holodeck.models.events import CallAdded, Event, ItemFinished, ReasoningAdded, RunFinished, RunResult, TextAdded
 from holodeck.models.items import FunctionCall, Message, Usage
 from holodeck.models.model_io import Logprob
@@ -57,10 +58,12 @@ class ChatWriter:
         self._usage = Usage()
         self.error: dict[str, Any] | None = None
         """The error of the API, when the run failed or was cancelled."""
-        self._head = self._build_head()
-        self._emit_delta({"role": "assistant", "content": "", "refusal": None})
+        self._head = b""
+        if not is_silent:
+            self._head = self._build_head()
+            self._emit_delta({"role": "assistant", "content": "", "refusal": None})
 
-    def build_completion(self) -> dict[str, Any]:
+    def build_resource(self) -> dict[str, Any]:
         """Build the whole completion."""
         message: dict[str, Any] = {
             "role": "assistant",
@@ -83,7 +86,7 @@ class ChatWriter:
         }
 
     def feed(self, *events: Event) -> list[bytes]:
-        """Return the encoded chunks for events of the run, often none."""
+        """Return the chunks for events of the run as server-sent events, often none."""
         for event in events:
             self._write_event(event)
         chunks, self._chunks = self._chunks, []
@@ -132,8 +135,7 @@ class ChatWriter:
         # A message that was not streamed is written now.
         if not any(self._unmatched_texts) and item.text:
             self._add_text(item.id, item.text)
-        streamed = "".join(self._unmatched_texts)
-        self._unmatched_texts = [streamed[len(item.text) :]] if streamed.startswith(item.text) else []
+        self._unmatched_texts = streamed_beyond(self._unmatched_texts, item.text)
 
     def _add_call(self, call_id: str, name: str, arguments: str) -> None:
         known = self._calls.get(call_id)
@@ -155,7 +157,8 @@ class ChatWriter:
         ending = ending_of(result, is_pause_completed=False)
         if ending.incomplete is not None:
             self._details = ending.details
-        self._head = self._build_head()
+        if not self.is_silent:
+            self._head = self._build_head()
         if ending.error is not None or ending.status == "cancelled":
             error = ending.error or {"code": "cancelled", "message": "The run was cancelled."}
             self.error = {"type": ending.error_type, "param": None, **error}
@@ -172,7 +175,7 @@ class ChatWriter:
             )
 
     def _build_head(self) -> bytes:
-        """The fields that all chunks have in common."""
+        """Return the fields that all chunks have in common."""
         return orjson.dumps({**self._common_fields, "object": "chat.completion.chunk", **self._details})[:-1]
 
     def _emit_delta(
@@ -182,11 +185,11 @@ class ChatWriter:
             return
         choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
         usage = b',"usage":null' if self._request.needs_usage else b""
-        self._emit_chunk(b'%b,"choices":[%b]%b}' % (self._head, orjson.dumps(choice), usage))
+        self._chunks.append(encode_chat_sse(b'%b,"choices":[%b]%b}' % (self._head, orjson.dumps(choice), usage)))
 
     def _emit_chunk(self, chunk: bytes) -> None:
         if not self.is_silent:
-            self._chunks.append(chunk)
+            self._chunks.append(encode_chat_sse(chunk))
 
 
 def _logprobs_to_chat_json(logprobs: Mapping[str, list[dict[str, Any]]]) -> dict[str, Any]:

@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from holodeck.gateway.api.models.tools import FUNCTION_NAME
 from holodeck.gateway.wire.messages.content_blocks import CACHE_FIELD
 from holodeck.gateway.wire.messages.field_table import ALL_AT_ONCE
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse_choice, refuse_unsupported
-from holodeck.gateway.wire.request.tools import FUNCTION_NAME
 from holodeck.lib.limits import MAX_TOOL_NAME_CHARS
 from holodeck.lib.record import record
 from holodeck.models.model_io import ToolSpec
@@ -31,7 +31,7 @@ _COMPUTER_ACTIONS = (
 
 @record
 class _ClientTool:
-    """What models that do not know the tool are told of it."""
+    """The description of the tool for models that do not know it."""
 
     description: str
     parameters: Mapping[str, Any]

@@ -6,20 +6,20 @@ reasoning. A block type that only Anthropic's own servers can fill is refused by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 import orjson
 
 from holodeck.gateway.wire.messages.field_table import NO_CITATIONS, NO_FILES, NO_SERVER_BLOCKS
+from holodeck.gateway.wire.messages.server_blocks import OWN_CONTENT, WEB_TOOLS
 from holodeck.gateway.wire.request.content_parts import read_image_url
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type, refuse_unsupported
 from holodeck.gateway.wire.request.parsed_input import Input, plain_tool_name
 from holodeck.lib.limits import (
     MAX_CALL_ID_CHARS,
     MAX_FILE_DATA_CHARS,
-    MAX_INPUT_ITEMS,
     MAX_INPUT_TEXT_CHARS,
     MAX_TOOL_NAME_CHARS,
 )
@@ -31,24 +31,30 @@ IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 PDF_TYPE = "application/pdf"
 _PART_TYPES = ("text", "image", "document", "search_result")
 USER_BLOCK_TYPES = (*_PART_TYPES, "tool_result")
-ASSISTANT_BLOCK_TYPES = ("text", "thinking", "redacted_thinking", "tool_use", "mcp_tool_use", "mcp_tool_result")
+ASSISTANT_BLOCK_TYPES = (
+    *("text", "thinking", "redacted_thinking", "tool_use", "mcp_tool_use", "mcp_tool_result"),
+    *("server_tool_use", "web_search_tool_result", "web_fetch_tool_result"),
+)
 SOURCE_TYPES = ("base64", "url", "text", "content")
 CACHE_FIELD = "cache_control"
 """The mark of a block for the prompt cache of the model's provider."""
 _BETWEEN_BLOCKS = TextContent(text="\n\n")
 # What Anthropic's models call their reasoning; see `Reasoning.opaque`.
 _ANTHROPIC_KEY = "anthropic"
+_SHOWN_CALLS = ("mcp_tool_use", "server_tool_use")
 SIGNATURE_PREFIX = "rs_"
 """Begins the signatures that this gateway gives: the ids of reasoning items, whose content it remembers."""
 
 
-def read_system(fields: JSONFields) -> Message | None:
+def read_system(value: object) -> Message | None:
     """Read `system`, a text or text blocks, into one message. Its blocks are joined by empty lines.
 
     Blocks with marks stay parts, with the empty lines between them as parts of their own.
     """
-    value = fields.value.get("system")
-    if value is None or isinstance(value, str):
+    if value is None:
+        return None
+    fields = JSONFields({"system": value})
+    if isinstance(value, str):
         text = fields.get_text("system", max_length=MAX_INPUT_TEXT_CHARS)
         return Message(role="system", content=(TextContent(text=text),)) if text else None
     if not isinstance(value, list):
@@ -60,15 +66,14 @@ def read_system(fields: JSONFields) -> Message | None:
     return Message(role="system", content=tuple(content)) if content else None
 
 
-def read_messages(fields: JSONFields) -> Input:
+def read_messages(messages: Sequence[object]) -> Input:
     """Read `messages` into items. Raises `BadRequestError`, which names the field."""
-    if not fields.has("messages"):
-        fields.refuse_missing("messages")
     into = Input(
-        list_file_paths=lambda: dict(_list_document_urls(fields.value["messages"], "messages")),
+        list_file_paths=lambda: dict(_list_document_urls(messages, "messages")),
         file_advice="send it as a source of the type 'base64'",
     )
-    for message in fields.iter_objects("messages", max_length=MAX_INPUT_ITEMS):
+    for index, value in enumerate(messages):
+        message = JSONFields(value, f"messages[{index}]")
         role = message.get_choice("role", ROLES) or message.refuse_missing("role")
         _read_message(message, cast(Role, role), into)
         message.refuse_unread()
@@ -103,7 +108,10 @@ def _read_message(message: JSONFields, role: Role, into: Input) -> None:
         kind = _read_block_type(block, kinds)
         if kind in _ITEM_READERS:
             _append_message(parts, role, into)
-            into.items.append(_finish_item(block, _ITEM_READERS[kind](block)))
+            item = _finish_item(block, _ITEM_READERS[kind](block))
+            into.items.append(item)
+            if kind in _SHOWN_CALLS and isinstance(item, FunctionCall):
+                into.shown_calls.add(item.call_id)
         else:
             parts += _finish_parts(block, _PART_READERS[kind](block))
     _append_message(parts, role, into)
@@ -247,6 +255,49 @@ def _read_server_tool_use(block: JSONFields) -> FunctionCall:
     return replace(call, name=plain_tool_name(server, call.name))
 
 
+def _read_web_call(block: JSONFields) -> FunctionCall:
+    """Read a call of a web tool, which this gateway has run, or Anthropic's servers."""
+    call = _read_tool_use(block)
+    if call.name not in WEB_TOOLS:
+        refuse_choice(block.path_of("name"), call.name, WEB_TOOLS, advice=NO_SERVER_BLOCKS)
+    return call
+
+
+def _read_web_result(block: JSONFields) -> FunctionCallOutput:
+    """Read the result of a web tool: the results of a search, a page, or the code of an error."""
+    tool = block.value["type"].removesuffix("_tool_result")
+    call_id = block.require_text("tool_use_id", max_length=MAX_CALL_ID_CHARS, may_be_empty=False)
+    block.get_mapping("caller")
+    if tool == "web_search" and isinstance(block.value.get("content"), list):
+        found = [part for result in block.iter_objects("content") for part in _read_web_search_result(result)]
+        return FunctionCallOutput(call_id=call_id, content=tuple(found))
+    inner = block.get_object("content") or block.refuse_missing("content")
+    kinds = (f"{tool}_tool_result_error", *(("web_fetch_result",) if tool == "web_fetch" else ()))
+    is_error = (inner.get_choice("type", kinds) or inner.refuse_missing("type")) == kinds[0]
+    if is_error:
+        content: list[Part] = [TextContent(text=inner.require_text("error_code"))]
+    else:
+        document = inner.get_object("content") or inner.refuse_missing("content")
+        _read_block_type(document, ("document",))
+        content = _finish_parts(document, _read_document(document))
+        inner.require_text("url")
+        inner.get_text("retrieved_at")
+    inner.refuse_unread()
+    return FunctionCallOutput(call_id=call_id, content=tuple(content), is_error=is_error)
+
+
+def _read_web_search_result(result: JSONFields) -> list[Part]:
+    """Read what a result carries of the text of its search, or of Anthropic's servers, its title and its URL."""
+    if result.get_choice("type", ("web_search_result",)) is None:
+        result.refuse_missing("type")
+    opaque = result.require_text("encrypted_content", max_length=MAX_INPUT_TEXT_CHARS)
+    shown = f"{result.require_text('title')}\n{result.require_text('url')}"
+    result.get_text("page_age")
+    result.refuse_unread()
+    text = opaque.removeprefix(OWN_CONTENT) if opaque.startswith(OWN_CONTENT) else shown
+    return [TextContent(text=text)] if text else []
+
+
 def _read_thinking(block: JSONFields) -> Reasoning:
     text, signature = block.require_text("thinking"), block.require_text("signature")
     if signature.startswith(SIGNATURE_PREFIX):
@@ -272,6 +323,9 @@ _ITEM_READERS: dict[str, Callable[[JSONFields], FunctionCall | FunctionCallOutpu
     "tool_result": _read_tool_result,
     "mcp_tool_use": _read_server_tool_use,
     "mcp_tool_result": _read_tool_result,
+    "server_tool_use": _read_web_call,
+    "web_search_tool_result": _read_web_result,
+    "web_fetch_tool_result": _read_web_result,
     "thinking": _read_thinking,
     "redacted_thinking": _read_redacted_thinking,
 }

@@ -23,12 +23,12 @@ _FIRST_SERVER_ERROR = 500
 
 
 def status_of(code: str | None, status: int) -> int:
-    """The HTTP status of the API for an error of this gateway with a code and a status."""
+    """Return the HTTP status of the API for an error of this gateway with a code and a status."""
     return OVERLOADED_STATUS if code in (OVERLOADED, UNAVAILABLE) else status
 
 
 def error_type_of(status: int) -> str:
-    """The type of an error with this HTTP status."""
+    """Return the type of an error with this HTTP status."""
     return ERROR_TYPES.get(status, "api_error" if status >= _FIRST_SERVER_ERROR else "invalid_request_error")
 
 

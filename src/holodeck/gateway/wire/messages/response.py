@@ -1,9 +1,9 @@
 """Writes a run as one message of the Messages API: thinking, text, and calls of the client's tools as `tool_use`.
 
-Calls that the gateway runs do not appear, but for those of servers that the request declares: each is an `mcp_tool_use`
-block with its `mcp_tool_result`, written when the call has ended. A `MessageWriter` belongs to one run and is fed its
-events in order. Blocks of a stream follow one another, as clients of this API expect: a call that the model writes
-while another one is not finished is held back until that one is.
+Calls that the gateway runs do not appear, but for those of servers and of web tools that the request declares: each is
+an `mcp_tool_use` or `server_tool_use` block with the block of its result, written when the call has ended. A
+`MessageWriter` belongs to one run and is fed its events in order. Blocks of a stream follow one another, as clients of
+this API expect: a call that the model writes while another one is not finished is held back until that one is.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import orjson
 
 from holodeck.gateway.wire.messages.errors import error_to_json, status_of
 from holodeck.gateway.wire.messages.request import MessagesRequest
+from holodeck.gateway.wire.messages.server_blocks import WEB_TOOLS, mcp_result_to_json, web_result_to_json
 from holodeck.gateway.wire.response.call_items import DeclaredServers
+from holodeck.gateway.wire.response.hosted_calls import parse_arguments
 from holodeck.gateway.wire.response.resource import FAILED_RUN_STATUSES, Ending, ending_of
-from holodeck.lib.json.parse import parse_json
-from holodeck.models.content import describe_block
+from holodeck.gateway.wire.response.text_items import streamed_beyond
 from holodeck.models.events import (
     CallAdded,
     Event,
@@ -30,7 +31,7 @@ from holodeck.models.events import (
     ToolFinished,
     TurnStarted,
 )
-from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Message, Part, Reasoning, Usage
+from holodeck.models.items import FunctionCall, Message, Reasoning, Usage
 
 STOP_REASONS = ("end_turn", "max_tokens", "tool_use", "refusal")
 _DELTA_FIELDS = {
@@ -38,8 +39,9 @@ _DELTA_FIELDS = {
     "thinking": ("thinking_delta", "thinking"),
     "tool_use": ("input_json_delta", "partial_json"),
     "mcp_tool_use": ("input_json_delta", "partial_json"),
+    "server_tool_use": ("input_json_delta", "partial_json"),
 }
-_BlockType = Literal["text", "thinking", "tool_use", "mcp_tool_use", "mcp_tool_result"]
+_BlockType = Literal["text", "thinking", "tool_use", "mcp_tool_use", "server_tool_use", "result"]
 
 
 def encode_message_event(event: dict[str, Any]) -> bytes:
@@ -61,22 +63,22 @@ class _Block:
     call_id: str = ""
     name: str = ""
     server_name: str = ""
-    output: FunctionCallOutput | None = None
-    """Of an `mcp_tool_result`."""
+    result: dict[str, Any] | None = None
+    """The whole block, of a result: it is written at once."""
     fragments: list[str] = field(default_factory=list)
     is_finished: bool = False
 
     def to_json(self, *, is_empty: bool = False) -> dict[str, Any]:
-        """The block as the message has it; `is_empty`: as a stream begins it."""
+        """Return the block as the message has it; `is_empty`: as a stream begins it."""
         written = "" if is_empty else "".join(self.fragments)
         if self.type == "text":
             return {"type": "text", "text": written, "citations": None}
         if self.type == "thinking":
             return {"type": "thinking", "thinking": written, "signature": "" if is_empty else self.item_id}
-        if self.output is not None:
-            return _result_to_json(self.call_id, self.output)
+        if self.result is not None:
+            return self.result
         server = {"server_name": self.server_name} if self.type == "mcp_tool_use" else {}
-        return {"type": self.type, "id": self.call_id, "name": self.name, **server, "input": _parse_input(written)}
+        return {"type": self.type, "id": self.call_id, "name": self.name, **server, "input": parse_arguments(written)}
 
 
 class MessageWriter:
@@ -94,6 +96,7 @@ class MessageWriter:
         """`servers`: those that the request declares. None: it declares none."""
         self._request = request
         self._servers = servers
+        self._web_tools = frozenset(tool.name for tool in request.response.tools.hosted)
         self.is_silent = is_silent
         self._head = {"id": message_id, "type": "message", "role": "assistant", "model": model}
         self._frames: list[bytes] = []
@@ -106,23 +109,25 @@ class MessageWriter:
         # Deltas of this turn that no finished message has covered yet.
         self._unmatched_texts: list[str] = []
         self._server_calls: dict[str, FunctionCall] = {}
-        """Calls of the gateway, by their ids, until they have ended. Only where the request declares servers."""
+        """Calls of the gateway that the message shows, by their ids, until they have ended."""
+        self._web_uses: dict[str, int] = {}
+        """Calls of web tools that did not fail, by the tool."""
         self._has_refused = False
         self._stop_reason: str | None = None
         self._details: dict[str, Any] = {}
         self._usage = Usage()
-        self._emit({"type": "message_start", "message": self.build_message()})
         if not is_silent:
+            self._emit({"type": "message_start", "message": self.build_resource()})
             self._frames.append(PING)
 
-    def build_message(self) -> dict[str, Any]:
+    def build_resource(self) -> dict[str, Any]:
         """Build the message as far as it is known."""
         return {
             **self._head,
             "content": [block.to_json() for block in self._blocks],
             "stop_reason": self._stop_reason,
             "stop_sequence": None,
-            "usage": {**_usage_to_json(self._usage), "service_tier": "standard"},
+            "usage": {**self._usage_to_json(), "service_tier": "standard"},
             **self._details,
         }
 
@@ -151,7 +156,7 @@ class MessageWriter:
                 self._finish_reasoning(reasoning)
             case ItemFinished(item=FunctionCall(name=name) as call) if self._request.response.is_client_function(name):
                 self._finish_call(call)
-            case ItemFinished(item=FunctionCall() as call) if self._servers is not None:
+            case ItemFinished(item=FunctionCall() as call) if self._servers is not None or call.name in self._web_tools:
                 self._server_calls[call.call_id] = call
             case ToolFinished() if event.call_id in self._server_calls:
                 self._write_server_call(event)
@@ -184,7 +189,7 @@ class MessageWriter:
                 self._emit_delta(block, text)
 
     def _find(self, item_id: str) -> _Block | None:
-        """The unfinished block of an item."""
+        """Return the unfinished block of an item."""
         if self._open is not None and self._open.item_id == item_id:
             return self._open
         return next((block for block in self._held if block.item_id == item_id and not block.is_finished), None)
@@ -229,8 +234,7 @@ class MessageWriter:
         if not any(self._unmatched_texts) and item.text:
             self._unmatched_texts.append(item.text)
             self._add(item.text, item_id=item.id, kind="text")
-        streamed = "".join(self._unmatched_texts)
-        self._unmatched_texts = [streamed[len(item.text) :]] if streamed.startswith(item.text) else []
+        self._unmatched_texts = streamed_beyond(self._unmatched_texts, item.text)
         self._finish_item(item.id)
 
     def _finish_reasoning(self, item: Reasoning) -> None:
@@ -246,30 +250,24 @@ class MessageWriter:
         self._finish_item(call.id)
 
     def _write_server_call(self, event: ToolFinished) -> None:
-        call = self._server_calls.pop(event.call_id)
-        target = None if self._servers is None else self._servers.find_declared_tool(call.name)
-        if target is None:
-            return
-        used = _Block(
-            index=len(self._blocks),
-            item_id=call.id,
-            type="mcp_tool_use",
-            call_id=call.call_id,
-            name=target.tool,
-            server_name=target.server_label,
-            fragments=[call.arguments],
-        )
+        call, output = self._server_calls.pop(event.call_id), event.output
+        used = _Block(index=len(self._blocks), item_id=call.id, type="server_tool_use", call_id=call.call_id)
+        used.fragments.append(call.arguments)
+        if call.name in self._web_tools:
+            used.name, result = call.name, web_result_to_json(call, output)
+            if not output.is_error:
+                self._web_uses[call.name] = self._web_uses.get(call.name, 0) + 1
+        else:
+            target = None if self._servers is None else self._servers.find_declared_tool(call.name)
+            if target is None:
+                return
+            used.type, used.name, used.server_name = "mcp_tool_use", target.tool, target.server_label
+            result = mcp_result_to_json(call, output)
         self._begin(used)
         self._finish(used)
-        result = _Block(
-            index=len(self._blocks),
-            item_id=event.output.id,
-            type="mcp_tool_result",
-            call_id=call.call_id,
-            output=event.output,
-        )
-        self._begin(result)
-        self._finish(result)
+        ended = _Block(index=len(self._blocks), item_id=output.id, type="result", result=result)
+        self._begin(ended)
+        self._finish(ended)
 
     def _finish_item(self, item_id: str) -> None:
         block = self._find(item_id)
@@ -290,7 +288,7 @@ class MessageWriter:
         if ending.incomplete is not None:
             self._details = ending.details
         delta = {"stop_reason": self._stop_reason, "stop_sequence": None, **self._details}
-        self._emit({"type": "message_delta", "delta": delta, "usage": _usage_to_json(self._usage)})
+        self._emit({"type": "message_delta", "delta": delta, "usage": self._usage_to_json()})
         self._emit({"type": "message_stop"})
 
     def _find_stop_reason(self, ending: Ending) -> str:
@@ -300,32 +298,34 @@ class MessageWriter:
             return "refusal"
         return "tool_use" if any(block.type == "tool_use" for block in self._blocks) else "end_turn"
 
+    def _usage_to_json(self) -> dict[str, Any]:
+        """Return the usage in the terms of the API, where tokens of a cache, read or written, are no input tokens."""
+        usage = self._usage
+        written, written_1h = usage.cache_write_tokens, usage.cache_write_1h_tokens
+        counts = {
+            "input_tokens": max(0, usage.input_tokens - usage.cached_tokens - written),
+            "cache_creation_input_tokens": written,
+            "cache_creation": {
+                "ephemeral_5m_input_tokens": written - written_1h,
+                "ephemeral_1h_input_tokens": written_1h,
+            },
+            "cache_read_input_tokens": usage.cached_tokens,
+            "output_tokens": usage.output_tokens,
+            "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
+        }
+        if self._web_uses:
+            counts["server_tool_use"] = {f"{name}_requests": self._web_uses.get(name, 0) for name in WEB_TOOLS}
+        return counts
+
     def _emit_delta(self, block: _Block, text: str) -> None:
-        kind, key = _DELTA_FIELDS[block.type]
-        self._emit({"type": "content_block_delta", "index": block.index, "delta": {"type": kind, key: text}})
+        if not self.is_silent:
+            kind, key = _DELTA_FIELDS[block.type]
+            event = {"type": "content_block_delta", "index": block.index, "delta": {"type": kind, key: text}}
+            self._frames.append(encode_message_event(event))
 
     def _emit(self, event: dict[str, Any]) -> None:
         if not self.is_silent:
             self._frames.append(encode_message_event(event))
-
-
-def _result_to_json(call_id: str, output: FunctionCallOutput) -> dict[str, Any]:
-    """The result of a call of a declared server, in text: the API has nothing else for it."""
-    content = [{"type": "text", "text": _describe_part(part), "citations": None} for part in output.content]
-    return {"type": "mcp_tool_result", "tool_use_id": call_id, "is_error": output.is_error, "content": content}
-
-
-def _describe_part(part: Part) -> str:
-    return f"[file: {part.url}]" if isinstance(part, ImageLink | FileData) else describe_block(part)
-
-
-def _parse_input(arguments: str) -> dict[str, Any]:
-    """The input of a call. Arguments that are no JSON object, as of an answer that was cut, are none."""
-    try:
-        value = parse_json(arguments) if arguments else {}
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _failure_to_json(ending: Ending, result: RunResult) -> dict[str, Any]:
@@ -333,19 +333,3 @@ def _failure_to_json(ending: Ending, result: RunResult) -> dict[str, Any]:
         return error_to_json(500, "The run was cancelled.")
     code = None if result.error is None else result.error.code
     return error_to_json(status_of(code, FAILED_RUN_STATUSES.get(ending.error_type, 500)), ending.error["message"])
-
-
-def _usage_to_json(usage: Usage) -> dict[str, Any]:
-    """The usage in the terms of the API, where tokens of a cache, read or written, are no input tokens."""
-    written, written_1h = usage.cache_write_tokens, usage.cache_write_1h_tokens
-    return {
-        "input_tokens": max(0, usage.input_tokens - usage.cached_tokens - written),
-        "cache_creation_input_tokens": written,
-        "cache_creation": {
-            "ephemeral_5m_input_tokens": written - written_1h,
-            "ephemeral_1h_input_tokens": written_1h,
-        },
-        "cache_read_input_tokens": usage.cached_tokens,
-        "output_tokens": usage.output_tokens,
-        "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
-    }

@@ -13,19 +13,15 @@ from typing import Any
 
 import orjson
 
-from holodeck.gateway.wire.request.json_fields import JSONFields, refuse_choice, refuse_unsupported
+from holodeck.gateway.api.models.tools import ActionToolModel, ComputerUsePreviewTool, ShellTool
 from holodeck.lib.json.schema import CompiledSchema, compile_schema
-from holodeck.lib.limits import MAX_SHOWN_CHARS
 from holodeck.lib.record import record
 from holodeck.models.model_io import ToolSpec
 from holodeck.tools.arguments import BadArgumentsError, parse_arguments
 
 Schema = dict[str, Any]
-ENVIRONMENTS = ("windows", "mac", "linux", "ubuntu", "browser")
-MAX_DISPLAY_PIXELS = 100_000
 PATCH_OPERATIONS = ("create_file", "update_file", "delete_file")
 MOUSE_BUTTONS = ("left", "right", "wheel", "back", "forward")
-_NO_CONTAINERS = "This gateway has no containers: your program runs the commands ('type': 'local')."
 
 
 @record
@@ -44,7 +40,7 @@ class ActionTool:
     """Builds the fields of the item from arguments that fit `parameters`."""
 
     def find_fields(self, arguments: str) -> dict[str, Any] | None:
-        """The fields of the item for the model's arguments. None: they do not fit."""
+        """Return the fields of the item for the model's arguments. None: they do not fit."""
         try:
             values = _drop_nulls(parse_arguments(arguments))
         except BadArgumentsError:
@@ -54,7 +50,7 @@ class ActionTool:
         return self.build_fields(values)
 
     def build_spec(self, about: str = "") -> ToolSpec:
-        """The function for the model. `about`: a sentence on the client's environment."""
+        """Return the function for the model. `about`: a sentence on the client's environment."""
         return ToolSpec(name=self.name, description=f"{self.description} {about}".strip(), parameters=self.parameters)
 
 
@@ -224,48 +220,21 @@ CHOICE_NAMES: Mapping[str, str] = {
 """The name of the function for the model, by the type in a tool choice."""
 
 
-def read_action_tool(fields: JSONFields, kind: str) -> ToolSpec:
-    """Read a tool of `ACTION_TOOLS`, whose type is `kind`. Raises `BadRequestError`, which names the field."""
-    fields.pop("type")
-    if (callers := fields.get_strings("allowed_callers")) not in (None, ["direct"]):
-        refuse_choice(fields.path_of("allowed_callers"), callers, ("direct",))
+def build_action_spec(tool: ActionToolModel) -> ToolSpec:
+    """Build the function for the model, with a sentence on the client's environment."""
     about = ""
-    if kind == "shell":
-        about = _read_shell_environment(fields)
-    elif kind == "computer_use_preview":
-        about = _read_display(fields)
-    fields.refuse_unread()
-    return ACTION_TOOLS[kind].build_spec(about)
+    if isinstance(tool, ShellTool) and tool.environment is not None and tool.environment.skills:
+        skills = [f"{skill.name} in {skill.path}: {skill.description}" for skill in tool.environment.skills]
+        about = "\n".join(["There are these skills, which files describe:", *skills])
+    elif isinstance(tool, ComputerUsePreviewTool):
+        size = f"{tool.display_width} pixels wide and {tool.display_height} high"
+        about = f"The display is {size} ({tool.environment})."
+    return ACTION_TOOLS[tool.type].build_spec(about)
 
 
 def action_to_arguments(values: Mapping[str, Any]) -> str:
     """Encode the action of an item as arguments of the function. Fields that are null are left out."""
     return orjson.dumps(_drop_nulls(values)).decode()
-
-
-def _read_shell_environment(fields: JSONFields) -> str:
-    """Read where the commands run. Returns what the model is told about it."""
-    environment = fields.get_object("environment")
-    if environment is None:
-        return ""
-    if (kind := environment.require_text("type")) != "local":
-        refuse_unsupported(environment.path_of("type"), f"It is {kind[:MAX_SHOWN_CHARS]!r}. {_NO_CONTAINERS}")
-    skills = []
-    for skill in environment.iter_objects("skills"):
-        name, about, path = (skill.require_text(key) for key in ("name", "description", "path"))
-        skill.refuse_unread()
-        skills.append(f"{name} in {path}: {about}")
-    environment.refuse_unread()
-    return "\n".join(["There are these skills, which files describe:", *skills]) if skills else ""
-
-
-def _read_display(fields: JSONFields) -> str:
-    width, height = (
-        fields.get_integer(key, minimum=1, maximum=MAX_DISPLAY_PIXELS) or fields.refuse_missing(key)
-        for key in ("display_width", "display_height")
-    )
-    environment = fields.get_choice("environment", ENVIRONMENTS) or fields.refuse_missing("environment")
-    return f"The display is {width} pixels wide and {height} high ({environment})."
 
 
 def _drop_nulls(value: Any) -> Any:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from holodeck.gateway.api.field_rows import refusal_reasons
+from holodeck.gateway.api.models.compact_conversation import CompactConversation
 from holodeck.gateway.sealing import Seal
 from holodeck.gateway.wire.compaction_item import CompactionContent, build_compaction_item, list_kept_questions
 from holodeck.gateway.wire.request.content_parts import part_to_wire
-from holodeck.gateway.wire.request.context_management import read_context_management
-from holodeck.gateway.wire.request.field_rows import refusal_reasons
 from holodeck.gateway.wire.request.field_table import COMPACT_FIELDS
 from holodeck.gateway.wire.request.input import read_input
-from holodeck.gateway.wire.request.json_fields import JSONFields
-from holodeck.gateway.wire.request.options import SERVICE_TIERS, read_cache_hints
+from holodeck.gateway.wire.request.json_fields import JSONFields, refuse_missing
+from holodeck.gateway.wire.request.options import read_options
 from holodeck.gateway.wire.request.parsed_input import FindItem, Input, ToolNameOf, find_nothing, plain_tool_name
 from holodeck.gateway.wire.request.sealed_input import SealedInput
+from holodeck.gateway.wire.request.validation import read_body
 from holodeck.gateway.wire.response.resource import usage_to_json
 from holodeck.lib.ids import new_id
-from holodeck.lib.limits import MAX_IDENTIFIER_CHARS, MAX_INPUT_TEXT_CHARS
 from holodeck.lib.record import record
+from holodeck.models.generation import CACHE_HINTS
 from holodeck.models.items import Message, Usage
 
 _UNSUPPORTED_FIELDS = refusal_reasons(COMPACT_FIELDS)
@@ -44,29 +45,24 @@ def read_compact_request(
     tool_name_of: ToolNameOf = plain_tool_name,
 ) -> CompactRequest:
     """Read a body. Raises `BadRequestError`, which names the field. The other parameters: see `Input`."""
-    fields = JSONFields(body)
-    value, previous = fields.pop("input"), fields.get_text("previous_response_id")
-    model = fields.get_text("model")
-    if value is None and previous is None:
-        fields.refuse_missing("input")
-    # Accepted without effect: there is no prompt cache that they could be about.
-    fields.get_text("prompt_cache_key", max_length=MAX_IDENTIFIER_CHARS)
-    read_cache_hints(fields)
+    declared = read_body(CompactConversation, body)
+    if declared.input is None and declared.previous_response_id is None:
+        refuse_missing("input")
+    others = JSONFields(declared.model_extra or {})
+    # Accepted without effect: there is no prompt cache that they could be about, and one tier.
+    read_options(others, "responses", (*CACHE_HINTS, "service_tier"))
     for key, reason in _UNSUPPORTED_FIELDS.items():
-        fields.refuse_present(reason, key)
-    # Accepted without effect: there is one tier.
-    fields.get_choice("service_tier", SERVICE_TIERS)
-    instructions = fields.get_text("instructions", max_length=MAX_INPUT_TEXT_CHARS)
-    management = read_context_management(fields)
-    fields.refuse_unread()
+        others.refuse_present(reason, key)
+    others.refuse_unread()
+    entries = declared.context_management
     return CompactRequest(
-        model=model,
+        model=declared.model,
         input=Input()
-        if value is None
-        else read_input(value, find_item=find_item, tool_name_of=tool_name_of, sealed=sealed),
-        previous_response_id=previous,
-        instructions=instructions,
-        max_tokens=None if management is None else management.compact_threshold,
+        if declared.input is None
+        else read_input(declared.input, find_item=find_item, tool_name_of=tool_name_of, sealed=sealed),
+        previous_response_id=declared.previous_response_id,
+        instructions=declared.instructions,
+        max_tokens=entries[0].compact_threshold if entries else None,
     )
 
 

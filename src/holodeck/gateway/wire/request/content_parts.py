@@ -106,7 +106,7 @@ def part_to_wire(part: Part, *, is_assistant: bool = False) -> WirePart:
 
 
 def output_to_wire(content: Sequence[Part]) -> str | list[WirePart]:
-    """The output of a tool: a string if it is only text, since every client knows that form, otherwise parts."""
+    """Return the output of a tool: a string if it is only text, since every client knows that form, otherwise parts."""
     texts = [part.text for part in content if isinstance(part, TextContent)]
     return "\n".join(texts) if len(texts) == len(content) else [part_to_wire(part) for part in content]
 

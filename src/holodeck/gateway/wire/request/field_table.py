@@ -9,49 +9,47 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holodeck.gateway.wire.request.field_rows import (
-    CACHE_HINT,
-    CACHE_HINT_EXAMPLES,
+from holodeck.gateway.api.field_rows import (
     DESCRIBED,
     NOT_SENT,
+    NOT_SUPPORTED,
     REFUSED,
     Places,
     RequestField,
     Treatment,
-    done_row,
-    everywhere,
     no_effect_row,
-    passed_on_row,
+    option_rows,
     refused_row,
 )
+from holodeck.gateway.api.model import list_rows
+from holodeck.gateway.api.models.compact_conversation import CompactConversation
+from holodeck.gateway.api.models.create_response import (
+    FUNCTION,
+    IN_MESSAGES,
+    CreateResponse,
+    ReasoningOptions,
+)
+from holodeck.gateway.api.models.mcp_tool import TOOL_MODELS
+from holodeck.gateway.api.models.tools import CUSTOM, SEARCH, tool_row
 from holodeck.gateway.wire.request.hosted_items import HOSTED_ITEM_READERS
-from holodeck.gateway.wire.request.json_fields import NOT_SUPPORTED
-from holodeck.gateway.wire.request.tools import HOSTED_TOOL_TYPES, NOT_MAPPED
+from holodeck.gateway.wire.request.tools import HOSTED_TOOL_TYPES, NO_OPENAI_TOOLS, NOT_MAPPED
+from holodeck.models.generation import CACHE_HINTS, OPTION_OF
 
 NO_FILES = "This gateway stores no files: send the content itself, or its URL."
-_ONE_WAY = "The models behind this gateway have one way to reason."
-_NO_OPENAI_TOOLS = "This gateway runs none of OpenAI's own tools; an MCP server may do the same."
-_NO_CONNECTORS = "Name a server that this gateway has with 'server_label', or give its 'server_url'."
 _NO_SUCH_ITEMS = "Supported values are:"
 _CHECKED = "The gateway also checks the answer, and asks again."
 
 _SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-_FUNCTION = {"type": "function", "name": "look_up", "parameters": _SCHEMA}
-_CUSTOM = {"type": "custom", "name": "note", "description": "Takes a note."}
-_SEARCH = {"type": "tool_search", "execution": "client", "description": "Finds tools."}
-_SERVER = {"type": "mcp", "server_label": "files"}
 _HELLO = {"type": "message", "role": "user", "content": "Hello"}
 _IMAGE = {"type": "input_image", "image_url": "https://example.com/chart.png"}
 _FILE = {"type": "input_file", "filename": "report.pdf", "file_data": "data:application/pdf;base64,JVBERi0x"}
 
-_IN_MESSAGES: Places = {"chat": "messages", "responses": "input", "anthropic": "messages"}
 _IN_JSON_MODE: Places = {"chat": "response_format", "responses": "text.format", "anthropic": "output_config.format"}
 _IN_FORMAT: Places = {
     "chat": "response_format.json_schema.schema",
     "responses": "text.format.schema",
     "anthropic": "output_config.format.schema",
 }
-_IN_SUMMARY: Places = {"chat": NOT_SENT, "responses": "reasoning.summary", "anthropic": NOT_SENT}
 
 
 def _format(treatment: Treatment, entry: Mapping[str, Any], about: str, sent_as: Places) -> RequestField:
@@ -69,27 +67,6 @@ def _include_row(treatment: Treatment, value: str, about: str) -> RequestField:
     return RequestField(path="include[]", treatment=treatment, about=about, example={"include": [value]}, value=value)
 
 
-def _tool(treatment: Treatment, tool: Mapping[str, Any], about: str) -> RequestField:
-    return RequestField(
-        path="tools[].type",
-        treatment=treatment,
-        about=about,
-        example={"tools": [tool]},
-        value=tool["type"],
-        sent_as=everywhere("tools") if treatment == "passed_on" else {},
-    )
-
-
-def _tool_field(tool: Mapping[str, Any], key: str, value: Any, reason: str, *, harmless: Any = None) -> RequestField:
-    return RequestField(
-        path=f"tools[].{key}",
-        treatment="refused",
-        about=reason,
-        example={"tools": [{**tool, key: value}]},
-        harmless=harmless,
-    )
-
-
 def _item(treatment: Treatment, kind: str, about: str, *entries: Mapping[str, Any], **beside: Any) -> RequestField:
     return RequestField(
         path="input[].type",
@@ -97,12 +74,12 @@ def _item(treatment: Treatment, kind: str, about: str, *entries: Mapping[str, An
         about=about,
         example={**beside, "input": entries or [{"type": kind}]},
         value=kind,
-        sent_as=_IN_MESSAGES if treatment == "passed_on" else {},
+        sent_as=IN_MESSAGES if treatment == "passed_on" else {},
     )
 
 
 def _part(
-    kind: str, about: str, part: Mapping[str, Any], role: str = "user", sent_as: Places = _IN_MESSAGES
+    kind: str, about: str, part: Mapping[str, Any], role: str = "user", sent_as: Places = IN_MESSAGES
 ) -> RequestField:
     return RequestField(
         path="input[].content[].type",
@@ -135,88 +112,9 @@ def _part_field(
 
 
 _OPTIONS = (
-    done_row("model", "demo", "A name of `/v1/models`. It may be left out where the gateway has one model."),
-    passed_on_row("input", "Hello there", _IN_MESSAGES, "A text, or items of the types below."),
-    passed_on_row(
-        "instructions",
-        "Be brief.",
-        {"chat": "messages", "responses": "instructions", "anthropic": "system"},
-        "In place of the agent's instructions.",
-    ),
-    done_row("previous_response_id", "resp_example", "The gateway sends the model what came before."),
-    done_row("conversation", "conv_example", "The gateway stores conversations. An id, or an object with an `id`."),
-    done_row("store", False, "False: the response cannot be read again."),
-    done_row("background", True, "The response runs without a client."),
-    done_row("stream", True, "The reply is a stream of events."),
-    done_row("stream_options.include_obfuscation", True, "True pads each delta. Left out: no padding.", stream=True),
-    passed_on_row("tools", [_FUNCTION], everywhere("tools"), "Tools of the types below."),
-    passed_on_row(
-        "tool_choice",
-        {"type": "function", "name": "look_up"},
-        everywhere("tool_choice"),
-        "A mode, `allowed_tools`, or one of the tools of the request.",
-        tools=[_FUNCTION],
-    ),
-    passed_on_row(
-        "parallel_tool_calls",
-        False,
-        {**everywhere("parallel_tool_calls"), "anthropic": "tool_choice.disable_parallel_tool_use"},
-        tools=[_FUNCTION],
-    ),
-    done_row("max_tool_calls", 3, "The gateway counts the calls that it runs."),
-    passed_on_row("text.verbosity", "low", {"chat": "verbosity", "responses": "text.verbosity", "anthropic": REFUSED}),
-    passed_on_row(
-        "reasoning.effort",
-        "low",
-        {"chat": "reasoning_effort", "responses": "reasoning.effort", "anthropic": "output_config.effort"},
-    ),
-    passed_on_row("reasoning.summary", "concise", _IN_SUMMARY),
-    passed_on_row("reasoning.generate_summary", "concise", _IN_SUMMARY, "The older name of `reasoning.summary`."),
-    refused_row("reasoning.mode", "pro", _ONE_WAY, harmless="standard"),
-    refused_row("reasoning.context", "all_turns", _ONE_WAY, harmless="auto"),
-    passed_on_row("temperature", 0.25, everywhere("temperature")),
-    passed_on_row("top_p", 0.25, everywhere("top_p")),
-    passed_on_row("presence_penalty", 0.25, {**everywhere("presence_penalty"), "anthropic": REFUSED}),
-    passed_on_row("frequency_penalty", 0.25, {**everywhere("frequency_penalty"), "anthropic": REFUSED}),
-    passed_on_row(
-        "max_output_tokens",
-        77,
-        {"chat": "max_tokens", "responses": "max_output_tokens", "anthropic": "max_tokens"},
-        "OpenAI's own Chat Completions API calls it `max_completion_tokens`.",
-    ),
-    passed_on_row("top_logprobs", 3, {"chat": "top_logprobs", "responses": "top_logprobs", "anthropic": REFUSED}),
-    passed_on_row("stop", ["END"], {"chat": "stop", "responses": REFUSED, "anthropic": "stop_sequences"}),
-    passed_on_row("seed", 7, {"chat": "seed", "responses": REFUSED, "anthropic": REFUSED}),
-    done_row("metadata", {"ticket": "7"}, "Stored with the response, and repeated in it."),
-    done_row("truncation", "auto", "The oldest items are left out if the model does not have room for all."),
-    done_row("context_management", [{"type": "compaction"}], "Beyond its threshold, a conversation is compacted."),
-    done_row("elicitation", "ask", "Questions of MCP servers wait for your answer. Left out, or `decline`: declined."),
-    passed_on_row(
-        "safety_identifier",
-        "u7",
-        {"chat": "safety_identifier", "responses": "safety_identifier", "anthropic": "metadata.user_id"},
-    ),
-    passed_on_row(
-        "prompt_cache_key",
-        "k7",
-        {"chat": "prompt_cache_key", "responses": "prompt_cache_key", "anthropic": NOT_SENT},
-    ),
-    *(
-        passed_on_row(name, value, {"chat": name, "responses": name, "anthropic": NOT_SENT}, CACHE_HINT)
-        for name, value in CACHE_HINT_EXAMPLES.items()
-    ),
-    passed_on_row("user", "u7", {"chat": "user", "responses": "user", "anthropic": "metadata.user_id"}),
-    passed_on_row(
-        "service_tier",
-        "flex",
-        {"chat": "service_tier", "responses": "service_tier", "anthropic": REFUSED},
-        "The reply has the tier that was used. Anthropic has `auto` and `default`.",
-    ),
-    no_effect_row("client_metadata", {"program": "editor"}, "Codex describes itself here."),
-    refused_row("prompt", {"id": "pmpt_1"}, NOT_SUPPORTED),
-    refused_row("moderation", {"model": "m"}, NOT_SUPPORTED),
-    refused_row("image", {"size": "auto"}, NOT_SUPPORTED),
-    refused_row("access_programs", ["p"], NOT_SUPPORTED),
+    *list_rows(CreateResponse),
+    *list_rows(ReasoningOptions),
+    *option_rows("responses", tools=[FUNCTION]),
 )
 
 _VALUES = (
@@ -243,33 +141,12 @@ _VALUES = (
     ),
 )
 
-_DISPLAY = {"display_width": 800, "display_height": 600, "environment": "browser"}
-_ACTION_TOOLS: Mapping[str, Mapping[str, Any]] = {
-    "shell": {},
-    "local_shell": {},
-    "apply_patch": {},
-    "computer": {},
-    "computer_use_preview": _DISPLAY,
-}
-
+_TOOL_ROWS = [row for model in TOOL_MODELS.values() for row in list_rows(model)]
 _TOOLS = (
-    _tool("passed_on", _FUNCTION, "Your program runs it."),
-    _tool("passed_on", _CUSTOM, "The model gets a function with one text. Your program runs it."),
-    _tool("passed_on", {"type": "namespace", "name": "crm", "tools": [_FUNCTION]}, "The model gets its tools."),
-    _tool("passed_on", _SEARCH, "Only a search that your program makes: its `execution` is `client`."),
-    _tool("done", _SERVER, "The gateway runs the tools of the MCP server."),
-    *(
-        _tool("passed_on", {"type": kind, **fields}, "The model gets a function for its actions. Your program runs it.")
-        for kind, fields in _ACTION_TOOLS.items()
-    ),
-    *(_tool("refused", {"type": kind}, NOT_MAPPED) for kind in HOSTED_TOOL_TYPES),
-    _tool("refused", {"type": "programmatic_tool_calling"}, _NO_OPENAI_TOOLS),
-    _tool_field(_FUNCTION, "defer_loading", True, "This gateway offers all tools at once.", harmless=False),
-    _tool_field(_FUNCTION, "async", True, "Calls are answered in order.", harmless=False),
-    _tool_field(_FUNCTION, "output_schema", {}, "What a function returns is not checked here."),
-    _tool_field(_FUNCTION, "allowed_callers", ["programmatic"], "Supported values are: 'direct'.", harmless=["direct"]),
-    _tool_field(_SERVER, "connector_id", "connector_gmail", _NO_CONNECTORS),
-    _tool_field(_SERVER, "tunnel_id", "tunnel_1", _NO_CONNECTORS),
+    *(row for row in _TOOL_ROWS if row.value is not None),
+    *(tool_row("refused", {"type": kind}, NOT_MAPPED) for kind in HOSTED_TOOL_TYPES),
+    tool_row("refused", {"type": "programmatic_tool_calling"}, NO_OPENAI_TOOLS),
+    *(row for row in _TOOL_ROWS if row.value is None),
 )
 
 _CALL = {"type": "function_call", "call_id": "call_1", "name": "look_up", "arguments": "{}"}
@@ -277,7 +154,7 @@ _OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "Rome"
 _NOTE = {"type": "custom_tool_call", "call_id": "call_2", "name": "note", "input": "Milk"}
 _NOTED = {"type": "custom_tool_call_output", "call_id": "call_2", "output": "Noted"}
 _QUERY = {"type": "tool_search_call", "call_id": "call_3", "arguments": {"query": "weather"}}
-_FOUND = {"type": "tool_search_output", "call_id": "call_3", "tools": [_FUNCTION]}
+_FOUND = {"type": "tool_search_output", "call_id": "call_3", "tools": [FUNCTION]}
 _READ = {"type": "mcp_call", "server_label": "files", "name": "read", "arguments": "{}", "output": "Milk"}
 _ASKED = {"type": "mcp_approval_request", "id": "mcpr_example", "server_label": "files"}
 _ANSWER = {"type": "mcp_approval_response", "approval_request_id": "mcpr_example", "approve": False}
@@ -312,12 +189,12 @@ def _action_items(tool: str) -> tuple[RequestField, RequestField]:
 
 _ITEMS = (
     _item("passed_on", "message", "", _HELLO),
-    _item("passed_on", "function_call", "A call of your tool, sent back.", _CALL, _OUTPUT, tools=[_FUNCTION]),
-    _item("passed_on", "function_call_output", "What your tool returned.", _CALL, _OUTPUT, tools=[_FUNCTION]),
-    _item("passed_on", "custom_tool_call", "A call of your tool, sent back.", _NOTE, _NOTED, tools=[_CUSTOM]),
-    _item("passed_on", "custom_tool_call_output", "What your tool returned.", _NOTE, _NOTED, tools=[_CUSTOM]),
-    _item("passed_on", "tool_search_call", "A search of your program, sent back.", _QUERY, _FOUND, tools=[_SEARCH]),
-    _item("passed_on", "tool_search_output", "What your search found.", _QUERY, _FOUND, tools=[_SEARCH]),
+    _item("passed_on", "function_call", "A call of your tool, sent back.", _CALL, _OUTPUT, tools=[FUNCTION]),
+    _item("passed_on", "function_call_output", "What your tool returned.", _CALL, _OUTPUT, tools=[FUNCTION]),
+    _item("passed_on", "custom_tool_call", "A call of your tool, sent back.", _NOTE, _NOTED, tools=[CUSTOM]),
+    _item("passed_on", "custom_tool_call_output", "What your tool returned.", _NOTE, _NOTED, tools=[CUSTOM]),
+    _item("passed_on", "tool_search_call", "A search of your program, sent back.", _QUERY, _FOUND, tools=[SEARCH]),
+    _item("passed_on", "tool_search_output", "What your search found.", _QUERY, _FOUND, tools=[SEARCH]),
     _item("passed_on", "mcp_call", "A call that the gateway has run, sent back.", _HELLO, _READ),
     _item("done", "mcp_list_tools", "Sent back: the tools are not listed again.", _HELLO, _LIST),
     _item("done", "mcp_approval_request", "Sent back, with your answer.", *_APPROVAL),
@@ -377,14 +254,9 @@ RESPONSE_FIELDS = (*_OPTIONS, *_VALUES, *_TOOLS, *_ITEMS, *_PARTS)
 """`POST /v1/responses`, and messages of a WebSocket."""
 
 COMPACT_FIELDS = (
-    done_row("model", "demo", "A name of `/v1/models`."),
-    done_row("input", "Hello", "A text, or items of the types above."),
-    done_row("previous_response_id", "resp_example", "What came before is part of what is compacted."),
-    done_row("context_management", [{"type": "compaction"}], "Its threshold is the size of the result, at most."),
-    no_effect_row("instructions", "Be brief.", "The model that writes the summary has its own."),
-    no_effect_row("prompt_cache_key", "k7", "The summary has no prompt cache."),
+    *list_rows(CompactConversation),
     no_effect_row("service_tier", "flex", "There is one tier."),
-    *(no_effect_row(name, value, "The summary has no prompt cache.") for name, value in CACHE_HINT_EXAMPLES.items()),
+    *(no_effect_row(name, OPTION_OF[name].example, "The summary has no prompt cache.") for name in CACHE_HINTS),
     refused_row("image", {"size": "auto"}, NOT_SUPPORTED),
 )
 """`POST /v1/responses/compact`."""

@@ -74,7 +74,7 @@ def _describe_image(fields: JSONFields) -> list[str]:
 
 
 def _text_of(value: Any, key: str) -> str:
-    """The text of a field, or an empty one: what the API adds to these objects later must not matter."""
+    """Return the text of a field, or an empty one: what the API adds to these objects later must not matter."""
     text = value.get(key) if isinstance(value, Mapping) else None
     return text if isinstance(text, str) else ""
 

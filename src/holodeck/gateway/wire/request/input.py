@@ -77,14 +77,14 @@ def list_calls_without_result(value: object) -> list[str]:
 
 
 def is_call_without_result(entry: object) -> TypeGuard[dict[str, Any]]:
-    """True for an `mcp_call` item with neither an output nor an error."""
+    """Return True for an `mcp_call` item with neither an output nor an error."""
     if not isinstance(entry, dict) or entry.get("type") != "mcp_call" or not isinstance(entry.get("id"), str):
         return False
     return entry.get("output") is None and entry.get("error") is None
 
 
 def is_reference(entry: object) -> TypeGuard[dict[str, Any]]:
-    """True for an entry that only refers to an item by its id."""
+    """Return True for an entry that only refers to an item by its id."""
     return isinstance(entry, dict) and _entry_type(entry) == "item_reference" and isinstance(entry.get("id"), str)
 
 

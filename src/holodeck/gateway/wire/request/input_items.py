@@ -179,7 +179,7 @@ def _read_texts(fields: JSONFields, key: str, kind: str) -> list[str]:
 
 
 def _open_reasoning(encrypted: str, wire_item: dict[str, Any], fields: JSONFields, into: Input) -> dict[str, Any]:
-    """The `opaque` of a reasoning item: its content if we sealed it, or the item itself for another provider."""
+    """Return the `opaque` of a reasoning item: its content if we sealed it, or the item itself for another provider."""
     if not is_sealed(encrypted):
         return {_RESPONSES_PROVIDER_KEY: dict(wire_item)}
     return cast(dict[str, Any], _require_sealed_content(REASONING_PURPOSE, encrypted, fields, into))
@@ -278,7 +278,7 @@ def _read_server_call(fields: JSONFields, into: Input, item_id: str) -> Function
 
 
 def _error_text(error: Any) -> str:
-    """The text of a call's error, which is a string or one of several objects, depending on the client."""
+    """Return the text of a call's error, which is a string or one of several objects, depending on the client."""
     if isinstance(error, str):
         return error
     if isinstance(error, dict):

@@ -6,7 +6,7 @@ problem ends the reading. A field that no reader asks for is refused as unknown,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sized
 from typing import Any, NoReturn
 
 from holodeck.lib.errors import BadRequestError
@@ -16,7 +16,6 @@ from holodeck.models.content import CacheMark
 # Texts of a list such as `include` or `stop_sequences`, of which each has a few.
 MAX_LISTED_TEXTS = 1_000
 EXTRA_ADVICE = "The operator of this gateway can allow it for a model, with 'allow_extra_parameters'."
-NOT_SUPPORTED = "This gateway does not implement it."
 _TYPE_NAMES = {
     dict: "an object",
     list: "an array",
@@ -38,9 +37,32 @@ def refuse_type(param: str, expected: str, value: object) -> NoReturn:
     refuse(f"Invalid type for '{param}': expected {expected}, but got {got} instead.", param, "invalid_type")
 
 
-def _refuse_long_text(param: str, value: str, max_length: int) -> NoReturn:
+def refuse_long_text(param: str, value: str, max_length: int) -> NoReturn:
     message = f"Invalid '{param}': string too long. Expected at most {max_length} characters, but got {len(value)}."
     refuse(message, param, "string_above_max_length")
+
+
+def refuse_long_array(param: str, value: Sized, max_length: int) -> NoReturn:
+    message = f"Invalid '{param}': array too long. Expected at most {max_length} elements, but got {len(value)}."
+    refuse(message, param, "array_above_max_length")
+
+
+def refuse_low(param: str, value: float, minimum: float, kind: str) -> NoReturn:
+    message = f"Invalid '{param}': {kind} below minimum value. Expected at least {minimum}, but got {value}."
+    refuse(message, param, f"{kind}_below_min_value")
+
+
+def refuse_high(param: str, value: float, maximum: float, kind: str) -> NoReturn:
+    message = f"Invalid '{param}': {kind} above maximum value. Expected at most {maximum}, but got {value}."
+    refuse(message, param, f"{kind}_above_max_value")
+
+
+def refuse_missing(param: str) -> NoReturn:
+    refuse(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
+
+
+def refuse_unknown(param: str, *, advice: str = "") -> NoReturn:
+    refuse(f"Unknown parameter: '{param}'. {advice}".rstrip(), param, "unknown_parameter")
 
 
 def refuse_unsupported(param: str, reason: str) -> NoReturn:
@@ -51,6 +73,11 @@ def refuse_unsupported(param: str, reason: str) -> NoReturn:
 def refuse_choice(param: str, value: object, choices: Collection[str], *, advice: str = "") -> NoReturn:
     *others, last = (repr(choice) for choice in choices)
     listed = f"{', '.join(others)} and {last}" if others else last
+    refuse_value(param, value, listed, advice=advice)
+
+
+def refuse_value(param: str, value: object, listed: str, *, advice: str = "") -> NoReturn:
+    """Refuse a value that is none of those that are listed in words."""
     shown = repr(value)[:MAX_SHOWN_CHARS]
     refuse(f"Invalid value for '{param}': {shown}. Supported values are: {listed}. {advice}".rstrip(), param)
 
@@ -71,19 +98,19 @@ class JSONFields:
         self._unread = value.copy()
 
     def path_of(self, key: str) -> str:
-        """The path of a field from the root of the request."""
+        """Return the path of a field from the root of the request."""
         return f"{self.path}.{key}" if self.path else key
 
     def has(self, key: str) -> bool:
-        """True for a field that is present and not null."""
+        """Return True for a field that is present and not null."""
         return self.value.get(key) is not None
 
     def has_none_of(self, keys: Collection[str]) -> bool:
-        """True when none of these fields is present, so that their readers can be skipped."""
+        """Return whether none of these fields is present, so that their readers can be skipped."""
         return self.value.keys().isdisjoint(keys)
 
     def pop(self, key: str) -> Any:
-        """The value without any check; None when it is missing."""
+        """Return the value without any check; None when it is missing."""
         return self._unread.pop(key, None)
 
     def get_text(self, key: str, *, max_length: int | None = None) -> str | None:
@@ -93,7 +120,7 @@ class JSONFields:
         if not isinstance(value, str):
             refuse_type(self.path_of(key), "a string", value)
         if max_length is not None and len(value) > max_length:
-            _refuse_long_text(self.path_of(key), value, max_length)
+            refuse_long_text(self.path_of(key), value, max_length)
         return value
 
     def require_text(self, key: str, *, max_length: int | None = None, may_be_empty: bool = True) -> str:
@@ -105,7 +132,7 @@ class JSONFields:
         return value
 
     def refuse_missing(self, key: str) -> NoReturn:
-        refuse(f"Missing required parameter: '{self.path_of(key)}'.", self.path_of(key), "missing_required_parameter")
+        refuse_missing(self.path_of(key))
 
     def get_flag(self, key: str) -> bool | None:
         value = self._unread.pop(key, None)
@@ -138,18 +165,14 @@ class JSONFields:
         return value
 
     def get_array(self, key: str, *, max_length: int = MAX_INPUT_ITEMS) -> list[Any] | None:
-        """A list with a maximum in any case: what is read element by element must not be as long as a body allows."""
+        """Read a list, always with a maximum: what is read by element must not be as long as a body allows."""
         value = self._unread.pop(key, None)
         if value is None:
             return None
         if not isinstance(value, list):
             refuse_type(self.path_of(key), "an array", value)
         if len(value) > max_length:
-            where = self.path_of(key)
-            message = (
-                f"Invalid '{where}': array too long. Expected at most {max_length} elements, but got {len(value)}."
-            )
-            refuse(message, where, "array_above_max_length")
+            refuse_long_array(self.path_of(key), value, max_length)
         return value
 
     def get_strings(
@@ -160,7 +183,7 @@ class JSONFields:
             if not isinstance(value, str):
                 refuse_type(f"{self.path_of(key)}[{index}]", "a string", value)
             if max_text_length is not None and len(value) > max_text_length:
-                _refuse_long_text(f"{self.path_of(key)}[{index}]", value, max_text_length)
+                refuse_long_text(f"{self.path_of(key)}[{index}]", value, max_text_length)
         return values
 
     def get_object(self, key: str) -> JSONFields | None:
@@ -172,14 +195,14 @@ class JSONFields:
             yield JSONFields(value, f"{self.path_of(key)}[{index}]")
 
     def get_mapping(self, key: str) -> dict[str, Any] | None:
-        """An object whose keys are not checked, such as a JSON Schema."""
+        """Return an object whose keys are not checked, such as a JSON Schema."""
         value = self._unread.pop(key, None)
         if value is not None and not isinstance(value, dict):
             refuse_type(self.path_of(key), "an object", value)
         return value
 
     def get_cache_mark(self, key: str) -> CacheMark | None:
-        """The mark of a part for the prompt cache of the model's provider, under its name in the API."""
+        """Return the mark of a part for the prompt cache of the model's provider, under its name in the API."""
         mark = self.get_mapping(key)
         return None if mark is None else {key: mark}
 
@@ -190,21 +213,18 @@ class JSONFields:
                 refuse_unsupported(self.path_of(key), reason)
 
     def list_unread(self) -> list[str]:
-        """Fields that were not read. Without those that are null: SDKs send a null for every field that they know."""
+        """List the fields that were not read, without nulls: SDKs send a null for every field that they know."""
         return [key for key, value in self._unread.items() if value is not None]
 
     def refuse_unread(self, *, advice: str = "") -> None:
         """Refuse fields that were not read, unless they are null."""
         for key in self.list_unread():
-            where = self.path_of(key[:MAX_SHOWN_CHARS])
-            refuse(f"Unknown parameter: '{where}'. {advice}".rstrip(), where, "unknown_parameter")
+            refuse_unknown(self.path_of(key[:MAX_SHOWN_CHARS]), advice=advice)
 
     def _check_range(self, key: str, value: float, minimum: float, maximum: float | None, kind: str) -> None:
         where = self.path_of(key)
         # Not `value < minimum`, which is false for NaN.
         if not value >= minimum:
-            message = f"Invalid '{where}': {kind} below minimum value. Expected at least {minimum}, but got {value}."
-            refuse(message, where, f"{kind}_below_min_value")
+            refuse_low(where, value, minimum, kind)
         if maximum is not None and value > maximum:
-            message = f"Invalid '{where}': {kind} above maximum value. Expected at most {maximum}, but got {value}."
-            refuse(message, where, f"{kind}_above_max_value")
+            refuse_high(where, value, maximum, kind)

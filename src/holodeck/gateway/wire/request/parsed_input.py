@@ -34,7 +34,7 @@ def refuse_indirect_call(fields: JSONFields) -> None:
 
 
 def plain_tool_name(server_label: str, tool: str) -> str:
-    """The name of a tool for the model, if no other tool has the same."""
+    """Return the name of a tool for the model, if no other tool has the same."""
     return normalize_tool_name(tool)
 
 
@@ -66,6 +66,8 @@ class Input:
     """The target of each call of an MCP server, as label and tool, by call id."""
     tool_lists: dict[str, WireItem] = field(default_factory=dict)
     """`mcp_list_tools` items of the input, by the label of their server."""
+    shown_calls: set[str] = field(default_factory=set)
+    """Ids of calls that the gateway has run and a message has shown, which come back with their results."""
     compaction_trigger: str | None = None
     """The path of the item that asks to compact the context. None: there is none."""
     generated_ids: set[str] = field(default_factory=set)

@@ -17,7 +17,7 @@ class RequestSchemas:
     """Reads the schemas of one request, and adds up their sizes."""
 
     def __init__(self) -> None:
-        self._budget = SchemaBudget(max_bytes=MAX_REQUEST_SCHEMA_BYTES, max_nodes=MAX_REQUEST_SCHEMA_NODES)
+        self.budget = SchemaBudget(max_bytes=MAX_REQUEST_SCHEMA_BYTES, max_nodes=MAX_REQUEST_SCHEMA_NODES)
 
     def read(self, fields: JSONFields, key: str) -> dict[str, Any] | None:
         """Read a schema; None when it is missing. Raises `BadRequestError`, which names the field."""
@@ -25,7 +25,7 @@ class RequestSchemas:
         if schema is None:
             return None
         try:
-            self._budget.add(schema)
+            self.budget.add(schema)
         except SchemaError as error:
             code = "schema_above_max_size" if isinstance(error, SchemaTooLargeError) else "invalid_json_schema"
             refuse(f"Invalid '{fields.path_of(key)}': {error}.", fields.path_of(key), code)

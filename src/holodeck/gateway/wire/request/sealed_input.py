@@ -69,7 +69,7 @@ class SealedInput:
             self._contents |= await run_off_loop(lambda: self._decode(fresh))
 
     def get(self, purpose: str, text: str) -> Any:
-        """The decoded content of a sealed text. None: it could not be opened for this caller."""
+        """Return the decoded content of a sealed text. None: it could not be opened for this caller."""
         return self._contents.get((purpose, text))
 
     def _decode(self, sealed: Iterable[Sealed]) -> dict[Sealed, Any]:

@@ -7,19 +7,28 @@ so a tool of another form is a function for the model, and a `ClientToolAlias` s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from typing import Any, Literal, NoReturn, cast
 
 import orjson
 
-from holodeck.gateway.wire.request.action_tools import ACTION_TOOLS, CHOICE_NAMES, ActionTool, read_action_tool
-from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type, refuse_unsupported
+from holodeck.gateway.api.models.tools import (
+    ACTION_MODELS,
+    CustomTool,
+    FunctionDefinition,
+    FunctionTool,
+    NamespaceTool,
+    ToolContext,
+    ToolSearchTool,
+)
+from holodeck.gateway.wire.request.action_tools import ACTION_TOOLS, CHOICE_NAMES, ActionTool, build_action_spec
+from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_missing, refuse_type
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration, read_declaration
 from holodeck.gateway.wire.request.schemas import RequestSchemas
+from holodeck.gateway.wire.request.validation import read_body
 from holodeck.lib.json.parse import parse_json
-from holodeck.lib.limits import MAX_REQUEST_TOOLS, MAX_TOOL_NAME_CHARS
+from holodeck.lib.limits import MAX_REQUEST_TOOLS
 from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall
 from holodeck.models.model_io import ToolChoice, ToolSpec
@@ -28,7 +37,6 @@ from holodeck.tools.mcp.names import normalize_tool_name
 _TEXT_ARGUMENT = "input"
 _NAMESPACE_SEPARATOR = "__"
 TOOL_SEARCH = "tool_search"
-FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 CHOICE_MODES = ("none", "auto", "required")
 _TOOL_TYPES = ("function", "custom", "namespace", "mcp", *ACTION_TOOLS)
 _REFERENCE_KINDS = ("function", "custom", "mcp", *CHOICE_NAMES)
@@ -39,7 +47,7 @@ HOSTED_TOOL_TYPES: Mapping[str, str] = {
     **{kind: kind for kind in ("file_search", "code_interpreter", "image_generation")},
 }
 """The name of each hosted tool for the model and in `builtin_tools`, by its type in a request."""
-_NO_OPENAI_TOOLS = "This gateway runs none of OpenAI's own tools; an MCP server may do the same."
+NO_OPENAI_TOOLS = "This gateway runs none of OpenAI's own tools; an MCP server may do the same."
 NOT_MAPPED = "No MCP tool is mapped to it here. The gateway's operator can do that, under 'builtin_tools'."
 _CODEX_ADVICE = ' In Codex, write web_search = "disabled" into config.toml.'
 _SEARCH_ADVICE = "Only a search that the client itself makes ('execution': 'client') is known here."
@@ -91,7 +99,7 @@ class RequestTools:
     """By name, the functions that the client knows under another name or form."""
 
     def is_valid_action(self, call: FunctionCall) -> bool:
-        """False for a call of an action tool whose arguments are no action. True for every other call."""
+        """Return False for a call of an action tool whose arguments are no action. True for every other call."""
         alias = self.aliases.get(call.name)
         return alias is None or alias.action is None or alias.action.find_fields(call.arguments) is not None
 
@@ -133,29 +141,32 @@ _NO_TOOLS = RequestTools()
 _AUTO_CHOICE = RequestToolChoice()
 
 
-def read_tools(fields: JSONFields) -> RequestTools:
-    if fields.has_none_of(("tools",)):
+def read_tools(tools: object) -> RequestTools:
+    """Read `tools`. Raises `BadRequestError`, which names the field."""
+    if tools is None:
         return _NO_TOOLS
     functions: list[ToolSpec] = []
     declarations: list[MCPDeclaration] = []
     hosted: list[HostedTool] = []
     echo: list[Mapping[str, Any]] = []
     aliases: dict[str, ClientToolAlias] = {}
-    schemas = RequestSchemas()
-    for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS):
-        kind = entry.value.get("type")
+    context = ToolContext(schemas=RequestSchemas().budget)
+    entries = JSONFields({"tools": tools}).get_array("tools", max_length=MAX_REQUEST_TOOLS) or ()
+    for index, entry in enumerate(entries):
+        where = f"tools[{index}]"
+        kind = _kind_of(entry, where)
         if kind == "function":
-            functions.append(_read_function_tool(entry, schemas))
-            echo.append(echo_function(entry.value))
+            functions.append(_build_spec(read_body(FunctionTool, entry, where, context)))
+            echo.append(echo_function(entry))
         elif isinstance(kind, str) and kind in HOSTED_TOOL_TYPES:
-            hosted.append(_read_hosted_tool(entry, kind))
-            echo.append(dict(entry.value))
+            hosted.append(_read_hosted_tool(entry, kind, where))
+            echo.append(dict(entry))
         elif kind == "mcp":
-            declarations.append(read_declaration(entry))
+            declarations.append(read_declaration(entry, where))
             echo.append(declarations[-1].echo)
         else:
-            functions += _read_aliased_tools(entry, kind, aliases, schemas)
-            echo.append(dict(entry.value))
+            functions += _read_aliased_tools(entry, kind, where, aliases, context)
+            echo.append(dict(entry))
     _check_unique_names([*(spec.name for spec in functions), *(tool.name for tool in hosted)], "function name")
     _check_unique_names([each.server_label for each in declarations], "server_label")
     return RequestTools(
@@ -170,29 +181,20 @@ def read_tools(fields: JSONFields) -> RequestTools:
 def read_found_tools(fields: JSONFields, aliases: dict[str, ClientToolAlias]) -> list[ToolSpec]:
     """Read the tools that a tool search of the client has found. Adds their aliases to `aliases`."""
     found: list[ToolSpec] = []
-    schemas = RequestSchemas()
-    for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS):
-        kind = entry.value.get("type")
+    context = ToolContext(schemas=RequestSchemas().budget, is_found=True)
+    for index, entry in enumerate(fields.get_array("tools", max_length=MAX_REQUEST_TOOLS) or ()):
+        where = f"{fields.path_of('tools')}[{index}]"
+        kind = _kind_of(entry, where)
         if kind == "function":
-            found.append(_read_function_tool(entry, schemas, is_found=True))
+            found.append(_build_spec(read_body(FunctionTool, entry, where, context)))
         else:
-            found += _read_aliased_tools(entry, kind, aliases, schemas, is_found=True)
+            found += _read_aliased_tools(entry, kind, where, aliases, context)
     return found
 
 
 def read_function_spec(fields: JSONFields, schemas: RequestSchemas) -> ToolSpec:
-    """Read name, description, parameters and `strict` from the object that has them."""
-    name = fields.require_text("name", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False)
-    if not FUNCTION_NAME.fullmatch(name):
-        where = fields.path_of("name")
-        message = f"Invalid '{where}': string does not match pattern. Expected letters, digits, '_' and '-'."
-        refuse(message, where, "invalid_value")
-    return ToolSpec(
-        name=name,
-        description=fields.get_text("description") or "",
-        parameters=schemas.read(fields, "parameters") or _NO_PARAMETERS,
-        strict=fields.get_flag("strict") or False,
-    )
+    """Read the object that defines a function. Raises `BadRequestError`, which names the field."""
+    return _build_spec(read_body(FunctionDefinition, fields.value, fields.path, ToolContext(schemas=schemas.budget)))
 
 
 def echo_function(tool: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,7 +232,7 @@ def read_tool_choice(value: object) -> RequestToolChoice:
 
 
 def model_tool_name(name: str, namespace: str | None) -> str:
-    """The model's name for a tool of the client."""
+    """Return the model's name for a tool of the client."""
     if not namespace:
         return name
     return normalize_tool_name(f"{namespace.removesuffix(_NAMESPACE_SEPARATOR)}{_NAMESPACE_SEPARATOR}{name}")
@@ -265,115 +267,81 @@ def arguments_to_text(arguments: str) -> str:
     return text if isinstance(text, str) else arguments
 
 
-def _read_function_tool(fields: JSONFields, schemas: RequestSchemas, *, is_found: bool = False) -> ToolSpec:
-    fields.pop("type")
-    if fields.get_flag("defer_loading") and not is_found:
-        refuse_unsupported(fields.path_of("defer_loading"), "This gateway offers all tools at once.")
-    if fields.get_flag("async"):
-        refuse_unsupported(fields.path_of("async"), "Calls are answered in order.")
-    fields.refuse_present("What a function returns is not checked here.", "output_schema")
-    if (callers := fields.get_strings("allowed_callers")) not in (None, ["direct"]):
-        refuse_choice(fields.path_of("allowed_callers"), callers, ("direct",))
-    spec = read_function_spec(fields, schemas)
-    fields.refuse_unread()
-    return spec
+def _kind_of(entry: object, where: str) -> object:
+    if not isinstance(entry, dict):
+        refuse_type(where, "an object", entry)
+    return entry.get("type")
 
 
-def _read_hosted_tool(fields: JSONFields, kind: str) -> HostedTool:
-    settings = {key: value for key, value in fields.value.items() if key != "type" and value is not None}
-    return HostedTool(name=HOSTED_TOOL_TYPES[kind], kind=kind, settings=settings, param=fields.path)
+def _build_spec(tool: FunctionTool | FunctionDefinition) -> ToolSpec:
+    return ToolSpec(
+        name=tool.name,
+        description=tool.description or "",
+        parameters=tool.parameters or _NO_PARAMETERS,
+        strict=tool.strict or False,
+    )
+
+
+def _read_hosted_tool(entry: Mapping[str, Any], kind: str, where: str) -> HostedTool:
+    settings = {key: value for key, value in entry.items() if key != "type" and value is not None}
+    return HostedTool(name=HOSTED_TOOL_TYPES[kind], kind=kind, settings=settings, param=where)
 
 
 def _read_aliased_tools(
-    fields: JSONFields,
-    kind: object,
-    aliases: dict[str, ClientToolAlias],
-    schemas: RequestSchemas,
-    *,
-    is_found: bool = False,
+    entry: Mapping[str, Any], kind: object, where: str, aliases: dict[str, ClientToolAlias], context: ToolContext
 ) -> list[ToolSpec]:
     """Read a tool that the model knows under another name or form than the client."""
     if kind == "custom":
-        return [_read_custom_tool(fields, None, aliases, schemas, is_found=is_found)]
-    if kind == TOOL_SEARCH and fields.value.get("execution") == "client" and not is_found:
-        return [_read_search_tool(fields, aliases, schemas)]
-    if isinstance(kind, str) and kind in ACTION_TOOLS and not is_found:
-        spec = read_action_tool(fields, kind)
+        return [_build_custom_spec(read_body(CustomTool, entry, where, context), None, aliases)]
+    if kind == TOOL_SEARCH and entry.get("execution") == "client" and not context.is_found:
+        search = read_body(ToolSearchTool, entry, where, context)
+        aliases[TOOL_SEARCH] = ClientToolAlias(name=TOOL_SEARCH, form="search")
+        parameters = search.parameters or _NO_PARAMETERS
+        return [ToolSpec(name=TOOL_SEARCH, description=search.description or "", parameters=parameters)]
+    if isinstance(kind, str) and kind in ACTION_TOOLS and not context.is_found:
+        spec = build_action_spec(read_body(ACTION_MODELS[kind], entry, where))
         aliases[spec.name] = ClientToolAlias(name=spec.name, form="action", action=ACTION_TOOLS[kind])
         return [spec]
+    if kind is None:
+        refuse_missing(f"{where}.type")
     if kind != "namespace":
-        _refuse_tool_type(fields, kind)
-    return _read_namespace_tools(fields, aliases, schemas, is_found=is_found)
+        advice = _SEARCH_ADVICE if kind == TOOL_SEARCH else NO_OPENAI_TOOLS
+        refuse_choice(f"{where}.type", kind, _TOOL_TYPES, advice=advice)
+    return _build_namespace_specs(read_body(NamespaceTool, entry, where, context), aliases)
 
 
-def _read_search_tool(fields: JSONFields, aliases: dict[str, ClientToolAlias], schemas: RequestSchemas) -> ToolSpec:
-    fields.pop("type")
-    fields.pop("execution")
-    description, parameters = fields.get_text("description") or "", schemas.read(fields, "parameters") or _NO_PARAMETERS
-    fields.refuse_unread()
-    aliases[TOOL_SEARCH] = ClientToolAlias(name=TOOL_SEARCH, form="search")
-    return ToolSpec(name=TOOL_SEARCH, description=description, parameters=parameters)
-
-
-def _read_namespace_tools(
-    fields: JSONFields, aliases: dict[str, ClientToolAlias], schemas: RequestSchemas, *, is_found: bool
-) -> list[ToolSpec]:
-    """Read the tools of a namespace. Its name becomes part of theirs, and its description part of the first one's."""
-    fields.pop("type")
-    namespace = fields.require_text("name", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False)
-    description = fields.get_text("description")
+def _build_namespace_specs(namespace: NamespaceTool, aliases: dict[str, ClientToolAlias]) -> list[ToolSpec]:
+    """Build the functions of a namespace. Its name becomes part of theirs, its description part of the first one's."""
     specs: list[ToolSpec] = []
-    for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS):
-        kind = entry.value.get("type")
-        if kind == "function":
-            spec = _read_function_tool(entry, schemas, is_found=is_found)
-            name = model_tool_name(spec.name, namespace)
-            aliases[name] = ClientToolAlias(name=spec.name, namespace=namespace)
-            specs.append(replace(spec, name=name))
-        elif kind == "custom":
-            specs.append(_read_custom_tool(entry, namespace, aliases, schemas, is_found=is_found))
-        else:
-            entry.refuse_missing("type") if kind is None else refuse_choice(
-                entry.path_of("type"), kind, ("function", "custom")
-            )
-    fields.refuse_unread()
-    if description and specs:
-        about_all = f"About all tools whose names begin with {model_tool_name('', namespace)!r}: {description}"
+    for tool in namespace.tools or ():
+        if isinstance(tool, CustomTool):
+            specs.append(_build_custom_spec(tool, namespace.name, aliases))
+        elif isinstance(tool, FunctionTool):
+            name = model_tool_name(tool.name, namespace.name)
+            aliases[name] = ClientToolAlias(name=tool.name, namespace=namespace.name)
+            specs.append(replace(_build_spec(tool), name=name))
+    if namespace.description and specs:
+        beginning = model_tool_name("", namespace.name)
+        about_all = f"About all tools whose names begin with {beginning!r}: {namespace.description}"
         specs[0] = replace(specs[0], description=f"{specs[0].description}\n\n{about_all}".strip())
     return specs
 
 
-def _read_custom_tool(
-    fields: JSONFields,
-    namespace: str | None,
-    aliases: dict[str, ClientToolAlias],
-    schemas: RequestSchemas,
-    *,
-    is_found: bool,
-) -> ToolSpec:
-    """Read a tool that takes text. For the model it is a function with one argument."""
-    fields.pop("type")
-    form = fields.get_mapping("format")
-    if fields.get_flag("defer_loading") and not is_found:
-        refuse_unsupported(fields.path_of("defer_loading"), "This gateway offers all tools at once.")
-    spec = read_function_spec(fields, schemas)
-    fields.refuse_unread()
-    name = model_tool_name(spec.name, namespace)
-    aliases[name] = ClientToolAlias(name=spec.name, namespace=namespace, form="custom")
-    return replace(spec, name=name, parameters=text_tool_parameters(form))
-
-
-def _refuse_tool_type(fields: JSONFields, kind: object) -> NoReturn:
-    if kind is None:
-        fields.refuse_missing("type")
-    refuse_choice(
-        fields.path_of("type"), kind, _TOOL_TYPES, advice=_SEARCH_ADVICE if kind == TOOL_SEARCH else _NO_OPENAI_TOOLS
+def _build_custom_spec(tool: CustomTool, namespace: str | None, aliases: dict[str, ClientToolAlias]) -> ToolSpec:
+    """Build the function with one argument that a tool which takes text is for the model."""
+    name = model_tool_name(tool.name, namespace)
+    aliases[name] = ClientToolAlias(name=tool.name, namespace=namespace, form="custom")
+    return ToolSpec(
+        name=name,
+        description=tool.description or "",
+        parameters=text_tool_parameters(tool.format),
+        strict=tool.strict or False,
     )
 
 
 def _check_unique_names(names: list[str], field_name: str) -> None:
-    twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
-    if twice is not None:
+    if len(set(names)) < len(names):
+        twice = next(name for index, name in enumerate(names) if name in names[:index])
         refuse(f"Duplicate {field_name} in 'tools': {twice!r}.", "tools", "duplicate_value")
 
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
+from holodeck.gateway.api.models.create_response import ENCRYPTED_REASONING
 from holodeck.gateway.sealing import Seal
-from holodeck.gateway.wire.item_ids import action_id_of, approval_id, mcp_call_id
+from holodeck.gateway.wire.item_ids import action_id_of, approval_id, derive_id, mcp_call_id
 from holodeck.gateway.wire.request.action_tools import ActionTool
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.request.content_parts import output_to_wire
-from holodeck.gateway.wire.request.options import ENCRYPTED_REASONING
 from holodeck.gateway.wire.response.event_encoder import WireItem
 from holodeck.gateway.wire.response.hosted_calls import OpenHostedCall
 from holodeck.gateway.wire.response.open_items import (
@@ -28,7 +28,6 @@ from holodeck.gateway.wire.response.open_items import (
 )
 from holodeck.gateway.wire.response.output_items import ItemEvents, OutputItems
 from holodeck.gateway.wire.sealed_calls import build_sealed_call
-from holodeck.lib.ids import new_id
 from holodeck.lib.record import record
 from holodeck.models.content import TextContent, describe_block
 from holodeck.models.events import CallAdded, ToolFinished, ToolStarted
@@ -70,10 +69,11 @@ class DeclaredServers(Protocol):
         ...
 
 
-def write_listing(listing: ServerListing, output: OutputItems) -> None:
+def write_listing(listing: ServerListing, output: OutputItems, response_id: str) -> None:
     """Write the `mcp_list_tools` item of a server."""
-    item: WireItem = {"id": new_id("mcpl"), "type": "mcp_list_tools", "server_label": listing.server_label}
-    events = ItemEvents(output.encoder, output.reserve(), item["id"])
+    label = listing.server_label
+    item: WireItem = {"id": derive_id("mcpl", response_id, label), "type": "mcp_list_tools", "server_label": label}
+    events = ItemEvents(output.encoder, output.reserve(item["id"]), item["id"])
     events.start({**item, "tools": []})
     events.emit("response.mcp_list_tools.in_progress")
     item["tools"] = [dict(tool) for tool in listing.tools]
@@ -112,7 +112,7 @@ class OpenMCPCall:
             "output": None,
             "error": None,
         }
-        self._events = ItemEvents(output.encoder, output.reserve(), self._item["id"])
+        self._events = ItemEvents(output.encoder, output.reserve(self._item["id"]), self._item["id"])
         self._events.start(self._item)
         self._events.emit("response.mcp_call.in_progress")
         self._events.emit_text("response.mcp_call_arguments", call.arguments, arguments=call.arguments)
@@ -259,7 +259,7 @@ class CallItems:
         for call in self._server_calls.values():
             call.abandon()
         for call_id in sorted(self._as_functions):
-            self._write_output(call_id, new_id("out"), _CALL_NOT_FINISHED, "incomplete")
+            self._write_output(call_id, derive_id("out", call_id), _CALL_NOT_FINISHED, "incomplete")
 
     def close_client_calls(self) -> None:
         """Close the unfinished calls of the client's tools as incomplete."""
@@ -292,14 +292,14 @@ class CallItems:
         return found
 
     def _open_item(self, item_id: str, call_id: str, name: str) -> OpenClientCall:
-        alias, encoder, index = self._aliases.get(name), self._output.encoder, self._output.reserve()
+        alias, output = self._aliases.get(name), self._output
         if alias is None:
-            return OpenFunctionCall(encoder, index, item_id, call_id, name)
+            return OpenFunctionCall(output, item_id, call_id, name)
         if alias.form == "custom":
-            return OpenCustomCall(encoder, index, item_id, call_id, alias)
+            return OpenCustomCall(output, item_id, call_id, alias)
         if alias.form == "search":
-            return OpenToolSearch(encoder, index, item_id, call_id)
-        return OpenFunctionCall(encoder, index, item_id, call_id, alias.name, alias.namespace)
+            return OpenToolSearch(output, item_id, call_id)
+        return OpenFunctionCall(output, item_id, call_id, alias.name, alias.namespace)
 
     def _close_complete(self) -> None:
         """Close the calls whose arguments are complete. Some clients follow only one item at a time."""
@@ -325,7 +325,7 @@ class CallItems:
             return
         item: WireItem = {"id": action_id_of(call.id or call.call_id, tool.id_prefix), "type": tool.item_type}
         item |= {"status": "in_progress", "call_id": call.call_id, **fields}
-        events = ItemEvents(self._output.encoder, self._output.reserve(), item["id"])
+        events = ItemEvents(self._output.encoder, self._output.reserve(item["id"]), item["id"])
         events.start(item)
         item = {**item, "status": status}
         events.finish(item)

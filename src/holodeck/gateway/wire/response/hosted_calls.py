@@ -28,7 +28,7 @@ _URL = re.compile(r"https?://[^\s\"'<>()\[\]{}\\]+")
 
 @record
 class HostedItemKind:
-    """How the calls of one hosted tool appear."""
+    """The form in which the calls of one hosted tool appear."""
 
     item_type: str
     id_prefix: str
@@ -70,7 +70,7 @@ class OpenHostedCall:
             "status": "in_progress",
             **_build_request_fields(call, server),
         }
-        self._events = ItemEvents(output.encoder, output.reserve(), self._item["id"])
+        self._events = ItemEvents(output.encoder, output.reserve(self._item["id"]), self._item["id"])
         self._events.start(self._item)
         emit_hosted_start(self._events, self._item)
 
@@ -90,8 +90,7 @@ class OpenHostedCall:
         images = [part for part in output.content if isinstance(part, ImageContent)]
         match self._item["type"]:
             case "web_search_call" if WEB_SOURCES in self._include:
-                urls = list(dict.fromkeys(url.rstrip(".,;:!?") for url in _URL.findall(text)))[:_MAX_SOURCES]
-                sources = [{"type": "url", "url": url} for url in urls]
+                sources = [{"type": "url", "url": url} for url in find_urls(text)]
                 return {"action": {**self._item["action"], "sources": sources}}
             case "file_search_call" if FILE_RESULTS in self._include:
                 return {"results": _build_file_results(text)}
@@ -126,20 +125,21 @@ def emit_hosted_end(events: ItemEvents, item: WireItem) -> None:
 
 
 def _build_request_fields(call: FunctionCall, server: str) -> dict[str, Any]:
-    """The fields of an item that are known when its call starts. The API has no other name for the container."""
-    arguments = _parse_arguments(call.arguments)
+    """Return the fields of an item that are known when its call starts. The API has no other name for the container."""
+    arguments = parse_arguments(call.arguments)
     if call.name == "web_search":
-        return {"action": {"type": "search", "query": _find_text(arguments, "query")}}
+        return {"action": {"type": "search", "query": find_text(arguments, "query")}}
     if call.name == "file_search":
         sent = arguments.get("queries")
         queries = [each for each in sent if isinstance(each, str)] if isinstance(sent, list) else []
-        return {"queries": queries or [_find_text(arguments, "query")], "results": None}
+        return {"queries": queries or [find_text(arguments, "query")], "results": None}
     if call.name == "code_interpreter":
-        return {"code": _find_text(arguments, "code"), "container_id": server, "outputs": None}
+        return {"code": find_text(arguments, "code"), "container_id": server, "outputs": None}
     return {"result": None}
 
 
-def _parse_arguments(text: str) -> dict[str, Any]:
+def parse_arguments(text: str) -> dict[str, Any]:
+    """Return the arguments of a call. Text that is no JSON object, as of an answer that was cut, has none."""
     try:
         value = parse_json(text)
     except ValueError:
@@ -147,14 +147,19 @@ def _parse_arguments(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _find_text(arguments: Mapping[str, Any], name: str) -> str:
-    """The argument of this name, or else the first one that is a text."""
+def find_urls(text: str) -> list[str]:
+    """Return the URLs in a text, each once."""
+    return list(dict.fromkeys(url.rstrip(".,;:!?") for url in _URL.findall(text)))[:_MAX_SOURCES]
+
+
+def find_text(arguments: Mapping[str, Any], name: str) -> str:
+    """Return the argument of this name, or else the first one that is a text."""
     texts = (value for value in (arguments.get(name), *arguments.values()) if isinstance(value, str))
     return next(texts, "")
 
 
 def _build_file_results(text: str) -> list[dict[str, Any]]:
-    """The results of a file search: each object of a list in the result, or the whole text as one."""
+    """Return the results of a file search: each object of a list in the result, or the whole text as one."""
     try:
         value = parse_json(text)
     except ValueError:

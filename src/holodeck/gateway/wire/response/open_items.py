@@ -1,8 +1,7 @@
 """Output items that are still being written: text, reasoning, and calls of the client's tools.
 
 Creating one announces the item to the client, `append` streams a delta, and `close` ends it and returns the finished
-item, whose content is exactly what was streamed. The index in the output is reserved by the caller, which also stores
-the finished item.
+item, whose content is exactly what was streamed. The caller stores the finished item.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.item_ids import custom_id_of, search_id_of
 from holodeck.gateway.wire.request.tools import ClientToolAlias, arguments_to_text
 from holodeck.gateway.wire.response.event_encoder import EventEncoder, WireItem
-from holodeck.gateway.wire.response.output_items import ItemEvents, PartEvents, PartKind, TextEvents
+from holodeck.gateway.wire.response.output_items import ItemEvents, OutputItems, PartEvents, PartKind, TextEvents
 from holodeck.lib.json.parse import parse_json
 
 
@@ -96,10 +95,10 @@ class OpenReasoning:
 class OpenClientCall:
     """A call of a tool that the client runs. Collects the arguments; `close` depends on the form of the tool."""
 
-    def __init__(self, encoder: EventEncoder, index: int, item: WireItem, namespace: str | None = None) -> None:
-        self.output_index = index
+    def __init__(self, output: OutputItems, item: WireItem, namespace: str | None = None) -> None:
+        self.output_index = output.reserve(item["id"])
         self._item = item if namespace is None else {**item, "namespace": namespace}
-        self._events = ItemEvents(encoder, index, item["id"])
+        self._events = ItemEvents(output.encoder, self.output_index, item["id"])
         self._arguments: list[str] = []
         self._events.start(self._item)
 
@@ -124,11 +123,11 @@ class OpenFunctionCall(OpenClientCall):
     """A call of a function. Its arguments are streamed."""
 
     def __init__(
-        self, encoder: EventEncoder, index: int, item_id: str, call_id: str, name: str, namespace: str | None = None
+        self, output: OutputItems, item_id: str, call_id: str, name: str, namespace: str | None = None
     ) -> None:
         item = {"id": item_id, "type": "function_call", "status": "in_progress", "call_id": call_id, "name": name}
-        super().__init__(encoder, index, {**item, "arguments": ""}, namespace)
-        self._text = TextEvents(encoder, "response.function_call_arguments", self._events.position)
+        super().__init__(output, {**item, "arguments": ""}, namespace)
+        self._text = TextEvents(output.encoder, "response.function_call_arguments", self._events.position)
 
     def append(self, arguments: str) -> None:
         super().append(arguments)
@@ -146,9 +145,9 @@ class OpenCustomCall(OpenClientCall):
     The model writes the text as the argument of a function, so it is known, and streamed, only at the end.
     """
 
-    def __init__(self, encoder: EventEncoder, index: int, item_id: str, call_id: str, alias: ClientToolAlias) -> None:
+    def __init__(self, output: OutputItems, item_id: str, call_id: str, alias: ClientToolAlias) -> None:
         item = {"id": custom_id_of(item_id), "type": "custom_tool_call", "status": "in_progress", "call_id": call_id}
-        super().__init__(encoder, index, {**item, "name": alias.name, "input": ""}, alias.namespace)
+        super().__init__(output, {**item, "name": alias.name, "input": ""}, alias.namespace)
 
     def close(self, status: str = "completed") -> WireItem:
         text = arguments_to_text("".join(self._arguments))
@@ -159,9 +158,9 @@ class OpenCustomCall(OpenClientCall):
 class OpenToolSearch(OpenClientCall):
     """A search for tools. Its arguments are an object, which the API does not stream."""
 
-    def __init__(self, encoder: EventEncoder, index: int, item_id: str, call_id: str) -> None:
+    def __init__(self, output: OutputItems, item_id: str, call_id: str) -> None:
         item = {"id": search_id_of(item_id), "type": "tool_search_call", "status": "in_progress", "call_id": call_id}
-        super().__init__(encoder, index, {**item, "execution": "client", "arguments": {}})
+        super().__init__(output, {**item, "execution": "client", "arguments": {}})
 
     def close(self, status: str = "completed") -> WireItem:
         text = "".join(self._arguments)

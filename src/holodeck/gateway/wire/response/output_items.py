@@ -25,16 +25,16 @@ class OutputItems:
 
     @property
     def next_index(self) -> int:
-        """The index of the next item, if no process before has voided it."""
+        """The index of the next item, if no process before has announced another one there."""
         return len(self._items)
 
-    def reserve(self) -> int:
-        """Reserve the index of the next item. Indexes of items that were voided are not used again."""
-        sent = self.encoder.sent_events
-        while sent is not None and len(self._items) in sent.voided:
-            self._items.append(None)
-        self._items.append(None)
-        return len(self._items) - 1
+    def reserve(self, item_id: str) -> int:
+        """Reserve an index for an item: the one that it was announced with, or else one that no item has had."""
+        index, sent = len(self._items), self.encoder.sent_events
+        if sent is not None:
+            index = sent.claim_index(item_id, index)
+        self._items += [None] * (index + 1 - len(self._items))
+        return index
 
     def put(self, index: int, item: WireItem) -> None:
         """Store a finished item. One that clients have received in another form before keeps that form."""
@@ -45,20 +45,20 @@ class OutputItems:
         """Take the items from an index on out of the output. They must be finished."""
         self._items[first_index:] = [None] * (len(self._items) - first_index)
 
-    def void_sent_beyond(self) -> bool:
-        """End the items that an earlier process began from here on: they belong to a turn that is run again.
+    def void_unclaimed(self) -> bool:
+        """End the items of an earlier process that are not reserved again: they are of an answer that was replaced.
 
         Returns whether there were any.
         """
         sent = self.encoder.sent_events
-        begun = {} if sent is None else sent.void_from(len(self._items))
+        begun = {} if sent is None else sent.void_unclaimed()
         for index, item in sorted(begun.items()):
             self.encoder.emit("response.output_item.done", output_index=index, item=item)
         return bool(begun)
 
     def write(self, item: WireItem) -> None:
         """Add an item that has no content to stream."""
-        events = ItemEvents(self.encoder, self.reserve(), item["id"])
+        events = ItemEvents(self.encoder, self.reserve(item["id"]), item["id"])
         events.start(item)
         events.finish(item)
         self.put(events.output_index, item)

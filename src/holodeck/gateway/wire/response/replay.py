@@ -42,7 +42,7 @@ def replay_events(
     encoder.emit("response.in_progress", response=start)
     output = OutputItems(encoder)
     for item in resource["output"]:
-        _ItemReplay(encoder, output.reserve(), item, client_kind).write()
+        _ItemReplay(encoder, output.reserve(item["id"]), item, client_kind).write()
     error = resource.get("error")
     if error is not None:
         kind = ERROR_TYPES.get(error["code"], "server_error")

@@ -14,10 +14,24 @@ from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.lib.errors import ANSWER_MISFIT, BUDGET_EXCEEDED
 from holodeck.lib.record import record
 from holodeck.models.events import Cause, RunResult
+from holodeck.models.generation import DEFAULT_OPTIONS, OPTIONS, GenerationOptions
 from holodeck.models.items import Usage
 
-_DEFAULT_TEMPERATURE = 1.0
-_DEFAULT_TOP_P = 1.0
+REPEATED_MEMBERS = (
+    *("model", "previous_response_id", "instructions", "tools", "tool_choice", "truncation", "parallel_tool_calls"),
+    *("text", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs", "temperature", "reasoning"),
+    *("max_output_tokens", "max_tool_calls", "store", "background", "service_tier", "metadata"),
+    *("safety_identifier", "prompt_cache_key"),
+)
+"""Members of every response that repeat its request, in their order."""
+_REPEATED = tuple(
+    (option.name, option.repeated_as, option.neutral) for option in OPTIONS if option.repeated_as is not None
+)
+_DEFAULTS: Mapping[str, Any] = {
+    **dict.fromkeys(REPEATED_MEMBERS),
+    **{option.repeated_as: option.default for option in OPTIONS if option.repeated_as in REPEATED_MEMBERS},
+    "reasoning": {"effort": None, "summary": None},
+}
 ERROR_TYPES = {
     # The client has to change its request: repeating it would fail again.
     "context_length_exceeded": "invalid_request",
@@ -42,7 +56,7 @@ _RESPONSE_CODES = {
 
 @record
 class Ending:
-    """How a response ended. `event` is one of the three types that clients know as the last of a stream."""
+    """The end of a response. `event` is one of the three types that clients know as the last of a stream."""
 
     status: str
     event: str
@@ -68,40 +82,33 @@ class ResponseResource:
         model: str,
         client_kind: ClientKind = "openai",
     ) -> None:
-        options = request.options
+        self.id = response_id
         self._head: dict[str, Any] = {"id": response_id, "object": "response", "created_at": int(created_at)}
         self._tail: dict[str, Any] = {
+            **_DEFAULTS,
             "model": model,
             "previous_response_id": request.previous_response_id,
             "instructions": request.instructions,
             "tools": list(request.tools.echo),
             "tool_choice": request.tool_choice.echo,
             "truncation": request.truncation,
-            "parallel_tool_calls": request.parallel_tool_calls,
             "text": _text_to_json(request, client_kind),
-            "top_p": _DEFAULT_TOP_P if options.top_p is None else options.top_p,
-            "presence_penalty": options.presence_penalty or 0.0,
-            "frequency_penalty": options.frequency_penalty or 0.0,
-            "top_logprobs": options.top_logprobs or 0,
-            "temperature": _DEFAULT_TEMPERATURE if options.temperature is None else options.temperature,
-            "reasoning": {"effort": options.effort, "summary": options.summary},
-            "max_output_tokens": options.max_output_tokens,
             "max_tool_calls": request.max_tool_calls,
             "store": request.store,
             "background": request.background,
-            "service_tier": options.service_tier or "default",
             "metadata": dict(request.metadata),
-            "safety_identifier": request.safety_identifier,
-            "prompt_cache_key": request.prompt_cache_key,
         }
         if request.conversation_id is not None:
             self._tail["conversation"] = {"id": request.conversation_id}
-        if request.user is not None:
-            self._tail["user"] = request.user
-        if options.stop:
-            self._tail["stop"] = list(options.stop)
-        if options.seed is not None:
-            self._tail["seed"] = options.seed
+        if request.options is not DEFAULT_OPTIONS:
+            self._repeat_options(request.options)
+
+    def _repeat_options(self, options: GenerationOptions) -> None:
+        self._tail["reasoning"] = {"effort": options.effort, "summary": options.summary}
+        for name, member, neutral in _REPEATED:
+            value = getattr(options, name)
+            if value is not None and value != neutral:
+                self._tail[member] = list(value) if isinstance(value, tuple) else value
 
     def build(
         self,
@@ -154,7 +161,7 @@ def usage_to_json(usage: Usage) -> dict[str, Any]:
 
 
 def ending_of(result: RunResult, *, is_pause_completed: bool) -> Ending:
-    """The ending of a run. `is_pause_completed`: a run with pending calls has the status `completed`."""
+    """Return the ending of a run. `is_pause_completed`: a run with pending calls has the status `completed`."""
     match result.status:
         case "completed":
             return Ending(status="completed", event="response.completed")
@@ -181,7 +188,7 @@ def ending_of(result: RunResult, *, is_pause_completed: bool) -> Ending:
 
 
 def _text_to_json(request: ResponseRequest, client_kind: ClientKind) -> dict[str, Any]:
-    text_format = dict(request.options.format)
+    text_format = dict(request.text_format)
     if client_kind == "open_responses" and "schema" in text_format:
         # The contract of Open Responses allows no other value.
         text_format["schema"] = None

@@ -3,8 +3,10 @@
 The process that takes the response over emits the same events again from the stored steps. `SentEvents`
 knows which of them clients have received, so that none is sent twice and no finished item changes.
 
-An item is void when its turn was begun anew: by this process (`void_from`), or by the one before, which said so with
-another `response.in_progress` that does not have the item. Its index is not used again.
+An item that is written again has the index with which it was announced (`claim_index`); a new one comes after all of
+them. An item is void when its turn was begun anew: by this process, or by the one before, which said so with another
+`response.in_progress` that does not have the item. Where that one died before it could, the item is not written again
+(`void_unclaimed`).
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ class _StartedItem:
         self.texts[kind, event.get("summary_index", event.get("content_index"))].append(event["delta"])
 
     def build_incomplete(self) -> WireItem:
-        """The item as it is to be finished when nothing more follows: with the texts that were sent of it."""
+        """Return the item as it is to be finished when nothing more follows: with the texts that were sent of it."""
         for (kind, index), deltas in self.texts.items():
             if index is None:
                 self.item["arguments" if "arguments" in self.item else "input"] = "".join(deltas)
@@ -73,8 +75,10 @@ class SentEvents:
         }
         self._finished: dict[int, WireItem] = {}
         self._started: dict[int, _StartedItem] = {}
-        self.voided: set[int] = set()
-        """The indexes of items that are void."""
+        self._indexes: dict[str, int] = {}
+        """The index of each announced item that is neither void nor written again."""
+        self._next_index = 0
+        """The first index at which no item was announced."""
         is_begun = False
         for payload in events:
             if _is_event_type(payload, _IN_PROGRESS):
@@ -85,57 +89,55 @@ class SentEvents:
                 self._add_event(orjson.loads(payload))
 
     def has_event(self, kind: str, body: Mapping[str, Any]) -> bool:
-        """True for an event that was sent."""
+        """Return True for an event that was sent."""
         if body.get("output_index") in self._finished or kind in self._sent_once:
             return True
         started = self._find_started(body)
         return started is not None and kind in started.event_types
 
     def count_sent_chars(self, kind: str, body: Mapping[str, Any]) -> int:
-        """Number of characters that were sent in deltas of this type for the item of `body`."""
+        """Count the characters that were sent in deltas of this type for the item of `body`."""
         started = self._find_started(body)
         return 0 if started is None else started.sent_chars[kind]
 
     def count_sent_logprobs(self, body: Mapping[str, Any]) -> int:
-        """Number of log probabilities that were sent in deltas of the item of `body`."""
+        """Count the log probabilities that were sent in deltas of the item of `body`."""
         started = self._find_started(body)
         return 0 if started is None else started.sent_logprobs
 
     def find_item(self, index: int) -> WireItem | None:
-        """The finished item that was sent for an index of the output."""
+        """Return the finished item that was sent for an index of the output."""
         return self._finished.get(index)
 
-    def void_from(self, first_index: int) -> dict[int, WireItem]:
-        """Void the items from an index on: they are of a turn that was not stored, and is asked for again.
+    def claim_index(self, item_id: str, after: int) -> int:
+        """Return the index of an item that is written: its own, or the first free one. `after`: the first unused."""
+        return self._indexes.pop(item_id, max(after, self._next_index))
+
+    def void_unclaimed(self) -> dict[int, WireItem]:
+        """Void the items that are not written again: they are of an answer that was not stored, and was asked for anew.
 
         Returns those that were not finished, as they are to be finished, by index.
         """
-        begun = {
-            index: started.build_incomplete()
-            for index, started in self._started.items()
-            if index >= first_index and index not in self.voided and index not in self._finished
-        }
-        self.voided |= {index for index in (*self._started, *self._finished) if index >= first_index}
-        self._forget_voided()
-        if begun:
-            self._sent_once.discard(_IN_PROGRESS)
-        return begun
+        unclaimed, self._indexes = self._indexes.values(), {}
+        return {index: self._started[index].build_incomplete() for index in unclaimed if index not in self._finished}
+
+    def allow_restart(self) -> None:
+        """Let the next `response.in_progress` be sent, which says that a turn begins anew."""
+        self._sent_once.discard(_IN_PROGRESS)
 
     def _void_all_but(self, output: Sequence[WireItem]) -> None:
         standing = {item["id"] for item in output}
-        self.voided |= {index for index, started in self._started.items() if started.id not in standing}
-        self._forget_voided()
-
-    def _forget_voided(self) -> None:
-        self._finished = {index: item for index, item in self._finished.items() if index not in self.voided}
-        self._started = {index: started for index, started in self._started.items() if index not in self.voided}
+        self._indexes = {item_id: index for item_id, index in self._indexes.items() if item_id in standing}
 
     def _add_event(self, event: Mapping[str, Any]) -> None:
         kind, index = event["type"], event["output_index"]
         if kind == _ITEM_DONE:
             self._finished[index] = event["item"]
         elif kind == _ITEM_ADDED:
-            self._started[index] = _StartedItem(id=_item_id_of(event), item=dict(event["item"]), event_types={kind})
+            item_id = _item_id_of(event)
+            self._started[index] = _StartedItem(id=item_id, item=dict(event["item"]), event_types={kind})
+            self._indexes[item_id] = index
+            self._next_index = max(self._next_index, index + 1)
         elif kind.endswith(".delta"):
             self._started[index].add_delta(event)
         else:

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 
 import orjson
 
+from holodeck.gateway.api.models.create_response import ENCRYPTED_REASONING
 from holodeck.gateway.sealing import REASONING_PURPOSE, Seal
 from holodeck.gateway.wire.client_kind import ClientKind
+from holodeck.gateway.wire.item_ids import derive_id
 from holodeck.gateway.wire.logprobs import logprobs_to_json
 from holodeck.gateway.wire.request.body import ResponseRequest
-from holodeck.gateway.wire.request.options import ENCRYPTED_REASONING
 from holodeck.gateway.wire.response.open_items import OpenMessage, OpenReasoning
 from holodeck.gateway.wire.response.output_items import OutputItems
 from holodeck.lib.ids import new_id
@@ -77,7 +78,7 @@ class TextItems:
     def finish_message(self, item: Message, status: str = "completed") -> None:
         self._close_message(status)
         if any(self._unmatched_texts):
-            self._unmatched_texts = _streamed_beyond(self._unmatched_texts, item.text)
+            self._unmatched_texts = streamed_beyond(self._unmatched_texts, item.text)
             return
         message = self._open_message(item.id)
         message.append(item.text)
@@ -88,7 +89,7 @@ class TextItems:
         encrypted = self._seal_reasoning(item)
         is_streamed = any(self._unmatched_reasoning)
         if is_streamed:
-            self._unmatched_reasoning = _streamed_beyond(self._unmatched_reasoning, text)
+            self._unmatched_reasoning = streamed_beyond(self._unmatched_reasoning, text)
             if self._reasoning is None and encrypted is None:
                 return
         reasoning = self._reasoning or self._open_reasoning(item.id)
@@ -115,29 +116,32 @@ class TextItems:
             self._reasoning = None
 
     def _open_message(self, item_id: str, *, is_refusal: bool = False) -> OpenMessage:
-        index = self._output.reserve()
+        item_id = self._assign_id(item_id, "msg")
         return OpenMessage(
             self._output.encoder,
-            index,
-            self._assign_id(item_id, "msg"),
+            self._output.reserve(item_id),
+            item_id,
             is_refusal=is_refusal,
             has_logprobs=self._has_logprobs,
         )
 
     def _open_reasoning(self, item_id: str) -> OpenReasoning:
+        item_id = self._assign_id(item_id, "rs")
         return OpenReasoning(
             self._output.encoder,
-            self._output.reserve(),
-            self._assign_id(item_id, "rs"),
+            self._output.reserve(item_id),
+            item_id,
             client_kind=self._client_kind,
             is_summary=self._is_summary,
         )
 
     def _assign_id(self, item_id: str, prefix: str) -> str:
-        # An item of the engine that continues after another one becomes a second item here, with a new id.
-        unused = new_id(prefix) if item_id in self._used_ids or not item_id else item_id
-        self._used_ids.add(unused)
-        return unused
+        # An item of the engine that continues after another one becomes a second item here, with an id of its own.
+        item_id = item_id or new_id(prefix)
+        while item_id in self._used_ids:
+            item_id = derive_id(prefix, item_id)
+        self._used_ids.add(item_id)
+        return item_id
 
     def _seal_reasoning(self, item: Reasoning) -> str | None:
         if not item.opaque or self._seal is None:
@@ -145,7 +149,8 @@ class TextItems:
         return self._seal.seal(REASONING_PURPOSE, orjson.dumps(dict(item.opaque)))
 
 
-def _streamed_beyond(deltas: list[str], finished: str) -> list[str]:
+def streamed_beyond(deltas: list[str], finished: str) -> list[str]:
+    """Return the deltas after those of a text that is finished: none, if they are of another text."""
     # Joined once: adding each delta to a text would be quadratic.
     streamed = "".join(deltas)
     return [streamed[len(finished) :]] if streamed.startswith(finished) else []

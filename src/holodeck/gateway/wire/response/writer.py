@@ -159,13 +159,13 @@ class ResponseWriter:
                 case RunFinished():
                     self._encoder.flush_done()
                     self._finish_run(event.result)
-        return self._encoder.drain()
+        return [] if self.is_silent else self._encoder.drain()
 
     def _start_turn(self, event: TurnStarted) -> None:
         self._text_items.start_turn()
         self._write_listings()
         if not event.is_replayed:
-            if self._output.void_sent_beyond():
+            if self._output.void_unclaimed():
                 self._announce_restart()
             if self._is_durable:
                 self._encoder.defer_done()
@@ -183,6 +183,8 @@ class ResponseWriter:
 
     def _announce_restart(self) -> None:
         """Tell clients which items stand: those of this resource. All others that have begun are void."""
+        if self._encoder.sent_events is not None:
+            self._encoder.sent_events.allow_restart()
         self._encoder.emit("response.in_progress", response=self.build_resource())
 
     def _start_run(self) -> None:
@@ -213,12 +215,14 @@ class ResponseWriter:
             return
         for listing in self._servers.get_listings():
             if listing.server_label not in self._listed_servers:
-                write_listing(listing, self._output)
+                write_listing(listing, self._output, self._resource.id)
         self._listed_servers = None
 
     def _finish_run(self, result: RunResult) -> None:
         self._text_items.close_incomplete()
         self._call_items.close_incomplete()
+        if self._output.void_unclaimed():
+            self._announce_restart()
         needs_approval = self._call_items.request_approvals(result.pending)
         # Only approvals are pending: the requests for them are the answer.
         needs_only_approval = needs_approval and not self._call_items.has_client_calls

@@ -14,14 +14,12 @@ from dataclasses import field
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-import aiohttp
-
 from holodeck.lib.json.parse import parse_json
 from holodeck.lib.limits import KIB
-from holodeck.lib.net import aiohttp_client
 from holodeck.lib.net.http1 import BodyTooLargeError
+from holodeck.lib.net.http1_pool import failure_reason, send_once
 from holodeck.lib.net.ip_policy import IPPolicy, RefusedAddressError, is_public
-from holodeck.lib.net.tls import unreachable_reason
+from holodeck.lib.net.proxies import find_proxy
 from holodeck.lib.net.urls import shown_origin
 from holodeck.lib.record import record
 from holodeck.lib.system.fd_shortage import SHORTAGE_TEXT, is_file_shortage
@@ -60,7 +58,7 @@ class AuthHTTP(Protocol):
 
 
 class AuthHTTPClient:
-    """Sends each request with a new aiohttp client: requests are rare, and no state may pass between them."""
+    """Sends each request with a connection of its own: requests are rare, and no state may pass between them."""
 
     def __init__(
         self,
@@ -97,33 +95,25 @@ class AuthHTTPClient:
             text = f"{display_url(url)} did not answer within {self._timeout:g} s."
         except BodyTooLargeError:
             text = f"{display_url(url)} sent more than {MAX_AUTH_BODY_BYTES} bytes."
-        except (aiohttp.ClientError, OSError) as error:
+        except OSError as error:
             if is_file_shortage(error):
                 text = f"{display_url(url)} was not asked: {SHORTAGE_TEXT}. Try again in a moment."
                 raise auth_error(self._server, text, url=display_url(url), shortage=True) from error
             # The texts of these errors contain host and port, never headers or body.
-            text = f"{display_url(url)} cannot be reached: {_cause_of(error)}."
+            text = f"{display_url(url)} cannot be reached: {failure_reason(error)}."
         raise auth_error(self._server, text, url=display_url(url))
 
     async def _send(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> AuthResponse:
-        route = aiohttp_client.find_proxy_route(url)
+        proxy = find_proxy(url)
         ip_policy = await self._choose_ip_policy(url)
         # A proxy dials by itself, where the IP policy cannot check the address.
-        if ip_policy is not None and route.proxy and not _may_be_public(url):
+        if ip_policy is not None and proxy is not None and not _may_be_public(url):
             raise RefusedAddressError
-        async with (
-            aiohttp_client.create_http_client(connect_timeout=self._timeout, ip_policy=ip_policy) as client,
-            client.request(
-                method,
-                url,
-                headers={**headers, **route.headers},
-                data=body or None,
-                allow_redirects=False,
-                **route.options,
-            ) as response,
-        ):
-            content = await aiohttp_client.read_body(response, MAX_AUTH_BODY_BYTES)
-            return AuthResponse(status=response.status, headers=dict(response.headers), body=content)
+        async with send_once(
+            method, url, headers, body or None, connect_timeout=self._timeout, proxy=proxy, ip_policy=ip_policy
+        ) as response:
+            content = await response.read_all(MAX_AUTH_BODY_BYTES)
+            return AuthResponse(status=response.status, headers=response.headers, body=content)
 
     async def _choose_ip_policy(self, url: str) -> IPPolicy | None:
         """Return the policy for the addresses that may be dialled for a URL; None allows all."""
@@ -148,20 +138,10 @@ def _hostname(url: str) -> str:
 
 
 def _may_be_public(url: str) -> bool:
-    """False for a private address and for names of this machine."""
+    """Return False for a private address and for names of this machine."""
     host = _hostname(url)
     try:
         ipaddress.ip_address(host)
     except ValueError:
         return not is_loopback(host)
     return is_public(host)
-
-
-def _cause_of(error: Exception) -> str:
-    refusal = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    if isinstance(refusal, RefusedAddressError):
-        return str(refusal.strerror)
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return unreachable_reason(error.os_error)
-    text = str(error) or type(error).__name__
-    return text.splitlines()[0].rstrip(".")

@@ -126,6 +126,6 @@ def _origin(url: str) -> str:
 
 
 def _target_uri(url: str) -> str:
-    """The URL without query and fragment (RFC 9449 section 4.2)."""
+    """Return the URL without query and fragment (RFC 9449 section 4.2)."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))

@@ -24,9 +24,8 @@ from holodeck.tools.mcp.auth.client_authentication import (
     SecretInHeader,
     SignedAssertion,
 )
-from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
+from holodeck.tools.mcp.auth.client_credentials import AssertionFile, ClientCredentials, JwtBearer, TokenEndpoint
 from holodeck.tools.mcp.auth.dpop import DPoPHTTP, ProofKey
-from holodeck.tools.mcp.auth.jwt_bearer import AssertionFile, JwtBearer
 from holodeck.tools.mcp.auth.loopback_redirect import open_loopback_redirect
 from holodeck.tools.mcp.auth.oauth_flow import Login, LoginPrompt, ShowLoginPage
 from holodeck.tools.mcp.auth.provider import AuthRefusal, MCPAuthProvider, NoAuth, StaticBearer, StaticHeaders
@@ -235,5 +234,5 @@ def _auth_problem(tool: MCPTool, message: str, fix: str = "") -> Problem:
 
 
 def _to_http_url(url: str) -> str:
-    """OAuth identifies a WebSocket server by its http(s) URL."""
+    """Return the http(s) URL by which OAuth identifies a WebSocket server."""
     return f"http{url[2:]}" if url.startswith(("ws://", "wss://")) else url

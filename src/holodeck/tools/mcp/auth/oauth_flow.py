@@ -51,7 +51,7 @@ _VERIFIER_BYTES = 64
 
 @record
 class LoginPrompt:
-    """How a person logs in: what shows the login page, and where the browser comes back to."""
+    """The way a person logs in: what shows the login page, and where the browser comes back to."""
 
     show: ShowLoginPage
     open_redirect: OpenRedirect

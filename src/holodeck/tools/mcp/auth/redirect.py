@@ -33,7 +33,7 @@ class RedirectResult:
 
 
 class Redirect(Protocol):
-    """Where the browser comes back to at the end of one login."""
+    """The place where the browser comes back to at the end of one login."""
 
     @property
     def uri(self) -> str:

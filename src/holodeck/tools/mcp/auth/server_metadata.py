@@ -158,7 +158,7 @@ def well_known_urls(issuer: str) -> tuple[str, ...]:
 
 
 def _is_same_or_below(resource: str, url: str) -> bool:
-    """True when `url` is the resource or below it, on the same origin."""
+    """Return whether `url` is the resource or below it, on the same origin."""
     outer, inner = urlsplit(resource.lower()), urlsplit(url.lower())
     if (outer.scheme, outer.netloc) != (inner.scheme, inner.netloc):
         return False

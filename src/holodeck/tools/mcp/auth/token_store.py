@@ -147,7 +147,7 @@ def _tokens_folder() -> Path:
 
 
 def _file_name_of(key: str) -> str:
-    """A hash, so that the name reveals no URL and any key fits."""
+    """Return a hash, so that the name reveals no URL and any key fits."""
     return hashlib.sha256(key.encode()).hexdigest()[:40]
 
 

@@ -337,7 +337,7 @@ class Supervisor:
         return error or connection
 
     def _crashed_on_probe(self, error: MCPError) -> bool:
-        """True for a server that exited because the first message was not the legacy handshake, as some do."""
+        """Return True for a server that exited because the first message was not the legacy handshake, as some do."""
         is_first_probe = self._era is None and bool(error.details.get("on_probe"))
         return is_first_probe and self._transport_kind.has_connection
 

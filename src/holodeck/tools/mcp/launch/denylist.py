@@ -164,7 +164,7 @@ def describe_danger(known: str) -> str:
 
 
 def is_from_package(command: str, packages: Iterable[str]) -> bool:
-    """True when the name of a command makes it plausible that one of the packages installs it.
+    """Return whether the name of a command makes it plausible that one of the packages installs it.
 
     npx and uvx fall back to PATH when the package does not, so that `--from anything some-program` would start any
     program of this machine. The command of a server shares a word with the name of its package, or contains `mcp`.

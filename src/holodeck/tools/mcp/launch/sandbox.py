@@ -106,7 +106,7 @@ def _find_program(command: str, env: Mapping[str, str], cwd: Path) -> Path:
 
 
 def _find_helpers(command: str, env: Mapping[str, str]) -> Iterator[Path]:
-    """The programs that the command itself starts, which may be installed elsewhere."""
+    """Yield the programs that the command itself starts, which may be installed elsewhere."""
     for name in {"npx": ("node",), "uvx": ("uv",)}.get(command, ()):
         found = shutil.which(name, path=env.get("PATH"))
         if found is not None:
@@ -114,7 +114,7 @@ def _find_helpers(command: str, env: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _list_program_files(program: Path) -> Iterator[Path]:
-    """The program and what it is installed with, also where it is a link to."""
+    """Yield the program and what it is installed with, also where it is a link to."""
     for path in (program, program.resolve()):
         yield path
         if path.parent.name == _SHIMS:
@@ -127,7 +127,7 @@ def _list_program_files(program: Path) -> Iterator[Path]:
 
 
 def _list_package(path: Path) -> Iterator[Path]:
-    """The npm package of a script, which a link in a `bin` leads to."""
+    """Yield the npm package of a script, which a link in a `bin` leads to."""
     parts = path.parts
     if "node_modules" in parts:
         yield Path(*parts[: parts.index("node_modules") + 1])
@@ -138,7 +138,7 @@ def _list_existing(paths: Iterable[Path]) -> list[str]:
 
 
 def _list_without(path: Path, hidden: Collection[Path]) -> Iterator[Path]:
-    """The path, or what is in it but for the hidden files. What is made there later is not among it."""
+    """Yield the path, or what is in it but for the hidden files. What is made there later is not among it."""
     if not any(each.is_relative_to(path.resolve()) for each in hidden):
         yield path
     elif path.is_dir():

@@ -11,7 +11,7 @@ Severity = Literal["error", "warning"]
 
 @record
 class Finding:
-    """What one rule has found at one place."""
+    """A finding of one rule at one place."""
 
     code: str
     """The rule. Codes do not change."""

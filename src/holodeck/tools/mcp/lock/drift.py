@@ -89,7 +89,7 @@ class LockedEntry:
     """The fields that may change."""
 
     def without_fields(self, ignored: frozenset[str]) -> LockedEntry:
-        """The entry with these fields as those that may change."""
+        """Return the entry with these fields as those that may change."""
         values = {key: value for key, value in self.values.items() if key not in ignored}
         return replace(self, values=values, ignored=ignored)
 
@@ -151,7 +151,7 @@ class ToolDrift:
 
 @record
 class ServerLock:
-    """What was accepted of one server. Each list has the entries by their names, or by their URIs."""
+    """The lists that were accepted of one server. Each list has the entries by their names, or by their URIs."""
 
     tools: Mapping[str, LockedEntry] = field(default_factory=dict)
     prompts: Mapping[str, LockedEntry] = field(default_factory=dict)
@@ -173,7 +173,7 @@ class ServerLock:
         return found
 
     def may_change(self, noun: Noun) -> bool:
-        """Whether the list, or the instructions, may change unseen."""
+        """Return whether the list, or the instructions, may change unseen."""
         return LISTS.get(noun, noun) in self.ignored
 
     def split_entries(
@@ -219,7 +219,7 @@ class ServerLock:
         return ToolDrift(tool=name, kind="changed", noun=noun, changes=tuple(changes), current=current)
 
     def accept(self, drift: ToolDrift) -> ServerLock:
-        """The lock with one entry as it is now, without the fields that may change, or without one that is missing."""
+        """Return the lock with one entry as it is now, less the fields that may change, or without a missing one."""
         if drift.noun == "instructions":
             return replace(self, instructions=drift.current)
         entries = {name: entry for name, entry in self.entries(drift.noun).items() if name != drift.tool}
@@ -271,18 +271,18 @@ def decode_values(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def digest_json(value: object) -> str:
-    """Digest of a JSON value. The order of keys does not change it."""
+    """Return the digest of a JSON value. The order of keys does not change it."""
     return "sha256:" + hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def digest_tool(tool: ToolDefinition) -> bytes:
-    """Digest of everything that a server says about a tool. An approval is valid for one such definition."""
+    """Return the digest of all that a server says about a tool. An approval is valid for one such definition."""
     parts = (tool.name, tool.title, tool.description, tool.input_schema, tool.output_schema, tool.annotations)
     return hashlib.blake2b(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS), digest_size=_DIGEST_BYTES).digest()
 
 
 def describe_parameters(schema: Mapping[str, Any]) -> str:
-    """The parameters of a schema in one line: `path*: string, depth: integer`. An asterisk marks a required one."""
+    """Describe the parameters of a schema in one line: `path*: string, depth: integer`. `*` marks a required one."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, dict):
         return ""

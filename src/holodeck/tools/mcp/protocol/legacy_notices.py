@@ -1,4 +1,4 @@
-"""What a legacy server is told about the clients in front of it: the log level that they want, and changed roots.
+"""Notices to a legacy server about the clients in front of it: the log level that they want, and changed roots.
 
 A modern server learns both with each request, so nothing is sent to it here. The notices raise only cancellation:
 without them a client misses log messages, and its calls work all the same.

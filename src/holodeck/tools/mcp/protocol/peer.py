@@ -45,7 +45,7 @@ class Peer(Protocol):
         ...
 
     def can_answer(self, method: str, params: Params) -> bool:
-        """Whether the client has declared that it answers this request. `params` may be empty."""
+        """Return whether the client has declared that it answers this request. `params` may be empty."""
         ...
 
     async def ask(self, method: str, params: Params, key: str = "") -> Mapping[str, Any]:

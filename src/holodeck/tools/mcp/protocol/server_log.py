@@ -70,7 +70,7 @@ class ServerLog:
 
 
 def is_logged_at(level: object, lowest: str) -> bool:
-    """Whether a message of this level is one that a client wants that has asked for `lowest` and above."""
+    """Return whether a message of this level is one that a client wants that has asked for `lowest` and above."""
     return level not in LEVEL_NAMES or LEVEL_NAMES.index(str(level)) >= LEVEL_NAMES.index(lowest)
 
 

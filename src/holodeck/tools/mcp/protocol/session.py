@@ -525,7 +525,7 @@ def _error_kind(error: MCPError, code: object) -> str:
 
 
 def _with_notice(result: Message) -> Message:
-    """The result of a call, with a text for the model about the question that was declined."""
+    """Return the result of a call, with a text for the model about the question that was declined."""
     content = result.get("content")
     if not isinstance(content, list):
         return result

@@ -47,7 +47,7 @@ MAX_STATUS_CHARS = 500
 
 
 class TaskSupport(StrEnum):
-    """Whether a tool runs as a task: never, when the call asks for it, or always."""
+    """The cases in which a tool runs as a task: never, when the call asks for it, or always."""
 
     FORBIDDEN = "forbidden"
     OPTIONAL = "optional"
@@ -64,12 +64,13 @@ class TaskStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+_SUPPORT_BY_NAME = {support.value: support for support in TaskSupport}
 _FINAL = frozenset({TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED})
 
 
 def parse_task_support(value: object) -> TaskSupport:
     """Return the task support that a tool declares; `forbidden` if it declares none that is known."""
-    return next((support for support in TaskSupport if support == value), TaskSupport.FORBIDDEN)
+    return _SUPPORT_BY_NAME.get(value, TaskSupport.FORBIDDEN) if isinstance(value, str) else TaskSupport.FORBIDDEN
 
 
 @record

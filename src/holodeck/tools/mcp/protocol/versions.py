@@ -45,20 +45,20 @@ class NegotiatedTerms:
     instructions: str | None = None
 
     def has_capability(self, area: str) -> bool:
-        """True when the server declares this capability."""
+        """Return whether the server declares this capability."""
         return isinstance(self.capabilities.get(area), Mapping)
 
     def can_create_tasks(self) -> bool:
-        """True for a legacy server that runs a call as a task when the call asks for it."""
+        """Return True for a legacy server that runs a call as a task when the call asks for it."""
         requests = mapping(mapping(self.capabilities.get("tasks")).get("requests"))
         return self.era is ProtocolEra.LEGACY and "call" in mapping(requests.get("tools"))
 
     def can_cancel_tasks(self) -> bool:
-        """True when the server can be told to cancel a task. Every modern server with tasks can."""
+        """Return whether the server can be told to cancel a task. Every modern server with tasks can."""
         return self.era is ProtocolEra.MODERN or "cancel" in mapping(self.capabilities.get("tasks"))
 
     def has_list_changed(self, area: str) -> bool:
-        """True when the server declares that it announces changes of this list."""
+        """Return whether the server declares that it announces changes of this list."""
         declared = self.capabilities.get(area)
         return isinstance(declared, Mapping) and declared.get("listChanged") is True
 

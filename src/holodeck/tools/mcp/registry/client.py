@@ -10,20 +10,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from holodeck.lib.errors import ConfigError, ExecutionError, Problem
 from holodeck.lib.json.parse import parse_json
 from holodeck.lib.limits import MIB
+from holodeck.lib.net.http1 import BodyTooLargeError
+from holodeck.lib.net.http1_pool import failure_reason, send_once
+from holodeck.lib.net.proxies import find_proxy
 from holodeck.lib.net.urls import shown_origin
 from holodeck.lib.record import record
 from holodeck.lib.system.files import read_regular_file
 from holodeck.models.url import url_problem
 from holodeck.tools.mcp.registry.server_record import RegistryServer, parse_server
-
-if TYPE_CHECKING:
-    import aiohttp
 
 OFFICIAL_REGISTRY = "https://registry.modelcontextprotocol.io"
 MAX_RESULTS = 100
@@ -58,15 +58,14 @@ class Registry:
             return _select(self._read_snapshot(), words)[:limit]
         found: list[RegistryServer] = []
         cursor = ""
-        async with _open_client() as client:
-            for _ in range(_MAX_PAGES):
-                query = {"limit": str(MAX_RESULTS), "version": "latest", **({"search": words[0]} if words else {})}
-                query |= {"cursor": cursor} if cursor else {}
-                page = await self._get(client, f"/v0.1/servers?{urlencode(query)}")
-                found += _select(_parse_listing(page, self.place), words)
-                cursor = _next_cursor(page)
-                if not cursor or len(found) >= limit:
-                    break
+        for _ in range(_MAX_PAGES):
+            query = {"limit": str(MAX_RESULTS), "version": "latest", **({"search": words[0]} if words else {})}
+            query |= {"cursor": cursor} if cursor else {}
+            page = await self._get(f"/v0.1/servers?{urlencode(query)}")
+            found += _select(_parse_listing(page, self.place), words)
+            cursor = _next_cursor(page)
+            if not cursor or len(found) >= limit:
+                break
         return found[:limit]
 
     async def find_server(self, name: str, version: str = "latest") -> RegistryServer | None:
@@ -76,9 +75,7 @@ class Registry:
             exact = [server for server in named if version in {server.version, "latest"}]
             return next((server for server in exact if server.is_latest), exact[-1] if exact else None)
         path = f"/v0.1/servers/{quote(name, safe='')}/versions/{quote(version, safe='')}"
-        async with _open_client() as client:
-            page = await self._get(client, path)
-        server = parse_server(page)
+        server = parse_server(await self._get(path))
         # A registry answers for the name that it was asked for, and for no other.
         return server if server is not None and server.name == name else None
 
@@ -95,54 +92,32 @@ class Registry:
         except ValueError:
             raise _config_error(self.place, "the snapshot is not JSON of a registry") from None
 
-    async def _get(self, client: aiohttp.ClientSession, path: str) -> Any:
+    async def _get(self, path: str) -> Any:
         """Return the body of an answer, parsed; None for a 404."""
-        import aiohttp
-
-        from holodeck.lib.net.aiohttp_client import find_proxy_route, read_body
-        from holodeck.lib.net.http1 import BodyTooLargeError
-
         url = self.place.rstrip("/") + path
         problem = url_problem(url)
         if problem:
             raise _config_error(self.place, problem.replace("'url'", "the address of a registry"))
-        where, route = shown_origin(url), find_proxy_route(url)
-        headers = {"Accept": "application/json", **route.headers}
+        where, headers = shown_origin(url), {"Accept": "application/json"}
         try:
             async with (
                 asyncio.timeout(REQUEST_TIMEOUT),
-                client.get(url, headers=headers, allow_redirects=False, **route.options) as response,
+                send_once("GET", url, headers, connect_timeout=REQUEST_TIMEOUT, proxy=find_proxy(url)) as response,
             ):
                 if response.status == _NOT_FOUND:
                     return None
                 if response.status != _OK:
                     raise ExecutionError(f"The registry {where} answered with status {response.status}.")
-                return parse_json(await read_body(response, _MAX_PAGE_BYTES))
+                return parse_json(await response.read_all(_MAX_PAGE_BYTES))
         except TimeoutError:
             text = f"did not answer within {REQUEST_TIMEOUT:g} s"
         except BodyTooLargeError:
             text = f"sent more than {_MAX_PAGE_BYTES // MIB} MB"
         except ValueError:
             text = "answered with something other than JSON"
-        except (aiohttp.ClientError, OSError) as error:
-            text = f"cannot be reached: {_cause_of(error)}"
+        except OSError as error:
+            text = f"cannot be reached: {failure_reason(error)}"
         raise ExecutionError(f"The registry {where} {text}. A snapshot works without it: --registry FILE.")
-
-
-def _cause_of(error: Exception) -> str:
-    import aiohttp
-
-    from holodeck.lib.net.tls import unreachable_reason
-
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return unreachable_reason(error.os_error)
-    return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
-
-
-def _open_client() -> aiohttp.ClientSession:
-    from holodeck.lib.net.aiohttp_client import create_http_client
-
-    return create_http_client(connect_timeout=REQUEST_TIMEOUT)
 
 
 def _parse_listing(page: Any, place: str) -> list[RegistryServer]:

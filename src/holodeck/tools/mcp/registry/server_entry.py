@@ -159,17 +159,17 @@ class _EntryBuilder:
         return args
 
     def _build_text(self, each: Input, variable: str) -> str | None:
-        """The value as text of our files: fixed, or a reference. None for one that the user need not give."""
+        """Return the value as text of our files: fixed, or a reference. None for one that the user need not give."""
         value = self._build_value(each, variable)
         return None if value is None else self._write(value)
 
     def _write(self, value: str) -> str:
-        """The text of our files for a value in which references are marked."""
+        """Return the text of our files for a value in which references are marked."""
         # Escaped as a whole: pieces that are harmless alone could be a reference together.
         return _MARKED.sub(r"${\1}", escape_references(value))
 
     def _build_value(self, each: Input, variable: str) -> str | None:
-        """The value with marked references. None for one that the user need not give."""
+        """Return the value with marked references. None for one that the user need not give."""
         if each.value is not None:
             return self._fill(each.value, each.variables)
         default = each.default
@@ -180,7 +180,7 @@ class _EntryBuilder:
         return None
 
     def _fill(self, text: str, variables: Sequence[Input]) -> str:
-        """The text with `{name}` replaced by marked references or values, and everything else as it is."""
+        """Return the text with `{name}` replaced by marked references or values, and everything else as it is."""
         text = text.replace(_MARK, "")
         known = {each.name: each for each in variables}
         parts: list[str] = []
@@ -203,12 +203,12 @@ class _EntryBuilder:
         return f"{_MARK}{reference}{_MARK}"
 
     def _variable_for(self, name: str) -> str:
-        """The variable that the user sets for an input. A server of the label `aws` must not get what AWS gave."""
+        """Name the variable that the user sets for an input. A server labelled `aws` must not get what AWS gave."""
         return re.sub(r"[^A-Za-z0-9]+", "_", f"{_PREFIX}{self._label}_{name}").strip("_").upper()
 
 
 def _package_args(kind: str, package: Package, runtime: list[str], variables: list[str]) -> list[str]:
-    """The arguments up to the package, with its exact version."""
+    """Return the arguments up to the package, with its exact version."""
     if kind == "oci":
         return ["run", "--rm", "-i", *_forward(runtime, variables), *runtime, _image_of(package)]
     if not _VERSION.fullmatch(package.version) or package.version == "latest":
@@ -229,7 +229,7 @@ def _image_of(package: Package) -> str:
 
 
 def _forward(runtime: Sequence[str], variables: Sequence[str]) -> list[str]:
-    """`-e NAME` for each variable that the arguments do not pass on already. Values never stand in arguments."""
+    """Return `-e NAME` for each variable that the arguments do not pass on yet. Values never stand in arguments."""
     return [word for name in variables if name not in runtime for word in ("-e", name)]
 
 

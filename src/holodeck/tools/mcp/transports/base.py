@@ -33,7 +33,7 @@ class OnMessage(Protocol):
     """Called with each notification and request of the server. Must not block."""
 
     def __call__(self, message: Message, related: RequestId | None = None) -> None:
-        """`related`: the request of ours that the message belongs to, where the transport knows it."""
+        """Take a message. `related`: the request of ours that it belongs to, where the transport knows it."""
         ...
 
 
@@ -104,7 +104,7 @@ class Transport(Protocol):
         """Send a notification, or the response to a request of the server."""
 
     def is_stuck(self, since: float) -> bool:
-        """True in the middle of a message of which no byte has come since this loop time."""
+        """Return True in the middle of a message of which no byte has come since this loop time."""
 
     def last_received_at(self) -> float:
         """Return the loop time of the latest bytes from the server."""

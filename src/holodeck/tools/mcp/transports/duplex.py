@@ -136,9 +136,9 @@ class DuplexTransport(ABC):
 
     def _resolve_answer(self, message: Message, raw: bytes | bytearray) -> None:
         request_id = message["id"]
-        # Some servers answer request 7 with the id "7".
-        if request_id not in self._pending and isinstance(request_id, str) and request_id.isdecimal():
-            request_id = int(request_id)
+        # Some servers answer request 7 with the id "7". Compared as texts: thousands of digits cannot be parsed.
+        if isinstance(request_id, str) and request_id not in self._pending:
+            request_id = next((known for known in self._pending if str(known) == request_id), request_id)
         future = self._pending.get(request_id) if isinstance(request_id, int | str) else None
         if future is None:
             self._discard_unexpected(message["id"], message, raw)

@@ -32,7 +32,7 @@ class EventStream:
         return self._decoder.retry
 
     def is_stuck(self, since: float) -> bool:
-        """True in the middle of an event of which no byte has come since this loop time."""
+        """Return True in the middle of an event of which no byte has come since this loop time."""
         return self._decoder.buffered_bytes > 0 and self._received_at < since
 
     async def next(self) -> SSEEvent | None:

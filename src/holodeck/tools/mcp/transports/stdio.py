@@ -25,7 +25,7 @@ from holodeck.lib.system.process import Process, count_unread_bytes, spawn_proce
 from holodeck.lib.tasks import TaskSet
 from holodeck.models.tool import Sandbox
 from holodeck.tools.mcp.errors import advise_package_version, describe_output
-from holodeck.tools.mcp.launch.npx_folder import build_npx_environment, prepare_npx_folder
+from holodeck.tools.mcp.launch.npx import build_npx_environment, prepare_npx_folder
 from holodeck.tools.mcp.launch.plan import check_start, plan_launch
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode, encode_ascii, sniff_id
 from holodeck.tools.mcp.transports.base import Delivery, OnMessage, TransportSetup
@@ -183,7 +183,7 @@ class StdioTransport(DuplexTransport):
         self._write(message)
 
     def _can_write(self) -> bool:
-        """Whether standard input is open. A loop need not ignore what is written to a closed pipe: uvloop raises."""
+        """Return whether standard input is open. Not each loop ignores a write to a closed pipe: uvloop raises."""
         return self._process is not None and not self._process.stdin.is_closing()
 
     def _write(self, message: Message) -> None:
@@ -301,7 +301,7 @@ class _StdinFlow(asyncio.BaseProtocol):
         """Bytes that the process had read when the pipe was closed. What is sent later is not read."""
 
     def is_all_unread(self) -> bool:
-        """True when the process has read nothing of what was sent to it."""
+        """Return whether the process has read nothing of what was sent to it."""
         return (self._read_bytes if self._transport is None else self._count_read(self._transport)) <= 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

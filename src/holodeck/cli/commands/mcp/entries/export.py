@@ -43,7 +43,7 @@ Exit codes: 0 done, 1 a server was left out or a file cannot be written, 2 wrong
 
 @record
 class _Export:
-    """What is exported: the entries for a program, and what it cannot say."""
+    """An export: the entries for a program, and what it cannot say."""
 
     program: Program
     entries: tuple[WrittenEntry, ...]
@@ -119,7 +119,7 @@ def command(
 
 
 def _write_agent(source: Path, url: str | None, name: str | None, program: Program) -> WrittenEntry:
-    """The entry for a file as one server: an agent, a gateway, or the servers of another program's file."""
+    """Return the entry for a file as one server: an agent, a gateway, or the servers of another program's file."""
     from holodeck.runtime import is_other_program_file
 
     value = None if is_other_program_file(source) else read_document(source, str(source)).value

@@ -67,7 +67,7 @@ def command(*, source: Path, servers: tuple[str, ...], into: str | None, as_json
 
 
 def _select(found: OwnEntries, names: Sequence[str], source: Path) -> list[str]:
-    """The names to import. Raises `ConfigError` for a name that is not there or cannot be used."""
+    """Return the names to import. Raises `ConfigError` for a name that is not there or cannot be used."""
     if not names:
         return list(found.entries)
     for name in names:
@@ -81,7 +81,7 @@ def _select(found: OwnEntries, names: Sequence[str], source: Path) -> list[str]:
 
 
 def _leave_out_equal(own: OwnFile, entries: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The entries that the file does not have yet. Raises `ConfigError` for another entry of the same name."""
+    """Return the entries that the file does not have yet. Raises `ConfigError` for another entry of the same name."""
     there = {entry.get("name"): entry for entry in own.list_entries() if isinstance(entry, dict)}
     fresh: dict[str, dict[str, Any]] = {}
     for name, entry in entries.items():

@@ -49,7 +49,7 @@ class OwnFile:
         return self.tools_key == "mcp_servers"
 
     def list_entries(self) -> list[Any]:
-        """The entries as written. Raises `ConfigError` for a file that cannot be parsed."""
+        """Return the entries as written. Raises `ConfigError` for a file that cannot be parsed."""
         return _entries_of(read_document(self.path, str(self.path)).value, self.tools_key)
 
     def add_entries(
@@ -121,11 +121,11 @@ class OwnFile:
         return show_and_apply(file_edit, FORMATS["yaml"], is_confirmed=is_confirmed)
 
     def _own_form(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """The entry for this file: the servers of a gateway have no `type`."""
+        """Return the entry for this file: the servers of a gateway have no `type`."""
         return {key: value for key, value in entry.items() if not (self.is_gateway and key == "type")}
 
     def _find_new_errors(self, text: str) -> list[Problem]:
-        """The errors that the file would have with this text, and has not now."""
+        """Return the errors that the file would have with this text, and has not now."""
         before = Counter(problem.message for problem in _find_errors(self.path))
         brought: list[Problem] = []
         draft = self.path.with_name(f".{self.path.stem}.{secrets.token_hex(8)}.new{self.path.suffix}")
@@ -165,12 +165,12 @@ def open_own_file(file: str | None) -> OwnFile:
 
 
 def is_trusted(path: Path) -> bool:
-    """Whether the user trusts a file as it is. False for one that cannot be loaded."""
+    """Return whether the user trusts a file as it is. False for one that cannot be loaded."""
     return _find_agreed_actions(path) is not None
 
 
 def _find_agreed_actions(path: Path) -> Actions | None:
-    """The actions of a file that the user trusts as it is; None for any other."""
+    """Return the actions of a file that the user trusts as it is; None for any other."""
     try:
         actions = _read_actions(path)
         verdict = check_trust(path, actions, environ={}, store=open_trust_store())

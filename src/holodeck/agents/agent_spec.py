@@ -1,0 +1,173 @@
+"""`AgentSpec`: all that an agent in code is made of, as one frozen record. A changed agent has a changed copy of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import pydantic
+
+from holodeck.agents.hooks import Hooks, OnApproval, OnElicitation
+from holodeck.agents.models import describe_problems, parse_model
+from holodeck.agents.tools.function_tool import Tool
+from holodeck.agents.tools.mcp_server import MCPServer
+from holodeck.lib.errors import ConfigError
+from holodeck.lib.record import record
+from holodeck.models.llm import LLM
+from holodeck.models.run_limits import RunLimits
+from holodeck.models.tool import FunctionTool, MCPTool
+from holodeck.providers.base import ModelProvider
+
+if TYPE_CHECKING:
+    from holodeck.config.agent_loader import LoadedAgent
+
+T = TypeVar("T")
+ToolSource = Tool[..., Any] | MCPServer | Callable[..., Any]
+"""What an agent takes as a tool: a function, one that `@tool` describes, or an MCP server with all of its tools."""
+
+# Model APIs accept only objects: a value of another type is the member of one.
+_MEMBER = "value"
+
+
+@record
+class AgentSpec:
+    """The parts of an agent. Its methods return changed copies, and raise `ConfigError`."""
+
+    definition: LoadedAgent
+    """The file, or the same made in code. The tools of the program are not in it."""
+    model: ModelProvider | None = None
+    """Model of the program, in place of the one in the definition."""
+    functions: tuple[Tool[..., Any], ...] = ()
+    servers: tuple[MCPServer, ...] = ()
+    output: OutputType[Any] | None = None
+    """What answers are converted to. None: they are texts."""
+    deps_type: type[Any] = NoneType
+    hooks: tuple[Hooks[Any], ...] = ()
+    limits: RunLimits = RunLimits()
+    on_approval: OnApproval[Any] | None = None
+    on_elicitation: OnElicitation[Any] | None = None
+    environ: Mapping[str, str] | None = None
+    """Variables of a file. None: those of this process."""
+    file: Path | None = None
+
+    @property
+    def name(self) -> str:
+        return self.definition.agent.name
+
+    @property
+    def digest(self) -> str:
+        """Digest of the parts, by which a resumed run notices that its agent has changed."""
+        parts = [self.build_definition().agent.model_dump_json(), *(repr(each.spec) for each in self.functions)]
+        return sha256("\0".join(parts).encode()).hexdigest()
+
+    def with_keys(self, **keys: Any) -> AgentSpec:
+        """Change keys of the definition."""
+        agent = self.definition.agent
+        define_agent(**{"name": agent.name, "model": agent.model} | keys)
+        return replace(self, definition=replace(self.definition, agent=agent.model_copy(update=keys)))
+
+    def with_model(self, model: str | LLM | ModelProvider) -> AgentSpec:
+        llm, provider = parse_model(model)
+        return replace(self.with_keys(model=llm), model=provider)
+
+    def with_tools(self, tools: Sequence[ToolSource]) -> AgentSpec:
+        """Change the tools of the program."""
+        return replace(
+            self,
+            servers=tuple(each for each in tools if isinstance(each, MCPServer)),
+            functions=tuple(_as_tool(each) for each in tools if not isinstance(each, MCPServer)),
+        )
+
+    def with_output(self, output_type: type[Any]) -> AgentSpec:
+        return replace(self, output=None if output_type is str else OutputType(output_type))
+
+    def check_limits(self, limits: RunLimits) -> None:
+        if limits.cost is not None and self.definition.agent.model.price is None:
+            raise ConfigError(
+                f"The agent '{self.name}' has a limit of cost, but its model has no price: give it an "
+                "LLM(..., price=Price(input=..., output=...)), or 'price' of the model in its file."
+            )
+
+    def build_definition(self) -> LoadedAgent:
+        """Return the definition with the servers of the program behind its own. Raises `ConfigError` for a name twice.
+
+        The names of tools follow from those of the servers, so servers are not renamed.
+        """
+        loaded = self.definition
+        tools = (*loaded.tools, *(each.definition for each in self.servers))
+        names = [each.tool.name for each in tools if isinstance(each.tool, MCPTool)]
+        functions = [each.tool.name for each in loaded.tools if isinstance(each.tool, FunctionTool)]
+        _refuse_duplicates(names, "MCP servers", "MCPServer.stdio(..., name=...)")
+        _refuse_duplicates([*functions, *(each.name for each in self.functions)], "functions", "tool(name=...)")
+        agent = loaded.agent.model_copy(update={"tools": [each.tool for each in tools]})
+        return replace(loaded, agent=agent, tools=tools)
+
+
+def define_agent(**keys: Any) -> LoadedAgent:
+    """Return the definition of an agent in code. Raises `ConfigError`."""
+    from holodeck.config.agent_loader import LoadedAgent
+    from holodeck.models.agent import Agent as AgentFile
+
+    try:
+        agent = AgentFile.model_validate(keys)
+    except pydantic.ValidationError as error:
+        raise ConfigError(f"The agent is defined wrongly: {describe_problems(error, keys)}") from None
+    return LoadedAgent(agent=agent, path=Path.cwd() / "agent.yaml", tools=(), warnings=())
+
+
+class OutputType(Generic[T]):
+    """A type that the answers of an agent have. Raises `ConfigError` for one that JSON cannot describe."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self.kind = kind
+        try:
+            self._adapter: pydantic.TypeAdapter[T] = pydantic.TypeAdapter(kind)
+            schema = self._adapter.json_schema()
+        except pydantic.errors.PydanticUserError as error:
+            raise ConfigError(f"'output_type' cannot be described to a model: {error.message}") from None
+        self._is_wrapped = schema.get("type") != "object"
+        self.schema: Mapping[str, Any] = _wrap_schema(schema) if self._is_wrapped else schema
+
+    def parse(self, text: str) -> T:
+        """Convert an answer. Raises pydantic's `ValidationError`."""
+        if not self._is_wrapped:
+            return self._adapter.validate_json(text)
+        wrapped = pydantic.TypeAdapter(dict[str, Any]).validate_json(text)
+        return self._adapter.validate_python(wrapped.get(_MEMBER))
+
+    def find_problem(self, text: str) -> str | None:
+        """Return why an answer cannot be converted, for the model; None if it can."""
+        try:
+            self.parse(text)
+        except pydantic.ValidationError as error:
+            return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'it'}: {each['msg']}" for each in error.errors())
+        return None
+
+
+def _wrap_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
+    return {
+        "type": "object",
+        "properties": {_MEMBER: schema},
+        "required": [_MEMBER],
+        "additionalProperties": False,
+        **definitions,
+    }
+
+
+def _refuse_duplicates(names: Sequence[str], kind: str, fix: str) -> None:
+    found = [name for number, name in enumerate(names) if name in names[:number]]
+    if found:
+        raise ConfigError(f"Two {kind} of the agent are called '{found[0]}'. Give one another name: {fix}.")
+
+
+def _as_tool(source: Tool[..., Any] | Callable[..., Any]) -> Tool[..., Any]:
+    if isinstance(source, Tool):
+        return source
+    if callable(source):
+        return Tool(source)
+    raise ConfigError(f"{source!r} is no tool: give a function, or an MCPServer.")

@@ -1,0 +1,169 @@
+"""Schemas of what operators read and change: MCP servers and logins at them, keys, and the configuration."""
+
+from __future__ import annotations
+
+from holodeck.config.edit.caller_keys import SETTINGS
+from holodeck.gateway.endpoints.logins import CALLBACK_PATH
+from holodeck.gateway.openapi.schemas.schema import (
+    Schema,
+    array,
+    body_of,
+    boolean,
+    choice,
+    constant,
+    integer,
+    mapping,
+    nullable,
+    number,
+    record_of,
+    ref,
+    string,
+)
+from holodeck.tools.mcp.connection.connection import ConnectionState
+from holodeck.tools.mcp.protocol.versions import ProtocolEra
+
+_TIME = integer("Seconds since 1970.")
+_NULLABLE_TEXT = nullable(string())
+
+
+def build_operator_schemas() -> dict[str, Schema]:
+    """Build the schemas, by name."""
+    return {**_server_schemas(), **_key_schemas(), "Configuration": _configuration_schema(), **_login_schemas()}
+
+
+def _server_schemas() -> dict[str, Schema]:
+    change = record_of({"field": string(), "locked": string(), "current": string()})
+    withheld = record_of(
+        {
+            "tool": string(),
+            "kind": choice(("changed", "new")),
+            "reason": string(),
+            "digest": string("Of the tool as the server has it now."),
+            "changes": array(change, "By field. Of a new tool: all of its fields, with nothing locked."),
+        }
+    )
+    server = {
+        "name": string(),
+        "object": constant("mcp_server"),
+        "description": _NULLABLE_TEXT,
+        "state": choice(state.name.lower() for state in ConnectionState),
+        "transport": string(),
+        "auth": nullable(string("The type of `auth` in its definition.")),
+        "can_log_in": boolean("Whether it uses the login of a person, which an operator can start."),
+        "needs_login": boolean("Whether `last_error` is that it wants a login."),
+        "era": nullable(choice(era.value for era in ProtocolEra)),
+        "protocol_version": _NULLABLE_TEXT,
+        "version": nullable(string("Name and version that the server declares.")),
+        "tools": nullable(integer("Number of its tools. Null before they were listed.")),
+        "restarts": integer("How many times the connection was established again."),
+        "start_seconds": nullable(number("Seconds that the connection took to be established.")),
+        "last_error": _NULLABLE_TEXT,
+        "stderr": nullable(string("The end of what the latest process of the server wrote to its standard error.")),
+        "next_try_at": nullable(_TIME),
+        "warnings": array(string()),
+        "withheld": array(withheld, "Tools that differ from `holodeck.lock` and are not offered."),
+        "calls": integer("Calls of its tools since this gateway was started."),
+        "call_seconds_p50": nullable(number("Half of these calls took no longer.")),
+        "call_seconds_p95": nullable(number("95 of 100 of these calls took no longer.")),
+    }
+    tool = {
+        "name": string(),
+        "title": _NULLABLE_TEXT,
+        "description": _NULLABLE_TEXT,
+        "input_schema": mapping(),
+        "annotations": mapping("Hints of the server about what the tool does."),
+    }
+    tools = {
+        "object": constant("list"),
+        "data": array(ref("ServerTool")),
+        "error": string("Why the server did not list its tools."),
+    }
+    return {
+        "MCPServer": record_of(server),
+        "MCPServerList": record_of({"object": constant("list"), "data": array(ref("MCPServer"))}),
+        "ServerTool": record_of(tool),
+        "ServerToolList": record_of(tools, optional=("error",)),
+        "AcceptTools": body_of({"tools": mapping("The digest of each tool, by its name.")}, required=("tools",)),
+    }
+
+
+def _key_schemas() -> dict[str, Schema]:
+    settings = {
+        "allow": mapping("What the caller may use: `models`, `agents`, `servers` and `tools`, as lists of globs."),
+        "limits": mapping("As `keys[].limits` of the gateway file."),
+        "budget": mapping("As `keys[].budget` of the gateway file."),
+    }
+    key = {
+        "object": constant("key"),
+        "name": string(),
+        "id": nullable(string("As `keys[].id` of the gateway file: which of several callers of this name it is.")),
+        "admin": boolean("Whether it is an operator's key."),
+        **{name: nullable(schema) for name, schema in settings.items()},
+        "old_hash_expires": nullable(string("Until then the key before is accepted as well.")),
+    }
+    created = {**key, "key": string("The key itself, shown only now.")}
+    return {
+        "Key": record_of(key),
+        "KeyList": record_of({"object": constant("list"), "data": array(ref("Key"))}),
+        "NewKey": record_of(created),
+        "DeletedKey": record_of({"name": string(), "object": constant("key.deleted"), "deleted": boolean()}),
+        "CreateKey": body_of(
+            {"name": string("Name of the caller."), "admin": boolean(), **settings}, required=("name",)
+        ),
+        "UpdateKey": body_of(
+            {
+                "name": string(),
+                "admin": nullable(boolean("Whether it is an operator's key.")),
+                **{name: nullable(schema) for name, schema in settings.items()},
+            },
+            "One setting at least. A null removes it.",
+            required=("name",),
+            one_of=SETTINGS,
+        ),
+        "RotateKey": body_of(
+            {"name": string(), "grace_seconds": integer("Seconds for the key before.", minimum=0)}, required=("name",)
+        ),
+    }
+
+
+def _configuration_schema() -> Schema:
+    problem = record_of(
+        {
+            "severity": choice(("error", "warning")),
+            "file": string(),
+            "line": nullable(integer()),
+            "key": string(),
+            "message": string(),
+            "fix": string(),
+        }
+    )
+    return record_of(
+        {
+            "object": constant("configuration"),
+            "file": string(),
+            "settings": mapping("The file as it is written. Keys of `restart_keys` are as they were at the start."),
+            "agents": array(record_of({"name": string(), "file": string()})),
+            "warnings": array(problem),
+            "watches_files": boolean("Whether changed files are read again by themselves."),
+            "read_at": nullable(_TIME),
+            "problems": array(problem, "Why the files as they are on disk are refused."),
+            "restart_keys": array(string(), "What has changed in the files and needs a restart."),
+        }
+    )
+
+
+def _login_schemas() -> dict[str, Schema]:
+    login = {
+        "object": constant("mcp_login"),
+        "server": string(),
+        "status": choice(("waiting", "completed", "failed")),
+        "authorization_url": nullable(string("The login page. Null once the login is over.")),
+        "redirect_uri": string("Where the browser comes back to. A `client_id` must have it registered."),
+        "expires_at": integer("Seconds since 1970. Until then the page must be answered."),
+        "error": nullable(string("Why the login has failed.")),
+    }
+    redirect_uri = string(
+        f"Address of this gateway as the browser has it, with the path of a proxy, and `{CALLBACK_PATH}` at its end. "
+        "Its origin must be that of the page or of the request. `mcp_endpoint.public_url` takes precedence."
+    )
+    return {"MCPLogin": record_of(login), "StartLogin": body_of({"redirect_uri": redirect_uri})}

@@ -1,0 +1,109 @@
+"""Driver of a store in PostgreSQL, shared by several gateways.
+
+The server may be restarted at any time without the loss of an acknowledged write: `PostgresPool` repeats a job whose
+connection was lost, where the job is repeatable. Whether an acknowledged write survives a loss of power is a setting of
+the server, `synchronous_commit`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from holodeck.lib.errors import StorageError
+from holodeck.lib.limits import POSTGRES_TIMEOUT
+from holodeck.storage.jobs import Job
+from holodeck.storage.postgres.pool import PostgresPool
+from holodeck.storage.write_health import STORE_PROBE, WriteHealth, make_probe_data
+
+T = TypeVar("T")
+
+# "holq" in ASCII. The class of these locks, apart from every other advisory lock in the database.
+QUOTA_LOCKS = 0x686F6C71
+_LOCK_CALLER = f"SELECT pg_advisory_xact_lock({QUOTA_LOCKS}, hashtext($1))"
+"""Serializes the insertions of one caller on all gateways: concurrent ones would all see the same count."""
+
+
+class PostgresDriver:
+    """`Driver` of a PostgreSQL database. It connects with the first job."""
+
+    has_writing_queries = True
+    search_batch = 16
+    # A server notices by itself what its own log has lost.
+    loss = ""
+
+    def __init__(self, url: str) -> None:
+        self._pool = PostgresPool(url)
+        self.gateway_id = self._pool.liveness.number
+        self._write_health = WriteHealth(self._probe)
+        self._pool.on_failure = self._write_health.report_failure
+        # One lock per caller; an entry ends with the last request that refers to its lock.
+        self._caller_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @property
+    def unavailable_reason(self) -> str:
+        # The state of a server is not known without I/O, apart from its latest failure.
+        return "" if self._write_health.failure is None else str(self._write_health.failure)
+
+    def read(self, job: Job[T], *, confirms_missing: bool = False) -> Awaitable[T]:
+        return self._pool.run(job)
+
+    def write(
+        self,
+        job: Job[T],
+        *,
+        is_one_statement: bool = False,
+        is_repeatable: bool = True,
+        confirms_missing: bool = False,
+        exclusive_to: str | None = None,
+    ) -> Awaitable[T]:
+        if exclusive_to is not None:
+            return self._write_exclusively(job, exclusive_to, is_repeatable=is_repeatable)
+        return self._pool.run(job, is_repeatable=is_repeatable, has_transaction=not is_one_statement)
+
+    def write_inline(self, job: Job[bool], *, is_one_statement: bool) -> bool:
+        return False
+
+    async def require_usable(self) -> None:
+        await self._write_health.require_writable()
+
+    async def check_health(self) -> bool:
+        await self._pool.run(lambda db: db.write("SELECT 1"), attempts=1)
+        await self._write_health.require_writable()
+        return not self._pool.liveness.is_failing
+
+    async def close(self) -> None:
+        await self._write_health.close()
+        await self._pool.close()
+
+    async def _write_exclusively(self, job: Job[T], caller_id: str, *, is_repeatable: bool) -> T:
+        lock = (_LOCK_CALLER, caller_id)
+        async with self._hold_caller_lock(caller_id):
+            return await self._pool.run(job, is_repeatable=is_repeatable, has_transaction=True, lock=lock)
+
+    @asynccontextmanager
+    async def _hold_caller_lock(self, caller_id: str) -> AsyncIterator[None]:
+        """Serialize the exclusive jobs of a caller in this process.
+
+        Otherwise they would wait for `_LOCK_CALLER`, each with a connection of the pool. Raises `StorageError` after
+        `POSTGRES_TIMEOUT` seconds.
+        """
+        lock = self._caller_locks.setdefault(caller_id, asyncio.Lock())
+        try:
+            async with asyncio.timeout(POSTGRES_TIMEOUT):
+                await lock.acquire()
+        except TimeoutError:
+            raise StorageError(
+                "The database cannot be used: it does not answer earlier requests of this caller."
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    async def _probe(self) -> None:
+        data = make_probe_data()
+        await self._pool.run(lambda db: db.write(STORE_PROBE, data), attempts=1)
