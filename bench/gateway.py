@@ -12,19 +12,20 @@ from pathlib import Path
 
 import uvloop
 
-from bench import idle_streams, litellm_proxy, smg_router
-from bench.gateway_model import EVENTS, PACE
+from bench import agentic_api, idle_streams, litellm_proxy, smg_router
+from bench.gateway_model import EVENTS, LONG_TOKENS, PACE
 from bench.gateway_targets import Endpoint, Target, run_targets
 from bench.http_load import Times, open_connections, run_load
-from bench.processes import cpu_seconds
+from bench.processes import check_out, cpu_seconds
 from bench.table import print_table
 
 ROUNDS = 3
 IDLE = "1000"
 BARS = {"plain": 0.001, "stream": 0.003}
 """Seconds of CPU that our gateway may take for a request, stored."""
-SERVERS = ("holodeck", "limit", "LiteLLM", "smg")
-NOTES = {"LiteLLM": litellm_proxy.NOTE, "smg": smg_router.NOTE}
+NOTES = {"LiteLLM": litellm_proxy.NOTE, "smg": smg_router.NOTE, "agentic-api": agentic_api.NOTE}
+"""Of the gateways of others, by name."""
+SERVERS = ("holodeck", "limit", "before", *NOTES)
 SHARE = 20
 """Never more than one part in so many of what LiteLLM takes."""
 
@@ -46,6 +47,7 @@ _PACED = {1: (2, 1), 16: (32, 16)}
 _WITH_A_TOOL = {1: (100, 8), 16: (192, 16), 64: (256, 64), 256: (512, 256)}
 CASES = (
     Case(name="plain", model="plain", label="plain", counts=_PLAIN),
+    Case(name="long", model="long", label=f"plain, {LONG_TOKENS} tokens", counts=_PLAIN),
     Case(name="chat", model="plain", endpoint="chat", label="plain, chat completions", counts=_PLAIN),
     Case(name="stream", model="stream", label=f"{EVENTS} events", counts=_STREAMED),
     Case(name="paced", model="paced", label=f"{EVENTS} events, {PACE * 1000:.0f} ms apart", counts=_PACED),
@@ -95,8 +97,7 @@ async def measure(found: dict[str, Target], cases: list[Case], rounds: int) -> M
     """Each server in turn, so that a busy moment of the machine hits all of them."""
     measured: Measured = {}
     for case in cases:
-        targets = {name: target for name, target in found.items() if target.can_answer(case.model)}
-        for target in targets.values():
+        for target in found.values():
             await measure_once(target, case, 3, 1)  # what is made on first use is made
         for width, counts in case.counts.items():
             costs = measured[case.name, width] = Costs()
@@ -104,7 +105,7 @@ async def measure(found: dict[str, Target], cases: list[Case], rounds: int) -> M
                 costs.rounds.append(
                     {
                         name: await measure_once(target, case, counts[name == "LiteLLM"], width)
-                        for name, target in targets.items()
+                        for name, target in found.items()
                     }
                 )
             print(f"... {case.label}, {width} at once", file=sys.stderr)
@@ -119,18 +120,18 @@ async def measure_once(target: Target, case: Case, count: int, width: int) -> Co
 
 
 def show_cpu(measured: Measured, labels: dict[str, str], rounds: int) -> None:
-    servers = [server for server in SERVERS if any(server in costs for costs in measured.values())]
+    servers = _measured_servers(measured)
     others = servers[2:]
     rows = []
     for (name, width), costs in measured.items():
         row = [
             labels[name],
             str(width),
-            *(_ms(costs.best(server).cpu) if server in costs else "—" for server in servers),
+            *(_ms(costs.best(server).cpu) for server in servers),
         ]
         row.append(f"{costs.ratio('holodeck', 'limit'):.1f}x")
-        row += [f"{costs.ratio(server, 'holodeck'):.2f}" if server in costs else "—" for server in others]
-        row += [f"{costs.best(server).times.rate:.0f}" if server in costs else "—" for server in servers]
+        row += [f"{costs.ratio(server, 'holodeck'):.2f}" for server in others]
+        row += [f"{costs.best(server).times.rate:.0f}" for server in servers]
         rows.append(row)
     ratios = ["of limit", *(f"{server} / ours" for server in others)]
     header = ["request", "at once", *servers, *ratios, "ours/s", "limit/s", *(f"{server}/s" for server in others)]
@@ -139,23 +140,27 @@ def show_cpu(measured: Measured, labels: dict[str, str], rounds: int) -> None:
 
 
 def show_latency(measured: Measured, labels: dict[str, str]) -> None:
+    servers = _measured_servers(measured)
     rows = []
     for (case, width), costs in measured.items():
         alone = costs.best("model").times
         cells = [f"{_ms(alone.median)}"]
-        for name in SERVERS:
-            if name not in costs:
-                cells.append("—")
-                continue
+        for name in servers:
             times = costs.best(name).times
             cells.append(f"{_ms(times.median - alone.median)} ({_ms(times.slow - alone.slow)})")
         rows.append([labels[case], str(width), *cells])
-    header = ["request", "at once", "model alone", *(f"{name} adds" for name in SERVERS)]
+    header = ["request", "at once", "model alone", *(f"{name} adds" for name in servers)]
     print_table(
         "Latency in ms, median (of a hundred, one is slower); the call of the tool is part of what is added",
         header,
         rows,
     )
+
+
+def _measured_servers(measured: Measured) -> list[str]:
+    """Return the names of the servers in the order of the columns: all were asked for all cases."""
+    costs = next(iter(measured.values()))
+    return [server for server in SERVERS if server in costs]
 
 
 def show_bars(measured: Measured, labels: dict[str, str]) -> None:
@@ -190,8 +195,8 @@ def _options(arguments: tuple[str, ...]) -> argparse.Namespace:
     parser.add_argument("--cases", default=",".join(case.name for case in CASES), help="of: %(default)s")
     parser.add_argument("--at-once", default="1,16,64,256", help="of: %(default)s")
     parser.add_argument("--idle", default=IDLE, help="numbers of idle streams, as in 1000,10000; empty: none")
-    for name in ("litellm", "smg"):
-        parser.add_argument(f"--without-{name}", action="store_true", help="do not install it, nor measure it")
+    parser.add_argument("--others", default=",".join(NOTES), help="installed on first use, of: %(default)s")
+    parser.add_argument("--base", help="a revision of this gateway to be measured as well")
     return parser.parse_args(arguments)
 
 
@@ -210,9 +215,8 @@ def main(*arguments: str) -> None:
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         if cases:
-            with run_targets(
-                Path(folder), has_litellm=not options.without_litellm, has_smg=not options.without_smg
-            ) as found:
+            before = check_out(options.base) if options.base else None
+            with run_targets(Path(folder), options.others.split(","), before) as found:
                 measured = runner.run(measure(found, cases, options.rounds))
                 print(*(NOTES[name] for name in found if name in NOTES), sep="\n")
             show_cpu(measured, labels, options.rounds)

@@ -1,14 +1,22 @@
-"""The model behind every gateway that is measured: chat completions at zero think time, as little of it as works."""
+"""The model behind every gateway that is measured, at zero think time, as little of it as works.
+
+It answers chat completions, which ours and LiteLLM ask for, and `/v1/responses`, which smg and agentic-api ask for.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import signal
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
 
+MODELS = ("plain", "long", "stream", "paced", "tool", "wait")
 EVENTS = 200
+LONG_TOKENS = 500
+"""Tokens of the answer of the model `long`, each an event where it is streamed."""
 WORD = "word "
 OTHER_WORD = "more "
 """Every second event: LiteLLM takes a model that repeats one word for a broken one."""
@@ -21,11 +29,13 @@ PACE = 0.005
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\n%b\r\n\r\n"
 _CHUNKED = _HEAD % (b"text/event-stream", b"Transfer-Encoding: chunked")
 _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n%b"
+_NUMBERS = itertools.count(1)
+"""For ids: agentic-api stores what it gets under them."""
 _USAGE = {"prompt_tokens": 10, "completion_tokens": EVENTS, "total_tokens": 10 + EVENTS}
 
 
 class Model(asyncio.Protocol):
-    """One connection. The name of the model says how it answers: plain, stream, paced, tool or wait."""
+    """One connection. The name of the model, one of `MODELS`, says how it answers."""
 
     def __init__(self) -> None:
         self._buffer = b""
@@ -55,10 +65,15 @@ class Model(asyncio.Protocol):
             if len(rest) < int(lowered.partition(b"content-length:")[2].partition(b"\r\n")[0] or 0):
                 return
         self._buffer = b""
-        if b"/chat/completions" in head.partition(b"\r\n")[0]:
+        line = head.partition(b"\r\n")[0]
+        if b"/chat/completions" in line:
             self._answer(orjson.loads(body))
+        elif b"/responses" in line:
+            self._answer_response(orjson.loads(body))
+        elif line.startswith(b"GET"):
+            self._send_json({"object": "list", "data": [{"id": name, "object": "model"} for name in MODELS]})
         else:
-            self._refuse("there is nothing but chat completions here")
+            self._refuse("there are only chat completions and responses here")
 
     def _answer(self, request: dict[str, Any]) -> None:
         name = request["model"]
@@ -66,10 +81,10 @@ class Model(asyncio.Protocol):
         if name == "tool":
             self._answer_with_tool(request, last)
         elif not request.get("stream"):
-            self._send_message({"content": WORD}, "stop", streamed=False)
-        elif name == "stream":
+            self._send_message({"content": WORD * _length_of(name)}, "stop", streamed=False)
+        elif name in ("stream", "long"):
             self._transport.write(_CHUNKED)
-            for number in range(EVENTS):
+            for number in range(_length_of(name)):
                 self._transport.write(_DELTAS[number % 2])
             self._transport.write(_END)
         elif name == "paced":
@@ -95,6 +110,33 @@ class Model(asyncio.Protocol):
         else:
             self._send_message({"content": WORD}, "stop", streamed=streamed)
 
+    def _answer_response(self, request: dict[str, Any]) -> None:
+        """Answer as `/v1/responses` does. Of the models only plain, long, stream and tool are asked for here."""
+        name, items = request["model"], request["input"]
+        is_answered = isinstance(items, list) and items[-1].get("type") == "function_call_output"
+        offered = [tool["name"] for tool in request.get("tools") or () if tool["type"] == "function"]
+        called = next((tool for tool in offered if tool.endswith(TOOL)), None)
+        if name == "tool" and not is_answered and called is None:
+            self._refuse(f"the tool is not offered, only: {offered}")
+        elif name == "tool" and not is_answered:
+            self._send_response(request, {"type": "function_call", "name": called, "arguments": _ARGUMENTS})
+        elif name == "tool" and TOOL_TEXT not in str(items[-1]["output"]):
+            self._refuse(f"the tool was not called: {items[-1]}")
+        else:
+            words = [(WORD, OTHER_WORD)[number % 2] for number in range(_length_of(name))]
+            self._send_response(request, {"type": "message", "role": "assistant"}, words)
+
+    def _send_response(self, request: dict[str, Any], item: dict[str, Any], words: Sequence[str] = ()) -> None:
+        finished = _finished_item(item, "".join(words))
+        response = _response(request, [finished])
+        if not request.get("stream"):
+            self._send_json(response)
+            return
+        self._transport.write(_CHUNKED)
+        for event in _response_events(request, finished, words, response):
+            self._transport.write(event)
+        self._transport.write(b"0\r\n\r\n")
+
     def _refuse(self, why: str) -> None:
         body = orjson.dumps({"error": {"message": why}})
         self._transport.write(_BAD_REQUEST % (len(body), body))
@@ -114,6 +156,9 @@ class Model(asyncio.Protocol):
             "choices": [choice],
             "usage": _USAGE,
         }
+        self._send_json(answer)
+
+    def _send_json(self, answer: dict[str, Any]) -> None:
         body = orjson.dumps(answer)
         self._transport.write(_HEAD % (b"application/json", b"Content-Length: %d" % len(body)) + body)
 
@@ -121,6 +166,73 @@ class Model(asyncio.Protocol):
         self._transport.write(_DELTAS[remaining % 2] if remaining else _END)
         if remaining:
             self._timer = asyncio.get_running_loop().call_later(PACE, self._send_paced, remaining - 1)
+
+
+def _length_of(name: str) -> int:
+    """Return the number of words, or events, in the answer of a model."""
+    return {"long": LONG_TOKENS, "stream": EVENTS}.get(name, 1)
+
+
+def _finished_item(item: dict[str, Any], text: str) -> dict[str, Any]:
+    if item["type"] == "function_call":
+        return {"id": f"fc_{next(_NUMBERS)}", "call_id": "call_1", "status": "completed", **item}
+    part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    return {"id": f"msg_{next(_NUMBERS)}", "status": "completed", "content": [part], **item}
+
+
+def _response(request: dict[str, Any], output: list[dict[str, Any]], status: str = "completed") -> dict[str, Any]:
+    """Return the object of `/v1/responses`, with the fields that the strictest of its readers wants."""
+    details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+    usage = {"input_tokens": 10, "output_tokens": EVENTS, "total_tokens": 10 + EVENTS, **details}
+    return {
+        "id": f"resp_{next(_NUMBERS)}",
+        "object": "response",
+        "created_at": 1,
+        "status": status,
+        "model": request["model"],
+        "output": output,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": request.get("tools") or [],
+        "usage": usage if status == "completed" else None,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": None,
+        "metadata": {},
+        "temperature": 1.0,
+        "top_p": 1.0,
+    }
+
+
+def _response_events(
+    request: dict[str, Any], item: dict[str, Any], words: Sequence[str], response: dict[str, Any]
+) -> Iterator[bytes]:
+    """Yield the events of a streamed response with one item, encoded as chunks."""
+    place = {"item_id": item["id"], "output_index": 0}
+    empty: dict[str, Any] = {"content": []} if "content" in item else {"arguments": ""}
+    started = {**item, "status": "in_progress", **empty}
+    events: list[tuple[str, dict[str, Any]]] = [
+        ("response.created", {"response": _response(request, [], "in_progress")}),
+        ("response.in_progress", {"response": _response(request, [], "in_progress")}),
+        ("response.output_item.added", {"output_index": 0, "item": started}),
+    ]
+    if words:
+        text = "".join(words)
+        part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+        place = {**place, "content_index": 0}
+        events.append(("response.content_part.added", {**place, "part": part}))
+        events += [("response.output_text.delta", {**place, "delta": word, "logprobs": []}) for word in words]
+        events.append(("response.output_text.done", {**place, "text": text, "logprobs": []}))
+        events.append(("response.content_part.done", {**place, "part": {**part, "text": text}}))
+    else:
+        events.append(("response.function_call_arguments.delta", {**place, "delta": item["arguments"]}))
+        events.append(("response.function_call_arguments.done", {**place, "arguments": item["arguments"]}))
+    events.append(("response.output_item.done", {"output_index": 0, "item": item}))
+    events.append(("response.completed", {"response": response}))
+    for number, (kind, event) in enumerate(events):
+        data = orjson.dumps({"type": kind, "sequence_number": number, **event})
+        encoded = b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
+        yield b"%x\r\n%b\r\n" % (len(encoded), encoded)
 
 
 def _chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Servers that get the same requests: our gateway, the limit, LiteLLM's proxy and smg, each in its own process."""
+"""Servers that get the same requests: our gateway, the limit and the gateways of others, each in its own process."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from bench import litellm_proxy, smg_router
-from bench.gateway_model import EVENTS, OTHER_WORD, TOOL, TOOL_TEXT, WORD
+from bench import agentic_api, litellm_proxy, smg_router
+from bench.gateway_model import EVENTS, MODELS, OTHER_WORD, TOOL, TOOL_TEXT, WORD
 from bench.http_load import RequestPlan, encode_post
 from bench.processes import module_command, run_server, stop_at_end
 from holodeck.gateway.auth.callers import hash_key
 from holodeck.testing import FaultyMCPServer
 
-MODELS = ("plain", "stream", "paced", "tool", "wait")
 KEY = f"sk-{secrets.token_hex(16)}"
 Endpoint = Literal["responses", "chat"]
 """Where a gateway is asked: `/v1/responses`, where answers are stored, or `/v1/chat/completions`."""
@@ -40,27 +39,25 @@ class Target:
     name: str
     pid: int
     url: str
-
-    def can_answer(self, model: str) -> bool:
-        """Whether it does what this model is about: smg runs no tools here, see `smg_router`."""
-        return self.name != "smg" or model != "tool"
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    """What a request declares so that the gateway runs the tool. Ours has it in its file."""
 
     def plan_requests(self, model: str, *, endpoint: Endpoint = "responses") -> RequestPlan:
-        """What to send for each of the models: the same to both gateways. The rest know chat completions only.
+        """Return what to send for each of the models: the same to all gateways. The rest know chat completions only.
 
         With tools, LiteLLM's `/v1/responses` needs a model that has it too, so that case uses chat completions.
         """
         streamed = model in {"stream", "paced", "wait"}
         marks = EVENTS // 2 if model in {"stream", "paced"} else 1
         mark = (OTHER_WORD if streamed else WORD).encode()
-        has_doors = self.name == "holodeck" or (self.name == "LiteLLM" and model != "tool")
-        requests = self._requests(model, stream=streamed, endpoint=endpoint if has_doors else "chat")
+        has_responses = self.name not in {"model", "limit"} and (self.name != "LiteLLM" or model != "tool")
+        requests = self._requests(model, stream=streamed, endpoint=endpoint if has_responses else "chat")
         return RequestPlan(requests=requests, mark=mark, marks=marks)
 
     def _requests(self, model: str, *, stream: bool, endpoint: Endpoint) -> list[bytes]:
         body: dict[str, Any] = {"model": model, "stream": stream}
-        if self.name == "LiteLLM" and model == "tool":
-            body["tools"] = litellm_proxy.TOOLS
+        if self.tools and model == "tool":
+            body["tools"] = self.tools
         if endpoint == "responses":
             return [encode_post(self.url, "/v1/responses", {**body, "input": TOOL_TEXT}, key=KEY)]
         chat = {**body, "messages": [{"role": "user", "content": TOOL_TEXT}]}
@@ -76,8 +73,8 @@ def _two_turns(chat: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def run_targets(folder: Path, *, has_litellm: bool, has_smg: bool) -> Iterator[dict[str, Target]]:
-    """All of them, by name; the model itself is one too."""
+def run_targets(folder: Path, others: Collection[str], before: Path | None = None) -> Iterator[dict[str, Target]]:
+    """Run all of them, by name; the model itself is one too. `before`: the folder of another revision of ours."""
     with ExitStack() as stack:
         pid, model = stack.enter_context(run_server(module_command("bench.gateway_model")))
         _, mcp = stack.enter_context(run_server(FaultyMCPServer.command("normal", transport="http")))
@@ -85,10 +82,13 @@ def run_targets(folder: Path, *, has_litellm: bool, has_smg: bool) -> Iterator[d
         found["holodeck"] = stack.enter_context(run_holodeck(folder, model, mcp))
         pid, url = stack.enter_context(run_server(module_command("bench.gateway_limit", model, mcp)))
         found["limit"] = Target(name="limit", pid=pid, url=url)
-        if has_litellm:
-            found["LiteLLM"] = stack.enter_context(_run_litellm(folder, model, mcp))
-        if has_smg:
-            found["smg"] = stack.enter_context(_run_smg(folder, model))
+        if before is not None:
+            (apart := folder / "before").mkdir()
+            environ = {"PYTHONPATH": str(before / "src")}
+            found["before"] = stack.enter_context(run_holodeck(apart, model, mcp, environ=environ))
+        for name, run in _OTHERS.items():
+            if name in others:
+                found[name] = stack.enter_context(run(folder, model, mcp))
         yield found
 
 
@@ -127,15 +127,31 @@ def _run_litellm(folder: Path, model: str, mcp: str) -> Iterator[Target]:
     environ = {**litellm_proxy.ENVIRON, "LITELLM_MASTER_KEY": KEY}
     log = folder / "litellm.log"
     with _start_server([*command, "--telemetry", "False"], port, "/health/liveliness", log, environ=environ) as pid:
-        yield Target(name="LiteLLM", pid=pid, url=f"http://127.0.0.1:{port}")
+        yield Target(name="LiteLLM", pid=pid, url=f"http://127.0.0.1:{port}", tools=litellm_proxy.TOOLS)
 
 
 @contextmanager
-def _run_smg(folder: Path, model: str) -> Iterator[Target]:
+def _run_smg(folder: Path, model: str, mcp: str) -> Iterator[Target]:
     port = _free_port()
     command = smg_router.build_command(port=port, metrics_port=_free_port(), model=model, key=KEY)
     with _start_server(command, port, "/health", folder / "smg.log") as pid:
-        yield Target(name="smg", pid=pid, url=f"http://127.0.0.1:{port}")
+        yield Target(name="smg", pid=pid, url=f"http://127.0.0.1:{port}", tools=_declare(mcp))
+
+
+@contextmanager
+def _run_agentic_api(folder: Path, model: str, mcp: str) -> Iterator[Target]:
+    port = _free_port()
+    command = agentic_api.build_command(port=port, model=model, database=folder / "agentic.db")
+    environ = {"OPENAI_API_KEY": KEY, "HOME": str(folder), "RUST_LOG": "error"}
+    with _start_server(command, port, "/health", folder / "agentic.log", environ=environ) as pid:
+        yield Target(name="agentic-api", pid=pid, url=f"http://127.0.0.1:{port}", tools=_declare(mcp))
+
+
+def _declare(mcp: str) -> list[dict[str, Any]]:
+    return [{"type": "mcp", "server_label": "bench", "server_url": mcp, "require_approval": "never"}]
+
+
+_OTHERS = {"LiteLLM": _run_litellm, "smg": _run_smg, "agentic-api": _run_agentic_api}
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a process and its children use, and a way to start one that prints its URL."""
+"""CPU and memory of a process and its children, servers that print their URL, and other revisions of this tree."""
 
 from __future__ import annotations
 
@@ -95,3 +95,18 @@ def stop_at_end(process: subprocess.Popen[str]) -> Iterator[None]:
 def module_command(name: str, *arguments: str) -> list[str]:
     """The command that runs a module of this environment."""
     return [sys.executable, "-m", name, *arguments]
+
+
+def check_out(revision: str) -> Path:
+    """Return the folder of a revision, checked out once below `.cache`. Exits with a message where there is none."""
+    git = ["git", "-C", str(ROOT)]
+    asked = [*git, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"]
+    commit = subprocess.run(asked, check=False, capture_output=True, text=True).stdout.strip()
+    if not commit:
+        sys.exit(f"There is no revision '{revision}' in this clone.")
+    folder = ROOT / ".cache" / "revisions" / commit
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        archive = subprocess.run([*git, "archive", commit, "src"], capture_output=True, check=True)
+        subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
+    return folder

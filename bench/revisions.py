@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
-import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -20,29 +19,14 @@ import uvloop
 
 from bench.gateway import CASES, Case, measure_once
 from bench.gateway_targets import Target, run_holodeck
-from bench.processes import ROOT, module_command, run_server
+from bench.processes import ROOT, check_out, module_command, run_server
 from bench.table import print_table
 from holodeck.testing import FaultyMCPServer
 
 ROUNDS = 30
 AT_ONCE = 16
-COUNTS = {"plain": 320, "chat": 320, "stream": 32, "tool": 128}
+COUNTS = {"plain": 320, "long": 320, "chat": 320, "stream": 32, "tool": 128}
 """Requests of each batch: a few tenths of a second."""
-
-
-def check_out(revision: str) -> Path:
-    """The folder of a revision, checked out once below `.cache`."""
-    git = ["git", "-C", str(ROOT)]
-    asked = [*git, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"]
-    commit = subprocess.run(asked, check=False, capture_output=True, text=True).stdout.strip()
-    if not commit:
-        sys.exit(f"There is no revision '{revision}' in this clone.")
-    folder = ROOT / ".cache" / "revisions" / commit
-    if not folder.exists():
-        folder.mkdir(parents=True)
-        archive = subprocess.run([*git, "archive", commit, "src"], capture_output=True, check=True)
-        subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
-    return folder
 
 
 async def measure(case: Case, here: Target, other: Target, rounds: int) -> list[tuple[float, float]]:

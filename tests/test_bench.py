@@ -18,7 +18,7 @@ def _bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.long
 def test_the_gateway_is_measured_beside_the_limit_and_under_idle_streams() -> None:
-    alone = ("--without-litellm", "--without-smg")
+    alone = ("--others=",)
     done = _bench("gateway", *alone, "--rounds=1", "--at-once=16", "--cases=plain,stream,tool", "--idle=20")
     assert done.returncode == 0, done.stdout + done.stderr
     cpu, latency, bars, idle = (
