@@ -120,9 +120,11 @@ class AgentRunner:
         items = (text_message("user", question),) if isinstance(question, str) else tuple(question)
         limits = limits or RunLimits()
         is_streamed = is_streamed or steps is not None or limits.seconds is not None
-        first = self._build_first_request((*history, *items), tool_choice or ToolChoice(), parallel_tool_calls)
+        run_id = run_id or self.make_id("run")
+        choice = tool_choice or ToolChoice()
+        first = self._build_first_request((*history, *items), choice, parallel_tool_calls, run_id)
         request = RunRequest(
-            run_id=run_id or self.make_id("run"),
+            run_id=run_id,
             agent=self.name,
             provider=str(self.config.model.provider),
             model=first if is_streamed else replace(first, is_streamed=False),
@@ -149,7 +151,9 @@ class AgentRunner:
         )
         return Run(request, model, toolbox, steps)
 
-    def _build_first_request(self, items: tuple[Item, ...], choice: ToolChoice, is_parallel: bool) -> ModelRequest:
+    def _build_first_request(
+        self, items: tuple[Item, ...], choice: ToolChoice, is_parallel: bool, run_id: str
+    ) -> ModelRequest:
         config = self.config
         request = ModelRequest(
             items=items,
@@ -157,6 +161,7 @@ class AgentRunner:
             tool_choice=choice,
             parallel_tool_calls=is_parallel,
             response_format=config.response_format if isinstance(config.response_format, dict) else None,
+            run_id=run_id,
         )
         return config.model.complete_request(request)
 

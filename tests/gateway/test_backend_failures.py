@@ -299,6 +299,21 @@ async def test_a_request_that_the_open_breaker_stops_is_a_503_with_retry_after(t
         assert (events[-1]["type"], events[-1]["response"]["error"]["code"]) == ("response.failed", "server_error")
 
 
+@async_test(60)
+async def test_a_caller_whose_requests_fail_does_not_take_the_model_from_the_others(tmp_path: Path) -> None:
+    def answer(received: Any) -> Turn:
+        return status(500, retry_after="90") if "bad" in str(received.json["messages"]) else say("Fine.")
+
+    async with run_gateway(tmp_path, ScriptedModel(answer), keys=["alice", "bob"]) as gateway:
+        alice, bob = await gateway.openai_client("alice"), await gateway.openai_client("bob")
+        for _ in range(MODEL_BREAKER_FAILURES + 1):
+            with pytest.raises(openai.InternalServerError):
+                await alice.responses.create(model=MODEL, input="bad")
+        assert len(gateway.model_requests) == MODEL_BREAKER_FAILURES, "it is left alone, for alice"
+        for _ in range(3):
+            assert (await bob.responses.create(model=MODEL, input="good")).output_text == "Fine."
+
+
 @pytest.mark.proves("D-25", "D-31")
 @pytest.mark.parametrize(
     ("fault", "wait_seconds"),

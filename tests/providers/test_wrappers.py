@@ -13,7 +13,7 @@ from holodeck.models.model_io import ModelAnswer, ModelEvent, TextDelta
 from holodeck.providers.base import ModelProvider
 from holodeck.providers.wrappers.circuit_breaker import CircuitBreaker
 from holodeck.providers.wrappers.guarded import GuardedModel
-from holodeck.providers.wrappers.retry import RetryPolicy
+from holodeck.providers.wrappers.retry import LongRetrying, RetryPolicy
 from holodeck.providers.wrappers.timeout import Timeouts
 from holodeck.testing.model.script import Turn, cut, error_event, fail, raw, say, status, wait
 from holodeck.testing.model.scripted import ScriptedModel
@@ -241,9 +241,9 @@ def broken(*turns: Turn) -> tuple[ScriptedModel, GuardedModel, Clock]:
     return model, GuardedModel(model, breaker=breaker, retry=once), clock
 
 
-async def error_of(model: ModelProvider) -> ModelError:
+async def error_of(model: ModelProvider, **fields: Any) -> ModelError:
     with pytest.raises(ModelError) as found:
-        await collect_events(model, model_request())
+        await collect_events(model, model_request(**fields))
     return found.value
 
 
@@ -264,6 +264,36 @@ def test_a_failing_provider_gets_no_requests_for_a_while_then_one_probe() -> Non
         assert joined_text(await collect_events(breaker, model_request())) == "back"
         assert not breaker.is_open
         assert joined_text(await collect_events(breaker, model_request())) == "again"
+
+    run_with_timeout(exchange())
+
+
+def test_a_run_that_repeats_its_turn_counts_as_one_failure() -> None:
+    async def exchange() -> None:
+        _, breaker, _ = broken(*[fail(BUSY)] * 8, say("well"))
+        again = LongRetrying(breaker, seconds=60, sleep=Pauses(), clock=Clock())
+        events = await collect_events(again, model_request(run_id="resp_1", caller_id="key:a"))
+        assert joined_text(events) == "well"
+        assert not breaker.is_open
+
+    run_with_timeout(exchange())
+
+
+def test_runs_of_one_caller_that_fail_leave_the_model_to_the_others() -> None:
+    async def exchange() -> None:
+        model, breaker, _ = broken(*[fail(BUSY)] * 3, say("well"), *[fail(BUSY)] * 4)
+        for run in "123":
+            await error_of(breaker, run_id=run, caller_id="key:a")
+        assert "left alone" in str(await error_of(breaker, run_id="4", caller_id="key:a"))
+        well = await collect_events(breaker, model_request(run_id="5", caller_id="key:b"))
+        assert joined_text(well) == "well"
+        assert not breaker.is_open, "the model answers"
+        for run in "678":
+            await error_of(breaker, run_id=run, caller_id="key:a")
+        assert str(await error_of(breaker, run_id="9", caller_id="key:b")) == "busy"
+        sent = len(model.requests)
+        assert "left alone" in str(await error_of(breaker, run_id="10", caller_id="key:c"))
+        assert len(model.requests) == sent, "two callers have failed, so that it is the model"
 
     run_with_timeout(exchange())
 

@@ -35,8 +35,9 @@ _NO_REQUEST = ModelRequest(items=())
 _PLAIN_FIELDS = tuple(
     field.name
     for field in fields(ModelRequest)
-    # How an answer is sent is no part of the question.
-    if field.name not in {"items", "tools", "tool_choice", "instructions", "is_streamed", "answer_bytes", "memory"}
+    # How an answer is sent, and to whom, is no part of the question.
+    if field.compare
+    and field.name not in {"items", "tools", "tool_choice", "instructions", "is_streamed", "answer_bytes"}
 )
 
 

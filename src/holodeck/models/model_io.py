@@ -56,6 +56,10 @@ class ModelRequest(GenerationOptions):
     """Bytes of text and arguments after which an answer that is not streamed is cut. None: there is no limit."""
     memory: Reservation | None = field(default=None, compare=False)
     """Counts an answer that is not streamed while it is read. None: it is not counted."""
+    run_id: str = field(default="", compare=False)
+    """The run that asks. Empty: the request is no part of a run."""
+    caller_id: str = field(default="", compare=False)
+    """The caller of the gateway that asks. Empty: there is none."""
 
 
 def find_unsupported(request: ModelRequest, api: APIFields) -> str | None:

@@ -95,7 +95,7 @@ class PassThroughEndpoints:
         if model is None:
             message = f"The model '{backend.name}' has no {path}. Name one whose provider has it."
             refuse(message, "model")
-        exchange = _Exchange(backend, model, body)
+        exchange = _Exchange(backend, model, body, request.caller.id)
         documents = exchange.send()
         if self._budgets.has_limit(request.caller.id):
             documents = exchange.send_charged(self._budgets, request.caller.id, body[needed])
@@ -134,12 +134,13 @@ class PassThroughEndpoints:
 class _Exchange:
     """One request to a model, and how it ended."""
 
-    def __init__(self, backend: Backend, model: ModelProvider, body: Mapping[str, Any]) -> None:
+    def __init__(self, backend: Backend, model: ModelProvider, body: Mapping[str, Any], caller_id: str) -> None:
         self.backend = backend
         self.is_charged = False
         """Whether its cost is counted already."""
         self._model = model
         self._body = body
+        self._caller_id = caller_id
         self._started_at = time.perf_counter()
         self._usage = Usage()
         self._error: Failure | None = Failure(code="model_error", message=_NO_ANSWER, public_message=_NO_ANSWER)
@@ -147,7 +148,8 @@ class _Exchange:
     async def send(self) -> AsyncGenerator[dict[str, Any], None]:
         """Yield what the model answers, with its public name. An error ends it; `build_result` has the error."""
         try:
-            async with aclosing(self._model.stream(PassThroughRequest(items=(), body=self._body))) as events:
+            request = PassThroughRequest(items=(), body=self._body, caller_id=self._caller_id)
+            async with aclosing(self._model.stream(request)) as events:
                 async for event in events:
                     if isinstance(event, PassedDocument):
                         self._error = None

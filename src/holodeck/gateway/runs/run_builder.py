@@ -225,9 +225,10 @@ class RunBuilder:
         toolbox = self._build_toolbox(request, backend, servers, recorder)
         if choice.mode == "required":
             await _check_required_choice(choice, toolbox)
-        model_request = _with_backend_defaults(
-            request.build_model_request(context, choice, instructions=backend.instructions), backend
+        first = request.build_model_request(
+            context, choice, instructions=backend.instructions, run_id=run_id, caller_id=caller.id
         )
+        model_request = _with_backend_defaults(first, backend)
         model, limits = backend.provider, configuration.gateway.limits
         if self._budgets is not None:
             model = self._budgets.wrap_model(model, caller.id, backend.llm.price)

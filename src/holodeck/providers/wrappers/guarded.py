@@ -43,7 +43,7 @@ class GuardedModel(ModelWrapper):
 
     async def stream_batches(self, request: ModelRequest) -> Batches:
         """Send the request, and repeat it while there is no output and the error is retryable. Raises `ModelError`."""
-        admission = self._breaker.admit(self.name)
+        admission = self._breaker.admit(self.name, request)
         timer = self._timeouts.acquire_timer()
         limit, attempt = self._timeouts.first, 1
         batches = stream_in_batches(self._inner, request)

@@ -95,7 +95,13 @@ class ResponseRequest:
         return self.is_client_function(call.name) and self.tools.is_valid_action(call)
 
     def build_model_request(
-        self, context: tuple[Item, ...], choice: ToolChoice, *, instructions: str | None = None
+        self,
+        context: tuple[Item, ...],
+        choice: ToolChoice,
+        *,
+        instructions: str | None = None,
+        run_id: str = "",
+        caller_id: str = "",
     ) -> ModelRequest:
         """Build the request of the first turn, from the context and this input.
 
@@ -107,6 +113,8 @@ class ResponseRequest:
             tool_choice=choice,
             extra_body=self.extra_parameters,
             is_streamed=self.stream or self.background,
+            run_id=run_id,
+            caller_id=caller_id,
             **options_to_dict(self.options),
         )
 
