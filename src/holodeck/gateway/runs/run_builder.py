@@ -36,7 +36,7 @@ from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.record import record
 from holodeck.models.gateway import BuiltinTools
-from holodeck.models.items import FunctionCall
+from holodeck.models.items import FunctionCall, Item
 from holodeck.models.model_io import ModelAnswer, ModelEvent, ModelRequest, ToolChoice, find_unsupported
 from holodeck.providers.base import ModelProvider
 from holodeck.tools.arguments import ArgumentChecker
@@ -225,10 +225,7 @@ class RunBuilder:
         toolbox = self._build_toolbox(request, backend, servers, recorder)
         if choice.mode == "required":
             await _check_required_choice(choice, toolbox)
-        first = request.build_model_request(
-            context, choice, instructions=backend.instructions, run_id=run_id, caller_id=caller.id
-        )
-        model_request = _with_backend_defaults(first, backend)
+        model_request = _build_model_request(request, backend, context, choice, run_id=run_id, caller_id=caller.id)
         model, limits = backend.provider, configuration.gateway.limits
         if self._budgets is not None:
             model = self._budgets.wrap_model(model, caller.id, backend.llm.price)
@@ -382,8 +379,22 @@ async def _check_required_choice(choice: ToolChoice, toolbox: Toolbox) -> None:
         refuse("Tool choice 'required' needs a tool, and there is none.", "tool_choice")
 
 
-def _with_backend_defaults(request: ModelRequest, backend: Backend) -> ModelRequest:
-    """Return the request, with the operator's settings for fields that it does not set. Raises `BadRequestError`."""
+def _build_model_request(
+    body: ResponseRequest,
+    backend: Backend,
+    context: tuple[Item, ...],
+    choice: ToolChoice,
+    *,
+    run_id: str,
+    caller_id: str,
+) -> ModelRequest:
+    """Build the first request of a run, with the operator's settings for fields that the body does not set.
+
+    Raises `BadRequestError`.
+    """
+    request = body.build_model_request(
+        context, choice, instructions=backend.instructions, run_id=run_id, caller_id=caller_id
+    )
     unsupported = find_unsupported(request, backend.llm.api)
     if unsupported is not None:
         provider = f"The provider of model '{backend.name}' ({backend.llm.provider}) does not have it."
