@@ -18,10 +18,35 @@ from holodeck import __version__
 from holodeck.cli.ctrl_c import EXIT_INTERRUPTED, exit_on_interrupt, exit_on_next_interrupt
 
 CommandTable = Mapping[str, tuple[str, str]]
-"""Maps the name of a command to the module that defines it as `command`, and to its line of help."""
+"""Maps the name of a command to its place and to its line of help.
+
+The place is a module, which defines it as `command`, or `module:name`.
+"""
 
 
-class LazyGroup(click.Group):
+class CommandGroup(click.Group):
+    """A group that lists its commands in the order of their definition, and names the one that was meant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if not error.message.startswith("No such command"):
+                raise
+            import difflib
+
+            known = self.list_commands(ctx)
+            close = difflib.get_close_matches(args[0], known, n=1)
+            hint = f"Did you mean '{close[0]}'?" if close else f"There are: {', '.join(known)}."
+            raise click.UsageError(f"No such command '{args[0]}'. {hint}", ctx) from None
+
+
+class LazyGroup(CommandGroup):
     """A group that lists its commands from a table, in its order, and imports one when it is used."""
 
     def __init__(self, *args: Any, table: CommandTable, **options: Any) -> None:
@@ -35,23 +60,10 @@ class LazyGroup(click.Group):
         if cmd_name not in self._table:
             return None
         with exit_on_interrupt():
-            command = importlib.import_module(self._table[cmd_name][0]).command
+            module, _, name = self._table[cmd_name][0].partition(":")
+            command = getattr(importlib.import_module(module), name or "command")
         assert isinstance(command, click.Command)  # noqa: S101 - each command module defines one
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            if not error.message.startswith("No such command"):
-                raise
-            import difflib
-
-            close = difflib.get_close_matches(args[0], self._table, n=1)
-            hint = f"Did you mean '{close[0]}'?" if close else f"There are: {', '.join(self._table)}."
-            raise click.UsageError(f"No such command '{args[0]}'. {hint}", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -59,7 +71,7 @@ class LazyGroup(click.Group):
 
 
 _COMMANDS: dict[str, tuple[str, str]] = {
-    "audit": ("holodeck.cli.commands.audit.group", "Check and read the audit log of a gateway."),
+    "audit": ("holodeck.cli.commands.audit", "Check and read the audit log of a gateway."),
     "chat": ("holodeck.cli.commands.chat", "Talk with an agent."),
     "docs": ("holodeck.cli.commands.docs", "Read the documentation in the terminal."),
     "init": ("holodeck.cli.commands.init", "Create a new agent project that runs as it is."),
@@ -67,10 +79,10 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "mcp": ("holodeck.cli.commands.mcp.group", "Inspect MCP servers and call their tools; no model needed."),
     "model": ("holodeck.cli.commands.model", "Download and list the weights of local models."),
     "run": ("holodeck.cli.commands.run", "Ask an agent one question."),
-    "runs": ("holodeck.cli.commands.runs.group", "List, show, resume and cancel durable runs."),
+    "runs": ("holodeck.cli.commands.runs", "List, show, resume and cancel durable runs."),
     "schema": ("holodeck.cli.commands.schema", "Print the JSON Schema of a configuration file, for editors."),
     "serve": ("holodeck.cli.commands.serve", "Serve agents and models over HTTP, for the OpenAI SDKs."),
-    "sessions": ("holodeck.cli.commands.sessions.group", "List, show and delete stored conversations."),
+    "sessions": ("holodeck.cli.commands.sessions", "List, show and delete stored conversations."),
     "test": ("holodeck.cli.commands.test.command", "Run the test cases of agents and show why one failed."),
     "trust": ("holodeck.cli.commands.trust", "Trust a file after seeing what it would do; list and revoke."),
     "validate": ("holodeck.cli.commands.validate", "Check an agent or gateway file; nothing is started or dialled."),

@@ -1,8 +1,9 @@
-"""Single lines of text about a run: calls, results, failures, durations and the summary."""
+"""Single lines of text about a run: calls, results, failures, times, durations and the summary."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from holodeck.lib.escape import format_arguments, one_line
@@ -61,6 +62,16 @@ def failure_line(result: RunResult) -> tuple[str, str] | None:
 
 def format_duration(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def format_time(seconds: float) -> str:
+    """Return a Unix time as ISO 8601 in UTC, with milliseconds."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def format_local_time(seconds: float) -> str:
+    """Return a Unix time in the time zone of the user, for a person."""
+    return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def _format_count(number: int, noun: str) -> str:
