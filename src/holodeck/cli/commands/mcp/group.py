@@ -8,9 +8,15 @@ from holodeck.cli.main import LazyGroup
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("holodeck.cli.commands.mcp.list", "Show the state, protocol and number of tools of each server."),
-    "tools": ("holodeck.cli.commands.mcp.tools", "List the tools of the servers; with -v their schemas."),
-    "prompts": ("holodeck.cli.commands.mcp.prompts", "List the prompts of the servers."),
-    "resources": ("holodeck.cli.commands.mcp.resources", "List the resources of the servers, and their templates."),
+    "tools": (
+        "holodeck.cli.commands.mcp.listing:tools_command",
+        "List the tools of the servers; with -v their schemas.",
+    ),
+    "prompts": ("holodeck.cli.commands.mcp.listing:prompts_command", "List the prompts of the servers."),
+    "resources": (
+        "holodeck.cli.commands.mcp.listing:resources_command",
+        "List the resources of the servers, and their templates.",
+    ),
     "read": ("holodeck.cli.commands.mcp.read", "Read a resource, and again on each update with --watch."),
     "call": ("holodeck.cli.commands.mcp.call", "Call a tool, and print or save its result."),
     "dev": (
@@ -25,15 +31,18 @@ _COMMANDS: dict[str, tuple[str, str]] = {
         "holodeck.cli.commands.mcp.entries.add",
         "Add a server to your file: a command, a URL, or a registry's.",
     ),
-    "remove": ("holodeck.cli.commands.mcp.entries.remove", "Remove a server from your file."),
-    "import": ("holodeck.cli.commands.mcp.entries.import_", "Copy servers of another program's file into yours."),
+    "remove": ("holodeck.cli.commands.mcp.entries.add:remove_command", "Remove a server from your file."),
+    "import": (
+        "holodeck.cli.commands.mcp.entries.add:import_command",
+        "Copy servers of another program's file into yours.",
+    ),
     "export": (
         "holodeck.cli.commands.mcp.entries.export",
         "Print an entry for Claude, Cursor, Codex, ...; or install it.",
     ),
     "search": ("holodeck.cli.commands.mcp.entries.search", "Search the MCP registry for servers."),
     "login": ("holodeck.cli.commands.mcp.login", "Log in to a server with the browser."),
-    "logout": ("holodeck.cli.commands.mcp.logout", "Delete the stored login of a server."),
+    "logout": ("holodeck.cli.commands.mcp.login:logout_command", "Delete the stored login of a server."),
 }
 
 _EPILOG = """\b

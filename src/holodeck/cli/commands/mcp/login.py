@@ -1,4 +1,4 @@
-"""`holodeck mcp login`: log in to a server with the browser. Later commands and agents use the stored tokens."""
+"""`holodeck mcp login` and `logout`: tokens of a server, from its login page in the browser, stored and deleted."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ Examples:
   holodeck mcp login tickets
   holodeck mcp login --url https://mcp.example.com/mcp
   holodeck mcp login tickets --no-browser      print the address only"""
+_LOGOUT_EPILOG = """\b
+Example:
+  holodeck mcp logout tickets"""
 
 
 @click.command("login", epilog=_EPILOG)
@@ -57,3 +60,25 @@ async def _login(item: LoadedTool, *, opens_browser: bool) -> None:
                 await asyncio.to_thread(webbrowser.open, url)
 
         await build_login_provider(tool, show=show).login()
+
+
+@click.command("logout", epilog=_LOGOUT_EPILOG)
+@click.argument("server", required=False)
+@target_options
+def logout_command(target: Target, server: str | None) -> int:
+    """Delete the stored login of SERVER, which may be omitted if there is only one."""
+    item = select_server(target.load_unused_servers(), server, target)
+    run_with_logging(_logout(item), verbose=target.verbose)
+    if target.as_json:
+        click.echo(json.dumps({"server": item.tool.name, "logged_in": False}))
+    else:
+        click.echo(f"Logged out of {item.tool.name}.")
+    return 0
+
+
+async def _logout(item: LoadedTool) -> None:
+    from holodeck.tools.mcp.auth.factory import build_login_provider
+
+    if not isinstance(item.tool, MCPTool):
+        raise ConfigError(f"'{item.tool.name}' is not an MCP server")
+    await build_login_provider(item.tool, show=None).logout()

@@ -187,10 +187,14 @@ def select_servers(loaded: LoadedServers, name: str | None, target: Target) -> S
     found = [item for item in loaded.tools if item.tool.name == name]
     if found:
         return found
-    known = [*(item.tool.name for item in loaded.tools), *loaded.refused]
+    raise unknown_server_error(name, [*(item.tool.name for item in loaded.tools), *loaded.refused], target.label)
+
+
+def unknown_server_error(name: str, known: Sequence[str], file: str) -> ConfigError:
+    """Return the error for a server that a file does not list, with the name that was meant or all there are."""
     close = closest_match(name, known)
     fix = f"Did you mean '{close}'?" if close else f"There are: {', '.join(known)}." if known else "It lists none."
-    raise ConfigError.of([Problem(message=f"there is no server '{name}'", file=target.label, fix=fix)])
+    return ConfigError.of([Problem(message=f"there is no server '{name}'", file=file, fix=fix)])
 
 
 def select_servers_by_names(file: Path, names: Sequence[str]) -> Sequence[LoadedTool]:

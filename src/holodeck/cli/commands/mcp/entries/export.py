@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from holodeck.cli.commands.mcp.entries.own_file import is_trusted
-from holodeck.cli.commands.mcp.entries.shown_edit import show_and_apply
+from holodeck.cli.commands.mcp.entries.own_file import is_trusted, show_and_apply
 from holodeck.cli.commands.mcp.target import print_errors_as_json, select_servers_by_names
 from holodeck.cli.default_file import resolve_file
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE

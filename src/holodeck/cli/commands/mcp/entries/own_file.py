@@ -3,37 +3,47 @@
 The new text is loaded with every check before it replaces the file, with values in place of variables that are not set.
 Errors that were there before do not matter; one that the change brings refuses it. A file that was trusted as it stood
 is trusted with what the person has added by typing it.
+
+The difference is shown, with its secrets masked, and the person asked. A file is replaced only if it still is as shown.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holodeck.cli.commands.mcp.entries.shown_edit import show_and_apply
+import click
+
+from holodeck.cli.commands.mcp.target import unknown_server_error
 from holodeck.cli.default_file import resolve_file
+from holodeck.cli.output.yes_or_no import ask_yes_or_no, can_ask
 from holodeck.config.actions import Actions, list_actions
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE
-from holodeck.config.edit.file_edit import EditResult, FileEdit
-from holodeck.config.edit.formats import FORMATS
+from holodeck.config.edit.file_edit import EditResult, FileEdit, PlannedEdit
+from holodeck.config.edit.formats import FORMATS, EntryFormat
 from holodeck.config.edit.yaml_entries import append_yaml_item, remove_yaml_item
 from holodeck.config.env_loader import PlaceholderVariables
-from holodeck.config.known_keys import closest_match
+from holodeck.config.files import decode_text
+from holodeck.config.mcp_json.literal_secrets import find_secrets
 from holodeck.config.yaml_reader import parse_document, read_document
 from holodeck.lib.errors import ConfigError, ExecutionError, Problem
+from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.record import record
+from holodeck.lib.redaction import SecretText
 from holodeck.trust.check import check_trust, save_trust
 from holodeck.trust.store import open_trust_store
 
 FILES = (DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE)
 Tolerates = Callable[[Problem], bool]
 """Whether a change may bring a problem, which is then only reported."""
+_HELP = "  y: the file is changed as shown.\n  n, or Enter alone: nothing is written.\n"
 
 
 @record
@@ -104,7 +114,7 @@ class OwnFile:
             entries = _entries_of(parse_document(text, str(self.path)).value, self.tools_key)
             names = [entry.get("name") if isinstance(entry, dict) else None for entry in entries]
             if name not in names:
-                raise self._unknown_name(name, [str(each) for each in names if each])
+                raise unknown_server_error(name, [str(each) for each in names if each], str(self.path))
             return remove_yaml_item(text, self.tools_key, names.index(name), str(self.path))
 
         def check(text: str) -> None:
@@ -144,12 +154,6 @@ class OwnFile:
             is_here = problem.file == str(draft)
             brought.append(replace(problem, file=str(self.path)) if is_here else problem)
         return brought
-
-    def _unknown_name(self, name: str, names: Sequence[str]) -> ConfigError:
-        close = closest_match(name, names)
-        known = f"There are: {', '.join(names)}." if names else "It lists none."
-        fix = f"Did you mean '{close}'?" if close else known
-        return ConfigError.of([Problem(message=f"there is no server '{name}'", file=str(self.path), fix=fix)])
 
 
 def open_own_file(file: str | None) -> OwnFile:
@@ -202,3 +206,46 @@ def _find_errors(path: Path) -> list[Problem]:
 def _entries_of(value: Any, tools_key: str) -> list[Any]:
     entries = value.get(tools_key) if isinstance(value, dict) else None
     return entries if isinstance(entries, list) else []
+
+
+def show_and_apply(
+    edit: FileEdit, file_format: EntryFormat, *, question: str = "Write this?", is_confirmed: bool = False
+) -> EditResult:
+    """Show the difference and make the edit. `is_confirmed`: the person has agreed already, and nothing is asked.
+
+    Raises `ConfigError` for a file that cannot be edited and for a no, and `ExecutionError` for a file that cannot be
+    written, or has changed while the person was asked.
+    """
+
+    def show(planned: PlannedEdit) -> None:
+        _print_difference(planned, edit.path, file_format)
+
+    if is_confirmed:
+        return edit.apply(on_change=show)
+    planned = edit.plan()
+    if not planned.is_change:
+        return EditResult(path=edit.path, is_changed=False)
+    show(planned)
+    _ask(edit.path, question)
+    return edit.apply(agreed=planned)
+
+
+def _print_difference(planned: PlannedEdit, path: Path, file_format: EntryFormat) -> None:
+    old, new = (decode_text(content or b"", str(path)) for content in (planned.before, planned.after))
+    mask = SecretText(_find_secrets(old, path, file_format)).mask
+    for line in difflib.unified_diff(old.splitlines(), new.splitlines(), str(path), str(path), n=3, lineterm=""):
+        colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[0])
+        click.secho(escape_unprintable(mask(line)), fg=colour, err=True)
+
+
+def _ask(path: Path, question: str) -> None:
+    if not can_ask():
+        fix = "Run it at a terminal, or use --yes."
+        raise ConfigError.of([Problem(message="there is no terminal to ask at", file=str(path), fix=fix)])
+    if not ask_yes_or_no(question, _HELP):
+        raise ConfigError.of([Problem(message="nothing was written", file=str(path))])
+
+
+def _find_secrets(text: str, path: Path, file_format: EntryFormat) -> Iterator[str]:
+    if text.strip():
+        yield from find_secrets(file_format.parse(text, str(path)).value)

@@ -1,18 +1,20 @@
-"""`holodeck mcp search`: servers of the MCP registry whose names and descriptions have some words."""
+"""`holodeck mcp search`: servers of the MCP registry that have some words; and the registry that commands ask."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holodeck.cli.commands.mcp.entries.registry_choice import choose_registry, registry_option, run_request
 from holodeck.cli.commands.mcp.target import print_errors_as_json
+from holodeck.cli.output.terminal import Terminal
+from holodeck.config.agent_loader import read_user_registry
 from holodeck.lib.escape import escape_json, one_line
 
 if TYPE_CHECKING:
+    from holodeck.tools.mcp.registry.client import Registry
     from holodeck.tools.mcp.registry.server_record import RegistryServer
 
 # Rows of the table: what a person looks through.
@@ -29,6 +31,10 @@ Examples:
 
 \b
 Exit codes: 0 something was found, 1 nothing was, or the registry does not answer, 2 wrong usage."""
+T = TypeVar("T")
+registry_option = click.option(
+    "--registry", metavar="URL|FILE", help="Registry to ask, or a snapshot of one (default: the official registry)."
+)
 
 
 @click.command("search", epilog=_EPILOG)
@@ -56,14 +62,6 @@ def command(*, words: tuple[str, ...], limit: int, registry: str | None, as_json
 
 
 def _print_table(servers: Sequence[RegistryServer]) -> None:
-    from rich.console import Console
-
-    from holodeck.cli.output.tables import show_table
-    from holodeck.cli.output.terminal import PIPE_WIDTH
-
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, emoji=False, width=PIPE_WIDTH)
     rows = [
         (
             one_line(server.name, _MAX_CELL),
@@ -73,10 +71,29 @@ def _print_table(servers: Sequence[RegistryServer]) -> None:
         )
         for server in servers
     ]
-    show_table(console, ("NAME", "VERSION", "RUNS AS", "ABOUT"), rows)
+    Terminal().table(("NAME", "VERSION", "RUNS AS", "ABOUT"), rows)
 
 
 def _list_ways(server: RegistryServer) -> str:
     ways = [*(each.registry_type for each in server.packages), *(["remote"] if server.remotes else [])]
     note = " (deprecated)" if server.status == "deprecated" else ""
     return one_line(", ".join(dict.fromkeys(ways)) or "-", _MAX_CELL) + note
+
+
+def choose_registry(option: str | None) -> Registry:
+    """Return the registry of the option, of `registry` in the user's settings, or the official one."""
+    from holodeck.tools.mcp.registry.client import OFFICIAL_REGISTRY, Registry
+
+    return Registry(place=option or read_user_registry() or OFFICIAL_REGISTRY)
+
+
+def run_request(work: Coroutine[Any, Any, T], phase: str) -> T:
+    """Run a request to a registry with a progress line. Ctrl-C cancels it."""
+    from holodeck.cli.interruptible import run_interruptible
+    from holodeck.cli.output.progress import Progress
+
+    async def run() -> T:
+        async with Progress(phase):
+            return await work
+
+    return run_interruptible(run())
