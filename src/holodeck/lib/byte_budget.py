@@ -90,8 +90,9 @@ class Reservation:
 
     def release(self) -> None:
         """Release all bytes. Idempotent."""
-        self._budget.release(self.size)
-        self.size = 0
+        if self.size:
+            self._budget.release(self.size)
+            self.size = 0
 
     def __enter__(self) -> Self:
         return self

@@ -50,7 +50,11 @@ class LineSplitter(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         start = 0
         while (end := data.find(b"\n", start)) >= 0:
-            self._end_line(data[start:end])
+            line = data[start:end]
+            if self._size:
+                self._end_line(line)
+            elif line and not line.isspace():
+                self._on_line(line)
             start = end + 1
         if start < len(data):
             self._append_part(data[start:] if start else data)
@@ -82,10 +86,7 @@ class LineSplitter(asyncio.Protocol):
             self._tail = (self._tail + part[-_EDGE:])[-_EDGE:]
 
     def _end_line(self, part: bytes) -> None:
-        if not self._size:
-            if part and not part.isspace():
-                self._on_line(part)
-            return
+        """Report the unfinished line, which ends with this part."""
         self._append_part(part)
         # From here on the receiver accounts for the line.
         self._reserved.release()

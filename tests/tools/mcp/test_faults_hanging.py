@@ -19,7 +19,7 @@ from tools.mcp.virtual_time import in_virtual_time
 
 from holodeck.lib.errors import MCPTimeoutError
 from holodeck.testing import ABANDONED, Era
-from holodeck.tools.mcp.protocol.session import MAX_EXTENDED_CALL
+from holodeck.tools.mcp.protocol.pending_requests import MAX_EXTENDED_CALL
 
 SOON = 0.3
 NETWORK: tuple[TransportVariant, ...] = ("http", "http-sse", "sse", "websocket")

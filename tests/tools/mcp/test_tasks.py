@@ -27,8 +27,8 @@ from holodeck.models.content import TextContent
 from holodeck.testing import Era
 from holodeck.tools.executor import ToolCall
 from holodeck.tools.mcp.executor import MCPExecutor
+from holodeck.tools.mcp.protocol.pending_requests import MAX_EXTENDED_CALL
 from holodeck.tools.mcp.protocol.server_requests import Callbacks
-from holodeck.tools.mcp.protocol.session import MAX_EXTENDED_CALL
 
 RELATED_TASK = "io.modelcontextprotocol/related-task"
 DAY_MS = 86_400_000

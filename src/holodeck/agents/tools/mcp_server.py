@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from holodeck.tools.mcp.content import MCPToolResult, PromptResult
     from holodeck.tools.mcp.discovery import MCPPromptInfo, MCPToolInfo
     from holodeck.tools.mcp.plugin import MCPPlugin
+    from holodeck.tools.mcp.protocol.pending_requests import OnProgress
     from holodeck.tools.mcp.protocol.server_requests import Callbacks
-    from holodeck.tools.mcp.protocol.session import OnProgress
     from holodeck.tools.mcp.resource_discovery import MCPResourceInfo, MCPResourceTemplateInfo
 
 

@@ -24,14 +24,15 @@ class CallLimit:
         self._free = limit
         self._waiters_by_caller: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
-    async def acquire(self, seconds: float, errors: ErrorFactory, caller_id: str = "") -> float:
-        """Wait for a free slot and return the rest of `seconds`. Raises MCPTimeoutError when they are over."""
+    def try_acquire(self) -> bool:
+        """Take a slot if one is free. Otherwise return False: then `wait` for one."""
         if not self._free:
-            return await self._wait(seconds, errors, caller_id)
+            return False
         self._free -= 1
-        return seconds
+        return True
 
-    async def _wait(self, seconds: float, errors: ErrorFactory, caller_id: str) -> float:
+    async def wait(self, seconds: float, errors: ErrorFactory, caller_id: str = "") -> float:
+        """Wait for a slot and return the rest of `seconds`. Raises MCPTimeoutError when they are over."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         turn: asyncio.Future[None] = loop.create_future()

@@ -31,9 +31,10 @@ from holodeck.tools.mcp.names import normalize_tool_name
 from holodeck.tools.mcp.protocol.jsonrpc import HEADER_MISMATCH, Message
 from holodeck.tools.mcp.protocol.legacy_notices import announce_roots, lower_log_level
 from holodeck.tools.mcp.protocol.peer import Peer
+from holodeck.tools.mcp.protocol.pending_requests import OnProgress
 from holodeck.tools.mcp.protocol.server_requests import Callbacks, ServerRequestResponder
-from holodeck.tools.mcp.protocol.session import OnProgress, Session, Spawn
-from holodeck.tools.mcp.protocol.tasks import RemoteTask
+from holodeck.tools.mcp.protocol.session import Session, Spawn
+from holodeck.tools.mcp.protocol.tasks import RemoteTask, TaskSupport
 from holodeck.tools.mcp.protocol.versions import ProtocolEra
 from holodeck.tools.mcp.resource_discovery import (
     MCPResourceInfo,
@@ -337,7 +338,10 @@ class MCPClient:
             info, answer = await self._request_in_turn(
                 record, request, timeout or self.config.request_timeout, caller_id
             )
-            return await self._result_builder.build(info, answer, record)
+            problem = None
+            if info.output_schema is not None:
+                problem = await self._result_builder.find_output_problem(info.name, info.output_schema, answer)
+            return self._result_builder.build(info.name, answer, record, problem)
         except MCPError as error:
             return self._result_builder.build_failure(error, record)
         finally:
@@ -373,24 +377,25 @@ class MCPClient:
         The answer to a call that became a task is the result of the task. Raises MCPError.
         """
         stored = request.resume.stored if request.resume is not None else None
-        remaining = await self.call_limit.acquire(seconds, self._errors, caller_id)
+        if not self.call_limit.try_acquire():
+            seconds = await self.call_limit.wait(seconds, self._errors, caller_id)
         try:
             if stored is None:
-                info, answer, task = await self._send_call(record, request, remaining)
+                info, answer, task = await self._send_call(record, request, seconds)
             else:
                 info = request.expected or MCPToolInfo(name=record.tool, model_name=normalize_tool_name(record.tool))
                 answer, task = {}, self._task_calls.restore_task(stored, record, request)
             if task is None:
                 return info, answer
             try:
-                return info, await self._task_calls.wait_result(task, record, request, remaining)
+                return info, await self._task_calls.wait_result(task, record, request, seconds)
             except MCPProtocolError as error:
                 if not error.details.get("task_lost") or not self.may_repeat(info):
                     raise
                 log.info("mcp.repeated", server=self.config.name, tool=record.tool, cause=error)
-            info, answer, task = await self._send_call(record, request, remaining)
+            info, answer, task = await self._send_call(record, request, seconds)
             if task is not None:
-                answer = await self._task_calls.wait_result(task, record, request, remaining)
+                answer = await self._task_calls.wait_result(task, record, request, seconds)
             return info, answer
         finally:
             self.call_limit.release()
@@ -417,7 +422,7 @@ class MCPClient:
         try:
             contents = (await self._request_resource(record, uri, caller_id)).get("contents")
             blocks = [{"type": "resource", "resource": one} for one in contents] if isinstance(contents, list) else None
-            return await self._result_builder.build(READ_RESOURCE_TOOL, {"content": blocks}, record)
+            return self._result_builder.build(READ_RESOURCE_TOOL.name, {"content": blocks}, record)
         except MCPError as error:
             return self._result_builder.build_failure(error, record)
         finally:
@@ -442,7 +447,7 @@ class MCPClient:
         while True:
             connection = self._supervisor.live_connection or await self._supervisor.get_connection()
             session = connection.session
-            info = await self._lists.require_tool(session, record.tool)
+            info = self._lists.tools.find(session, record.tool) or await self._lists.require_tool(session, record.tool)
             if expected is not None and info is not expected and info != expected:
                 raise self._errors.build(
                     MCPError, "call", TOOL_CHANGED.format(tool=info.name), tool=info.name, **{CHANGED: True}
@@ -452,11 +457,9 @@ class MCPClient:
                 reserved=record.reserved,
             )
             began = asyncio.get_running_loop().time()
-            params = {
-                "name": info.name,
-                "arguments": arguments,
-                **self._task_calls.build_params(session, info, request),
-            }
+            params: dict[str, Any] = {"name": info.name, "arguments": arguments}
+            if info.task_support is not TaskSupport.FORBIDDEN:
+                params |= self._task_calls.build_params(session, info, request)
             try:
                 answer = await session.call(
                     "tools/call",
@@ -480,14 +483,17 @@ class MCPClient:
                 log.info("mcp.repeated", server=self.config.name, tool=info.name, cause=error)
             else:
                 self._supervisor.record_success()
-                return info, answer, self._task_calls.find_task(answer, params, record, request)
+                is_result = "task" not in params and answer.get("resultType") != "task"
+                return info, answer, None if is_result else self._task_calls.find_task(answer, params, record, request)
             is_last = True
 
     async def _request_resource(
         self, record: CallRecord, uri: str, caller_id: str, peer: Peer | None = None
     ) -> Message:
         """Wait for the call limit and request a resource. `record` holds the bytes of the answer."""
-        seconds = await self.call_limit.acquire(self.config.request_timeout, self._errors, caller_id)
+        seconds: float = self.config.request_timeout
+        if not self.call_limit.try_acquire():
+            seconds = await self.call_limit.wait(seconds, self._errors, caller_id)
         try:
             is_last = False
             while True:

@@ -135,7 +135,7 @@ def prompt_of(answer: Message) -> PromptResult:
 def cut_to_limit(blocks: list[ContentBlock], limit: int) -> tuple[list[ContentBlock], int]:
     """Return the blocks cut to `limit` bytes, and their full size if anything was cut (else 0)."""
     # Counting characters is cheap, and shows for most answers that no block needs to be encoded.
-    if sum(_char_count(block) for block in blocks) * _BYTES_PER_CHAR <= limit:
+    if sum(map(_char_count, blocks)) * _BYTES_PER_CHAR <= limit:
         return blocks, 0
     sizes = [_byte_count(block) for block in blocks]
     if sum(sizes) <= limit:

@@ -24,7 +24,7 @@ from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import Message
 from holodeck.tools.mcp.protocol.peer import Peer
-from holodeck.tools.mcp.protocol.session import OnProgress
+from holodeck.tools.mcp.protocol.pending_requests import OnProgress
 from holodeck.tools.mcp.transports.base import Delivery
 
 # Metadata key of a failed call of which no byte reached the server, so that it has certainly not taken effect.
@@ -69,17 +69,15 @@ class ResultBuilder:
     async def close(self) -> None:
         await self._checker.close()
 
-    async def build(self, info: MCPToolInfo, answer: Message, record: CallRecord) -> MCPToolResult:
-        """Build the result of an answer, successful or not."""
+    def build(self, tool: str, answer: Message, record: CallRecord, output_problem: str | None = None) -> MCPToolResult:
+        """Build the result of an answer, successful or not. `output_problem`: of `find_output_problem`."""
         blocks, warnings = blocks_of(answer.get("content"))
         blocks, full_size = cut_to_limit(blocks, self._limit)
         structured = answer.get("structuredContent")
         is_error = answer.get("isError") is True
-        if info.output_schema is not None and not is_error:
-            problem = await self._find_output_problem(info.name, info.output_schema, structured)
-            if problem:
-                warnings.append(problem)
-        metadata = self._build_metadata(info.name, record)
+        if output_problem:
+            warnings.append(output_problem)
+        metadata = self._build_metadata(tool, record)
         if full_size:
             metadata["truncated"], metadata["full_size"] = True, full_size
             warnings.append(f"the answer has {full_size} bytes and was cut to {self._limit}")
@@ -92,8 +90,8 @@ class ResultBuilder:
         error = None
         if is_error:
             reason = " ".join(block.text for block in blocks if isinstance(block, TextContent)) or "it did not say why"
-            text = f"the tool '{info.name}' reports an error: {self._errors.excerpt(reason)}"
-            error = self._errors.build(MCPError, "call", text, tool=info.name, is_error=True)
+            text = f"the tool '{tool}' reports an error: {self._errors.excerpt(reason)}"
+            error = self._errors.build(MCPError, "call", text, tool=tool, is_error=True)
         return MCPToolResult(
             success=not is_error,
             content=blocks,
@@ -122,8 +120,14 @@ class ResultBuilder:
             metadata["request_id"] = record.delivery.request_id
         return metadata
 
-    async def _find_output_problem(self, tool: str, schema: Mapping[str, Any], value: Any) -> str | None:
-        """Return what is wrong with structured content, or why it was not checked. Does not raise; time is bounded."""
+    async def find_output_problem(self, tool: str, schema: Mapping[str, Any], answer: Message) -> str | None:
+        """Return what is wrong with structured content, or why it was not checked. Does not raise; time is bounded.
+
+        None for an error, which needs none.
+        """
+        if answer.get("isError") is True:
+            return None
+        value = answer.get("structuredContent")
         if value is None:
             return "the tool promises structured content and gave none"
         try:

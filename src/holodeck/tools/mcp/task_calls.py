@@ -21,7 +21,8 @@ from holodeck.tools.mcp.connection.supervisor import Supervisor
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import Message
-from holodeck.tools.mcp.protocol.session import MAX_EXTENDED_CALL, Session
+from holodeck.tools.mcp.protocol.pending_requests import MAX_EXTENDED_CALL
+from holodeck.tools.mcp.protocol.session import Session
 from holodeck.tools.mcp.protocol.tasks import RemoteTask, TaskSupport, find_created_task
 from holodeck.tools.mcp.results import CallRecord, CallRequest
 from holodeck.tools.mcp.transports.base import Delivery

@@ -58,7 +58,8 @@ class RestartPolicy:
         self._limits = limits
         self._times: deque[float] = deque()
         self._paused_until = 0.0
-        self._failures = 0
+        self.failures = 0
+        """Starts in a row that failed, and connections that were lost, since the last answered call."""
 
     def seconds_until_allowed(self) -> float:
         """Return the seconds for which the server may not be started; 0 when it may be."""
@@ -76,7 +77,7 @@ class RestartPolicy:
 
     def backoff_seconds(self) -> float:
         """Return the seconds to wait before the next start."""
-        return backoff_pause(self._failures, first=FIRST_BACKOFF, longest=MAX_BACKOFF) if self._failures else 0.0
+        return backoff_pause(self.failures, first=FIRST_BACKOFF, longest=MAX_BACKOFF) if self.failures else 0.0
 
     def record_start(self) -> None:
         self._times.append(time.monotonic())
@@ -85,12 +86,6 @@ class RestartPolicy:
         """Uncount the last start: it failed for a reason of this process, not of the server."""
         if self._times:
             self._times.pop()
-
-    def record_failure(self) -> None:
-        self._failures += 1
-
-    def record_success(self) -> None:
-        self._failures = 0
 
 
 class Supervisor:
@@ -233,8 +228,7 @@ class Supervisor:
 
     def record_success(self) -> None:
         """Record an answered call: the server works."""
-        self._timeouts = 0
-        self._restart_policy.record_success()
+        self._timeouts = self._restart_policy.failures = 0
 
     def record_timeout(self, connection: Connection, started_at: float) -> None:
         """Record a call without an answer. A server that sent nothing since `started_at` may hang.
@@ -299,7 +293,7 @@ class Supervisor:
             if outcome.details.get("shortage"):
                 self._restart_policy.undo_start()
             else:
-                self._restart_policy.record_failure()
+                self._restart_policy.failures += 1
             self._last_error = outcome
             return outcome
         self.connections += 1
@@ -344,7 +338,7 @@ class Supervisor:
     def _record_end(self, connection: Connection, error: MCPError | None) -> None:
         if connection is self._connection and error is not None:
             log.warning("mcp.lost", server=self._errors.server, error=error)
-            self._restart_policy.record_failure()
+            self._restart_policy.failures += 1
             self._on_failure(error)
 
     def _record_close(self, connection: Connection) -> None:

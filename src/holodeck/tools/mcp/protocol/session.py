@@ -1,7 +1,8 @@
 """The JSON-RPC session with one server on one transport.
 
-`request` sends one request with a deadline, which progress notifications extend. `call` sends a request until its
-result is complete, answering the questions of a modern server in between, as one span of OpenTelemetry.
+`request` sends one request with a deadline, which progress notifications extend: see `pending_requests`. `call` sends
+a request until its result is complete, answering the questions of a modern server in between, as one span of
+OpenTelemetry.
 `dispatch_message` receives the requests and notifications of the server; each request is answered in a task of the
 connection. The deadlines of all pending requests are suspended while a person or a model answers the server.
 
@@ -24,6 +25,7 @@ from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, RequestId, build_error_response
 from holodeck.tools.mcp.protocol.legacy_notices import lower_log_level
 from holodeck.tools.mcp.protocol.peer import ROOTS_METHOD, Peer, RefusalError
+from holodeck.tools.mcp.protocol.pending_requests import OnProgress, PendingRequests
 from holodeck.tools.mcp.protocol.server_log import ServerLog, lower_level
 from holodeck.tools.mcp.protocol.server_requests import INTERACTIVE_METHODS, ServerRequestResponder
 from holodeck.tools.mcp.protocol.task_watches import TASK_NOTIFICATIONS, TaskWatches, with_related_task
@@ -39,8 +41,6 @@ from holodeck.tools.mcp.protocol.versions import (
 )
 from holodeck.tools.mcp.transports.base import Delivery, OnMessage, Transport
 
-# Seconds after which a request ends although it keeps reporting progress.
-MAX_EXTENDED_CALL = 1_800.0
 # Requests of one server that are answered at the same time; further ones are refused.
 MAX_SERVER_REQUESTS = 64
 # Times that a server may answer one call with questions instead of a result.
@@ -48,52 +48,16 @@ MAX_INPUT_ROUNDS = 10
 # Seconds before a call is repeated for a server that wants that without asking a question.
 INPUT_ROUND_PAUSE = 0.25
 
-OnProgress = Callable[[float | None, float | None, str | None], None]
-"""Called with progress and total (None where they are not known) and message (if any)."""
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 """Runs a coroutine as a task that ends with the connection at the latest."""
 
+_TIME_OVER = "the client's time limit for this request is over"
 # Methods that may take long enough to report progress.
 _LONG_METHODS = frozenset({"tools/call", "prompts/get"})
 # Methods that a server may work on when it sends a request of its own.
 _CALL_METHODS = _LONG_METHODS | {"resources/read"}
 # Methods about something that has a name, with the attribute of a span for it.
 _NAME_ATTRIBUTES = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
-
-
-class _PendingRequest:
-    """A request without an answer so far. `step`: its timeout; `latest`: its last possible end.
-
-    `is_call`: the server may ask something while it works on it. `peer`: the client that it is made for.
-    `has_unasked_question`: the server asked something, perhaps for this call, that could not be put to the client.
-    """
-
-    __slots__ = ("clock", "has_unasked_question", "is_call", "latest", "on_progress", "peer", "step")
-
-    def __init__(
-        self,
-        clock: asyncio.Timeout,
-        step: float,
-        latest: float,
-        on_progress: OnProgress | None,
-        peer: Peer | None,
-        is_call: bool,
-    ) -> None:
-        self.clock = clock
-        self.step = step
-        self.latest = latest
-        self.on_progress = on_progress
-        self.peer = peer
-        self.is_call = is_call
-        self.has_unasked_question = False
-
-    def extend(self, now: float) -> None:
-        """Restart the timeout, up to `latest`."""
-        until = min(now + self.step, self.latest)
-        current = self.clock.when()
-        # Rescheduling costs more than handling a notification; a flood of them reschedules a few dozen times only.
-        if current is not None and until - current > self.step * 0.02:
-            self.clock.reschedule(until)
 
 
 class Session:
@@ -117,7 +81,7 @@ class Session:
         self._spawn = spawn
         self._span_attributes = span_attributes
         self._ids = count(1)
-        self._pending: dict[RequestId, _PendingRequest] = {}
+        self._pending = PendingRequests()
         self._idle: asyncio.Event | None = None
         self._close_error: MCPError | None = None
         self._answer_tasks: dict[RequestId, asyncio.Task[None]] = {}
@@ -150,7 +114,7 @@ class Session:
     def has_roots(self) -> bool:
         return "roots" in self.legacy_capabilities()
 
-    async def call(
+    def call(
         self,
         method: str,
         params: Mapping[str, Any],
@@ -160,7 +124,7 @@ class Session:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
         peer: Peer | None = None,
-    ) -> Message:
+    ) -> Coroutine[Any, Any, Message]:
         """Send a request until its result is complete, and return the result. Raises MCPError.
 
         A modern server may answer with questions; they are answered, and the request is sent again with the answers.
@@ -168,17 +132,8 @@ class Session:
         `seconds` is the deadline of each of these requests. The whole call is one span, whose `traceparent` and
         `tracestate` travel in `_meta`, in both eras of the protocol. `peer`: the client that the call is made for.
         """
-        delivery = delivery or Delivery()
-        if peer is not None and peer.log_level is not None:
-            await lower_log_level(self, peer.log_level)
-        if not tracing.tracers:
-            return await self._request_until_complete(method, params, seconds, delivery, on_progress, meta, peer)
-        with self._trace(method, params, delivery) as span:
-            meta = {**(meta or {}), **span.carrier()}
-            result = await self._request_until_complete(method, params, seconds, delivery, on_progress, meta, peer)
-            if result.get("isError") is True:
-                span.fail("tool_error")
-            return result
+        call = self._call_traced if tracing.tracers else self._request_until_complete
+        return call(method, params, seconds, delivery or Delivery(), on_progress, meta, peer)
 
     async def request(
         self,
@@ -196,31 +151,30 @@ class Session:
 
         `seconds`: the deadline; None for none. `is_cancellable`: notify the server when the answer is not needed.
         """
-        request_id, pending = next(self._ids), None
+        request_id = next(self._ids)
         message = self._build_request(request_id, method, params, meta, peer)
+        pending = None
+        if seconds is not None:
+            pending = self._pending.add(request_id, seconds, on_progress, peer, method in _CALL_METHODS)
+        delivery = delivery or Delivery()
+        delivery.request_id = request_id
         try:
-            async with asyncio.timeout(seconds) as clock:
-                if seconds is not None:
-                    now = asyncio.get_running_loop().time()
-                    latest = now + max(seconds, MAX_EXTENDED_CALL)
-                    pending = self._pending[request_id] = _PendingRequest(
-                        clock, seconds, latest, on_progress, peer, method in _CALL_METHODS
-                    )
-                delivery = delivery or Delivery()
-                delivery.request_id = request_id
-                response = await self.transport.request(message, delivery)
+            response = await self.transport.request(message, delivery)
+        except asyncio.CancelledError as error:
+            is_timeout = pending is not None and pending.is_expired and pending.is_only_expired()
+            if is_cancellable and (self._close_error is None or not is_timeout):
+                self.transport.cancel(request_id, _TIME_OVER if is_timeout else "the caller was cancelled")
+            if not is_timeout:
+                raise
+            raise self._close_error or self._deadline_error(method, seconds) from error
         except TimeoutError as error:
-            if is_cancellable and clock.expired() and self._close_error is None:
-                self.transport.cancel(request_id, "the client's time limit for this request is over")
-            raise self._timeout_error(error, clock, method, seconds) from error
-        except asyncio.CancelledError:
-            if is_cancellable:
-                self.transport.cancel(request_id, "the caller was cancelled")
-            raise
+            # A timeout of the transport, not the deadline of the request.
+            raise self.errors.timeout(method, str(error) or "the connection took too long") from error
         finally:
-            self._pending.pop(request_id, None)
-            if self._idle is not None and not self._pending:
-                self._idle.set()
+            if pending is not None:
+                self._pending.remove(request_id)
+                if self._idle is not None and not self._pending:
+                    self._idle.set()
         result = response.get("result")
         if type(result) is dict:
             return result if pending is None or not pending.has_unasked_question else _with_notice(result)
@@ -235,10 +189,7 @@ class Session:
     def abort_calls(self) -> None:
         """Fail every pending request with a connection error: closing a transport need not wake its readers."""
         self._close_error = self.errors.connection("close", "the connection was closed.")
-        now = asyncio.get_running_loop().time()
-        for pending in self._pending.values():
-            if not pending.clock.expired():
-                pending.clock.reschedule(now)
+        self._pending.expire_all()
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send a notification."""
@@ -296,7 +247,9 @@ class Session:
         meta: Mapping[str, Any] | None,
         peer: Peer | None,
     ) -> Message:
-        sent_meta = {**(peer.meta if peer is not None else {}), **self._meta, **(meta or {})}
+        sent_meta = dict(self._meta) if peer is None else {**peer.meta, **self._meta}
+        if meta:
+            sent_meta.update(meta)
         if peer is not None and self._meta:
             sent_meta[META_CAPABILITIES] = self.responder.capabilities(ProtocolEra.MODERN, peer)
             if peer.log_level is not None:
@@ -310,6 +263,23 @@ class Session:
             message["params"] = params
         return message
 
+    async def _call_traced(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        seconds: float,
+        delivery: Delivery,
+        on_progress: OnProgress | None,
+        meta: Mapping[str, Any] | None,
+        peer: Peer | None,
+    ) -> Message:
+        with self._trace(method, params, delivery) as span:
+            meta = {**(meta or {}), **span.carrier()}
+            result = await self._request_until_complete(method, params, seconds, delivery, on_progress, meta, peer)
+            if result.get("isError") is True:
+                span.fail("tool_error")
+            return result
+
     async def _request_until_complete(
         self,
         method: str,
@@ -320,11 +290,13 @@ class Session:
         meta: Mapping[str, Any] | None,
         peer: Peer | None,
     ) -> Message:
-        added: Mapping[str, Any] = {}
+        if peer is not None and peer.log_level is not None:
+            await lower_log_level(self, peer.log_level)
+        sent = params
         for _ in range(MAX_INPUT_ROUNDS + 1):
             result = await self.request(
                 method,
-                {**params, **added} if added else params,
+                sent,
                 seconds=seconds,
                 delivery=delivery,
                 on_progress=on_progress,
@@ -336,7 +308,7 @@ class Session:
                 return result
             if kind != "input_required":
                 raise self.errors.protocol("call", f"the result is of an unknown type {kind!r}", result_type=str(kind))
-            added = await self._build_next_round(result, peer)
+            sent = {**params, **await self._build_next_round(result, peer)}
         raise self.errors.protocol("call", f"the server asked for input more than {MAX_INPUT_ROUNDS} times")
 
     async def _build_next_round(self, result: Message, peer: Peer | None) -> dict[str, Any]:
@@ -393,7 +365,7 @@ class Session:
         """Answer a request of the server. While a person or a model does, no pending request times out."""
         if method not in INTERACTIVE_METHODS:
             return await self.responder.respond(method, params, peer, key)
-        with self._pause_clocks():
+        with self._pending.pause():
             return await self.responder.respond(method, params, peer, key)
 
     def _note_unasked(self, method: str, params: Mapping[str, Any]) -> None:
@@ -466,31 +438,6 @@ class Session:
             task.cancel()
         else:
             self.transport.end_request(request_id, str(params.get("reason") or "no reason given"))
-
-    @contextmanager
-    def _pause_clocks(self) -> Iterator[None]:
-        """Suspend the deadlines of the requests pending now, and restart them after the block."""
-        paused = list(self._pending.values())
-        for pending in paused:
-            if not pending.clock.expired():
-                pending.clock.reschedule(pending.latest)
-        try:
-            yield
-        finally:
-            now = asyncio.get_running_loop().time()
-            for pending in self._pending.values():
-                if pending in paused and not pending.clock.expired():
-                    pending.clock.reschedule(min(now + pending.step, pending.latest))
-
-    def _timeout_error(
-        self, error: TimeoutError, clock: asyncio.Timeout, method: str, seconds: float | None
-    ) -> MCPError:
-        if self._close_error is not None:
-            return self._close_error
-        # A timeout of the transport, not the deadline of the request.
-        if not clock.expired():
-            return self.errors.timeout(method, str(error) or "the connection took too long")
-        return self._deadline_error(method, seconds)
 
     def _deadline_error(self, method: str, seconds: float | None) -> MCPError:
         if method != "tools/call":

@@ -17,7 +17,7 @@ from holodeck.tools.mcp.protocol.peer import Peer
 from holodeck.tools.mcp.protocol.versions import META_RELATED_TASK, mapping
 
 if TYPE_CHECKING:
-    from holodeck.tools.mcp.protocol.session import OnProgress
+    from holodeck.tools.mcp.protocol.pending_requests import OnProgress
 
 TASK_NOTIFICATIONS = frozenset({"notifications/tasks/status", "notifications/tasks"})
 """That the state of a task has changed, in the legacy and in the modern era."""

@@ -26,7 +26,8 @@ from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, Message, RequestId
 from holodeck.tools.mcp.protocol.peer import Peer
-from holodeck.tools.mcp.protocol.session import OnProgress, Session
+from holodeck.tools.mcp.protocol.pending_requests import OnProgress
+from holodeck.tools.mcp.protocol.session import Session
 from holodeck.tools.mcp.protocol.task_watches import WatchedTask
 from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
 from holodeck.tools.mcp.transports.base import Delivery

@@ -31,9 +31,8 @@ class DuplexTransport(ABC):
         self.failure: asyncio.Future[MCPConnectionError] = self._loop.create_future()
         self._errors = setup.errors
         self._on_message = on_message
-        self._pending: dict[RequestId, asyncio.Future[Message]] = {}
-        self._reservations: dict[RequestId, Reservation] = {}
-        """By request, the reservation for the bytes of its answer."""
+        self._pending: dict[RequestId, tuple[asyncio.Future[Message], Reservation]] = {}
+        """By request, the future of its answer, and the reservation for the bytes of the answer."""
         self._open_ended: set[RequestId] = set()
         self._highest_id = 0
         self._received_at = 0.0
@@ -61,9 +60,8 @@ class DuplexTransport(ABC):
             raise self.failure.result()
         request_id = message["id"]
         future: asyncio.Future[Message] = self._loop.create_future()
-        self._pending[request_id] = future
-        returned = Reservation(self._budget)
-        self._reservations[request_id] = delivery.reserved or returned
+        reserved = delivery.reserved or Reservation(self._budget)
+        self._pending[request_id] = future, reserved
         if type(request_id) is int:
             self._highest_id = request_id
         if delivery.is_open_ended:
@@ -72,9 +70,11 @@ class DuplexTransport(ABC):
             await self._deliver(message, delivery)
             return await future
         finally:
-            returned.release()
-            del self._pending[request_id], self._reservations[request_id]
-            self._open_ended.discard(request_id)
+            if reserved is not delivery.reserved:
+                reserved.release()
+            del self._pending[request_id]
+            if delivery.is_open_ended:
+                self._open_ended.discard(request_id)
 
     async def send(self, message: Message) -> None:
         if not self.failure.done():
@@ -109,12 +109,16 @@ class DuplexTransport(ABC):
         except ValueError as error:
             self._fail_unreadable(bytes(raw), error)
             return
-        self._dispatch(self._errors.mask_message(message, raw), raw)
+        message = self._errors.mask_message(message, raw)
+        if type(message) is dict and "method" not in message and "result" in message and "id" in message:
+            self._resolve_answer(message, raw)
+        else:
+            self._dispatch(message, raw)
 
     def fail(self, error: MCPConnectionError) -> None:
         if not self.failure.done():
             self.failure.set_result(error)
-        for future in self._pending.values():
+        for future, _ in self._pending.values():
             if not future.done():
                 future.set_exception(error)
 
@@ -139,12 +143,14 @@ class DuplexTransport(ABC):
         # Some servers answer request 7 with the id "7". Compared as texts: thousands of digits cannot be parsed.
         if isinstance(request_id, str) and request_id not in self._pending:
             request_id = next((known for known in self._pending if str(known) == request_id), request_id)
-        future = self._pending.get(request_id) if isinstance(request_id, int | str) else None
-        if future is None:
+        pending = self._pending.get(request_id) if isinstance(request_id, int | str) else None
+        if pending is None:
             self._discard_unexpected(message["id"], message, raw)
-        elif not future.done():
+            return
+        future, reserved = pending
+        if not future.done():
             try:
-                self._reservations[request_id].extend(len(raw))
+                reserved.extend(len(raw))
             except OverBudgetError:
                 self._fail_request(request_id, self._errors.over_budget("call"))
             else:
@@ -183,9 +189,9 @@ class DuplexTransport(ABC):
             self._fail_request(request_id, self._errors.protocol("call", text, raw=excerpt))
 
     def _fail_request(self, request_id: RequestId, error: MCPError) -> None:
-        future = self._pending.get(request_id)
-        if future is not None and not future.done():
-            future.set_exception(error)
+        pending = self._pending.get(request_id)
+        if pending is not None and not pending[0].done():
+            pending[0].set_exception(error)
 
     def _record_stray(self, raw: bytes | bytearray) -> None:
         """Store the beginning of the first text that is no message."""

@@ -60,6 +60,7 @@ class StdioTransport(DuplexTransport):
         self._cwd = setup.base_dir / (tool.cwd or "")
         self._encoding = codecs.lookup(tool.encoding).name
         self._process: Process | None = None
+        self._stdin: asyncio.WriteTransport | None = None
         self._flow = _StdinFlow(self._schedule_end_report)
         self._queued: list[bytes] = []
         self._output_ended = asyncio.Event()
@@ -105,6 +106,7 @@ class StdioTransport(DuplexTransport):
                 on_exit=self._schedule_end_report,
                 container=self._launch.container,
             )
+            self._stdin = self._process.stdin
         except MCPConfigError as error:
             raise self._errors.connection("start", f"it was not started: {error}") from error
         except (OSError, ValueError) as error:
@@ -156,8 +158,9 @@ class StdioTransport(DuplexTransport):
                 raise self._errors.connection("close", text)
 
     def cancel(self, request_id: RequestId, reason: str) -> None:
-        if not self.failure.done() and not self._flow.is_paused:
-            self._write(build_cancellation(request_id, reason))
+        stdin = self._find_stdin()
+        if stdin is not None and not self.failure.done() and not self._flow.is_paused:
+            self._write(stdin, build_cancellation(request_id, reason))
 
     def is_stuck(self, since: float) -> bool:
         return self._flow.is_paused or self._splitter.is_stuck(since)
@@ -176,23 +179,22 @@ class StdioTransport(DuplexTransport):
             await self._flow.wait_resumed()
         if self.failure.done():
             raise self.failure.result()
-        if not self._can_write():
+        stdin = self._find_stdin()
+        if stdin is None:
             # The report of the end, which is under way, fails this request. It was not sent, and can be repeated.
             return
         delivery.may_have_been_sent = True
-        self._write(message)
+        self._write(stdin, message)
 
-    def _can_write(self) -> bool:
-        """Return whether standard input is open. Not each loop ignores a write to a closed pipe: uvloop raises."""
-        return self._process is not None and not self._process.stdin.is_closing()
+    def _find_stdin(self) -> asyncio.WriteTransport | None:
+        """Return standard input if it is open. Not each loop ignores a write to a closed pipe: uvloop raises."""
+        return None if self._stdin is None or self._stdin.is_closing() else self._stdin
 
-    def _write(self, message: Message) -> None:
-        if self._process is None or not self._can_write():
-            return
+    def _write(self, stdin: asyncio.WriteTransport, message: Message) -> None:
         line = (encode(message) if self._encoding == "utf-8" else encode_ascii(message)) + b"\n"
         self._flow.sent_bytes += len(line)
         if len(self._pending) <= 1 and not self._queued:
-            self._process.stdin.write(line)
+            stdin.write(line)
             return
         # Concurrent requests are written with one system call, at the next pass of the loop.
         self._queued.append(line)
@@ -201,8 +203,9 @@ class StdioTransport(DuplexTransport):
 
     def _flush(self) -> None:
         lines, self._queued = self._queued, []
-        if self._process is not None and self._can_write() and not self.failure.done():
-            self._process.stdin.write(b"".join(lines))
+        stdin = self._find_stdin()
+        if stdin is not None and not self.failure.done():
+            stdin.write(b"".join(lines))
 
     def _receive_recoded(self, raw: bytes | bytearray) -> None:
         self.receive(raw.decode(self._encoding, "replace").encode("utf-8", "replace"))
