@@ -74,7 +74,8 @@ class CheckpointedSteps:
         async def ask() -> JSONObject:
             events: list[Event] = []
 
-            def append(event: Event) -> None:
+            def append(*added: Event) -> None:
+                event = added[0]
                 if isinstance(event, TurnStarted) and event.is_restarted:
                     is_seen = len(events) - len(deferred) > 1
                     # All but the first `TurnStarted`.
@@ -83,11 +84,11 @@ class CheckpointedSteps:
                     if is_seen:
                         log.append(event)
                     return
-                events.append(event)
+                events.extend(added)
                 if deferred or isinstance(event, ItemFinished):
-                    deferred.append(event)
+                    deferred.extend(added)
                 else:
-                    log.append(event)
+                    log.append(*added)
 
             try:
                 turn = await ask_model(append)

@@ -16,7 +16,7 @@ from holodeck.models.events import Event, RunFinished
 class EventSink(Protocol):
     """Takes the events of one run in order, and never waits. The last one is `RunFinished`."""
 
-    def append(self, event: Event) -> object: ...
+    def append(self, *events: Event) -> object: ...
 
 
 class EventLog:
@@ -34,13 +34,12 @@ class EventLog:
     def last(self) -> Event | None:
         return self._events[-1] if self._events else None
 
-    def append(self, event: Event) -> int:
-        """Add an event, wake the readers and return its number. Raises `RuntimeError` after `RunFinished`."""
+    def append(self, *events: Event) -> int:
+        """Add events, wake the readers and return the number of the last. Raises `RuntimeError` after `RunFinished`."""
         if self.is_finished:
             raise RuntimeError("the run has ended; its log takes no more events")
-        self._events.append(event)
-        if isinstance(event, RunFinished):
-            self.is_finished = True
+        self._events += events
+        self.is_finished = isinstance(events[-1], RunFinished)
         if self._waiters:
             self._wake_readers()
         return len(self._events) - 1

@@ -16,7 +16,11 @@ from holodeck.models.items import FunctionCall
 from holodeck.models.model_io import ModelAnswer
 from holodeck.tools.executor import ResumePoint, ToolResult
 
-AppendEvent = Callable[[Event], object]
+
+class AppendEvent(Protocol):
+    """Appends events to the log of a run, in their order."""
+
+    def __call__(self, *events: Event) -> object: ...
 
 
 @record

@@ -23,6 +23,7 @@ from holodeck.models.model_io import (
     FinishReason,
     Logprob,
     ModelAnswer,
+    ModelEvent,
     ModelRequest,
     ReasoningDelta,
     TextDelta,
@@ -60,7 +61,7 @@ async def stream_turn(
     batches = stream_in_batches(model, sent)
     try:
         async for batch in batches:
-            for event in batch:
+            for event in _append_texts(batch, partial, append, ids):
                 match event:
                     case TextDelta():
                         text = partial.add(event.text, partial.texts)
@@ -97,6 +98,24 @@ async def stream_turn(
     if answer is None:
         raise build_unfinished_error(model.name)
     return _finish_answer(answer, ids, append, before=before, spent=spent)
+
+
+def _append_texts(
+    batch: Sequence[ModelEvent], partial: _PartialAnswer, append: AppendEvent, ids: ItemIds
+) -> Sequence[ModelEvent]:
+    """Append the texts with which a batch begins as one piece, and return the events that follow.
+
+    A batch is what arrived together: of a stream, nearly always plain texts.
+    """
+    texts = []
+    for event in batch:
+        if not isinstance(event, TextDelta) or event.is_refusal or event.logprobs:
+            break
+        texts.append(event.text)
+    if not texts or not partial.add_all(texts):
+        return batch
+    append(*[TextAdded(item_id=ids.message, text=text) for text in texts])
+    return batch[len(texts) :]
 
 
 def _finish_answer(
@@ -151,6 +170,19 @@ class _PartialAnswer:
             text = beginning.decode("utf-8", "ignore")
         texts.append(text)
         return text
+
+    def add_all(self, texts: Sequence[str]) -> bool:
+        """Add several texts, if all of them are within the limit and the budget. Else none is added."""
+        size = _utf8_size("".join(texts))
+        if size > self._bytes_left:
+            return False
+        try:
+            self._memory.extend(size + DELTA_COST * len(texts))
+        except OverBudgetError:
+            return False
+        self._bytes_left -= size
+        self.texts += texts
+        return True
 
     def add_arguments(self, delta: CallDelta) -> str:
         """Count a delta of a call and return its arguments, or none of them when they exceed the limit."""

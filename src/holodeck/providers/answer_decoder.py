@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -48,6 +48,11 @@ class AnswerDecoder:
         Raises `ModelError` for one that is an error.
         """
         raise NotImplementedError
+
+    def decode_into(self, batch: list[ModelEvent], events: Iterable[dict[str, Any]]) -> None:
+        """Process events that arrived together, and add the deltas in them to `batch`."""
+        for event in events:
+            batch += self.decode(event)
 
     def to_answered(self) -> ModelAnswer | None:
         """Return the complete answer, or None if the stream was cut short."""

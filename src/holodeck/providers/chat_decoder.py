@@ -6,7 +6,7 @@ calls.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from holodeck.models.items import Item, Reasoning, Usage, text_message
@@ -62,11 +62,16 @@ class ChatDecoder(AnswerDecoder):
         self._usage = Usage()
         self._model = ""
 
+    def decode_into(self, batch: list[ModelEvent], events: Iterable[dict[str, Any]]) -> None:
+        for event in events:
+            text = self._find_only_text(event) if self._has_choice else None
+            if text:
+                self._text.append(text)
+                batch.append(TextDelta(text=text))
+            else:
+                batch += self.decode(event)
+
     def decode(self, event: dict[str, Any]) -> list[ModelEvent]:
-        text = self._find_only_text(event)
-        if text:
-            self._text.append(text)
-            return [TextDelta(text=text)]
         self._events = []
         if event is DONE:
             self._end_stream()
@@ -106,7 +111,7 @@ class ChatDecoder(AnswerDecoder):
     def _find_only_text(self, event: dict[str, Any]) -> str | None:
         """Return the text of a chunk that has nothing else, like nearly all chunks: a fast path."""
         choices = event.get("choices")
-        if not self._has_choice or not choices or len(choices) > 1 or event.get("model") != self._model:
+        if not choices or len(choices) > 1 or event.get("model") != self._model:
             return None
         if self._wants_logprobs:
             return None

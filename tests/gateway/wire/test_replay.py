@@ -58,7 +58,7 @@ async def test_a_replayed_response_has_the_same_events_as_a_streamed_one(name: s
 
 
 def test_an_event_is_one_block_of_server_sent_events_named_by_its_type() -> None:
-    assert encode_sse(b'{"type":"response.created","x":1}') == (
+    assert encode_sse([b'{"type":"response.created","x":1}']) == (
         b'event: response.created\ndata: {"type":"response.created","x":1}\n\n'
     )
     assert SSE_DONE == b"data: [DONE]\n\n"

@@ -494,7 +494,7 @@ async def _encode_response_sse(
     try:
         async with aclosing(batches) as source:
             async for batch in source:
-                yield b"".join(map(encode_sse, batch if client_kind is None else adapt_events(batch, client_kind)))
+                yield encode_sse(batch if client_kind is None else adapt_events(batch, client_kind))
     # The rest of a stored stream cannot be read now.
     except StorageError as error:
         log.warning("gateway.storage_failed", error=error)

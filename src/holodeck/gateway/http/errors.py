@@ -272,7 +272,7 @@ def mcp_error_reply(reply: Reply, challenge: str) -> Reply:
 
 def encode_response_error(error: APIError, sequence: int) -> bytes:
     """Encode the `error` event of a stream of a response. `sequence`: the number of the event."""
-    return encode_sse(encode_error_event(error, sequence)) + SSE_DONE
+    return encode_sse([encode_error_event(error, sequence)]) + SSE_DONE
 
 
 def encode_chat_error(error: APIError) -> bytes:

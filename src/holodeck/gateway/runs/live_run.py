@@ -364,23 +364,23 @@ class LiveRun(Generic[W]):
         """Store the run as one that goes on, if it will be stored and is not yet. See `RunFinisher.reserve`."""
         await self._finisher.reserve(self, has_calls=has_calls)
 
-    def append(self, event: Event) -> None:
-        """Write an event of the run when it happens, and record it. The last one is written at the end."""
-        trace = self.trace
-        if isinstance(event, RunFinished):
-            trace.record(event)
-            self._outcome = event
+    def append(self, *events: Event) -> None:
+        """Write events of the run when they happen, and record them. The last one is written at the end."""
+        first = events[0]
+        if isinstance(first, RunFinished):
+            self.trace.record(first)
+            self._outcome = first
             return
-        if isinstance(event, ToolFinished) and self.listener is not None:
-            self.listener.observe_call(self, event)
-        payloads = self.writer.feed(event)
+        if isinstance(first, ToolFinished) and self.listener is not None:
+            self.listener.observe_call(self, first)
+        payloads = self.writer.feed(*events)
         if payloads and self.stream_writer is not None:
             self.stream_writer.append(payloads)
         elif payloads:
             self.publish(payloads)
-        # A stream consists of pieces of text, of which the trace wants only the first one of a turn.
-        if trace.awaits_token or not isinstance(event, TextAdded):
-            trace.record(event)
+        # Several at once are pieces of a text, of which the trace wants only the first one of a turn.
+        if self.trace.awaits_token or not isinstance(first, TextAdded):
+            self.trace.record(first)
 
     async def _end(self) -> None:
         """Write and store the end of the run, then publish it. Once more, if that was interrupted by a cancellation."""

@@ -11,7 +11,7 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from types import MappingProxyType
@@ -122,8 +122,7 @@ class Endpoint:
                 while not (is_finished() or response.is_at_end):
                     events: list[dict[str, Any]] = []
                     try:
-                        for _, data in await self._read_events(response, decoder):
-                            events.append(self._decode_event(data))
+                        self._decode_into(events, await self._read_events(response, decoder))
                     except ModelError:
                         # Events before the malformed one are valid, and may complete the answer.
                         yield events
@@ -174,22 +173,22 @@ class Endpoint:
 
     def _flush_decoder(self, decoder: SSEDecoder) -> list[dict[str, Any]]:
         """Return an event without its final blank line. A truncated one is no JSON, and is ignored."""
-        try:
-            return [self._decode_event(data) for _, data in decoder.flush()]
-        except ModelError:
-            return []
+        events: list[dict[str, Any]] = []
+        with suppress(ModelError):
+            self._decode_into(events, decoder.flush())
+        return events
 
-    def _decode_event(self, data: bytes) -> dict[str, Any]:
-        if data == b"[DONE]":
-            return DONE
-        try:
-            event = parse_deep_json(data)
-        except ValueError:
-            event = None
-        if isinstance(event, dict):
-            return event
-        shown = data[:MAX_MODEL_ERROR_BYTES].decode("utf-8", "replace")
-        raise self.address.error(f"it sent an event that is not a JSON object: {shown}", is_retryable=True)
+    def _decode_into(self, events: list[dict[str, Any]], found: Iterable[SSEEvent]) -> None:
+        """Add the events of a read to `events`. Raises `ModelError` at the first that is none."""
+        for _, data in found:
+            try:
+                event = DONE if data == b"[DONE]" else parse_deep_json(data)
+            except ValueError:
+                event = None
+            if not isinstance(event, dict):
+                shown = data[:MAX_MODEL_ERROR_BYTES].decode("utf-8", "replace")
+                raise self.address.error(f"it sent an event that is not a JSON object: {shown}", is_retryable=True)
+            events.append(event)
 
     async def _read_whole(
         self, response: HTTP1Response, answer_bytes: int | None, memory: Reservation | None, *, is_streamed: bool

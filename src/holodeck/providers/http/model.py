@@ -91,8 +91,7 @@ class HTTPModel(BatchingModel):
                     async for events in stream:
                         batch: list[ModelEvent] = []
                         try:
-                            for event in events:
-                                batch += decoder.decode(event)
+                            decoder.decode_into(batch, events)
                             if decoder.is_finished and not is_answered:
                                 is_answered = True
                                 batch.append(self._require_answered(decoder, request))

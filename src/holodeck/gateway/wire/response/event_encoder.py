@@ -7,7 +7,7 @@ that order.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -26,9 +26,14 @@ _TYPE_OFFSET = len(b'{"type":"')
 _DONE_SUFFIX = ".done"
 
 
-def encode_sse(event: bytes) -> bytes:
-    """Encode an event as a server-sent event, which is named by the type of the payload, always its first field."""
-    return b"event: %b\ndata: %b\n\n" % (event[_TYPE_OFFSET : event.index(b'"', _TYPE_OFFSET)], event)
+def encode_sse(events: Iterable[bytes]) -> bytes:
+    """Encode events as server-sent events, each named by the type of its payload, which is always its first field."""
+    return b"".join(
+        [
+            b"event: %b\ndata: %b\n\n" % (event[_TYPE_OFFSET : event.index(b'"', _TYPE_OFFSET)], event)
+            for event in events
+        ]
+    )
 
 
 class EventEncoder:
@@ -117,6 +122,19 @@ class EventEncoder:
             tail = b',"obfuscation":"%b"%b' % (padding.encode(), tail)
         self._events.append(b'%b,"sequence_number":%d,"delta":%b%b' % (head, self.sequence, orjson.dumps(text), tail))
         self.sequence += 1
+
+    def emit_deltas(self, head: bytes, texts: Sequence[str]) -> None:
+        """Add a delta event for each text, as `emit_delta` does."""
+        if self.sent_events is not None or self.is_obfuscated:
+            for text in texts:
+                self.emit_delta(head, text)
+            return
+        numbers = range(self.sequence, self.sequence + len(texts))
+        self._events += [
+            b'%b,"sequence_number":%d,"delta":%b}' % (head, number, orjson.dumps(text))
+            for number, text in zip(numbers, texts, strict=True)
+        ]
+        self.sequence += len(texts)
 
     def drain(self) -> list[bytes]:
         """Return the events since the last call, and forget them."""

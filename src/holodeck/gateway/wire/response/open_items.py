@@ -38,6 +38,8 @@ class OpenMessage:
         self._part = PartEvents(self._events, "refusal" if is_refusal else "output_text", has_logprobs=has_logprobs)
         self.append = self._part.append_tokens if has_logprobs else self._part.append
         """Streams a delta. Not a method of its own, which would be one more call for each word of a model."""
+        self.append_all = self._part.append_all
+        """Streams several deltas without log probabilities."""
         self.append_tokens = self._part.append_tokens
         """Streams a delta with log probabilities, of a message that has them."""
         if not encoder.is_silent:

@@ -123,6 +123,13 @@ class TextEvents:
             if self._delta_head:
                 self._encoder.emit_delta(self._delta_head, text)
 
+    def append_all(self, texts: Sequence[str]) -> None:
+        """Append texts, each as a delta of its own."""
+        texts = [text for text in texts if text]
+        self._texts += texts
+        if self._delta_head:
+            self._encoder.emit_deltas(self._delta_head, texts)
+
     def finish(self, **fields: Any) -> None:
         """End the text. `fields`: the whole text under the name that this kind of event has for it, and others."""
         self._encoder.emit(f"{self._kind}.done", **self._position, **fields)

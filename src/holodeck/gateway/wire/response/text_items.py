@@ -58,6 +58,17 @@ class TextItems:
             self._message.append(text)
         self._unmatched_texts.append(text)
 
+    def append_texts(self, item_id: str, texts: Sequence[str]) -> None:
+        """Append plain texts, without log probabilities, of one message."""
+        if self._has_logprobs:
+            for text in texts:
+                self.append_text(item_id, text)
+            return
+        self.append_text(item_id, texts[0])
+        assert self._message is not None  # noqa: S101 - open for the first one
+        self._message.append_all(texts[1:])
+        self._unmatched_texts += texts[1:]
+
     def append_reasoning(self, item_id: str, text: str) -> None:
         self._close_message()
         if self._reasoning is None:

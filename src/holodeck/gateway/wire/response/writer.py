@@ -132,6 +132,9 @@ class ResponseWriter:
 
     def feed(self, *events: Event) -> list[bytes]:
         """Return the encoded events of the API for events of the run, often none."""
+        if len(events) > 1 and (texts := _find_plain_texts(events)):
+            self._text_items.append_texts(*texts)
+            return [] if self.is_silent else self._encoder.drain()
         for event in events:
             match event:
                 case TextAdded():
@@ -245,3 +248,16 @@ class ResponseWriter:
             flat = {"code": ending.error["code"], "message": ending.error["message"], "param": None}
             self._encoder.emit("error", error={"type": ending.error_type, **flat}, **flat)
         self._encoder.emit(ending.event, response=self.build_resource())
+
+
+def _find_plain_texts(events: Sequence[Event]) -> tuple[str, list[str]] | None:
+    """Return the item and the texts of events that are plain text of one message, as a stream mostly is; else None."""
+    texts, item_id = [], None
+    for event in events:
+        if not isinstance(event, TextAdded) or event.is_refusal or event.logprobs:
+            return None
+        if item_id is not None and event.item_id != item_id:
+            return None
+        item_id = event.item_id
+        texts.append(event.text)
+    return None if item_id is None else (item_id, texts)
