@@ -167,7 +167,7 @@ async def _record_run() -> list[Event]:
 def _response_stream(events: list[Event]) -> str:
     request = read_request({"model": "grocer", "input": _QUESTION, "stream": True})
     writer = ResponseWriter(request, response_id="resp_0", created_at=0.0, model="grocer", client_kind="open_responses")
-    written = [encode_sse(each) for event in events for each in writer.feed(event)]
+    written = [encode_sse([each]) for event in events for each in writer.feed(event)]
     return b"".join([*written, SSE_DONE]).decode()
 
 
