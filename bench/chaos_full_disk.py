@@ -25,7 +25,7 @@ from bench.gateway_process import GatewayProcess, write_gateway_file
 from bench.table import print_table
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.model.script import Turn
-from holodeck.testing.model.scripted_server import Received
+from holodeck.testing.model.scripted import Received
 
 TIMES = 10  # that the disk is full
 AT_ONCE = 8  # clients, each of which asks again at once

@@ -13,7 +13,7 @@ from typing import Any
 from bench.chaos_tools import IDEMPOTENT, OTHERS
 from holodeck.testing import ScriptedModel, call_raw, say, wait
 from holodeck.testing.model.script import Step, Turn, cut
-from holodeck.testing.model.scripted_server import Received
+from holodeck.testing.model.scripted import Received
 
 STEPS = 5
 BREAKS = 0.08  # of the answers are broken off

@@ -32,7 +32,7 @@ from bench.chaos_verdict import Event, Verdict, judge_run
 from bench.gateway_process import GatewayProcess, write_gateway_file
 from bench.postgres import lossy_network, running_postgres
 from bench.table import print_table
-from holodeck.testing.model.scripted_server import ScriptedServer
+from holodeck.testing.model.scripted import ScriptedServer
 
 RESPONSES = 100
 KILLS = 20

@@ -22,7 +22,7 @@ from bench.postgres import running_postgres
 from bench.table import print_table
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.model.script import Turn
-from holodeck.testing.model.scripted_server import Received
+from holodeck.testing.model.scripted import Received
 
 if TYPE_CHECKING:
     from storage.postgres_server import PostgresServer

@@ -14,8 +14,7 @@ from holodeck_command import run_holodeck
 
 from holodeck.testing import FaultyMCPServer, read_pids, stand_in
 from holodeck.testing.mcp.commands import CommandOptions
-from holodeck.testing.model.scripted import ScriptedModel
-from holodeck.testing.model.scripted_server import ScriptedServer
+from holodeck.testing.model.scripted import ScriptedModel, ScriptedServer
 
 GONE_WITHIN = 45.0  # seconds: a killed process ends once the kernel has a moment for it
 

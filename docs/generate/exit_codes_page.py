@@ -11,7 +11,7 @@ from generate.cli_page import walk_commands
 from generate.markdown import NOTICE, code, join_blocks, slug, table
 from holodeck.cli.ctrl_c import EXIT_INTERRUPTED
 from holodeck.cli.main import cli
-from holodeck.cli.output.run_printer import EXIT_CODES
+from holodeck.cli.output.follow_run import EXIT_CODES
 
 _INTRO = """\
 Every command ends with one of these codes, so that a script or a CI job can tell what happened. The error itself is on

@@ -11,18 +11,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holodeck.agents import runs
     from holodeck.agents.agent import Agent, load_agent
-    from holodeck.agents.context import RunContext
-    from holodeck.agents.elicitation import Elicitation
+    from holodeck.agents.agent_spec import RunOptions
     from holodeck.agents.hooks import (
         AnswerCall,
         AskPerson,
         CallDecision,
         ChangeArguments,
+        Elicitation,
         Hooks,
         RefuseCall,
         RequestedCall,
+        RunContext,
     )
-    from holodeck.agents.run_options import RunOptions
     from holodeck.agents.sessions.session import Session
     from holodeck.agents.sessions.session_store import SessionInfo
     from holodeck.agents.tools.function_tool import Tool, tool
@@ -116,13 +116,13 @@ def _find_in(module: str) -> None:
 __all__ += ["Agent", "load_agent"]
 _find_in("holodeck.agents.agent")
 __all__ += ["RunContext"]
-_find_in("holodeck.agents.context")
+_find_in("holodeck.agents.hooks")
 __all__ += ["Elicitation"]
-_find_in("holodeck.agents.elicitation")
+_find_in("holodeck.agents.hooks")
 __all__ += ["AnswerCall", "AskPerson", "CallDecision", "ChangeArguments", "Hooks", "RefuseCall", "RequestedCall"]
 _find_in("holodeck.agents.hooks")
 __all__ += ["RunOptions"]
-_find_in("holodeck.agents.run_options")
+_find_in("holodeck.agents.agent_spec")
 __all__ += ["runs"]
 _find_in("holodeck.agents.runs")
 __all__ += ["Session"]

@@ -24,7 +24,7 @@ from holodeck.durable_runs.local_state import find_local_state
 from holodeck.lib.errors import ExecutionError
 from holodeck.models.items import Message
 from holodeck.testing import ScriptedModel, call, say, wait
-from holodeck.testing.model.scripted_server import ScriptedServer
+from holodeck.testing.model.scripted import ScriptedServer
 
 # A program with an agent in code. `mark` writes down each of its calls; `hang` writes, and never returns.
 PROGRAM = """

@@ -15,7 +15,7 @@ from async_tests import async_test
 from real.project import START_SECONDS
 
 from holodeck import Agent, ConfigError, LogMessage, MCPServer, MCPToolError, OAuthClientCredentials, ServerOptions
-from holodeck.agents.elicitation import Elicitation
+from holodeck.agents.hooks import Elicitation
 from holodeck.lib.errors import (
     MCPConfigError,
     MCPConnectionError,

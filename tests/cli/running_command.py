@@ -16,7 +16,7 @@ from forked_process import ForkedProcess, fork
 from holodeck_command import INHERITED
 from warm_holodeck import can_fork
 
-from holodeck.testing.model.scripted_server import ScriptedServer
+from holodeck.testing.model.scripted import ScriptedServer
 
 
 class RunningCommand:

@@ -12,7 +12,7 @@ from async_tests import async_test
 from cli.case_report import list_case_runs
 
 from holodeck.testing.model.script import call, say, spend, status
-from holodeck.testing.model.scripted_server import ScriptedServer
+from holodeck.testing.model.scripted import ScriptedServer
 
 RUBRIC = "Names the day and promises nothing."
 

@@ -17,7 +17,7 @@ from async_tests import async_test
 from pty_terminal import CTRL_C, CTRL_D, TypingTerminal
 
 from holodeck.testing.model.script import call, say, wait
-from holodeck.testing.model.scripted_server import ScriptedServer
+from holodeck.testing.model.scripted import ScriptedServer
 
 ENTER = "\r"
 PROGRAM = """

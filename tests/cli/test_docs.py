@@ -9,7 +9,7 @@ from async_tests import async_test
 from holodeck_command import run_holodeck
 from pty_terminal import TypingTerminal
 
-from holodeck.cli.output.error_topics import TOPICS_OF_ERRORS, TOPICS_OF_FILES
+from holodeck.cli.output.config_problems import TOPICS_OF_ERRORS, TOPICS_OF_FILES
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -12,7 +12,7 @@ from agent_project import AgentProject, messages_of_turn, serve_scripted
 from async_tests import async_test
 
 from holodeck.testing.model.script import Wait, call, say, spend, status
-from holodeck.testing.model.scripted_server import ScriptedServer
+from holodeck.testing.model.scripted import ScriptedServer
 
 KNOWS = 'test_cases:\n  - {name: knows, input: one, ground_truth: "3"}\n'
 TWO = 'test_cases:\n  - {name: first, input: one, ground_truth: "3"}\n  - {name: second, input: two, contains: "3"}\n'

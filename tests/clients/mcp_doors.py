@@ -17,7 +17,7 @@ from gateway.running_gateway import MODEL, gateway_config
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call_raw, say
 from holodeck.testing.model.script import Turn
-from holodeck.testing.model.scripted_server import Received
+from holodeck.testing.model.scripted import Received
 
 KEY = "hd-ada"
 EXPECTED = {

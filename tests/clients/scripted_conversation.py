@@ -17,7 +17,7 @@ from gateway.running_gateway import MODEL, gateway_config
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, call_raw, say
 from holodeck.testing.model.script import Step, Turn
-from holodeck.testing.model.scripted_server import Received
+from holodeck.testing.model.scripted import Received
 
 __all__ = ["EXPECTED", "MODEL", "run_scripted_gateway"]
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holodeck.config.edit.json_entries import remove_json_entry, set_json_entry
+from holodeck.config.edit.formats import remove_json_entry, set_json_entry
 from holodeck.config.jsonc import parse_jsonc
 from holodeck.lib.errors import ConfigError
 

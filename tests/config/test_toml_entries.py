@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holodeck.config.edit.toml_entries import remove_toml_entry, set_toml_entry
+from holodeck.config.edit.formats import remove_toml_entry, set_toml_entry
 from holodeck.lib.errors import ConfigError
 
 SERVERS = ("mcp_servers",)

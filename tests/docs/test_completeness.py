@@ -85,7 +85,7 @@ READS_OF_NAMED_VARIABLES = {
     "config/mcp_json/loader.py": "INPUT_NAME",
     "config/mcp_json/programs.py": "CODEX_HOME",
     "lib/otel.py": "_ADDRESSES",
-    "lib/system/reaper.py": "_VARIABLES",
+    "lib/system/process.py": "_VARIABLES",
     "providers/factory.py": "PROVIDER_SPECS",
 }
 
@@ -116,7 +116,7 @@ def read_names() -> Iterator[tuple[str, str | None]]:
 def test_each_variable_that_the_source_reads_has_an_entry() -> None:
     page = (DOCS / "reference" / "environment.md").read_text()
     names = {name for _, name in read_names() if name is not None} | {*API_KEY_VARIABLES.values()}
-    for table in ("lib/otel.py", "lib/system/reaper.py"):
+    for table in ("lib/otel.py", "lib/system/process.py"):
         names |= set(re.findall(r'"([A-Z][A-Z_]{3,})"', (SOURCE / table).read_text()))
     assert names > {"HOLODECK_STATE", "NO_COLOR"}
     assert {name for name in names if f"`{name}`" not in page} == set()

@@ -18,7 +18,7 @@ from gateway.running_gateway import parse_events
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel
 from holodeck.testing.model.script import Turn
-from holodeck.testing.model.scripted_server import ScriptedServer
+from holodeck.testing.model.scripted import ScriptedServer
 
 ENDED = ("completed", "requires_action", "failed", "cancelled", "incomplete")
 POLL = 0.02

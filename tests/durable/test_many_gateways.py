@@ -27,7 +27,7 @@ from storage.postgres_server import PostgresServer
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 from holodeck.testing.model.script import Turn
-from holodeck.testing.model.scripted_server import ScriptedServer
+from holodeck.testing.model.scripted import ScriptedServer
 
 SECONDS = 180.0
 DRAIN = 30.0

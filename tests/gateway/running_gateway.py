@@ -24,7 +24,7 @@ from holodeck.gateway.backends import build_backends
 from holodeck.gateway.reload import ConfigurationReader
 from holodeck.gateway.service import Service
 from holodeck.testing import FaultyMCPServer, ScriptedModel
-from holodeck.testing.model.scripted_server import DialectName, ScriptedServer
+from holodeck.testing.model.scripted import DialectName, ScriptedServer
 
 MODEL = "demo"
 ANY_KEY = "hd-anybody"

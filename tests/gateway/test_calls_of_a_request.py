@@ -23,7 +23,7 @@ from recorded_counts import HOW_TO_RECORD, find_change, read_counts, write_count
 
 from holodeck.storage.sqlite import connection
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
-from holodeck.testing.model.scripted_server import Received
+from holodeck.testing.model.scripted import Received
 
 RECORDED = Path(__file__).with_name("request_calls.json")
 FIRST_REQUESTS = 5

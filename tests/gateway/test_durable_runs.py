@@ -14,7 +14,7 @@ from gateway.gateway_process import GatewayProcess, run_gateway_process, write_g
 from gateway.running_gateway import parse_events
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
-from holodeck.testing.model.scripted_server import ScriptedServer
+from holodeck.testing.model.scripted import ScriptedServer
 
 SECONDS = 120.0  # two processes start, possibly on a busy machine
 ENDED = ("completed", "failed", "cancelled", "incomplete")

@@ -13,7 +13,7 @@ from gateway.running_gateway import MODEL, RunningGateway, parse_events, run_gat
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.model.script import Turn, status
-from holodeck.testing.model.scripted_server import Received
+from holodeck.testing.model.scripted import Received
 
 SECONDS = 60.0
 BODY = {"model": MODEL, "input": "Add"}

@@ -15,7 +15,7 @@ from gateway.running_gateway import RunningGateway, run_gateway
 from holodeck.gateway.service import KEEP_ALIVE_SECONDS
 from holodeck.testing import ScriptedModel, say, wait
 from holodeck.testing.model.script import Turn
-from holodeck.testing.model.scripted_server import Received
+from holodeck.testing.model.scripted import Received
 
 # For so long the common proxies (nginx, AWS) hold an idle connection and may still use it.
 PROXY_SECONDS = 60

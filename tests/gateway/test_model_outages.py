@@ -15,7 +15,7 @@ from gateway.gateway_process import GatewayProcess, run_gateway_process, wait_lo
 from holodeck.providers.wrappers.retry import MODEL_ATTEMPTS
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 from holodeck.testing.model.script import Turn, status
-from holodeck.testing.model.scripted_server import ScriptedServer
+from holodeck.testing.model.scripted import ScriptedServer
 
 SECONDS = 120.0
 AWAY = status(503, retry_after="0.01")

@@ -18,8 +18,7 @@ from pty_terminal import TypingTerminal
 from holodeck.config.actions import list_actions
 from holodeck.runtime import read_gateway
 from holodeck.testing import FaultyMCPServer, ScriptedModel, say
-from holodeck.trust.check import save_trust
-from holodeck.trust.store import open_trust_store
+from holodeck.trust import open_trust_store, save_trust
 
 NOWHERE = "http://127.0.0.1:9/v1"
 SECONDS = 90.0  # a process starts and ends in one, on a machine with nothing else to do

@@ -33,7 +33,7 @@ from holodeck.gateway.wire.messages.field_table import MESSAGES_FIELDS
 from holodeck.gateway.wire.request.field_table import COMPACT_FIELDS, RESPONSE_FIELDS
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.model.script import Turn
-from holodeck.testing.model.scripted_server import Received
+from holodeck.testing.model.scripted import Received
 
 RESPONSES, CHAT, COMPACT = "/v1/responses", "/v1/chat/completions", "/v1/responses/compact"
 MESSAGES = "/v1/messages"

@@ -18,7 +18,7 @@ from gateway.running_gateway import MODEL
 
 from holodeck.testing import call, say
 from holodeck.testing.model.script import Turn
-from holodeck.testing.model.scripted_server import Received
+from holodeck.testing.model.scripted import Received
 
 EXPECTED = {
     "create": "It is 3.",

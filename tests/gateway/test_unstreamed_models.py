@@ -10,7 +10,7 @@ from gateway.test_run_list import ALICE, BOB
 
 from holodeck import LLM, Agent, RunLimits
 from holodeck.testing import ScriptedModel, say
-from holodeck.testing.model.scripted_server import Received
+from holodeck.testing.model.scripted import Received
 
 MESSAGES = [{"role": "user", "content": "Go"}]
 

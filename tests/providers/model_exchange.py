@@ -16,8 +16,7 @@ from holodeck.providers.base import ModelProvider
 from holodeck.providers.openai_chat import ChatCompletions
 from holodeck.providers.openai_responses import Responses
 from holodeck.testing.model.script import Turn
-from holodeck.testing.model.scripted import Script, ScriptedModel
-from holodeck.testing.model.scripted_server import DialectName, Received, Writing
+from holodeck.testing.model.scripted import DialectName, Received, Script, ScriptedModel, Writing
 
 T = TypeVar("T")
 TIMEOUT = 20.0  # on a busy machine

@@ -13,8 +13,7 @@ from holodeck.models.llm import LLM, ProviderName
 from holodeck.models.model_io import ModelAnswer
 from holodeck.providers.factory import build_model_provider
 from holodeck.testing.model.script import say, status
-from holodeck.testing.model.scripted import ScriptedModel
-from holodeck.testing.model.scripted_server import DialectName, Received
+from holodeck.testing.model.scripted import DialectName, Received, ScriptedModel
 
 ENVIRON = {"OPENAI_API_KEY": "key-openai", "AZURE_OPENAI_API_KEY": "key-azure", "ANTHROPIC_API_KEY": "key-anthropic"}
 

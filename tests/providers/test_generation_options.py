@@ -13,7 +13,7 @@ from holodeck.models.model_io import Logprob, TextDelta, ToolSpec
 from holodeck.providers.openai_chat import ChatCompletions
 from holodeck.testing import ScriptedModel, say
 from holodeck.testing.model.script import say_tokens, status, tier
-from holodeck.testing.model.scripted_server import DialectName
+from holodeck.testing.model.scripted import DialectName
 
 OPTIONS: dict[str, Any] = {
     "effort": "low",

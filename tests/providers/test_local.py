@@ -20,8 +20,7 @@ from holodeck.models.items import FunctionCall, FunctionCallOutput, text_message
 from holodeck.models.llm import LLM, Provider
 from holodeck.models.model_io import ModelRequest, ToolSpec
 from holodeck.providers.factory import build_model_provider
-from holodeck.providers.local.model import ChoiceParser, Local
-from holodeck.providers.local.prompt import build_answer_body, build_choice_body, has_result
+from holodeck.providers.local.model import ChoiceParser, Local, build_answer_body, build_choice_body, has_result
 
 READ = ToolSpec(
     name="read",

@@ -16,8 +16,7 @@ from holodeck.models.model_io import ModelRequest, TextDelta
 from holodeck.providers.base import ModelProvider
 from holodeck.providers.openai_chat import ChatCompletions
 from holodeck.testing.model.script import cut, error_event, page, raw, say, status, wait
-from holodeck.testing.model.scripted import ScriptedModel
-from holodeck.testing.model.scripted_server import DialectName
+from holodeck.testing.model.scripted import DialectName, ScriptedModel
 
 DIALECTS = get_args(DialectName)
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)

@@ -43,8 +43,7 @@ from holodeck.testing.model.script import (
     tier,
     wait,
 )
-from holodeck.testing.model.scripted import ScriptedModel
-from holodeck.testing.model.scripted_server import DialectName
+from holodeck.testing.model.scripted import DialectName, ScriptedModel
 
 every_dialect = pytest.mark.parametrize("dialect", get_args(DialectName))
 ALTERNATIVE = Logprob(token="Bye", logprob=-2.0)

@@ -16,8 +16,7 @@ from holodeck.providers.wrappers.guarded import GuardedModel
 from holodeck.providers.wrappers.retry import LongRetrying, RetryPolicy
 from holodeck.providers.wrappers.timeout import Timeouts
 from holodeck.testing.model.script import Turn, cut, error_event, fail, raw, say, status, wait
-from holodeck.testing.model.scripted import ScriptedModel
-from holodeck.testing.model.scripted_server import DialectName
+from holodeck.testing.model.scripted import DialectName, ScriptedModel
 
 BUSY = ModelError("busy", is_retryable=True)
 WRONG = ModelError("wrong question")

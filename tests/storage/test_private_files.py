@@ -25,7 +25,7 @@ from holodeck.gateway.sealing import _create_key_file
 from holodeck.storage.sqlite.connection import connect_sqlite
 from holodeck.tools.mcp.auth.token_store import FileTokenStore
 from holodeck.tools.mcp.launch.npx import prepare_npx_folder
-from holodeck.trust.store import TrustRecord, open_trust_store
+from holodeck.trust import TrustRecord, open_trust_store
 
 async def use_tokens():
     tokens = FileTokenStore(home / ".holodeck" / "tokens")

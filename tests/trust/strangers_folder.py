@@ -14,7 +14,7 @@ from holodeck_command import run_holodeck
 from pty_terminal import TypingTerminal
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, stand_in
-from holodeck.testing.model.scripted_server import ScriptedServer
+from holodeck.testing.model.scripted import ScriptedServer
 
 CANARY = "sk-canary-0123456789"
 QUESTION = "Do you trust it? [y/N]"

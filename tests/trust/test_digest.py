@@ -14,10 +14,10 @@ from holodeck.cli.output.trust_question import show_actions
 from holodeck.config import launch_files
 from holodeck.config.actions import Actions, list_actions
 from holodeck.config.agent_loader import load_agent_file
-from holodeck.config.code_files import MAX_CODE_FILES
+from holodeck.config.launch_files import MAX_CODE_FILES
 from holodeck.config.mcp_json.loader import load_mcp_servers
 from holodeck.lib.redaction import mask_url
-from holodeck.trust.check import Verdict
+from holodeck.trust import Verdict
 
 TOKENS = ("ghp_abcdefghijklmnop0123456789", "f3b1c9d2e8a74650b1c9d2e8a7465011")
 

@@ -23,13 +23,11 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, overload
 
 from typing_extensions import TypedDict, Unpack
 
-from holodeck.agents.agent_spec import AgentSpec, ToolSource, define_agent
-from holodeck.agents.context import DepsT, RunContext
+from holodeck.agents.agent_spec import AgentSpec, RunOptions, ToolSource, define_agent
 from holodeck.agents.event_loops.background_loop import run_in_background
 from holodeck.agents.event_loops.shared_instance import SharedInstance
-from holodeck.agents.hooks import Hooks, OnApproval, OnElicitation
+from holodeck.agents.hooks import DepsT, Hooks, OnApproval, OnElicitation, RunContext
 from holodeck.agents.models import BorrowedModel, parse_model
-from holodeck.agents.run_options import RunOptions
 from holodeck.agents.tools.function_tool import Tool
 from holodeck.agents.tools.mcp_server import MCPServer
 from holodeck.cassettes.active import make_id

@@ -1,4 +1,7 @@
-"""`AgentSpec`: all that an agent in code is made of, as one frozen record. A changed agent has a changed copy of it."""
+"""`AgentSpec`: all that an agent in code is made of, as one frozen record. A changed agent has a changed copy of it.
+
+`RunOptions` are the options of one run, as type checkers and `Agent.run` know them.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,23 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pydantic
+from typing_extensions import TypedDict
 
-from holodeck.agents.hooks import Hooks, OnApproval, OnElicitation
+from holodeck.agents.hooks import DepsT, Hooks, OnApproval, OnElicitation
 from holodeck.agents.models import describe_problems, parse_model
 from holodeck.agents.tools.function_tool import Tool
 from holodeck.agents.tools.mcp_server import MCPServer
 from holodeck.lib.errors import ConfigError
 from holodeck.lib.record import record
+from holodeck.models.items import Item
 from holodeck.models.llm import LLM
+from holodeck.models.model_io import ToolChoice, ToolSpec
 from holodeck.models.run_limits import RunLimits
 from holodeck.models.tool import FunctionTool, MCPTool
 from holodeck.providers.base import ModelProvider
 
 if TYPE_CHECKING:
+    from holodeck.agents.sessions.session import Session
     from holodeck.config.agent_loader import LoadedAgent
 
 T = TypeVar("T")
@@ -171,3 +178,32 @@ def _as_tool(source: Tool[..., Any] | Callable[..., Any]) -> Tool[..., Any]:
     if callable(source):
         return Tool(source)
     raise ConfigError(f"{source!r} is no tool: give a function, or an MCPServer.")
+
+
+class RunOptions(TypedDict, Generic[DepsT], total=False):
+    """The options of one run."""
+
+    deps: DepsT
+    """The object that tools and hooks find in their context."""
+    history: Sequence[Item]
+    """The conversation before the question: `history` of an earlier result."""
+    session: Session
+    """The conversation that the run goes on with and is appended to, instead of `history`."""
+    durable: bool
+    """Whether each step is stored, so that `holodeck.runs.resume` can go on with the run after a crash."""
+    functions: Sequence[ToolSpec]
+    """Tools that the program runs itself: a call of one ends the run, which has it in `pending`."""
+    tool_choice: ToolChoice
+    """Whether the model may, must or must not call a tool."""
+    parallel_tool_calls: bool
+    """Whether the calls of one turn run at the same time."""
+    run_id: str
+    """Id of the run. Absent: a new one."""
+    hooks: Sequence[Hooks[DepsT]]
+    """Hooks of this run, after those of the agent."""
+    limits: RunLimits
+    """Limits of this run: each that is not None replaces that of the agent."""
+    on_approval: OnApproval[DepsT]
+    """Asks a person whether a call may run, in place of that of the agent."""
+    on_elicitation: OnElicitation[DepsT]
+    """Asks a person the question of a server, in place of that of the agent."""

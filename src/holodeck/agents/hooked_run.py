@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from holodeck.agent_runner import RunInterceptor
-from holodeck.agents.context import AnyContext
-from holodeck.agents.elicitation import Elicitation
 from holodeck.agents.hooks import (
     AnswerCall,
+    AnyContext,
     AskPerson,
     ChangeArguments,
+    Elicitation,
     Hooks,
     OnApproval,
     OnElicitation,

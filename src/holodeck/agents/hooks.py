@@ -1,21 +1,81 @@
 """Hooks: code of the program that runs before and after a run, its turns and its tool calls.
 
-The callbacks that ask a person, `on_approval` and `on_elicitation`, have their types here, too.
+`RunContext` is the context of a run as its tools and hooks see it. The callbacks that ask a person, `on_approval` and
+`on_elicitation`, have their types here, too, with the question of an MCP server (`Elicitation`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import field
 from typing import Any, Generic, TypeAlias
 
-from holodeck.agents.context import DepsT, RunContext
-from holodeck.agents.elicitation import Elicitation
+from typing_extensions import TypeVar
+
 from holodeck.lib.record import record
 from holodeck.models.content import ContentBlock
 from holodeck.models.events import RunResult
-from holodeck.models.items import Item
+from holodeck.models.items import Item, Usage
 from holodeck.models.model_io import ModelAnswer, ModelRequest
 from holodeck.tools.executor import ToolResult
+
+DepsT = TypeVar("DepsT", default=None)
+"""Type of the object that a program gives to the tools and hooks of a run."""
+
+
+@record
+class RunContext(Generic[DepsT]):
+    """The run that a tool or hook is part of, as it is at the moment of the call.
+
+    A tool that has a parameter of this type gets it as an argument, and the model does not see the parameter.
+    """
+
+    deps: DepsT
+    """The object that was given to the run as `deps`."""
+    run_id: str
+    """Id of the run, as in its events."""
+    agent: str
+    """Name of the agent."""
+    turn: int = 0
+    """Number of the current turn. 0: the model was not asked yet."""
+    usage: Usage = field(default_factory=Usage)
+    """Tokens of the turns that have ended."""
+    items: tuple[Item, ...] = ()
+    """What the run has added to the conversation so far."""
+    call_id: str = ""
+    """Id of the tool call, in a tool and in hooks and callbacks of a call."""
+
+
+AnyContext = RunContext[Any]
+
+
+@record
+class Elicitation:
+    """A question of an MCP server to a person, while it works on a call."""
+
+    server: str
+    message: str
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    """JSON Schema of the answer: an object with simple members."""
+    url: str = ""
+    """A page that the person shall visit instead of giving an answer here. Empty: there is none."""
+
+    @staticmethod
+    def from_params(server: str, params: Mapping[str, Any]) -> Elicitation:
+        """Return the question in the parameters of a server's request."""
+        schema, url = params.get("requestedSchema"), params.get("url")
+        return Elicitation(
+            server=server,
+            message=str(params.get("message") or ""),
+            schema=schema if isinstance(schema, dict) else {},
+            url=url if isinstance(url, str) else "",
+        )
+
+    def build_result(self, answer: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """Return the result of the server's request. None: the person declines."""
+        if answer is None:
+            return {"action": "decline"}
+        return {"action": "accept"} if self.url else {"action": "accept", "content": dict(answer)}
 
 
 @record

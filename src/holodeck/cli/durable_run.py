@@ -13,7 +13,7 @@ from contextlib import suppress
 import click
 
 from holodeck.cli.interruptible import run_interruptible
-from holodeck.cli.output.run_printer import OutputFormat, print_run
+from holodeck.cli.output.follow_run import OutputFormat, print_run
 from holodeck.cli.output.terminal import Terminal
 from holodeck.cli.terminal_agent import open_agent
 from holodeck.config.agent_loader import LoadedAgent

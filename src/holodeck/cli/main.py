@@ -157,7 +157,7 @@ def _run_command(colours: bool | None) -> NoReturn:
         print_problems(error.problems)
         sys.exit(2)
     except HoloDeckError as error:
-        from holodeck.cli.output.error_topics import print_topic, topic_of_error
+        from holodeck.cli.output.config_problems import print_topic, topic_of_error
         from holodeck.lib.escape import escape_unprintable
 
         click.echo(f"Error: {escape_unprintable(str(error))}", err=True)

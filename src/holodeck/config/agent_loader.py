@@ -18,8 +18,8 @@ from typing import Any
 
 from holodeck.config.checks.start import agent_problems
 from holodeck.config.checks.test_cases import find_case_problems
-from holodeck.config.code_files import hash_code_files
 from holodeck.config.files import read_text, record_path
+from holodeck.config.launch_files import hash_code_files
 from holodeck.config.lint import model_warnings
 from holodeck.config.problems import problem_at, value_at
 from holodeck.config.source import FileRead, Source, read_source

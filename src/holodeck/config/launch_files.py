@@ -1,9 +1,10 @@
-"""The files of a project that a server's command runs, each with the hash of its content.
+"""The files of a project that a server's command or a function's file runs, each with the hash of its content.
 
 A command names a script, a module or a package in the folder of the file, and its interpreter imports what lies beside
-it first. What a command names as data, such as a database or a folder to serve, is not among them: it may change.
-Everything is found by name, without starting anything. What lies in `node_modules`, in an environment, or elsewhere on
-the machine is not looked at. Of one folder, `MAX_CODE_FILES` files are hashed and the others counted.
+it first, as a function's file imports Python files of its own folder. What a command names as data, such as a database
+or a folder to serve, is not among them: it may change. Everything is found by name, without starting anything. What
+lies in `node_modules`, in an environment, or elsewhere on the machine is not looked at. Of one folder, `MAX_CODE_FILES`
+files are hashed and the others counted.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from hashlib import sha256
+from importlib.machinery import EXTENSION_SUFFIXES
 from itertools import islice
 from pathlib import Path
 
-from holodeck.config.code_files import CODE_SUFFIXES, MAX_CODE_BYTES, MAX_CODE_FILES, walk_code_files
+from holodeck.lib.errors import ConfigError, Problem
+from holodeck.lib.limits import MIB
 from holodeck.lib.record import record
 from holodeck.lib.system.files import read_regular_file
 from holodeck.models.tool import MCPTool
@@ -23,6 +26,7 @@ from holodeck.models.tool import MCPTool
 # Files without a hash that are counted: walking a larger data set would take seconds.
 MAX_COUNTED_FILES = 100_000
 _SCRIPT_SUFFIXES = (".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".tsx", ".jsx")
+CODE_SUFFIXES = (".py", *EXTENSION_SUFFIXES)
 _CODE_SUFFIXES = (*CODE_SUFFIXES, *_SCRIPT_SUFFIXES, ".sh", ".bash", ".rb", ".pl", ".php", ".lua", ".jar", ".wasm")
 _SETTINGS_SUFFIXES = (".json", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".env")
 _COMPOSE_FILES = tuple(
@@ -36,6 +40,11 @@ _SCRIPT_PROJECT = ("package.json", "package-lock.json", "tsconfig.json", "deno.j
 _SCRIPT_PROGRAMS = frozenset({"node", "nodejs", "deno", "bun", "bunx", "tsx", "ts-node", "npm", "pnpm", "yarn", "npx"})
 _FOLDER_OPTIONS = frozenset({"--from", "--directory", "--project", "--prefix", "--with-editable", "-C", "--package"})
 _SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh"})
+# Files of one folder: a project has dozens. More are those of an environment or of a data set.
+MAX_CODE_FILES = 2_000
+# Bytes of one file: extension modules are large.
+MAX_CODE_BYTES = 256 * MIB
+_NOT_PACKAGES = frozenset({"__pycache__", "node_modules"})
 
 
 @record
@@ -155,3 +164,49 @@ def _walk_scripts(folder: Path) -> Iterator[Path]:
     for here, folders, names in os.walk(folder):
         folders[:] = sorted(each for each in folders if each != "node_modules" and not each.startswith("."))
         yield from (Path(here) / name for name in sorted(names) if name.endswith((*_SCRIPT_SUFFIXES, ".node", ".json")))
+
+
+def hash_code_files(folder: Path) -> dict[Path, str]:
+    """Return the SHA-256 of each file below `folder` that Python can import from there.
+
+    Raises `ConfigError` for more than `MAX_CODE_FILES` files. A file that cannot be read is left out, and therefore
+    cannot be imported either.
+    """
+    found: dict[Path, str] = {}
+    for path in walk_code_files(folder):
+        if len(found) == MAX_CODE_FILES:
+            message = f"the folder of this function has more than {MAX_CODE_FILES:,} Python files that it could import"
+            raise ConfigError.of([Problem(message=message, fix="Put the functions into a folder of their own.")])
+        try:
+            data = read_regular_file(path, MAX_CODE_BYTES)
+        except OSError:
+            continue
+        found[path] = sha256(data).hexdigest()
+    return found
+
+
+def walk_code_files(folder: Path) -> Iterator[Path]:
+    """Yield each file below `folder` that Python can import from there, in a stable order."""
+    return _walk(folder, set())
+
+
+def is_package_name(name: str) -> bool:
+    """Return whether a folder of this name can be a package: `site-packages` and `.venv` cannot."""
+    return name.isidentifier() and name not in _NOT_PACKAGES
+
+
+def _walk(folder: Path, seen: set[str]) -> Iterator[Path]:
+    # A link may lead to a folder above.
+    real = os.path.realpath(folder)
+    if real in seen:
+        return
+    seen.add(real)
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if entry.name.endswith(CODE_SUFFIXES):
+            yield folder / entry.name
+        elif is_package_name(entry.name) and entry.is_dir():
+            yield from _walk(folder / entry.name, seen)

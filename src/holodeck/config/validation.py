@@ -3,6 +3,8 @@
 `validate` returns the model, or one problem for each error: the key, its position, what is wrong, and a fix. Values of
 variables are never quoted. A misspelled key is reported with the closest valid key, and is corrected for a second
 validation, so that a misspelled required key is not reported as missing as well.
+
+A key of `holodeck-ai`, another program with an `agent.yaml`, is reported with what to write here instead.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ import pydantic
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from holodeck.config.checks.holodeck_ai import find_replacement, find_tool_replacement
 from holodeck.config.known_keys import closest_match, known_keys
 from holodeck.config.problems import problem_at, value_at
 from holodeck.config.yaml_reader import Document, KeyPath
@@ -48,6 +49,33 @@ _NUMBER = re.compile(r"\s*[+-]?[\d_]*\.?\d+\s*")
 # The length of the key path of a tool, such as `tools[0]`.
 _TOOL_DEPTH = 2
 _AUTH_TYPES = ("bearer", "oauth_client_credentials", "oauth_authorization_code")
+_CHECKS = "Say what an answer must be in each test case, with 'judge', 'similar' and others."
+_SEARCH = "Use an MCP server that searches or reads your documents, such as '@modelcontextprotocol/server-filesystem'."
+# By key path, without the positions in lists.
+_KEYS: Mapping[tuple[str, ...], str] = {
+    ("evaluations",): _CHECKS,
+    (
+        "execution",
+    ): "Limits are 'max_turns' and 'timeout' of 'model'; 'holodeck test --jobs N' runs test cases at once.",
+    ("observability",): "Traces are set up in gateway.yaml, with 'otel'.",
+    ("deployment",): "'holodeck serve' runs the agent for others, see 'holodeck docs operate/deploy'.",
+    ("embedding_provider",): _SEARCH,
+    ("claude",): "Settings of the model belong into 'model'; 'approval' of a tool says which calls need a person.",
+    ("openai",): "Settings of the model belong into 'model'; 'approval' of a tool says which calls need a person.",
+    ("model", "auth_provider"): "A key is given with 'api_key'.",
+    ("tools", "defer_loading"): "All tools are offered at once. Remove it.",
+    ("tools", "is_retrieval"): "Remove it.",
+    ("tools", "registry_name"): "Remove it.",
+    ("test_cases", "evaluations"): _CHECKS,
+    ("test_cases", "files"): "Put what the agent needs into its tools, or into 'input'.",
+    ("test_cases", "retrieval_context"): "A judge sees the results of the tools: use 'judge'.",
+    ("test_cases", "turns"): "A case has one question: write one case for each 'input'.",
+}
+_TOOL_TYPES: Mapping[str, str] = {
+    "vectorstore": _SEARCH,
+    "hierarchical_document": _SEARCH,
+    "prompt": "Write the prompt into 'instructions', or a function that asks a model.",
+}
 
 
 def validate(model: type[Model], data: Any, document: Document) -> tuple[Model | None, list[Problem]]:
@@ -220,3 +248,13 @@ _DESCRIBERS: Mapping[str, Callable[[str, KeyPath, Any], tuple[str, str]]] = {
     "union_tag_invalid": _describe_invalid_type,
     "union_tag_not_found": _describe_missing_type,
 }
+
+
+def find_replacement(path: KeyPath) -> str:
+    """Return what to write instead of a key of `holodeck-ai`; empty for any other key."""
+    return _KEYS.get(tuple(part for part in path if isinstance(part, str)), "")
+
+
+def find_tool_replacement(kind: object) -> str:
+    """Return what to use instead of a type of tools of `holodeck-ai`; empty for any other."""
+    return _TOOL_TYPES.get(kind, "") if isinstance(kind, str) else ""

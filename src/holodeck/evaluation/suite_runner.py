@@ -23,7 +23,6 @@ from holodeck.agent_runner import AgentRunner
 from holodeck.evaluation.measures.ground_truth import check_ground_truth, choose_measure
 from holodeck.evaluation.measures.json_values import check_json
 from holodeck.evaluation.measures.judge import TRUTH_RUBRIC, Evidence, check_by_judge
-from holodeck.evaluation.measures.limits import check_completed, check_limits
 from holodeck.evaluation.measures.text import (
     check_contains,
     check_equals,
@@ -31,8 +30,8 @@ from holodeck.evaluation.measures.text import (
     check_matches,
     check_similarity,
 )
-from holodeck.evaluation.measures.tool_calls import check_tool_calls
-from holodeck.evaluation.suite import CaseRun, Suite
+from holodeck.evaluation.measures.tool_calls import check_completed, check_limits, check_tool_calls
+from holodeck.evaluation.suite_report import CaseRun, Suite
 from holodeck.evaluation.verdict import CheckResult, RecordedCall, Verdict
 from holodeck.lib.errors import CassetteMismatchError
 from holodeck.lib.json.schema_worker import SchemaChecker

@@ -46,8 +46,7 @@ from holodeck.lib.record import record
 from holodeck.runtime import read_gateway
 from holodeck.tools.function import FunctionExecutor
 from holodeck.tools.mcp.lock.lock_file import LOCK_FILE
-from holodeck.trust.check import check_trust, find_changes
-from holodeck.trust.store import open_trust_store
+from holodeck.trust import check_trust, find_changes, open_trust_store
 
 FileStamps = dict[Path, tuple[int, int, int, int] | None]
 """Time, size, inode and device of each file. None: there is no such file."""

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from holodeck.testing.mcp.commands import Transport, stand_in, stand_in_calls
     from holodeck.testing.mcp.faults import Era, Fault
     from holodeck.testing.mcp.journal import ABANDONED, Journal, Received
-    from holodeck.testing.mcp.processes import read_pids
     from holodeck.testing.mcp.server import FaultyMCPServer
+    from holodeck.testing.mcp.stdio_server import read_pids
     from holodeck.testing.model.script import call, call_raw, fail, finish, say, spend, think, wait
     from holodeck.testing.model.scripted import ScriptedModel
 
@@ -37,7 +37,7 @@ _find_in("holodeck.testing.mcp.faults")
 __all__ += ["ABANDONED", "Journal", "Received"]
 _find_in("holodeck.testing.mcp.journal")
 __all__ += ["read_pids"]
-_find_in("holodeck.testing.mcp.processes")
+_find_in("holodeck.testing.mcp.stdio_server")
 __all__ += ["FaultyMCPServer"]
 _find_in("holodeck.testing.mcp.server")
 __all__ += ["call", "call_raw", "fail", "finish", "say", "spend", "think", "wait"]

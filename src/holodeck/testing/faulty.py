@@ -12,10 +12,18 @@ from typing import get_args
 from holodeck.testing.mcp.commands import Transport
 from holodeck.testing.mcp.faults import Era, Fault, FaultSchedule
 from holodeck.testing.mcp.journal import Journal
-from holodeck.testing.mcp.processes import append_pid, run_start_fault, run_wrapped, wrapped_argv
 from holodeck.testing.mcp.protocol import ServerSession
 from holodeck.testing.mcp.server import FaultyMCPServer
-from holodeck.testing.mcp.stdio_server import STDOUT, read_input_lines, serve_stdio, write_all
+from holodeck.testing.mcp.stdio_server import (
+    STDOUT,
+    append_pid,
+    read_input_lines,
+    run_start_fault,
+    run_wrapped,
+    serve_stdio,
+    wrapped_argv,
+    write_all,
+)
 from holodeck.testing.mcp.tasks import TaskBook
 
 

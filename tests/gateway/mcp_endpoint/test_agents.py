@@ -16,7 +16,7 @@ from gateway.mcp_endpoint.test_questions import Person
 from gateway.running_gateway import RunningGateway, run_gateway
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
-from holodeck.testing.model.scripted_server import ScriptedServer
+from holodeck.testing.model.scripted import ScriptedServer
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from holodeck.models.items import Usage
 from holodeck.testing import ScriptedModel, call, say
 from holodeck.testing.model.script import Spend, Turn, think
-from holodeck.testing.model.scripted_server import ScriptedServer
+from holodeck.testing.model.scripted import ScriptedServer
 
 PIXEL = "iVBORw0KGgo="
 CACHED: dict[str, Any] = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pydantic
 from typing_extensions import TypedDict
 
-from holodeck.agents.elicitation import Elicitation
+from holodeck.agents.hooks import Elicitation
 from holodeck.agents.models import describe_problems
 from holodeck.lib.errors import MCPConfigError
 from holodeck.lib.record import record

@@ -3,6 +3,8 @@
 Finished Markdown blocks of an answer are printed for good. The block in progress, running calls and the current phase
 are redrawn below them every `LIVE_STEP` seconds by a task, which runs only inside `draw_live` and pauses while a
 question to the user is open. All text from models and servers is escaped before it is drawn.
+
+`LiveFollower` draws the events of a run on it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
@@ -25,10 +27,17 @@ from rich.style import Style
 from rich.text import Text
 
 from holodeck.cli.output import stdin
+from holodeck.cli.output.follow_run import THINKING, RunFollower, unstarted_servers
+from holodeck.cli.output.run_lines import call_started_line, failure_line, run_summary_line
 from holodeck.cli.output.tables import show_table
 from holodeck.lib.escape import escape_unprintable, one_line
 from holodeck.lib.limits import PROGRESS_DELAY
 from holodeck.lib.tasks import TaskSet
+from holodeck.models.events import RunResult, ToolFinished, ToolProgressed, ToolStarted
+from holodeck.models.items import Message
+
+if TYPE_CHECKING:
+    from holodeck.agent_runner import AgentRunner
 
 # Characters of output deferred while a question to the user is open; more is dropped.
 MAX_BUFFERED_CHARS = 1_000_000
@@ -270,3 +279,40 @@ def _is_blank(line: Sequence[Segment]) -> bool:
 def _render_markdown(text: str) -> Markdown:
     # Without hyperlinks, the target of a link is visible.
     return Markdown(text, hyperlinks=False, code_theme="ansi_dark")
+
+
+class LiveFollower(RunFollower):
+    """Draws the events of one run."""
+
+    def __init__(self, agent: AgentRunner, screen: LiveScreen) -> None:
+        super().__init__(agent, screen)
+        self._live_screen = screen
+
+    def _on_run_started(self, model: str) -> None:
+        starting = unstarted_servers(self._agent)
+        self._live_screen.show_waiting(f"starting {', '.join(starting)}" if starting else THINKING)
+
+    def _on_text(self, text: str) -> None:
+        self._live_screen.write(text)
+
+    def _on_message(self, message: Message, *, is_streamed: bool) -> None:
+        if not is_streamed:
+            self._live_screen.write(message.text)
+        self._live_screen.end_text()
+
+    def _on_tool_started(self, event: ToolStarted, title: str) -> None:
+        self._live_screen.note(call_started_line(title, event.arguments), fg="cyan")
+        self._live_screen.start_call(event.call_id, title)
+
+    def _on_tool_progressed(self, event: ToolProgressed) -> None:
+        self._live_screen.update_call(event.call_id, event.text)
+
+    def _on_tool_finished(self, event: ToolFinished) -> None:
+        self._live_screen.finish_call(event.call_id)
+        super()._on_tool_finished(event)
+
+    def _on_run_finished(self, result: RunResult) -> None:
+        self._live_screen.end_text()
+        if (failure := failure_line(result)) is not None:
+            self._live_screen.note(failure[0], fg=failure[1])
+        self._live_screen.note(run_summary_line(result), dim=True)

@@ -232,7 +232,7 @@ class Chat:
     def _make_follower(self) -> tuple[AbstractContextManager[None], Any]:
         if isinstance(self._screen, Terminal):
             return nullcontext(), Follower(self._agent, self._screen)
-        from holodeck.cli.chat.follow_live import LiveFollower
+        from holodeck.cli.chat.live_view import LiveFollower
 
         return self._screen.draw_live(), LiveFollower(self._agent, self._screen)
 

@@ -23,8 +23,7 @@ from holodeck.lib.record import record
 from holodeck.models.llm import PROVIDER_SPECS, Provider
 from holodeck.models.tool_rules import SCOPED_NPM_NAME
 from holodeck.runtime import read_agent
-from holodeck.trust.check import save_trust
-from holodeck.trust.store import open_trust_store
+from holodeck.trust import open_trust_store, save_trust
 
 _PACKAGE = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@/._:+=~\[\]-]*")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from holodeck.cli.interruptible import run_interruptible
-from holodeck.cli.output.run_printer import EXIT_CODES, OutputFormat, parse_output_format, print_run
+from holodeck.cli.output.follow_run import EXIT_CODES, OutputFormat, parse_output_format, print_run
 from holodeck.cli.output.terminal import Terminal
 from holodeck.cli.output.trust_question import trust_option
 from holodeck.cli.terminal_agent import open_agent, read_trusted_agent

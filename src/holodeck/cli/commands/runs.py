@@ -11,8 +11,8 @@ import click
 
 from holodeck.cli.main import CommandGroup
 from holodeck.cli.output.events_json import json_text
+from holodeck.cli.output.follow_run import EXIT_CODES, parse_output_format
 from holodeck.cli.output.run_lines import format_duration, format_local_time, format_time
-from holodeck.cli.output.run_printer import EXIT_CODES, parse_output_format
 from holodeck.cli.output.terminal import Terminal
 from holodeck.cli.output.trust_question import trust_option
 from holodeck.durable_runs.local_state import find_local_state

@@ -32,7 +32,7 @@ from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.log_handler import Format, write_log
 from holodeck.lib.record import record
 from holodeck.lib.system.fd_limits import allow_many_open_files
-from holodeck.lib.system.private_memory import hide_memory
+from holodeck.lib.system.memory import hide_memory
 
 if TYPE_CHECKING:
     from holodeck.config.gateway_loader import LoadedGateway

@@ -11,15 +11,14 @@ from typing import Any
 import click
 
 from holodeck.cli.default_file import resolve_file
+from holodeck.cli.output.stdin import can_ask
 from holodeck.cli.output.trust_question import ask_trust, print_not_covered, show_actions
-from holodeck.cli.output.yes_or_no import can_ask
 from holodeck.config.actions import Actions, list_actions
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.escape import escape_unprintable
 from holodeck.runtime import is_other_program_file, read_agent_or_gateway, read_servers
-from holodeck.trust.check import check_trust, save_trust
-from holodeck.trust.store import open_trust_store, record_path
+from holodeck.trust import check_trust, open_trust_store, record_path, save_trust
 
 _DEFAULT_FILES = (DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE, "mcp.json", ".mcp.json", ".vscode/mcp.json")
 _EPILOG = """\b

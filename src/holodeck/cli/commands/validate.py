@@ -17,8 +17,14 @@ from urllib.parse import urlsplit, urlunsplit
 import click
 
 from holodeck.cli.default_file import resolve_file
-from holodeck.cli.output.config_problems import count_problems, print_problems, problem_data
-from holodeck.cli.output.lint_findings import findings_data, has_error, print_findings
+from holodeck.cli.output.config_problems import (
+    count_problems,
+    findings_data,
+    has_error,
+    print_findings,
+    print_problems,
+    problem_data,
+)
 from holodeck.config.actions import NO_KEY, describe_endpoint, describe_key, describe_not_covered, list_actions
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE, LoadedAgent, LoadedTool
 from holodeck.lib.errors import ConfigError, Problem

@@ -1,24 +1,88 @@
 """Events of `holodeck mcp dev`: what happens to a server while it is written.
 
 `event_data` is the form of an event for programs (`--json`); `event_text` has the lines for a terminal.
+
+A change of the server's tools is told as the difference between two lists, in words for its author.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from holodeck.cli.output.events_json import to_plain_data
 from holodeck.lib.errors import MCPError
+from holodeck.lib.escape import one_line
+from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN
 from holodeck.lib.record import record
 from holodeck.models.content import TextContent, describe_block
+from holodeck.tools.mcp.lock.drift import describe_parameters
 
 if TYPE_CHECKING:
-    from holodeck.cli.dev.tool_changes import ToolChange
     from holodeck.models.content import ContentBlock
     from holodeck.tools.mcp.content import MCPToolResult
     from holodeck.tools.mcp.discovery import MCPToolInfo
     from holodeck.tools.mcp.lint.finding import Finding
+
+# Lines of the difference of one schema: more than a change of one parameter has.
+MAX_DIFF_LINES = 30
+
+
+@record
+class ToolChange:
+    """A tool that one list has and the other has not, or has differently."""
+
+    kind: Literal["added", "removed", "changed"]
+    tool: str
+    details: tuple[str, ...] = ()
+    """What is different, in lines."""
+
+
+def find_tool_changes(before: Sequence[MCPToolInfo], now: Sequence[MCPToolInfo]) -> tuple[ToolChange, ...]:
+    """Return the changes in the order of the new list, then the tools that it lacks."""
+    earlier = {tool.name: tool for tool in before}
+    names = {tool.name for tool in now}
+    changes = [_compare_tool(earlier.get(tool.name), tool) for tool in now]
+    removed = [ToolChange(kind="removed", tool=name) for name in earlier if name not in names]
+    return (*(change for change in changes if change is not None), *removed)
+
+
+def _compare_tool(before: MCPToolInfo | None, now: MCPToolInfo) -> ToolChange | None:
+    if before is None:
+        return ToolChange(kind="added", tool=now.name)
+    details = [
+        *_compare_text("title", before.title, now.title),
+        *_compare_text("description", before.description, now.description),
+        *_compare_parameters(before.input_schema, now.input_schema),
+        *_compare_json("output schema", before.output_schema, now.output_schema),
+        *_compare_json("annotations", before.annotations, now.annotations),
+    ]
+    return ToolChange(kind="changed", tool=now.name, details=tuple(details)) if details else None
+
+
+def _compare_text(field: str, before: str | None, now: str | None) -> list[str]:
+    if before == now:
+        return []
+    old, new = one_line(before or "", MAX_DESCRIPTION_SHOWN), one_line(now or "", MAX_DESCRIPTION_SHOWN)
+    return [f'{field}: "{old}" is now "{new}"' if old != new else f"{field}: changed behind its beginning"]
+
+
+def _compare_parameters(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    old, new = describe_parameters(before), describe_parameters(now)
+    return [f"parameters: ({old}) is now ({new})"] if old != new else _compare_json("input schema", before, now)
+
+
+def _compare_json(field: str, before: object, now: object) -> list[str]:
+    if before == now:
+        return []
+    old, new = (json.dumps(value, indent=2, ensure_ascii=False).splitlines() for value in (before, now))
+    # Without the two lines that name the files.
+    lines = list(difflib.unified_diff(old, new, lineterm="", n=1))[2:]
+    hidden = len(lines) - MAX_DIFF_LINES
+    rest = [f"  ... and {hidden} more lines"] if hidden > 0 else []
+    return [f"{field}:", *(f"  {line}" for line in lines[:MAX_DIFF_LINES]), *rest]
 
 
 @record

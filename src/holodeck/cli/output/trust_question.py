@@ -14,12 +14,11 @@ from typing import Any
 
 import click
 
-from holodeck.cli.output.yes_or_no import ask_yes_or_no, can_ask
+from holodeck.cli.output.stdin import ask_yes_or_no, can_ask
 from holodeck.config.actions import NOT_COVERED, Action, ActionKind, Actions, describe_not_covered
 from holodeck.lib.errors import ConfigError, ExecutionError, Problem
 from holodeck.lib.escape import escape_unprintable
-from holodeck.trust.check import Change, Verdict, check_trust, save_trust
-from holodeck.trust.store import open_trust_store, record_path
+from holodeck.trust import Change, Verdict, check_trust, open_trust_store, record_path, save_trust
 
 _HEADINGS: dict[ActionKind, str] = {
     "model": "asks a model",

@@ -17,7 +17,7 @@ from holodeck.config.files import decode_text, read_bytes
 from holodeck.config.jsonc import MAX_EDITOR_FILE_BYTES
 from holodeck.lib.errors import ExecutionError
 from holodeck.lib.record import record
-from holodeck.lib.system.file_replacement import lock_folder, make_backup, replace_file
+from holodeck.lib.system.files import lock_folder, make_backup, replace_file
 
 _BOM = b"\xef\xbb\xbf"
 

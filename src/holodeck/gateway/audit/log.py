@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from holodeck import __version__
-from holodeck.gateway.audit.chained_file import AuditFileLockedError, ChainedFile
+from holodeck.gateway.audit.chained_file import AuditFileLockedError, AuditWriter, ChainedFile
 from holodeck.gateway.audit.entry import (
     APPROVAL_DECIDED,
     APPROVAL_REQUESTED,
@@ -45,7 +45,6 @@ from holodeck.gateway.audit.entry import (
     format_now,
     hash_arguments,
 )
-from holodeck.gateway.audit.writer import AuditWriter
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
 from holodeck.lib.record import record

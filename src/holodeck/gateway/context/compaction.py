@@ -16,9 +16,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
-from holodeck.gateway.context.item_groups import ItemGroup, cut_outputs, group_items, list_items
 from holodeck.gateway.context.tokens import CHARS_PER_TOKEN, count_items, count_tokens
-from holodeck.gateway.context.truncation import find_needed_groups, leave_out_oldest
+from holodeck.gateway.context.truncation import (
+    ItemGroup,
+    cut_outputs,
+    find_needed_groups,
+    group_items,
+    leave_out_oldest,
+    list_items,
+)
 from holodeck.gateway.sealing import Seal
 from holodeck.gateway.wire.compaction_item import SUMMARY_HEADING, CompactionContent, build_compaction_item, is_summary
 from holodeck.lib import log

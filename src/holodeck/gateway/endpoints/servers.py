@@ -24,7 +24,7 @@ from holodeck.gateway.metrics.counters import BUCKETS, Metrics
 from holodeck.gateway.wire.request.json_fields import JSONFields
 from holodeck.lib import log
 from holodeck.lib.errors import MCPError
-from holodeck.lib.system.file_replacement import lock_folder
+from holodeck.lib.system.files import lock_folder
 from holodeck.storage.usage import find_percentile
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.lock.drift import ServerLock, ToolDrift

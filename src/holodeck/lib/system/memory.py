@@ -3,6 +3,10 @@
 A program that has handled large bodies keeps their memory: Python finds dead cycles only after many more objects were
 made, and the C library keeps freed pages for later. `MemoryReturn` collects and returns both, after enough bytes went
 through a budget and while none of them is held.
+
+`hide_memory` hides it, with the environment, from other processes of the same user, on Linux. MCP servers run as the
+same user: without this, each could read every key in `/proc/<ppid>/environ`. A process that is not dumpable leaves no
+core dump, and only root can read its memory; its own access to files does not change.
 """
 
 from __future__ import annotations
@@ -10,7 +14,9 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import sys
 from collections.abc import Callable
+from functools import cache
 
 from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget
@@ -20,6 +26,7 @@ from holodeck.lib.limits import MIB
 RETURN_AFTER_BYTES = 8 * MIB
 # Seconds between two looks at whether there is something to return. It is idle if nothing happens at two of them.
 IDLE_CHECK_INTERVAL = 2.0
+_PR_SET_DUMPABLE = 4
 
 
 class MemoryReturn:
@@ -56,3 +63,14 @@ def return_free_pages() -> bool:
         # musl and macOS return pages by themselves.
         return False
     return bool(trim(0))
+
+
+@cache
+def hide_memory() -> None:
+    """Make this process non-dumpable. Children inherit it with `fork`, and lose it with `exec`."""
+    if sys.platform != "linux":
+        return
+    # Imported late: the import takes longer than the rest of a short command.
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

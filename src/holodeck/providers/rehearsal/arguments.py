@@ -16,7 +16,7 @@ from holodeck.lib.limits import MAX_TOOL_NAME_CHARS
 from holodeck.lib.record import record
 from holodeck.models.model_io import ToolSpec
 from holodeck.providers.rehearsal.extract import Entity, EntityKind, zone_names
-from holodeck.providers.rehearsal.phrases import blank_entities, find_list_words, find_marked_word, find_phrase
+from holodeck.providers.rehearsal.ranking import blank_entities, find_list_words, find_marked_word, find_phrase
 from holodeck.providers.rehearsal.schema_fields import Field, Role, list_fields
 from holodeck.providers.rehearsal.stemming import stem, stem_set, stems
 

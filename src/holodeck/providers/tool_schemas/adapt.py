@@ -14,9 +14,15 @@ from urllib.parse import unquote
 from holodeck.lib.limits import MAX_SCHEMA_DEPTH
 from holodeck.lib.record import record
 from holodeck.models.model_io import ToolSpec
-from holodeck.providers.tool_schemas.changes import ArgumentRestorer, ChangeNotes
 from holodeck.providers.tool_schemas.reshape import Shaper, build_renames, merge_root
-from holodeck.providers.tool_schemas.rules import ANNOTATIONS, SCHEMA_RULES, SchemaRules, SchemaRulesName
+from holodeck.providers.tool_schemas.rules import (
+    ANNOTATIONS,
+    SCHEMA_RULES,
+    ArgumentRestorer,
+    ChangeNotes,
+    SchemaRules,
+    SchemaRulesName,
+)
 from holodeck.providers.tool_schemas.strict import NotStrictError
 
 WRAPPER = "arguments"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holodeck.providers.tool_schemas.changes import ArgumentRestorer, ChangeNotes
+from holodeck.providers.tool_schemas.rules import ArgumentRestorer, ChangeNotes
 
 _TYPES = {
     str: "string",

@@ -9,9 +9,16 @@ from typing import Any
 from holodeck.testing.mcp.actions import Action, Listen, Message, Notify, Push, Reply, build_notification
 from holodeck.testing.mcp.distortions import distort
 from holodeck.testing.mcp.faults import REGEX_CHARS, Era, Fault
-from holodeck.testing.mcp.resources import RESOURCE_NOT_FOUND, ResourceStore, complete
 from holodeck.testing.mcp.tasks import EXTENSION, TaskBook, build_task_result
-from holodeck.testing.mcp.tool_lists import LISTS, REMOTE_SCHEMA_URL, Page, remote_schema_list
+from holodeck.testing.mcp.tool_lists import (
+    LISTS,
+    REMOTE_SCHEMA_URL,
+    RESOURCE_NOT_FOUND,
+    Page,
+    ResourceStore,
+    complete,
+    remote_schema_list,
+)
 from holodeck.testing.mcp.tools import (
     INSTRUCTIONS,
     INVALID_PARAMS,

@@ -11,9 +11,8 @@ from holodeck.testing.mcp.actions import Action, Message
 from holodeck.testing.mcp.faults import Era, FaultSchedule
 from holodeck.testing.mcp.journal import ReceivedLog
 from holodeck.testing.mcp.protocol import ServerSession
-from holodeck.testing.mcp.resources import ResourceStore
 from holodeck.testing.mcp.tasks import TaskBook
-from holodeck.testing.mcp.tool_lists import REMOTE_SCHEMA_URL
+from holodeck.testing.mcp.tool_lists import REMOTE_SCHEMA_URL, ResourceStore
 
 NOT_FOUND = 404
 

@@ -1,4 +1,7 @@
-"""The faulty server as a process on standard input and output."""
+"""The faulty server as a process on standard input and output.
+
+Faults at its start are early exits, child processes, ignored signals and a wrapper; it also writes pid files.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,12 @@ import asyncio
 import json
 import os
 import select
+import signal
 import stat
+import subprocess
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import NoReturn
 
 from holodeck.testing.mcp.action_runner import ActionRunner, DuplexConnection
@@ -18,6 +24,8 @@ from holodeck.testing.mcp.journal import Journal
 from holodeck.testing.mcp.protocol import ServerSession
 
 STDOUT, _STDERR = 1, 2
+_MISSING_KEY = "FATAL: API_KEY is not set"
+_SILENT_CODE = 3
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -94,3 +102,57 @@ async def read_input_lines() -> AsyncIterator[bytes]:
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
         yield line
+
+
+def append_pid(pid_file: Path | None, pid: int) -> None:
+    """Append the id of a process of this server; the first in the file is the one that was started."""
+    if pid_file is not None:
+        with pid_file.open("a") as file:
+            file.write(f"{pid}\n")
+
+
+def read_pids(pid_file: Path) -> list[int]:
+    """Return the process ids that a server has written to its pid file."""
+    return [int(line) for line in pid_file.read_text().split()]
+
+
+def run_start_fault(fault: Fault | None, pid_file: Path | None, journal: Journal | None) -> None:
+    """Perform a fault that happens before any request. May not return."""
+    match fault:
+        case Fault.DIES_AT_START:
+            exit_now(1, _MISSING_KEY, journal)
+        case Fault.DIES_AT_START_SILENTLY:
+            exit_now(_SILENT_CODE, "", journal)
+        case Fault.IGNORES_TERM:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        case Fault.LEAVES_CHILD:
+            append_pid(pid_file, _start_helper(holds_pipe=False))
+        case Fault.CHILD_HOLDS_PIPE:
+            append_pid(pid_file, _start_helper(holds_pipe=True))
+        case _:
+            return
+
+
+def run_wrapped(argv: list[str]) -> int:
+    """Run the real server as a child and return its exit code. Pipes and process group are shared, as under npx."""
+    child = subprocess.Popen(argv)
+    try:
+        return child.wait()
+    except KeyboardInterrupt:
+        return child.wait()
+
+
+def wrapped_argv() -> list[str]:
+    """Return the command of the real server: that of this process, with `--inner`."""
+    return [sys.executable, "-P", "-m", "holodeck.testing.faulty", *sys.argv[1:], "--inner"]
+
+
+def _start_helper(*, holds_pipe: bool) -> int:
+    output = None if holds_pipe else subprocess.DEVNULL
+    code = f"import time; time.sleep({CHILD_SECONDS})"
+    helper = subprocess.Popen(
+        [sys.executable, "-P", "-S", "-c", code], stdin=subprocess.DEVNULL, stdout=output, stderr=output
+    )
+    # It outlives this process on purpose: without this, Popen warns that it was not waited for.
+    helper.returncode = 0
+    return helper.pid

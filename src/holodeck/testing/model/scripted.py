@@ -1,13 +1,22 @@
-"""Scripted model: plays prepared turns and records its requests, in process or as an HTTP server in each dialect."""
+"""Scripted model: plays prepared turns and records its requests, in process or as an HTTP server in each dialect.
+
+Its HTTP server records requests byte for byte and answers with the steps of each turn. A request that does not stream
+gets one document, unless its turn has `Raw` steps, which are sent as they are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
+
+import orjson
+from aiohttp import web
 
 from holodeck.lib.errors import ModelError
+from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, Item, Reasoning, Usage, text_message
 from holodeck.models.model_io import (
     CallDelta,
@@ -18,13 +27,17 @@ from holodeck.models.model_io import (
     ReasoningDelta,
     TextDelta,
 )
+from holodeck.testing.model.dialects import AnthropicWriter, ChatWriter, ResponsesWriter, Writer
 from holodeck.testing.model.script import (
     Call,
+    Cut,
+    ErrorEvent,
     Fail,
     Finish,
     Raw,
     Say,
     Spend,
+    Status,
     Step,
     Think,
     Tier,
@@ -32,14 +45,23 @@ from holodeck.testing.model.script import (
     Wait,
     split_say,
     split_text,
+    status,
     steps_of,
 )
 
-if TYPE_CHECKING:
-    from holodeck.testing.model.scripted_server import DialectName, ScriptedServer, Writing
-
 Script = Callable[[Any], Turn]
 """Takes the request (over HTTP: a `Received`) and returns the turn."""
+DialectName = Literal["chat", "responses", "anthropic"]
+Writing = Literal["events", "bytes", "whole"]
+"""Size of a write to the stream: an event, a byte, or the whole answer."""
+_WRITERS: dict[DialectName, type[ChatWriter] | type[ResponsesWriter] | type[AnthropicWriter]] = {
+    "chat": ChatWriter,
+    "responses": ResponsesWriter,
+    "anthropic": AnthropicWriter,
+}
+_PATHS: dict[DialectName, str] = {"chat": "/chat/completions", "responses": "/responses", "anthropic": "/messages"}
+# Bytes of a request body: a long conversation is larger than the default of aiohttp, 1 MiB.
+_MAX_BODY_BYTES = 64 * 1024 * 1024
 
 
 class ScriptedModel:
@@ -74,8 +96,6 @@ class ScriptedModel:
         self, dialect: DialectName = "chat", *, writing: Writing = "events", newline: str = "\n"
     ) -> AsyncIterator[ScriptedServer]:
         """Serve the script over HTTP on loopback: `server.url` is the endpoint, `server.received` the requests."""
-        from holodeck.testing.model.scripted_server import ScriptedServer
-
         server = ScriptedServer(self, dialect, writing=writing, newline=newline)
         await server.start()
         try:
@@ -168,3 +188,222 @@ class _TurnPlayer:
             model=self._model.name,
             service_tier=self._tier,
         )
+
+
+@record
+class Received:
+    """One request, unchanged."""
+
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+
+class ScriptedServer:
+    """HTTP server on a free loopback port. Created by `ScriptedModel.serve()`."""
+
+    def __init__(self, model: ScriptedModel, dialect: DialectName, *, writing: Writing, newline: str) -> None:
+        self.received: list[Received] = []
+        self.connections: set[Any] = set()
+        """Peer addresses of the requests: one entry for each connection."""
+        self.left = asyncio.Event()
+        """Set when a client has disconnected before its answer was complete."""
+        self._model = model
+        self._dialect = dialect
+        self._writing = writing
+        self._newline = newline
+        self._runner: web.AppRunner | None = None
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        """The `endpoint` for an agent file."""
+        return f"http://127.0.0.1:{self._port}" + ("" if self._dialect == "anthropic" else "/v1")
+
+    async def start(self) -> None:
+        app = web.Application(client_max_size=_MAX_BODY_BYTES)
+        app.router.add_route("*", "/{path:.*}", self._serve)
+        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        received = Received(path=request.path, query=dict(request.query), headers=headers, body=await request.read())
+        self.received.append(received)
+        self.connections.add(request.transport.get_extra_info("peername") if request.transport else None)
+        steps = self._steps(request, received)
+        if steps and isinstance(steps[0], Status):
+            first = steps[0]
+            return web.Response(
+                status=first.code, body=first.body, headers={"content-type": "application/json", **first.headers}
+            )
+        try:
+            is_streamed = received.json.get("stream") or any(isinstance(step, Raw) for step in steps)
+            answer = _AnswerStream if is_streamed else _AnswerDocument
+            return await answer(self._writer(), request, self._writing, self._newline).play(steps)
+        except asyncio.CancelledError:
+            self.left.set()
+            raise
+
+    def _steps(self, request: web.Request, received: Received) -> list[Step]:
+        if request.method != "POST" or not request.path.endswith(_PATHS[self._dialect]):
+            return [status(404, {"error": {"message": f"there is no {request.method} {request.path}"}})]
+        try:
+            steps = self._model.next_turn(received)
+        except ModelError as error:
+            return [status(400, {"error": {"message": str(error)}})]
+        if steps and isinstance(steps[0], Fail):
+            failure = steps[0].error
+            wait = None if failure.retry_after is None else str(failure.retry_after)
+            return [status(failure.status or 500, {"error": {"message": str(failure)}}, retry_after=wait)]
+        return [_with_id(step, self._model) for step in steps]
+
+    def _writer(self) -> Writer:
+        return _WRITERS[self._dialect](self._model.name, self._model.chunk)
+
+
+class _AnswerStream:
+    """Streams one answer."""
+
+    content_type = "text/event-stream"
+
+    def __init__(self, writer: Writer, request: web.Request, writing: Writing, newline: str) -> None:
+        self._writer = writer
+        self._request = request
+        self._writing = writing
+        self._newline = newline
+        self._deferred: list[bytes] = []
+        self._response = web.StreamResponse(headers={"content-type": self.content_type, "cache-control": "no-cache"})
+        self._finish: FinishReason | None = None
+        self._usage: Usage | None = None
+
+    async def play(self, steps: list[Step]) -> web.StreamResponse:
+        # The client has disconnected.
+        with suppress(ConnectionResetError):
+            await self._play_steps(steps)
+        return self._response
+
+    async def _play_steps(self, steps: list[Step]) -> None:
+        await self._response.prepare(self._request)
+        is_raw = bool(steps) and all(isinstance(step, Raw | Wait | Cut) for step in steps)
+        if not is_raw:
+            await self._send(self._writer.start())
+        for step in steps:
+            if isinstance(step, Cut):
+                await self._cut(step)
+                return
+            await self._play_step(step)
+        if not is_raw:
+            await self._send(self._writer.end(self._finish, self._usage))
+            await self._write(self._writer.end_of_stream().encode())
+        await self._flush()
+
+    async def _cut(self, step: Cut) -> None:
+        await self._flush()
+        if not step.clean and self._request.transport:
+            self._request.transport.close()
+
+    async def _play_step(self, step: Step) -> None:
+        match step:
+            case Say():
+                await self._send(self._writer.say(step))
+            case Think():
+                await self._send(self._writer.think(step))
+            case Call():
+                await self._send(self._writer.call(step))
+            case ErrorEvent():
+                await self._send(self._writer.error(step))
+            case Raw(events=events):
+                for event in events:
+                    if isinstance(event, bytes):
+                        await self._write(event)
+                    elif isinstance(event, dict):
+                        await self._send([event])
+            case Finish() | Spend() | Tier():
+                self._set_report(step)
+            case Wait():
+                await self._flush()
+                step.reached.set()
+                await step.until.wait()
+            case _:
+                raise TypeError(f"{type(step).__name__} must be the first step of a turn")
+
+    def _set_report(self, step: Finish | Spend | Tier) -> None:
+        """Set what the end of the answer reports."""
+        match step:
+            case Finish(reason=reason):
+                self._finish = reason
+            case Spend(usage=usage):
+                self._usage = usage
+            case Tier(name=name):
+                self._writer.service_tier = name
+
+    async def _send(self, events: list[dict[str, Any]]) -> None:
+        for event in events:
+            await self._write(self._writer.encode_event(event).encode())
+
+    async def _write(self, data: bytes) -> None:
+        data = data.replace(b"\n", self._newline.encode())
+        if self._writing == "whole":
+            self._deferred.append(data)
+        elif self._writing == "bytes":
+            for byte in data:
+                await self._response.write(bytes([byte]))
+        elif data:
+            await self._response.write(data)
+
+    async def _flush(self) -> None:
+        data, self._deferred = b"".join(self._deferred), []
+        if data:
+            await self._response.write(data)
+
+
+class _AnswerDocument(_AnswerStream):
+    """Sends one answer as one document, once its steps are done. One that is cut has the first half of it."""
+
+    content_type = "application/json"
+
+    async def _play_steps(self, steps: list[Step]) -> None:
+        self._events = self._writer.start()
+        for step in steps:
+            if isinstance(step, Cut):
+                document = self._encode_document()
+                await self._response.prepare(self._request)
+                await self._write(document[: len(document) // 2])
+                await self._cut(step)
+                return
+            await self._play_step(step)
+            if isinstance(step, ErrorEvent):
+                break
+        else:
+            self._events += self._writer.end(self._finish, self._usage)
+        document = self._encode_document()
+        self._response.content_length = len(document)
+        await self._response.prepare(self._request)
+        await self._write(document)
+        await self._flush()
+
+    async def _send(self, events: list[dict[str, Any]]) -> None:
+        self._events += events
+
+    def _encode_document(self) -> bytes:
+        return orjson.dumps(self._writer.join_events(self._events))
+
+
+def _with_id(step: Step, model: ScriptedModel) -> Step:
+    if isinstance(step, Call) and not step.call_id:
+        return Call(name=step.name, arguments=step.arguments, call_id=model.next_id())
+    return step

@@ -20,7 +20,7 @@ import click
 
 from holodeck.cli.commands.mcp.connect import open_plugin, run_with_logging
 from holodeck.cli.commands.mcp.target import Target, failure_data, select_server, target_options, to_plain_json
-from holodeck.cli.output.error_topics import print_topic, topic_of_error
+from holodeck.cli.output.config_problems import print_topic, topic_of_error
 from holodeck.cli.output.progress import Progress
 from holodeck.config.agent_loader import LoadedTool
 from holodeck.config.known_keys import closest_match

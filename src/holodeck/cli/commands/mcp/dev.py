@@ -23,11 +23,10 @@ from holodeck.cli.chat.line_reader import EditorReader, LineReader, PipeReader
 from holodeck.cli.commands.mcp.call import is_argument, parse_call_arguments
 from holodeck.cli.commands.mcp.connect import run_with_logging, with_timeout
 from holodeck.cli.commands.mcp.target import failure_data, parse_pairs, start_timeout_option
-from holodeck.cli.dev.dev_server import DevServer
+from holodeck.cli.dev.dev_server import DevServer, listen_to_log
 from holodeck.cli.dev.event_printer import EventPrinter
 from holodeck.cli.dev.events import Notice, Watching
 from holodeck.cli.dev.file_watcher import FileWatcher, WatchedPath
-from holodeck.cli.dev.log_listener import listen_to_log
 from holodeck.cli.dev.program import Program, plan_program
 from holodeck.cli.output import stdin
 from holodeck.cli.output.ask_user import UserPrompter

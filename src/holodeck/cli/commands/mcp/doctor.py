@@ -21,8 +21,14 @@ import click
 
 from holodeck.cli.commands.mcp.connect import open_plugin, reason_text, run_with_logging, with_timeout
 from holodeck.cli.commands.mcp.target import Target, select_servers, start_timeout_option, target_options
-from holodeck.cli.output.config_problems import print_problems, problem_data
-from holodeck.cli.output.lint_findings import count_findings, finding_lines, findings_data, has_error
+from holodeck.cli.output.config_problems import (
+    count_findings,
+    finding_lines,
+    findings_data,
+    has_error,
+    print_problems,
+    problem_data,
+)
 from holodeck.cli.output.progress import Progress
 from holodeck.config.agent_loader import LoadedTool
 from holodeck.config.server_loader import LoadedServers

@@ -10,7 +10,7 @@ import click
 
 from holodeck.cli.commands.mcp.connect import ServerResult, query_all, reason_text, run_with_logging, with_timeout
 from holodeck.cli.commands.mcp.target import Target, failure_data, select_servers, start_timeout_option, target_options
-from holodeck.cli.output.lint_findings import count_findings, findings_data, has_error, print_findings
+from holodeck.cli.output.config_problems import count_findings, findings_data, has_error, print_findings
 from holodeck.lib.escape import escape_json, escape_unprintable
 from holodeck.runtime import lint_servers
 

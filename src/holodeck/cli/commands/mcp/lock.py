@@ -17,8 +17,8 @@ import click
 
 from holodeck.cli.commands.mcp.connect import ServerResult, query_all, reason_text, run_with_logging, with_timeout
 from holodeck.cli.commands.mcp.target import Target, start_timeout_option, target_options
-from holodeck.cli.output.lint_findings import count_findings, findings_data, has_error, print_findings
-from holodeck.cli.output.yes_or_no import ask_yes_or_no, can_ask
+from holodeck.cli.output.config_problems import count_findings, findings_data, has_error, print_findings
+from holodeck.cli.output.stdin import ask_yes_or_no, can_ask
 from holodeck.config.actions import describe_server
 from holodeck.config.agent_loader import LoadedTool
 from holodeck.lib.errors import ConfigError, Problem

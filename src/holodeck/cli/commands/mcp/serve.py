@@ -22,7 +22,7 @@ from holodeck.config.actions import list_actions
 from holodeck.config.known_keys import closest_match
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.log_handler import write_log
-from holodeck.lib.system.private_memory import hide_memory
+from holodeck.lib.system.memory import hide_memory
 
 if TYPE_CHECKING:
     from holodeck.config.gateway_loader import LoadedGateway

@@ -23,7 +23,7 @@ from holodeck.lib.errors import ConfigError, HoloDeckError, MCPError, Problem
 from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.record import record
 from holodeck.models.tool import MCPTool
-from holodeck.trust.check import VARIABLE, is_allowed_by_variable, is_part_of
+from holodeck.trust import VARIABLE, is_allowed_by_variable, is_part_of
 
 DEFAULT_FILES = (DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE, "mcp.json", ".mcp.json", ".vscode/mcp.json")
 _Command = TypeVar("_Command", bound=Callable[..., Any])

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holodeck.agent_runner import AgentRunner
-from holodeck.cli.commands.test.case_cassette import CassetteOptions, finish_cassette
 from holodeck.cli.commands.test.reports.report_file import check_report_path, write_json, write_report_file
-from holodeck.cli.commands.test.suites import find_agent_files, read_suites
+from holodeck.cli.commands.test.suites import CassetteOptions, find_agent_files, finish_cassette, read_suites
 from holodeck.cli.commands.test.verdict_lines import print_summary, print_verdict
 from holodeck.cli.dev.file_watcher import FileWatcher, WatchedPath
 from holodeck.cli.interruptible import run_interruptible
@@ -47,8 +46,7 @@ from holodeck.runtime import build_runner
 
 if TYPE_CHECKING:
     from holodeck.agent_runner import AgentRunner
-    from holodeck.evaluation.suite import CaseRun, Suite
-    from holodeck.evaluation.suite_report import SuiteReport
+    from holodeck.evaluation.suite_report import CaseRun, Suite, SuiteReport
     from holodeck.evaluation.verdict import Verdict
 
 
@@ -331,7 +329,7 @@ def _run_suites(suites: Sequence[Suite], options: _Options, terminal: Terminal) 
 
 
 async def _run_cases(suites: Sequence[Suite], options: _Options, terminal: Terminal, progress: SuiteProgress) -> None:
-    from holodeck.evaluation.suite import list_case_runs
+    from holodeck.evaluation.suite_report import list_case_runs
     from holodeck.evaluation.suite_runner import run_cases
 
     people = build_people(terminal)

@@ -23,7 +23,7 @@ import click
 
 from holodeck.cli.commands.mcp.target import unknown_server_error
 from holodeck.cli.default_file import resolve_file
-from holodeck.cli.output.yes_or_no import ask_yes_or_no, can_ask
+from holodeck.cli.output.stdin import ask_yes_or_no, can_ask
 from holodeck.config.actions import Actions, list_actions
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE
 from holodeck.config.edit.file_edit import EditResult, FileEdit, PlannedEdit
@@ -37,8 +37,7 @@ from holodeck.lib.errors import ConfigError, ExecutionError, Problem
 from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.record import record
 from holodeck.lib.redaction import SecretText
-from holodeck.trust.check import check_trust, save_trust
-from holodeck.trust.store import open_trust_store
+from holodeck.trust import check_trust, open_trust_store, save_trust
 
 FILES = (DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE)
 Tolerates = Callable[[Problem], bool]

@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 
 import click
 
-from holodeck.cli.commands.test.case_cassette import build_cassette_data
+from holodeck.cli.commands.test.suites import build_cassette_data
 from holodeck.cli.commands.test.verdict_lines import (
     ALWAYS_SHOWN,
     describe_check,
