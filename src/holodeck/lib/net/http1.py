@@ -1,7 +1,8 @@
 """An HTTP/1.1 client connection that sends one request at a time and streams the response.
 
 For model APIs and MCP servers, which are called on every turn: a general client spends several times as long on
-features that they do not use. Parsing is done by httptools, as in our own server.
+features that they do not use. httptools judges every byte, as in our own server. The headers are taken from the bytes
+that it has accepted, all at once: a callback for each of them costs more than the rest of a small response.
 
 `HTTP1Connection` is an asyncio protocol. Its owner, `HTTP1Pool`, is notified through `on_free` when a response is
 complete and the connection can be reused, and through `on_lost` when it is closed. `HTTP1Response` buffers the body
@@ -33,6 +34,8 @@ _OK = 200
 _FIRST_REDIRECT_STATUS = 300
 _ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
 _TOO_LONG = f"its headers have more than {MAX_HTTP_HEAD_BYTES} bytes"
+# Where the status and its words are in a status line: `HTTP/1.1 200 OK`.
+_STATUS_AT, _PHRASE_AT = 9, 13
 _JOINERS = {"set-cookie": "\n"}
 # The method in the first byte of a zlib header; some servers send "deflate" without that header.
 _ZLIB_METHOD = 8
@@ -63,13 +66,13 @@ class HTTP1Response:
     __slots__ = (
         "_chunks",
         "_connection",
-        "_data_arrived",
         "_encoding",
         "_error",
         "_excerpt",
         "_inflater",
         "_is_complete",
         "_size",
+        "_waiting_reader",
         "headers",
         "phrase",
         "status",
@@ -84,15 +87,17 @@ class HTTP1Response:
         self.phrase = phrase
         self.headers = headers
         self._connection = connection
-        encoding = headers.get("content-encoding", "").strip().lower()
-        self._encoding = "" if encoding == "identity" else encoding
+        self._encoding = ""
+        if "content-encoding" in headers:
+            encoding = headers["content-encoding"].strip().lower()
+            self._encoding = "" if encoding == "identity" else encoding
         self._inflater: zlib._Decompress | None = None
         self._chunks: list[bytes] = []
         self._size = 0
         self._is_complete = False
         self._error: ResponseLostError | None = None
         self._excerpt: bytes | None = None
-        self._data_arrived: asyncio.Future[None] | None = None
+        self._waiting_reader: asyncio.Future[None] | None = None
 
     @property
     def content_type(self) -> str:
@@ -105,10 +110,10 @@ class HTTP1Response:
         """Whether the whole body has arrived and was read."""
         return self._is_complete and not self._chunks
 
-    async def read(self) -> bytes:
+    async def read(self, seconds: float | None = None) -> bytes:
         """Wait for data and return all that arrived since the last call; empty at the end of the body.
 
-        Raises `ResponseLostError` if the connection ends before that.
+        Raises `ResponseLostError` if the connection ends before that, and `TimeoutError` after `seconds` of silence.
         """
         while True:
             if not self._chunks:
@@ -116,13 +121,9 @@ class HTTP1Response:
                     return b""
                 if self._error is not None:
                     raise self._error
-                self._data_arrived = asyncio.get_running_loop().create_future()
-                await self._data_arrived
+                await self._wait_data(seconds)
             elif not self._encoding:
-                data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-                self._chunks = []
-                self._resume_reading()
-                return data
+                return self._take_chunks()
             else:
                 # A few bytes can inflate to a lot: let other tasks run in between.
                 await asyncio.sleep(0)
@@ -136,17 +137,18 @@ class HTTP1Response:
         """
         parts: list[bytes] = []
         size = 0
-        while data := await self.read():
+        while True:
+            is_whole = self._is_complete and not self._encoding
+            data = self._take_chunks() if is_whole else await self.read()
             size += len(data)
             if size > limit:
                 self.close()
                 raise BodyTooLargeError(f"more than {limit} bytes")
             if reserved is not None:
                 reserved.extend(len(data))
-            if not parts and self.is_at_end:
-                return data
+            if is_whole or not data:
+                return b"".join((*parts, data)) if parts else data
             parts.append(data)
-        return b"".join(parts)
 
     async def read_excerpt(self, limit: int) -> bytes:
         """Return the first `limit` bytes of a body that is only quoted. A second call returns the same bytes.
@@ -171,14 +173,15 @@ class HTTP1Response:
         """Append data of the body and return the bytes that are buffered. Called by the connection."""
         self._chunks.append(data)
         self._size += len(data)
-        if self._data_arrived is not None:
+        if self._waiting_reader is not None:
             self._wake_reader()
         return self._size
 
     def end(self, error: ResponseLostError | None = None) -> None:
         """Mark the body as complete, or as lost with `error`. Called by the connection."""
         self._is_complete, self._error = error is None, error
-        self._wake_reader()
+        if self._waiting_reader is not None:
+            self._wake_reader()
 
     def _read_inflated(self) -> bytes:
         """Return at most `HTTP_READ_CHUNK` bytes of the decompressed body."""
@@ -193,7 +196,8 @@ class HTTP1Response:
         has_more = rest or (len(data) == HTTP_READ_CHUNK and not inflate.eof)
         self._chunks = [rest] if has_more else []
         if not has_more:
-            self._resume_reading()
+            self._size = 0
+            self._connection.resume()
         return data
 
     def _create_inflater(self, packed: bytes) -> zlib._Decompress:
@@ -202,14 +206,36 @@ class HTTP1Response:
         is_bare = self._encoding == "deflate" and packed[0] & 0x0F != _ZLIB_METHOD
         return zlib.decompressobj(-zlib.MAX_WBITS if is_bare else zlib.MAX_WBITS | 32)
 
-    def _resume_reading(self) -> None:
-        self._size = 0
-        self._connection.resume()
+    async def _wait_data(self, seconds: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        waiting = self._waiting_reader = loop.create_future()
+        if seconds is None:
+            await waiting
+            return
+        # Not `asyncio.timeout`, which cancels the task and costs several times as much.
+        timer = loop.call_later(seconds, _time_out, waiting)
+        try:
+            await waiting
+        finally:
+            timer.cancel()
+
+    def _take_chunks(self) -> bytes:
+        """Return the body that is buffered, and read on from the socket."""
+        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks, self._size = [], 0
+        if not self._is_complete:
+            self._connection.resume()
+        return data
 
     def _wake_reader(self) -> None:
-        waiting, self._data_arrived = self._data_arrived, None
+        waiting, self._waiting_reader = self._waiting_reader, None
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
+
+
+def _time_out(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_exception(TimeoutError())
 
 
 class HTTP1Connection(asyncio.Protocol):
@@ -223,9 +249,8 @@ class HTTP1Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._pending: asyncio.Future[HTTP1Response] | None = None
         self._response: HTTP1Response | None = None
-        self._headers: dict[str, str] = {}
-        self._phrase = ""
-        self._head_size = 0
+        # The bytes that were received before the headers of the response were complete.
+        self._head: list[bytes] = []
         # Bytes received since the last byte of a body.
         self._non_body_bytes = 0
         self._is_paused = False
@@ -242,7 +267,9 @@ class HTTP1Connection(asyncio.Protocol):
     @property
     def is_idle(self) -> bool:
         """Whether the connection can carry a request: neither closed nor with unexpected data, even just now."""
-        return not self._transport.is_closing() and not self._has_unread_data()
+        if self._transport.is_closing():
+            return False
+        return not (self._has_unread_data() if self._poller is None else self._poller.poll(0))
 
     async def send(self, head: bytes, body: bytes) -> HTTP1Response:
         """Send a request and wait for the headers of its response. Cancellation closes the connection.
@@ -317,12 +344,13 @@ class HTTP1Connection(asyncio.Protocol):
             self.abort()
             return
         self._non_body_bytes += len(data)
+        if self._response is None:
+            self._head.append(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail_unreadable(error.__context__ or error)
             return
-        # `on_header` does not see an unfinished header, which the parser buffers.
         if self._non_body_bytes > MAX_HTTP_HEAD_BYTES:
             self._fail_unreadable(UnreadableResponseError(_TOO_LONG))
 
@@ -351,30 +379,14 @@ class HTTP1Connection(asyncio.Protocol):
         if self._pending is None:
             # A second response to one request.
             self.abort()
-        self._headers, self._phrase, self._head_size = {}, "", 0
-
-    def on_status(self, phrase: bytes) -> None:
-        # Called once for each piece.
-        self._phrase += phrase.decode("latin-1")
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._head_size += len(name) + len(value)
-        if self._head_size > MAX_HTTP_HEAD_BYTES:
-            raise UnreadableResponseError(_TOO_LONG)
-        if self._response is not None:
-            # A trailer after the body: not used.
-            return
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        if key in self._headers:
-            text = f"{self._headers[key]}{_JOINERS.get(key, ', ')}{text}"
-        self._headers[key] = text
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if status < _OK or self._pending is None:
             # An informational response, such as 100 Continue: the final one follows.
             return
-        self._response = HTTP1Response(self, status, self._phrase, self._headers)
+        head, self._head = self._head, []
+        self._response = HTTP1Response(self, status, *_parse_head(head[0] if len(head) == 1 else b"".join(head)))
         if not self._pending.done():
             self._pending.set_result(self._response)
 
@@ -392,7 +404,7 @@ class HTTP1Connection(asyncio.Protocol):
         self._non_body_bytes = 0
         response.end()
         is_all_sent = not self._is_sending and not self._transport.get_write_buffer_size()
-        if is_all_sent and self._parser.should_keep_alive() and self.is_open:
+        if is_all_sent and self._parser.should_keep_alive() and not self._transport.is_closing():
             if self._is_paused:
                 self.resume()
             self._on_free(self)
@@ -421,6 +433,32 @@ class HTTP1Connection(asyncio.Protocol):
             response.end(error)
         elif pending is not None and not pending.done():
             pending.set_exception(error)
+
+
+def _parse_head(received: bytes) -> tuple[str, dict[str, str]]:
+    """Return the words behind the status, and the headers, of the first response that is not informational.
+
+    `received` begins with it, or with informational ones, and httptools has accepted the whole head: each line ends
+    with CR LF, and has a colon after the name. Raises `UnreadableResponseError` for one over the limit.
+    """
+    start = 0
+    while True:
+        # Blank lines before a response are ignored.
+        while received.startswith(b"\r\n", start):
+            start += 2
+        end = received.find(b"\r\n\r\n", start)
+        if not received.startswith(b"1", start + _STATUS_AT):
+            break
+        start = end + 4
+    if end - start > MAX_HTTP_HEAD_BYTES:
+        raise UnreadableResponseError(_TOO_LONG)
+    status_line, *lines = received[start:end].decode("latin-1").split("\r\n")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        key, text = name.lower(), value.strip(" \t")
+        headers[key] = text if key not in headers else f"{headers[key]}{_JOINERS.get(key, ', ')}{text}"
+    return status_line[_PHRASE_AT:], headers
 
 
 def _ends_with_connection(headers: dict[str, str]) -> bool:

@@ -89,6 +89,8 @@ class HTTP1Pool:
         self._max_redirects = max_redirects
         self._stores_cookies = stores_cookies
         self._cookies: CookieJar | None = None
+        self._encoded_headers: Mapping[str, str] | None = None
+        self._encoded_lines = ""
         self._socket_factory = None if ip_policy is None else ip_policy.create_socket
         self._idle: list[HTTP1Connection] = []
         self._all: set[HTTP1Connection] = set()
@@ -139,11 +141,18 @@ class HTTP1Pool:
     ) -> HTTP1Response:
         """Send a request and return its response once the headers have arrived.
 
-        `url`: another one of the same origin, which the caller has checked. Credentials in the URL of the pool are used
-        if `headers` has no `Authorization`. `redirects`: those that led here. Raises `InvalidHeaderError`,
-        `ConnectFailedError`, or `ResponseLostError` if the connection ends before the headers are complete.
+        `headers`: encoded once where the same mapping is passed again, which must not have changed. `url`: another one
+        of the same origin, which the caller has checked. Credentials in the URL of the pool are used if `headers` has
+        no `Authorization`. `redirects`: those that led here. Raises `InvalidHeaderError`, `ConnectFailedError`, or
+        `ResponseLostError` if the connection ends before the headers are complete.
         """
-        lines = encode_headers(headers if self._cookies is None else self._with_cookies(self._cookies, url, headers))
+        if self._cookies is not None:
+            lines = encode_headers(self._with_cookies(self._cookies, url, headers))
+        elif headers is self._encoded_headers:
+            lines = self._encoded_lines
+        else:
+            lines = self._encoded_lines = encode_headers(headers)
+            self._encoded_headers = headers
         if self._login and "Authorization" not in headers:
             lines += self._login
         target = (

@@ -41,14 +41,13 @@ class EventStream:
         Raises TimeoutError after `read_timeout` seconds of silence, `OverBudgetError` and `EventTooLargeError`.
         """
         while not self._ready:
-            async with asyncio.timeout(self._read_timeout):
-                chunk = await self._response.read()
+            chunk = await self._response.read(self._read_timeout)
             if not chunk:
                 return None
             self._feed(chunk)
         event = self._ready.popleft()
         self._ready_size -= len(event[1])
-        self._resize_reservation()
+        self._reserved.resize(self._decoder.buffered_bytes + self._ready_size)
         return event
 
     def close(self) -> None:
@@ -62,8 +61,6 @@ class EventStream:
             if event[1].strip():
                 self._ready.append(event)
                 self._ready_size += len(event[1])
-        self._resize_reservation()
         self._received_at = asyncio.get_running_loop().time()
-
-    def _resize_reservation(self) -> None:
-        self._reserved.resize(self._decoder.buffered_bytes + self._ready_size)
+        if not self._ready:
+            self._reserved.resize(self._decoder.buffered_bytes)

@@ -191,10 +191,11 @@ class ResponseStreams:
         """
         if response.is_at_end or not self._can_await_end:
             return
+        loop = asyncio.get_running_loop()
+        until = loop.time() + STREAM_TAIL_TIMEOUT
         try:
-            async with asyncio.timeout(STREAM_TAIL_TIMEOUT):
-                while await response.read():
-                    pass
+            while await response.read(max(until - loop.time(), 0)):
+                pass
         except OSError:
             self._can_await_end = False
 
