@@ -23,6 +23,7 @@ from holodeck.gateway.api.model import (
     invalid,
     limit_length,
 )
+from holodeck.gateway.api.models.parts import WEB_URL
 from holodeck.gateway.api.models.tools import (
     ACTION_MODELS,
     NO_SEARCH,
@@ -45,7 +46,6 @@ MAX_REQUEST_HEADERS = 32
 MAX_TOOL_GLOBS = 100
 # Characters of such a name: the longest that the protocol recommends for a tool, twice.
 MAX_PATTERN_CHARS = 256
-WEB_URL = "^https?://"
 _NO_CONNECTORS = "Name a server that this gateway has with 'server_label', or give its 'server_url'."
 _SERVER = {"type": "mcp", "server_label": "files"}
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
+from holodeck.gateway.api.models.input_items import HostedStatus
 from holodeck.gateway.openapi.schemas.schema import (
     Schema,
     array,
@@ -15,23 +18,14 @@ from holodeck.gateway.openapi.schemas.schema import (
     string,
     variants,
 )
-from holodeck.gateway.wire.request.hosted_items import HOSTED_STATUSES, IMAGE_SETTINGS
 from holodeck.gateway.wire.request.tools import HOSTED_TOOL_TYPES
-from holodeck.lib.limits import MAX_FILE_DATA_CHARS, MAX_INPUT_TEXT_CHARS
 
-HOSTED_INPUT_TYPES = {
-    "web_search_call": "InputWebSearchCall",
-    "file_search_call": "InputFileSearchCall",
-    "code_interpreter_call": "InputCodeInterpreterCall",
-    "image_generation_call": "InputImageGenerationCall",
-}
 HOSTED_OUTPUT_TYPES = {
     "web_search_call": "WebSearchCall",
     "file_search_call": "FileSearchCall",
     "code_interpreter_call": "CodeInterpreterCall",
     "image_generation_call": "ImageGenerationCall",
 }
-_LONG_TEXT = string(max_length=MAX_INPUT_TEXT_CHARS)
 
 
 def hosted_tool_schema() -> Schema:
@@ -51,7 +45,7 @@ def hosted_output_schemas() -> dict[str, Schema]:
 
     def call(kind: str, fields: dict[str, Schema], about: str) -> Schema:
         return record_of(
-            {"id": string(), "type": constant(kind), "status": choice(HOSTED_STATUSES), **fields},
+            {"id": string(), "type": constant(kind), "status": choice(get_args(HostedStatus)), **fields},
             f"{about}, by the MCP tool of the gateway's operator.",
         )
 
@@ -94,38 +88,5 @@ def hosted_output_schemas() -> dict[str, Schema]:
         ),
         "ImageGenerationCall": call(
             "image_generation_call", {"result": nullable(string("Base64."))}, "A generated image"
-        ),
-    }
-
-
-def hosted_input_schemas() -> dict[str, Schema]:
-    """Build the schemas of calls of hosted tools, here or at OpenAI, that are sent back."""
-
-    def call(kind: str, fields: dict[str, Schema], about: str) -> Schema:
-        common = {
-            "type": constant(kind),
-            "id": string("Left out: a new one."),
-            "status": choice(HOSTED_STATUSES),
-            "created_by": {"description": "Ignored."},
-        }
-        return body_of({**common, **fields}, f"{about}, sent back. The model reads it as a note.", required=("type",))
-
-    image = {key: string() for key in IMAGE_SETTINGS}
-    return {
-        "InputWebSearchCall": call(
-            "web_search_call", {"action": mapping("What was searched."), "results": array({})}, "A web search"
-        ),
-        "InputFileSearchCall": call(
-            "file_search_call", {"queries": array(string()), "results": array({})}, "A search in files"
-        ),
-        "InputCodeInterpreterCall": call(
-            "code_interpreter_call",
-            {"code": _LONG_TEXT, "container_id": string(), "outputs": array({})},
-            "Code that was run",
-        ),
-        "InputImageGenerationCall": call(
-            "image_generation_call",
-            {"result": string("Base64.", max_length=MAX_FILE_DATA_CHARS), "revised_prompt": _LONG_TEXT, **image},
-            "A generated image",
         ),
     }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
+from holodeck.gateway.api.models.input_items import ItemStatus
 from holodeck.gateway.http.error_codes import ERROR_CODES
 from holodeck.gateway.openapi.schemas.action_schemas import ACTION_OUTPUT_TYPES, action_output_schemas
 from holodeck.gateway.openapi.schemas.body_schemas import METADATA
@@ -24,7 +27,6 @@ from holodeck.gateway.openapi.schemas.schema import (
     variants,
 )
 from holodeck.gateway.wire.chat.request import REASONING_FIELD
-from holodeck.gateway.wire.request.parsed_input import ITEM_STATUSES
 from holodeck.gateway.wire.response.resource import ERROR_TYPES, REPEATED_MEMBERS
 from holodeck.lib.errors import BUDGET_EXCEEDED
 from holodeck.models.generation import LEFT_OUT, OPTION_OF, OPTIONS, Option
@@ -204,7 +206,7 @@ def _output_item_schemas() -> dict[str, Schema]:
 
 
 def _item(kind: str, fields: dict[str, Schema], about: str, *, optional: tuple[str, ...] = ()) -> Schema:
-    common = {"id": string(), "type": constant(kind), "status": choice(ITEM_STATUSES)}
+    common = {"id": string(), "type": constant(kind), "status": choice(get_args(ItemStatus))}
     return record_of({**common, **fields}, about, optional=optional)
 
 
@@ -269,7 +271,7 @@ def _server_call_schemas() -> dict[str, Schema]:
             {
                 "id": string(),
                 "type": constant("mcp_call"),
-                "status": choice((*ITEM_STATUSES, "failed")),
+                "status": choice((*get_args(ItemStatus), "failed")),
                 **call,
                 "approval_request_id": _NULLABLE_TEXT,
                 "output": _NULLABLE_TEXT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from holodeck.gateway.api.model import NAMED, APIModel
+from holodeck.gateway.api.model import ALTERNATIVES, NAMED, APIModel
 from holodeck.models.generation import API, OPTION_OF, OPTIONS
 
 Schema = dict[str, Any]
@@ -131,7 +131,19 @@ def list_required(model: type[APIModel]) -> list[str]:
 
 def model_schema(model: type[APIModel]) -> Schema:
     """Build the schema of the object that a model declares, with its docstring as the description."""
-    return body_of(list_field_schemas(model), model.__doc__ or "", required=list_required(model))
+    about = " ".join((model.__doc__ or "").split())
+    return body_of(
+        list_field_schemas(model),
+        about,
+        required=list_required(model),
+        one_of=model.one_of,
+        is_exclusive=model.is_exclusive,
+    )
+
+
+def model_schemas(models: Iterable[type[APIModel]]) -> dict[str, Schema]:
+    """Build the schemas of the objects that models declare, by name."""
+    return {model.__name__: model_schema(model) for model in models}
 
 
 def _plain_fields(
@@ -139,19 +151,26 @@ def _plain_fields(
 ) -> dict[str, Schema]:
     """Return the properties of a pydantic schema, in the form of this document: without titles, defaults and null."""
 
+    def plain_object(model: Mapping[str, Any]) -> Schema:
+        fields, needed = _plain_fields(model, references, definitions), model.get("required", ())
+        one_of, is_exclusive = model.get(ALTERNATIVES, ((), False))
+        return body_of(fields, required=needed, one_of=one_of, is_exclusive=is_exclusive)
+
     def plain(schema: Mapping[str, Any]) -> Schema:
         if "discriminator" in schema:
             return dict(schema)
+        if "properties" in schema and schema.get("additionalProperties") is True:
+            return plain_object(schema)
         kept = {key: value for key, value in schema.items() if key not in ("title", "default", "row")}
         if "properties" in kept:
             kept["properties"] = {name: plain(each) for name, each in kept["properties"].items()}
+        if "items" in kept:
+            kept["items"] = plain(kept["items"])
         options = [plain(each) for each in (*kept.pop("anyOf", ()), *kept.pop("oneOf", ())) if each != NULL]
         if len(options) == 1:
             kept = {**options[0], **kept}
         elif options:
             kept["anyOf"] = options
-        if "items" in kept:
-            kept["items"] = plain(kept["items"])
         if kept.get("additionalProperties") is True:
             del kept["additionalProperties"]
         if NAMED in kept:
@@ -162,9 +181,7 @@ def _plain_fields(
             kept |= references[name]
         elif name in definitions:
             del kept["$ref"]
-            inner = definitions[name]
-            fields = _plain_fields(inner, references, definitions)
-            kept = {**body_of(fields, required=inner.get("required", ())), **kept}
+            kept = {**plain_object(definitions[name]), **kept}
         return kept
 
     # A model has its fields in the order in which they are read; in the document, required ones come first.

@@ -1,22 +1,26 @@
-"""Content parts of messages and tool outputs: read from the wire into models, and written back."""
+"""Content parts of messages and tool outputs: built from their declared models, and written back."""
 
 from __future__ import annotations
 
 import base64
 import mimetypes
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, Self, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
-from holodeck.gateway.wire.request.field_table import NO_FILES
-from holodeck.gateway.wire.request.json_fields import (
-    JSONFields,
-    refuse,
-    refuse_choice,
-    refuse_type,
-    refuse_unsupported,
+from holodeck.gateway.api.model import APIModel
+from holodeck.gateway.api.models.parts import (
+    InputAudio,
+    InputFile,
+    InputImage,
+    InputText,
+    SentOutputText,
+    SentRefusal,
+    check_image_url,
 )
-from holodeck.lib.limits import MAX_FILE_DATA_CHARS, MAX_IMAGE_URL_CHARS, MAX_INPUT_TEXT_CHARS
-from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
+from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_missing
+from holodeck.gateway.wire.request.validation import check_value
+from holodeck.lib.limits import MAX_IMAGE_URL_CHARS
+from holodeck.models.content import AudioContent, BinaryContent, CacheMark, ImageContent, TextContent
 from holodeck.models.items import FileData, ImageLink, Part
 
 WirePart = dict[str, Any]
@@ -24,36 +28,26 @@ AUDIO_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 """MIME types by the audio formats of the API."""
 CACHE_FIELD = "prompt_cache_breakpoint"
 """The mark of a part for the prompt cache of the model's provider."""
-_DETAILS = ("auto", "low", "high")
-IMAGE_DETAILS = (*_DETAILS, "original")
+PartModel = InputText | InputImage | InputFile | InputAudio | SentOutputText | SentRefusal
 
 
-def read_parts(value: object, path: str, *, is_assistant: bool = False) -> tuple[tuple[Part, ...], list[WirePart]]:
-    """Read content, a string or an array of parts. Returns the models, and the parts as the API lists them again.
+def build_parts(
+    content: str | Sequence[PartModel], sent: Any, path: str, *, is_assistant: bool = False
+) -> tuple[tuple[Part, ...], list[WirePart]]:
+    """Build the models of content, and its parts as the API lists them again.
 
-    `is_assistant`: the content is of a message of the assistant. Raises `BadRequestError`.
+    `sent`: the content as it was sent, at `path`. `is_assistant`: it is of a message of the assistant. Raises
+    `BadRequestError`.
     """
-    if isinstance(value, str):
-        if len(value) > MAX_INPUT_TEXT_CHARS:
-            message = f"Invalid '{path}': string too long. Expected at most {MAX_INPUT_TEXT_CHARS} characters."
-            refuse(message, path, "string_above_max_length")
-        return (TextContent(text=value),), [text_to_wire(value, is_assistant=is_assistant)]
-    if not isinstance(value, list):
-        refuse_type(path, "a string or an array of parts", value)
-    readers = _ASSISTANT_PART_READERS if is_assistant else _INPUT_PART_READERS
+    if isinstance(content, str):
+        return (TextContent(text=content),), [text_to_wire(content, is_assistant=is_assistant)]
     parts: list[Part] = []
     wire_parts: list[WirePart] = []
-    for index, each in enumerate(value):
-        fields = JSONFields(each, f"{path}[{index}]")
-        kind = fields.require_text("type")
-        if kind not in readers:
-            refuse_choice(fields.path_of("type"), kind, tuple(readers))
-        part = readers[kind](fields)
-        fields.refuse_unread()
+    for index, each in enumerate(content):
+        part = _PART_BUILDERS[type(each)](each, f"{path}[{index}]")
         parts.append(part)
-        wire_parts.append(
-            dict(each) if kind in ("refusal", "input_audio") else part_to_wire(part, is_assistant=is_assistant)
-        )
+        is_as_sent = isinstance(each, SentRefusal | InputAudio)
+        wire_parts.append(dict(sent[index]) if is_as_sent else part_to_wire(part, is_assistant=is_assistant))
     return tuple(parts), wire_parts
 
 
@@ -70,15 +64,15 @@ class LinkURL(str):
     param: str
 
 
+def mark_link(url: str, where: str) -> str:
+    """Return the URL of an image at `where`: a `LinkURL` if it is a link, whose host is judged later."""
+    return url if url.startswith("data:") else LinkURL(url, where)
+
+
 def read_image_url(fields: JSONFields, key: str) -> str:
-    """Read the URL of an image. A link is a `LinkURL`, whose host is judged when the request is prepared."""
+    """Read the URL of an image, as `mark_link` returns it."""
     url = fields.require_text(key, max_length=MAX_IMAGE_URL_CHARS)
-    if url.startswith("data:image/"):
-        return url
-    where = fields.path_of(key)
-    if not url.startswith(("https://", "http://")):
-        refuse(f"Invalid '{where}': expected an http or https URL, or a data URL with an image.", where, "invalid_url")
-    return LinkURL(url, where)
+    return mark_link(check_value(check_image_url, url, fields.path_of(key)), fields.path_of(key))
 
 
 def text_to_wire(text: str, *, is_assistant: bool) -> WirePart:
@@ -111,56 +105,29 @@ def output_to_wire(content: Sequence[Part]) -> str | list[WirePart]:
     return "\n".join(texts) if len(texts) == len(content) else [part_to_wire(part) for part in content]
 
 
-def _read_input_text(fields: JSONFields) -> Part:
-    text = fields.require_text("text", max_length=MAX_INPUT_TEXT_CHARS)
-    return TextContent(text=text, cache_mark=fields.get_cache_mark(CACHE_FIELD))
+def _mark_of(part: InputText | InputImage | InputFile) -> CacheMark | None:
+    mark = part.prompt_cache_breakpoint
+    return None if mark is None else {CACHE_FIELD: mark}
 
 
-def _read_output_text(fields: JSONFields) -> Part:
-    # SDKs store the parsed text beside it, and send it back.
-    fields.pop("parsed")
-    fields.get_array("annotations")
-    fields.get_array("logprobs")
-    return TextContent(text=fields.require_text("text", max_length=MAX_INPUT_TEXT_CHARS))
+def _build_text(part: InputText, where: str) -> Part:
+    return TextContent(text=part.text, cache_mark=_mark_of(part))
 
 
-def _read_refusal(fields: JSONFields) -> Part:
-    return TextContent(text=fields.require_text("refusal", max_length=MAX_INPUT_TEXT_CHARS))
+def _build_image(part: InputImage, where: str) -> Part:
+    url = mark_link(part.image_url, f"{where}.image_url")
+    return ImageLink(url=url, detail=part.detail or "auto", cache_mark=_mark_of(part))
 
 
-def _read_image(fields: JSONFields) -> Part:
-    fields.refuse_present(NO_FILES, "file_id")
-    url = read_image_url(fields, "image_url")
-    detail = fields.get_choice("detail", IMAGE_DETAILS) or "auto"
-    return ImageLink(
-        url=url,
-        detail=cast(Literal["auto", "low", "high", "original"], detail),
-        cache_mark=fields.get_cache_mark(CACHE_FIELD),
-    )
-
-
-def _read_file(fields: JSONFields) -> Part:
-    fields.refuse_present(NO_FILES, "file_id")
-    mark = fields.get_cache_mark(CACHE_FIELD)
-    if fields.get_choice("detail", _DETAILS) not in (None, "auto"):
-        refuse_unsupported(fields.path_of("detail"), "A file is handed on as it is.")
-    name = fields.get_text("filename")
-    data, url = fields.get_text("file_data", max_length=MAX_FILE_DATA_CHARS), fields.get_text("file_url")
+def _build_file(part: InputFile, where: str) -> Part:
+    name, data, url = part.filename, part.file_data, part.file_url
     if data is not None and url is not None:
-        refuse(
-            f"Give only one of '{fields.path_of('file_data')}' and '{fields.path_of('file_url')}'.",
-            fields.path_of("file_url"),
-        )
+        refuse(f"Give only one of '{where}.file_data' and '{where}.file_url'.", f"{where}.file_url")
     if data is not None:
-        return FileData(
-            url=data if data.startswith("data:") else _to_data_url(data, name), filename=name, cache_mark=mark
-        )
+        url = data if data.startswith("data:") else _to_data_url(data, name)
     if url is None:
-        fields.refuse_missing("file_data")
-    if not url.startswith(("https://", "http://")):
-        where = fields.path_of("file_url")
-        refuse(f"Invalid '{where}': expected an http or https URL.", where, "invalid_url")
-    return FileData(url=url, filename=name, cache_mark=mark)
+        refuse_missing(f"{where}.file_data")
+    return FileData(url=url, filename=name, cache_mark=_mark_of(part))
 
 
 def _to_data_url(data: str, name: str | None) -> str:
@@ -168,30 +135,15 @@ def _to_data_url(data: str, name: str | None) -> str:
     return f"data:{kind};base64,{data}"
 
 
-def _read_audio(fields: JSONFields) -> Part:
-    # No model that takes sounds has a cache of them.
-    fields.get_mapping(CACHE_FIELD)
-    sound = fields.get_object("input_audio")
-    if sound is None:
-        fields.refuse_missing("input_audio")
-    data = sound.require_text("data", max_length=MAX_FILE_DATA_CHARS)
-    kind = sound.get_choice("format", AUDIO_TYPES) or sound.refuse_missing("format")
-    sound.refuse_unread()
-    return AudioContent(data=data, mime_type=AUDIO_TYPES[kind])
-
-
-_INPUT_PART_READERS: dict[str, Callable[[JSONFields], Part]] = {
-    "input_text": _read_input_text,
-    "input_image": _read_image,
-    "input_file": _read_file,
-    "input_audio": _read_audio,
-    "output_text": _read_output_text,
-    "refusal": _read_refusal,
-}
-_ASSISTANT_PART_READERS: dict[str, Callable[[JSONFields], Part]] = {
-    "output_text": _read_output_text,
-    "refusal": _read_refusal,
-    "input_text": _read_input_text,
+_PART_BUILDERS: Mapping[type[APIModel], Callable[[Any, str], Part]] = {
+    InputText: _build_text,
+    InputImage: _build_image,
+    InputFile: _build_file,
+    InputAudio: lambda part, _: AudioContent(
+        data=part.input_audio.data, mime_type=AUDIO_TYPES[part.input_audio.format]
+    ),
+    SentOutputText: lambda part, _: TextContent(text=part.text),
+    SentRefusal: lambda part, _: TextContent(text=part.refusal),
 }
 
 

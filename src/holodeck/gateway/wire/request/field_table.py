@@ -30,12 +30,12 @@ from holodeck.gateway.api.models.create_response import (
     ReasoningOptions,
 )
 from holodeck.gateway.api.models.mcp_tool import TOOL_MODELS
+from holodeck.gateway.api.models.parts import AS_IT_IS, NO_FILES
 from holodeck.gateway.api.models.tools import CUSTOM, SEARCH, tool_row
 from holodeck.gateway.wire.request.hosted_items import HOSTED_ITEM_READERS
 from holodeck.gateway.wire.request.tools import HOSTED_TOOL_TYPES, NO_OPENAI_TOOLS, NOT_MAPPED
 from holodeck.models.generation import CACHE_HINTS, OPTION_OF
 
-NO_FILES = "This gateway stores no files: send the content itself, or its URL."
 _NO_SUCH_ITEMS = "Supported values are:"
 _CHECKED = "The gateway also checks the answer, and asks again."
 
@@ -231,7 +231,7 @@ _PARTS = (
         "Of an image.",
         sent_as={"chat": "messages", "responses": "input", "anthropic": NOT_SENT},
     ),
-    _part_field("refused", _FILE, "detail", "high", "A file is handed on as it is.", harmless="auto"),
+    _part_field("refused", _FILE, "detail", "high", AS_IT_IS, harmless="auto"),
     _part_field("refused", {"type": "input_file"}, "file_id", "file-1", NO_FILES),
     _part_field(
         "done",

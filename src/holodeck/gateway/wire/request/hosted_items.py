@@ -10,21 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from holodeck.gateway.wire.request.json_fields import JSONFields
-from holodeck.gateway.wire.request.parsed_input import Input
+from holodeck.gateway.api.models import input_items as api
+from holodeck.gateway.wire.request.parsed_input import Input, WireItem
 from holodeck.lib.ids import new_id
-from holodeck.lib.limits import MAX_FILE_DATA_CHARS, MAX_INPUT_TEXT_CHARS
 from holodeck.models.items import text_message
 
-HOSTED_STATUSES = ("in_progress", "searching", "interpreting", "generating", "completed", "incomplete", "failed")
-IMAGE_SETTINGS = ("action", "background", "output_format", "quality", "size")
-"""Fields with which the API describes a generated image. They do not matter any more."""
 _NO_RESULT = "What came back is not part of this conversation."
 
 
-def _describe_web_search(fields: JSONFields) -> list[str]:
-    action = fields.get_mapping("action") or {}
-    found = fields.get_array("results")
+def _describe_web_search(item: api.InputWebSearchCall) -> list[str]:
+    action, found = item.action or {}, item.results
     lines = [
         f"{label}: {text}"
         for label, key in (("Query", "query"), ("Page", "url"), ("Looked for", "pattern"))
@@ -38,9 +33,8 @@ def _describe_web_search(fields: JSONFields) -> list[str]:
     return [*lines, *_describe_results(found or ()), *([] if found else [_NO_RESULT])]
 
 
-def _describe_file_search(fields: JSONFields) -> list[str]:
-    lines = [f"Query: {query}" for query in fields.get_strings("queries") or ()]
-    found = fields.get_array("results")
+def _describe_file_search(item: api.InputFileSearchCall) -> list[str]:
+    lines, found = [f"Query: {query}" for query in item.queries or ()], item.results
     return [*lines, *_describe_results(found or ()), *([_NO_RESULT] if found is None else [])]
 
 
@@ -53,24 +47,17 @@ def _describe_results(results: Iterable[Any]) -> list[str]:
     return lines
 
 
-def _describe_code(fields: JSONFields) -> list[str]:
-    fields.get_text("container_id")
-    code = fields.get_text("code", max_length=MAX_INPUT_TEXT_CHARS)
-    outputs = fields.get_array("outputs")
-    lines = [f"Code:\n{code}"] if code else []
-    for output in outputs or ():
+def _describe_code(item: api.InputCodeInterpreterCall) -> list[str]:
+    lines = [f"Code:\n{item.code}"] if item.code else []
+    for output in item.outputs or ():
         logs = _text_of(output, "logs")
         lines.append(f"Output:\n{logs}" if logs else "Output: an image, which is not shown here.")
-    return [*lines, *([_NO_RESULT] if outputs is None else [])]
+    return [*lines, *([_NO_RESULT] if item.outputs is None else [])]
 
 
-def _describe_image(fields: JSONFields) -> list[str]:
-    prompt = fields.get_text("revised_prompt", max_length=MAX_INPUT_TEXT_CHARS)
-    for key in IMAGE_SETTINGS:
-        fields.get_text(key)
-    image = fields.get_text("result", max_length=MAX_FILE_DATA_CHARS)
-    lines = [f"Prompt: {prompt}"] if prompt else []
-    return [*lines, "The user got the image; it is not shown here." if image else _NO_RESULT]
+def _describe_image(item: api.InputImageGenerationCall) -> list[str]:
+    lines = [f"Prompt: {item.revised_prompt}"] if item.revised_prompt else []
+    return [*lines, "The user got the image; it is not shown here." if item.result else _NO_RESULT]
 
 
 def _text_of(value: Any, key: str) -> str:
@@ -84,18 +71,27 @@ def _list_of(value: Mapping[str, Any], key: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
+HostedCall = (
+    api.InputWebSearchCall | api.InputFileSearchCall | api.InputCodeInterpreterCall | api.InputImageGenerationCall
+)
+
+
 def _read_hosted_call(
-    tool: str, prefix: str, describe: Callable[[JSONFields], list[str]], fields: JSONFields, into: Input
+    tool: str,
+    prefix: str,
+    describe: Callable[[Any], list[str]],
+    item: HostedCall,
+    entry: WireItem,
+    where: str,
+    into: Input,
 ) -> None:
-    item_id = fields.get_text("id") or new_id(prefix)
-    status = fields.get_choice("status", HOSTED_STATUSES) or "completed"
-    head = f"Earlier call of the tool {tool} ({status})."
-    text = "\n".join([head, *describe(fields)])
+    head = f"Earlier call of the tool {tool} ({item.status or 'completed'})."
+    text = "\n".join([head, *describe(item)])
     into.items.append(text_message("assistant", f"[{text}]"))
-    into.wire_items.append({**fields.value, "id": item_id})
+    into.wire_items.append({**entry, "id": item.id or new_id(prefix)})
 
 
-HOSTED_ITEM_READERS: dict[str, Callable[[JSONFields, Input], None]] = {
+HOSTED_ITEM_READERS: dict[str, Callable[[Any, WireItem, str, Input], None]] = {
     "web_search_call": partial(_read_hosted_call, "web_search", "ws", _describe_web_search),
     "file_search_call": partial(_read_hosted_call, "file_search", "fs", _describe_file_search),
     "code_interpreter_call": partial(_read_hosted_call, "code_interpreter", "ci", _describe_code),

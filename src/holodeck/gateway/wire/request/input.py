@@ -10,11 +10,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeGuard
 
+from holodeck.gateway.api.models.input_items import ITEM_MODELS, AssistantMessage, ItemReference
 from holodeck.gateway.wire.item_ids import approval_id
 from holodeck.gateway.wire.request.input_items import ITEM_READERS
-from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type
+from holodeck.gateway.wire.request.json_fields import refuse, refuse_choice, refuse_missing, refuse_type
 from holodeck.gateway.wire.request.parsed_input import FindItem, Input, ToolNameOf, find_nothing, plain_tool_name
 from holodeck.gateway.wire.request.sealed_input import SealedInput
+from holodeck.gateway.wire.request.validation import read_body
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MAX_INPUT_ITEMS, MAX_INPUT_TEXT_CHARS
 from holodeck.models.items import FunctionCallOutput, Item, Message, text_message
@@ -116,26 +118,25 @@ def _read_text(text: str, into: Input) -> None:
 
 
 def _read_item(entry: object, path: str, into: Input, *, is_found: bool = False) -> None:
-    fields = JSONFields(entry, path)
-    kind = _entry_type(fields.value)
+    if not isinstance(entry, dict):
+        refuse_type(path, "an object", entry)
+    kind = _entry_type(entry)
     if kind is None:
-        fields.refuse_missing("type")
+        refuse_missing(f"{path}.type")
     if kind == "item_reference":
-        _read_reference(fields, into, is_found=is_found)
+        _read_reference(entry, path, into, is_found=is_found)
         return
-    if (
-        not is_found
-        and is_call_without_result(fields.value)
-        and (stored := into.find_item(fields.value["id"])) is not None
-    ):
-        _read_item(dict(stored), path, into, is_found=True)
-        return
+    if kind == "mcp_call" and not is_found and is_call_without_result(entry):
+        stored = into.find_item(entry["id"])
+        if stored is not None:
+            _read_item(dict(stored), path, into, is_found=True)
+            return
     if not isinstance(kind, str) or kind not in ITEM_READERS:
-        refuse_choice(fields.path_of("type"), kind, (*ITEM_READERS, "item_reference"))
-    fields.pop("type")
-    fields.pop("created_by")
-    ITEM_READERS[kind](fields, into)
-    fields.refuse_unread()
+        refuse_choice(f"{path}.type", kind, (*ITEM_READERS, "item_reference"))
+    # The content of an answer has fewer kinds of parts.
+    is_answer = kind == "message" and entry.get("role") == "assistant"
+    item = read_body(AssistantMessage if is_answer else ITEM_MODELS[kind], entry, path)
+    ITEM_READERS[kind](item, entry, path, into)
 
 
 def _entry_type(entry: Mapping[str, Any]) -> Any:
@@ -148,14 +149,12 @@ def _entry_type(entry: Mapping[str, Any]) -> Any:
     return "item_reference" if set(entry) <= {"type", "id"} and "id" in entry else None
 
 
-def _read_reference(fields: JSONFields, into: Input, *, is_found: bool) -> None:
-    fields.pop("type")
-    item_id = fields.require_text("id", may_be_empty=False)
-    fields.refuse_unread()
+def _read_reference(entry: dict[str, Any], path: str, into: Input, *, is_found: bool) -> None:
+    item_id = read_body(ItemReference, entry, path).id
     found = None if is_found else into.find_item(item_id)
     if found is None:
-        refuse(f"Item with id '{item_id}' not found.", fields.path_of("id"), "item_not_found")
-    _read_item(dict(found), fields.path, into, is_found=True)
+        refuse(f"Item with id '{item_id}' not found.", f"{path}.id", "item_not_found")
+    _read_item(dict(found), path, into, is_found=True)
 
 
 def _remove_answered_requests(parsed: Input) -> None:

@@ -6,14 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holodeck.gateway.wire.request.json_fields import JSONFields, refuse_unsupported
 from holodeck.gateway.wire.request.sealed_input import SealedInput
 from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, Item
 from holodeck.tools.mcp.names import normalize_tool_name
 
-ITEM_STATUSES = ("in_progress", "completed", "incomplete")
-_NO_PROGRAMS = "This gateway runs no programs that call tools."
 WireItem = dict[str, Any]
 FindItem = Callable[[str], Mapping[str, Any] | None]
 """Finds the stored item of an id that the caller may refer to."""
@@ -23,14 +20,6 @@ ToolNameOf = Callable[[str, str], str]
 
 def find_nothing(item_id: str) -> None:
     """Find no item, where there is no store."""
-
-
-def refuse_indirect_call(fields: JSONFields) -> None:
-    """Refuse a call, or the output of one, that the model did not make itself, or that is answered out of order."""
-    fields.refuse_present("Calls are answered in order.", "async")
-    caller = fields.get_object("caller")
-    if caller is not None and caller.pop("type") != "direct":
-        refuse_unsupported(fields.path_of("caller"), _NO_PROGRAMS)
 
 
 def plain_tool_name(server_label: str, tool: str) -> str:

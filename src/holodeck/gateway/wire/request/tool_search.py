@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from holodeck.gateway.wire.request.body import ResponseRequest
-from holodeck.gateway.wire.request.json_fields import JSONFields
 from holodeck.gateway.wire.request.tools import TOOL_SEARCH, ClientToolAlias, read_found_tools
 from holodeck.lib.json.parse import parse_json
 from holodeck.models.content import TextContent
@@ -26,7 +26,7 @@ def add_found_tools(request: ResponseRequest, items: Iterable[Item]) -> Response
         if isinstance(item, FunctionCall) and item.name == TOOL_SEARCH:
             searches.add(item.call_id)
         elif isinstance(item, FunctionCallOutput) and item.call_id in searches:
-            found += read_found_tools(JSONFields(_parse_search_output(item), "input.tools"), aliases)
+            found += read_found_tools(_parse_search_output(item).get("tools"), "input.tools.tools", aliases)
     new = {spec.name: spec for spec in found if spec.name not in known}
     if not new:
         return request
@@ -35,7 +35,7 @@ def add_found_tools(request: ResponseRequest, items: Iterable[Item]) -> Response
     return replace(request, tools=tools)
 
 
-def _parse_search_output(output: FunctionCallOutput) -> object:
+def _parse_search_output(output: FunctionCallOutput) -> dict[str, Any]:
     # The output is the text that the model has read.
     try:
         found = parse_json("".join(part.text for part in output.content if isinstance(part, TextContent)))

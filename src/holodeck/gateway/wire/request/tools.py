@@ -23,7 +23,14 @@ from holodeck.gateway.api.models.tools import (
     ToolSearchTool,
 )
 from holodeck.gateway.wire.request.action_tools import ACTION_TOOLS, CHOICE_NAMES, ActionTool, build_action_spec
-from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_missing, refuse_type
+from holodeck.gateway.wire.request.json_fields import (
+    JSONFields,
+    refuse,
+    refuse_choice,
+    refuse_long_array,
+    refuse_missing,
+    refuse_type,
+)
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration, read_declaration
 from holodeck.gateway.wire.request.schemas import RequestSchemas
 from holodeck.gateway.wire.request.validation import read_body
@@ -151,9 +158,7 @@ def read_tools(tools: object) -> RequestTools:
     echo: list[Mapping[str, Any]] = []
     aliases: dict[str, ClientToolAlias] = {}
     context = ToolContext(schemas=RequestSchemas().budget)
-    entries = JSONFields({"tools": tools}).get_array("tools", max_length=MAX_REQUEST_TOOLS) or ()
-    for index, entry in enumerate(entries):
-        where = f"tools[{index}]"
+    for where, entry in _list_tools(tools, "tools"):
         kind = _kind_of(entry, where)
         if kind == "function":
             functions.append(_build_spec(read_body(FunctionTool, entry, where, context)))
@@ -178,12 +183,11 @@ def read_tools(tools: object) -> RequestTools:
     )
 
 
-def read_found_tools(fields: JSONFields, aliases: dict[str, ClientToolAlias]) -> list[ToolSpec]:
-    """Read the tools that a tool search of the client has found. Adds their aliases to `aliases`."""
+def read_found_tools(tools: object, path: str, aliases: dict[str, ClientToolAlias]) -> list[ToolSpec]:
+    """Read the tools at `path` that a tool search of the client has found. Adds their aliases to `aliases`."""
     found: list[ToolSpec] = []
     context = ToolContext(schemas=RequestSchemas().budget, is_found=True)
-    for index, entry in enumerate(fields.get_array("tools", max_length=MAX_REQUEST_TOOLS) or ()):
-        where = f"{fields.path_of('tools')}[{index}]"
+    for where, entry in _list_tools(tools, path):
         kind = _kind_of(entry, where)
         if kind == "function":
             found.append(_build_spec(read_body(FunctionTool, entry, where, context)))
@@ -265,6 +269,17 @@ def arguments_to_text(arguments: str) -> str:
         return arguments
     text = value.get(_TEXT_ARGUMENT) if isinstance(value, dict) else value
     return text if isinstance(text, str) else arguments
+
+
+def _list_tools(tools: object, path: str) -> list[tuple[str, Any]]:
+    """Return the tools of a list, each with its path. Raises `BadRequestError` for what is no list, or too long."""
+    if tools is None:
+        return []
+    if not isinstance(tools, list):
+        refuse_type(path, "an array", tools)
+    if len(tools) > MAX_REQUEST_TOOLS:
+        refuse_long_array(path, tools, MAX_REQUEST_TOOLS)
+    return [(f"{path}[{index}]", entry) for index, entry in enumerate(tools)]
 
 
 def _kind_of(entry: object, where: str) -> object:

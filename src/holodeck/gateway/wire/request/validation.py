@@ -77,7 +77,10 @@ def _refuse(problem: ErrorDetails, where: str, model: type[APIModel]) -> NoRetur
     kind, value, limits = problem["type"], problem["input"], problem.get("ctx", {})
     if kind == "literal_error" and not isinstance(value, str):
         kind = "string_type"
-    if kind == "missing" or (value is None and kind in _NULLABLE and where and not where.endswith("]")):
+    # An object that must not be empty is as good as missing.
+    if kind in ("missing", "too_short") or (
+        value is None and kind in _NULLABLE and "value" not in limits and where and not where.endswith("]")
+    ):
         refuse_missing(where)
     match kind:
         case "literal_error":
@@ -109,8 +112,11 @@ def _refuse_declared(problem: ErrorDetails, where: str, model: type[APIModel]) -
         case "none_required" | "unsupported":
             reasons = refusal_reasons(list_rows(model))
             refuse_unsupported(where, reasons.get(where, problem["msg"]))
+        case "absent":
+            refuse_missing(at)
         case "listed":
-            refuse_value(where, problem["input"], limits["expected"])
+            value = limits.get("value", problem["input"])
+            refuse_value(at, value, limits["expected"], advice=limits.get("advice", ""))
         case "string_pattern_mismatch":
             expected = "Expected letters, digits, '_' and '-'."
             refuse(f"Invalid '{where}': string does not match pattern. {expected}", where)
