@@ -169,7 +169,7 @@ class TimeoutOutcome(ClosedModel):
 
 
 class ShellChunk(ClosedModel):
-    """What one command has written, and how it ended."""
+    """The output of one command, and its end."""
 
     created_by: Ignored = None
     stdout: LongText | None = None
@@ -178,7 +178,7 @@ class ShellChunk(ClosedModel):
 
 
 class ShellCallOutput(DirectItem):
-    """What the commands of your shell have written."""
+    """The output of the commands of your shell."""
 
     type: Literal["shell_call_output"]
     max_output_length: Annotated[int, Field(ge=0)] | None = None
@@ -193,7 +193,7 @@ class InputLocalShellCall(_EnvironmentCall):
 
 
 class LocalShellCallOutput(DirectItem):
-    """What the command has written."""
+    """The output of the command."""
 
     one_of: ClassVar[tuple[str, ...]] = ("call_id", "id")
     type: Literal["local_shell_call_output"]
@@ -211,7 +211,7 @@ class InputApplyPatchCall(_EnvironmentCall):
 
 
 class ApplyPatchCallOutput(DirectItem):
-    """Whether the change was made."""
+    """The outcome of the change."""
 
     type: Literal["apply_patch_call_output"]
     status: PatchStatus  # type: ignore[assignment]
