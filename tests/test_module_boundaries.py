@@ -20,7 +20,7 @@ DIALLERS = {"create_connection", "open_connection", "start_connection"}
 PARSERS_OF_OWN_JSON = {
     SOURCE / path
     for path in (
-        "agents/sessions/session_store.py",
+        "agents/sessions.py",
         "cassettes/server_data.py",
         "cli/commands/mcp/call.py",
         "cli/commands/mcp/target.py",

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
         RequestedCall,
         RunContext,
     )
-    from holodeck.agents.sessions.session import Session
-    from holodeck.agents.sessions.session_store import SessionInfo
+    from holodeck.agents.sessions import Session, SessionInfo
     from holodeck.agents.tools.function_tool import Tool, tool
     from holodeck.agents.tools.mcp_server import MCPServer, ServerInfo
     from holodeck.agents.tools.server_options import LogMessage, RemoteOptions, ServerOptions, StdioOptions
@@ -126,9 +125,9 @@ _find_in("holodeck.agents.agent_spec")
 __all__ += ["runs"]
 _find_in("holodeck.agents.runs")
 __all__ += ["Session"]
-_find_in("holodeck.agents.sessions.session")
+_find_in("holodeck.agents.sessions")
 __all__ += ["SessionInfo"]
-_find_in("holodeck.agents.sessions.session_store")
+_find_in("holodeck.agents.sessions")
 __all__ += ["Tool", "tool"]
 _find_in("holodeck.agents.tools.function_tool")
 __all__ += ["MCPServer", "ServerInfo"]

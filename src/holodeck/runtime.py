@@ -62,7 +62,7 @@ def read_agent(
     """
     track = find_track()
     if track is not None and track.is_replay:
-        from holodeck.cassettes.recording.missing_secrets import add_missing_secrets
+        from holodeck.cassettes.missing_secrets import add_missing_secrets
 
         environ, has_model = add_missing_secrets(Path(path), os.environ if environ is None else environ, home), True
     return load_agent_file(path, environ=environ, home=home, checks=_TOOL_CHECKS, has_model=has_model)
@@ -182,8 +182,8 @@ def read_servers(
     `kind`: what the target is; None derives it from the form of the target. `env` is for a command line, `headers`
     for a URL.
     """
-    from holodeck.config.mcp_json.command_line import is_command, is_url, load_server_at_url, load_server_of_command
     from holodeck.config.mcp_json.loader import load_mcp_servers
+    from holodeck.config.mcp_json.transport import is_command, is_url, load_server_at_url, load_server_of_command
 
     text = os.fspath(target)
     if kind == "url" or (kind is None and is_url(text)):

@@ -155,7 +155,13 @@ async def test_an_impatient_person_gets_no_traceback_and_leaves_no_server(tmp_pa
 @pytest.mark.parametrize("is_blocked", [False, True])
 @pytest.mark.parametrize(
     "name",
-    ["click", "holodeck.cli.output.colours", "holodeck.cli.commands.run", "asyncio.unix_events", "holodeck.engine"],
+    [
+        "click",
+        "holodeck.cli.output.stdout_guard",
+        "holodeck.cli.commands.run",
+        "asyncio.unix_events",
+        "holodeck.engine",
+    ],
 )
 @async_test(60)
 async def test_a_press_while_a_command_still_starts_is_no_traceback(

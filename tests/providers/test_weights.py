@@ -16,12 +16,13 @@ import pytest
 from providers.file_server import FileServer, serve_files
 
 from holodeck.lib.errors import ModelError
-from holodeck.providers.local.download import import_weights, pull
 from holodeck.providers.local.weights import (
     KNOWN_WEIGHTS,
     Weights,
+    import_weights,
     is_pulled,
     models_folder,
+    pull,
     require_model_file,
     require_weights,
     sha256_of,

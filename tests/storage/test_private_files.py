@@ -15,7 +15,7 @@ import asyncio, os, sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from holodeck.agents.sessions.session_store import Answerer, SessionStore
+from holodeck.agents.sessions import Answerer, SessionStore
 from holodeck.cassettes.cassette import Cassette
 from holodeck.cassettes.cassette_file import write_cassette
 from holodeck.cli.chat.line_reader import _open_history

@@ -7,7 +7,7 @@ from async_tests import async_test
 
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.mcp_server.view import View
-from holodeck.models.scope import Scope
+from holodeck.models.callers import Scope
 from holodeck.tools.arguments import ArgumentChecker
 from holodeck.tools.calls import CallPipeline
 from holodeck.tools.executor import (

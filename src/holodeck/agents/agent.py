@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, overload
 from typing_extensions import TypedDict, Unpack
 
 from holodeck.agents.agent_spec import AgentSpec, RunOptions, ToolSource, define_agent
-from holodeck.agents.event_loops.background_loop import run_in_background
-from holodeck.agents.event_loops.shared_instance import SharedInstance
+from holodeck.agents.event_loops import SharedInstance, run_in_background
 from holodeck.agents.hooks import DepsT, Hooks, OnApproval, OnElicitation, RunContext
 from holodeck.agents.models import BorrowedModel, parse_model
 from holodeck.agents.tools.function_tool import Tool
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from holodeck.agent_runner import AgentRunner
     from holodeck.agents.durable import RunQuestion
     from holodeck.agents.hooked_run import HookedRun
-    from holodeck.agents.sessions.session import Session
+    from holodeck.agents.sessions import Session
     from holodeck.engine.steps import Steps
     from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
@@ -266,8 +265,7 @@ class Agent(Generic[DepsT, OutputT]):
         self, run: RunQuestion, options: RunOptions[DepsT], *, is_streamed: bool = True
     ) -> AsyncIterator[AsyncGenerator[Event[OutputT], None]]:
         """Open the runner and a run with these options, which starts when its first event is asked for."""
-        from holodeck.agents.sessions.session import stream_in_session
-        from holodeck.agents.sessions.session_store import Answerer
+        from holodeck.agents.sessions import Answerer, stream_in_session
 
         runner, session = self._acquire_runner(), options.get("session")
         open_stream = partial(self._open_stream, runner, options, is_streamed=is_streamed)

@@ -29,7 +29,7 @@ from holodeck.models.tool import FunctionTool, MCPTool
 from holodeck.providers.base import ModelProvider
 
 if TYPE_CHECKING:
-    from holodeck.agents.sessions.session import Session
+    from holodeck.agents.sessions import Session
     from holodeck.config.agent_loader import LoadedAgent
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from typing_extensions import Unpack
 from holodeck.agents.agent import Agent
 from holodeck.agents.agent_spec import RunOptions
 from holodeck.agents.durable import RunQuestion
-from holodeck.agents.event_loops.background_loop import run_in_background
+from holodeck.agents.event_loops import run_in_background
 from holodeck.agents.hooks import DepsT
 from holodeck.durable_runs.local_state import find_local_state
 from holodeck.durable_runs.records import RunRecord, RunStatus, RunStep, RunStore, build_run_steps

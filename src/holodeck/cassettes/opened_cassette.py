@@ -22,10 +22,9 @@ from typing import Literal, Self
 from holodeck.cassettes.active import use_track
 from holodeck.cassettes.cassette import Cassette, Entry, TrackData, describe_age, find_drift
 from holodeck.cassettes.cassette_file import read_cassette, write_cassette
-from holodeck.cassettes.recording.recorder import RecordedTrack
-from holodeck.cassettes.recording.redactor import Redactor
-from holodeck.cassettes.replay.player import ReplayedTrack
-from holodeck.cassettes.workspace import Workspace
+from holodeck.cassettes.player import ReplayedTrack
+from holodeck.cassettes.recorder import RecordedTrack
+from holodeck.cassettes.track import Redactor, Workspace
 from holodeck.lib.errors import CassetteMismatchError, ConfigError, Problem
 from holodeck.tools.mcp.lock.drift import ToolDrift
 

@@ -125,8 +125,7 @@ def main() -> None:
 
 
 def _prepare_and_run() -> NoReturn:
-    from holodeck.cli.output.colours import can_use_colours
-    from holodeck.cli.output.output_errors import raise_output_errors
+    from holodeck.cli.output.stdout_guard import can_use_colours, raise_output_errors
     from holodeck.lib.system.fd_limits import fill_standard_streams
 
     fill_standard_streams()
@@ -138,7 +137,7 @@ def _prepare_and_run() -> NoReturn:
 
 
 def _run_command(colours: bool | None) -> NoReturn:
-    from holodeck.cli.output.output_errors import OutputError
+    from holodeck.cli.output.stdout_guard import OutputError
     from holodeck.lib.errors import ConfigError, HoloDeckError
 
     try:

@@ -18,9 +18,9 @@ from holodeck.config.yaml_reader import KeyPath
 from holodeck.lib.errors import Problem
 from holodeck.lib.record import record
 from holodeck.lib.redaction import ends_in_secret_word, is_secret_name
+from holodeck.models.callers import Scope, is_split, split_pattern, split_tool_pattern
 from holodeck.models.file_model import Substituted, as_written, quote_value
 from holodeck.models.llm import LLM, PROVIDER_SPECS, Provider, is_own_host
-from holodeck.models.scope import Scope, is_split, split_pattern, split_tool_pattern
 from holodeck.models.tool_rules import is_legacy_npm
 from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, BadURLError, is_sent_in_cleartext, parse_endpoint
 

@@ -1,4 +1,8 @@
-"""The callers of a gateway as its file has them: keys and their limits, and tokens of an identity provider."""
+"""The callers of a gateway as its file has them: keys and their limits, and tokens of an identity provider.
+
+A scope (`allow` of a key, and of tokens by a claim) has one list of patterns for each kind of thing. A pattern is a
+name or a glob, with `!` in front where it denies. `gateway/auth/scope.py` compiles and matches them.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,20 @@ from holodeck.models.file_model import (
     Number,
     PublicName,
     Violation,
+    quote_value,
     validate_with_rules,
 )
-from holodeck.models.scope import ClaimScopes, Scope
 from holodeck.models.url import url_problem
 
+# In front of a pattern that denies.
+DENIAL_MARK = "!"
+# Patterns of one list: far more than a person writes, and few enough to match for each new tool.
+MAX_PATTERNS = 1_000
+
+# Lists whose patterns name a server and something of it.
+_SPLIT_KEYS = ("tools", "prompts")
+
+Patterns = Annotated[list[NonEmpty], Field(max_length=MAX_PATTERNS)]
 # Requests at once of one caller.
 DEFAULT_KEY_IN_FLIGHT = 256
 # Background responses of one caller on all gateways: four times what one gateway runs at once.
@@ -27,15 +40,96 @@ DEFAULT_KEY_BACKGROUND = 256
 DEFAULT_KEY_SOCKETS = 256
 # Event streams on which the MCP clients of one caller listen: as many as it may have sessions.
 DEFAULT_KEY_MCP_STREAMS = 256
-
 Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "EdDSA"]
 KeyHash = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 KeyId = Annotated[str, Field(pattern=r"^[a-z0-9]{8,32}$")]
-
 # Begins the ids of callers with keys.
 KEY_CALLER_PREFIX = "key:"
 # Between the name and the id of a key in the id of its caller. No name of a key has it.
 _KEY_ID_SIGN = "#"
+
+
+class Scope(FileModel):
+    """What a caller may use, by names and globs. A pattern that begins with `!` denies, and wins over all others.
+
+    A list that is absent allows everything of its kind, an empty one nothing, one with only denials all the rest.
+    """
+
+    models: Patterns | None = None
+    """Models that the caller may use, by their public names. Absent: all. E.g. `[small, '!small-old']`, not `small`."""
+    agents: Patterns | None = None
+    """Agents that the caller may use, by their public names. Absent: all. E.g. `['*']`, not `['']`."""
+    servers: Patterns | None = None
+    """MCP servers that the caller may use, those of agents included. Absent: all. E.g. `['*']`, not `['!']`."""
+    tools: Patterns | None = None
+    """Tools of MCP servers that the caller may use, as `server.tool` with the server's own name of the tool.
+
+    Absent: all of the servers that it may use. Reading the resources of a server is its tool `read_resource`. E.g.
+    `['*.get_*', '!*.get_secret']`, not `[github]`.
+    """
+    prompts: Patterns | None = None
+    """Prompts of MCP servers that the caller may use, as `server.prompt` with the server's own name of the prompt.
+
+    Absent: all of the servers that it may use; none where `tools` names tools that are allowed. E.g.
+    `[github.review_*]`, not `[github]`.
+    """
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[Scope]) -> Scope:
+        return validate_with_rules(cls.__name__, data, handler, _check_patterns)
+
+
+class ClaimScopes(FileModel):
+    """What tokens may use by the values of one of their claims."""
+
+    claim: NonEmpty
+    """Claim with the values: a text or a list of texts, such as `groups`. `scope` and `scp` are split at spaces. E.g.
+    `groups`, not `''`."""
+    values: Annotated[dict[str, Scope], Field(min_length=1)]
+    """By value of the claim, what its tokens may use. A token with several values may use what any of them allows. E.g.
+    `{admins: {}, readers: {tools: ['*.get_*']}}`, not `[admins]`."""
+
+
+def split_pattern(pattern: str) -> tuple[bool, str]:
+    """Return whether a pattern denies, and its name or glob."""
+    return pattern.startswith(DENIAL_MARK), pattern.removeprefix(DENIAL_MARK)
+
+
+def split_tool_pattern(glob: str) -> tuple[str, str]:
+    """Return the globs of the server and of the tool in `server.tool`.
+
+    Names of servers have no dots, those of tools may.
+    """
+    server, _, tool = glob.partition(".")
+    return server, tool
+
+
+def is_split(key: str) -> bool:
+    """Return whether the patterns of a list are of the form `server.tool`."""
+    return key in _SPLIT_KEYS
+
+
+def _is_tool_pattern(pattern: str) -> bool:
+    return all(split_tool_pattern(split_pattern(pattern)[1]))
+
+
+def _check_patterns(data: dict[str, Any]) -> list[Violation]:
+    found = []
+    for key in Scope.model_fields:
+        listed = data.get(key)
+        for entry in listed if isinstance(listed, list) else ():
+            if isinstance(entry, str) and entry.strip() == DENIAL_MARK:
+                found.append(
+                    Violation(key=key, message=f"{quote_value(entry)} denies nothing: a name or a glob follows")
+                )
+            elif is_split(key) and isinstance(entry, str) and not _is_tool_pattern(entry.strip()):
+                mark = DENIAL_MARK if split_pattern(entry)[0] else ""
+                server = split_tool_pattern(split_pattern(entry)[1])[0] or "*"
+                noun = key.removesuffix("s")
+                fix = f"Write server.{noun}, such as '{mark}{server}.*' for all {key}."
+                found.append(Violation(key=key, message=f"{quote_value(entry)} does not name a {noun}", fix=fix))
+    return found
 
 
 class Budget(FileModel):

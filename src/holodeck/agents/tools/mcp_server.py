@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from typing_extensions import Unpack
 
-from holodeck.agents.event_loops.background_loop import run_in_background
-from holodeck.agents.event_loops.shared_instance import SharedInstance
+from holodeck.agents.event_loops import SharedInstance, run_in_background
 from holodeck.agents.tools.server_options import (
     RemoteOptions,
     ServerCallbacks,

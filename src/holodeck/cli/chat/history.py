@@ -10,8 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holodeck.agents.sessions.session import OpenSession, Session, use_session
-from holodeck.agents.sessions.session_store import Answerer
+from holodeck.agents.sessions import Answerer, OpenSession, Session, use_session
 from holodeck.cli.output.run_lines import output_text
 from holodeck.engine.transcript import RunTranscript
 from holodeck.lib.errors import ExecutionError

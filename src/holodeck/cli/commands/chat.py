@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holodeck.agents.sessions.session import Session
-from holodeck.agents.sessions.session_store import find_store
+from holodeck.agents.sessions import Session, find_store
 from holodeck.cli.chat.history import ChatHistory, describe_session
 from holodeck.cli.chat.line_reader import EditorReader, LineReader, PipeReader
 from holodeck.cli.chat.resource_mentions import build_message

@@ -149,7 +149,7 @@ def _show_page(page: Page) -> None:
     from rich.console import Console
     from rich.markdown import Markdown
 
-    from holodeck.cli.output.colours import can_use_colours
+    from holodeck.cli.output.stdout_guard import can_use_colours
 
     console = Console(highlight=False, emoji=False, no_color=not can_use_colours())
     with console.capture() as capture:

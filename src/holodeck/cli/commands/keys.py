@@ -22,8 +22,8 @@ from holodeck.config.edit.caller_keys import CallerKeyFile, build_entry, check_e
 from holodeck.config.edit.yaml_entries import format_yaml_item
 from holodeck.gateway.auth.callers import hash_key, new_key
 from holodeck.lib.escape import escape_unprintable
+from holodeck.models.callers import Scope
 from holodeck.models.file_model import PUBLIC_NAME_PATTERN
-from holodeck.models.scope import Scope
 
 _DURATION = re.compile(r"(\d{1,6})([smhd])")
 _LIMIT = re.compile(r"([a-z_]+)\s*=\s*(\d{1,12})")

@@ -13,14 +13,15 @@ import click
 
 from holodeck.cli.ctrl_c import let_asyncio_handle_interrupts
 from holodeck.lib.escape import escape_unprintable
-from holodeck.providers.local.download import import_weights, pull
 from holodeck.providers.local.weights import (
     DEFAULT_WEIGHTS,
     KNOWN_WEIGHTS,
     Progress,
     Weights,
+    import_weights,
     is_pulled,
     models_folder,
+    pull,
     require_weights,
 )
 

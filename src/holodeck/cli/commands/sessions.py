@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from holodeck.agents.sessions.session_store import SessionInfo, find_store
+from holodeck.agents.sessions import SessionInfo, find_store
 from holodeck.cli.chat.history import format_transcript
 from holodeck.cli.main import CommandGroup
 from holodeck.cli.output.events_json import json_text

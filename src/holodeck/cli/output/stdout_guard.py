@@ -1,4 +1,6 @@
-"""Separation of what the project's own code prints from what a command writes.
+"""Standard output of a command: its errors, its colours, and what the project's own code prints beside it.
+
+A failed write raises `OutputError`, which ends the command with a sentence. `NO_COLOR` and `TERM=dumb` forbid colours.
 
 A function of the project, or a module that it imports, may print at any time and from any thread. For a command whose
 stdout is the answer, `take_over_stdout` moves the real stdout to a private stream and sends prints elsewhere. For a
@@ -14,16 +16,71 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
-from holodeck.cli.output.output_errors import open_checked
-from holodeck.lib import log
+import click
 
 if TYPE_CHECKING:
     from holodeck.lib.log_handler import Format
 
 # Characters of one printed line in a JSON log: a longer one is a document, not a log line.
 MAX_PRINTED_CHARS = 16_384
-
 _STDOUT, _STDERR = 1, 2
+
+
+class OutputError(click.ClickException):
+    """Standard output cannot be written."""
+
+    def __init__(self, reason: str, file: _CheckedFile) -> None:
+        super().__init__(f"Cannot write to standard output: {reason}.")
+        self._file = file
+
+    def discard_output(self) -> None:
+        """Discard what is left in the buffer, for a process that is about to exit."""
+        self._file.discard_output()
+
+
+def raise_output_errors() -> None:
+    """Make each failed write to `sys.stdout` raise `OutputError` from now on."""
+    stream = sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        file = _CheckedFile(stream.fileno(), "w", closefd=False)
+        # Under PYTHONUNBUFFERED there is no buffer below the text layer.
+        binary: Any = file if isinstance(stream.buffer, io.RawIOBase) else io.BufferedWriter(file)
+        sys.stdout = io.TextIOWrapper(
+            binary,
+            encoding=stream.encoding,
+            errors=stream.errors,
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
+
+
+def open_checked(descriptor: int, encoding: str) -> TextIO:
+    """Open a text stream on `descriptor`, which it owns. A failed write raises `OutputError`."""
+    file = _CheckedFile(descriptor, "w")
+    return io.TextIOWrapper(
+        io.BufferedWriter(file), encoding=encoding, errors="backslashreplace", line_buffering=file.isatty()
+    )
+
+
+class _CheckedFile(io.FileIO):
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            self.discard_output()
+            raise
+        except OSError as error:
+            raise OutputError(str(error.strerror), self) from None
+
+    def discard_output(self) -> None:
+        # Closing the stream writes what is left in its buffer once more, and Python 3.13 reports that failure.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.fileno())
+        os.close(nowhere)
+
+
+def can_use_colours() -> bool:
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def take_over_stdout(on_output: Callable[[bytes], None]) -> TextIO:
@@ -92,6 +149,8 @@ class _LineLogger:
         self._partial_line = b""
 
     def write(self, data: bytes) -> None:
+        from holodeck.lib import log
+
         *lines, rest = (self._partial_line + data).split(b"\n")
         self._partial_line = rest[:MAX_PRINTED_CHARS]
         for line in lines:

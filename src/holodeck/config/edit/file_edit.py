@@ -4,22 +4,26 @@
 each other's edits. Programs that do not know the lock are noticed: a file that has changed since it was read is left as
 it is. Its mode, its byte-order mark and a symbolic link to it stay. `plan` computes the same without writing, for
 commands that ask first.
+
+A splice replaces a range in a text; what splices did is checked before the text is used.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from holodeck.config.files import decode_text, read_bytes
+from holodeck.config.files import decode_text, file_error, read_bytes
 from holodeck.config.jsonc import MAX_EDITOR_FILE_BYTES
-from holodeck.lib.errors import ExecutionError
+from holodeck.lib.errors import ConfigError, ExecutionError
 from holodeck.lib.record import record
 from holodeck.lib.system.files import lock_folder, make_backup, replace_file
 
 _BOM = b"\xef\xbb\xbf"
+BY_HAND = "Make the change by hand."
 
 
 @record
@@ -116,3 +120,52 @@ class FileEdit:
         if not self.path.exists() and not self.path.is_symlink():
             return None
         return read_bytes(self.path, str(self.path), MAX_EDITOR_FILE_BYTES)
+
+
+class Splice(NamedTuple):
+    """The range from `start` to `end` of a text, and what replaces it. An empty range is an insertion."""
+
+    start: int
+    end: int
+    text: str
+
+
+def apply_splices(text: str, splices: Iterable[Splice]) -> str:
+    """Return the text with all ranges replaced. Ranges must not overlap; what is outside them stays as it is."""
+    result = text
+    for splice in sorted(splices, key=lambda each: (each.start, each.end), reverse=True):
+        result = result[: splice.start] + splice.text + result[splice.end :]
+    return result
+
+
+def is_same_data(one: Any, other: Any) -> bool:
+    """Return whether two values are the same, with the same order of keys and the same types of numbers."""
+    return json.dumps(one, default=repr) == json.dumps(other, default=repr)
+
+
+def require_same_data(found: Any, meant: Any, shown_as: str) -> None:
+    """Raise `ConfigError` unless an edited text has exactly the data that was meant."""
+    if not is_same_data(found, meant):
+        raise cannot_edit(shown_as)
+
+
+def cannot_edit(shown_as: str, *, line: int | None = None) -> ConfigError:
+    """Return the error for a file whose form is too unusual for an edit that leaves everything else as it is."""
+    message = "the file cannot be edited here without a change to something else, so it was left as it is"
+    return file_error(shown_as, message, fix=BY_HAND, line=line)
+
+
+def find_newline(text: str) -> str:
+    """Return the line ending of a text: that of its first line."""
+    first = text.find("\n")
+    return "\r\n" if first > 0 and text[first - 1] == "\r" else "\n"
+
+
+def start_of_line(text: str, offset: int) -> int:
+    return text.rfind("\n", 0, offset) + 1
+
+
+def end_of_line(text: str, offset: int) -> int:
+    """Return the offset behind the line break of the line, or the end of the text."""
+    found = text.find("\n", offset)
+    return len(text) if found < 0 else found + 1

@@ -19,7 +19,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from holodeck.config.edit.splices import (
+from holodeck.config.edit.file_edit import (
     Splice,
     apply_splices,
     cannot_edit,

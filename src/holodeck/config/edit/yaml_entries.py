@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from holodeck.config.edit.splices import (
+from holodeck.config.edit.file_edit import (
     Splice,
     apply_splices,
     cannot_edit,

@@ -20,10 +20,9 @@ from typing import Any
 
 from holodeck.config.interpolation import Vocabulary, malformed_reference_problem, missing_variable_problem, substitute
 from holodeck.config.jsonc import read_jsonc
-from holodeck.config.mcp_json.find_servers import TOML_SUFFIX, ServerListing, find_server_entries
+from holodeck.config.mcp_json.find_servers import TOML_SUFFIX, ServerListing, ToolDraft, find_server_entries
 from holodeck.config.mcp_json.programs import program_of
 from holodeck.config.mcp_json.toml_reader import read_toml
-from holodeck.config.mcp_json.tool_draft import ToolDraft
 from holodeck.config.mcp_json.translate import translate_entry
 from holodeck.config.server_loader import LoadedServers
 from holodeck.config.server_names import make_unique_name

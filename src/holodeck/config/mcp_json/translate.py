@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from holodeck.config.mcp_json.tool_draft import ToolDraft
+from holodeck.config.mcp_json.find_servers import ToolDraft
 from holodeck.config.mcp_json.transport import drop_foreign_keys, translate_transport
 from holodeck.lib.limits import MAX_TIMEOUT
 from holodeck.models.file_model import quote_value

@@ -14,7 +14,7 @@ from dataclasses import field
 from fnmatch import translate
 
 from holodeck.lib.record import record
-from holodeck.models.scope import Scope, split_pattern, split_tool_pattern
+from holodeck.models.callers import Scope, split_pattern, split_tool_pattern
 from holodeck.tools.executor import READ_RESOURCE, CallTarget, TargetKind
 
 # Decisions about tools that one scope remembers: more than the tools of a gateway, and a bound for those of servers

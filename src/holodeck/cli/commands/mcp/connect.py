@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holodeck.cli.interruptible import run_interruptible
-from holodeck.cli.output.output_errors import OutputError
 from holodeck.cli.output.progress import Progress
+from holodeck.cli.output.stdout_guard import OutputError
 from holodeck.config.agent_loader import LoadedTool
 from holodeck.lib.errors import HoloDeckError, MCPError
 from holodeck.lib.escape import escape_unprintable

@@ -17,11 +17,10 @@ from holodeck.cli.commands.mcp.entries.own_file import FILES, OwnFile, open_own_
 from holodeck.cli.commands.mcp.entries.search import choose_registry, registry_option, run_request
 from holodeck.cli.commands.mcp.target import print_errors_as_json, unknown_server_error
 from holodeck.cli.output.config_problems import print_problems, problem_data
-from holodeck.config.mcp_json.command_line import is_url
 from holodeck.config.mcp_json.entry_writer import describe_entry
 from holodeck.config.mcp_json.literal_secrets import ReplacedSecret, replace_secrets
 from holodeck.config.mcp_json.own_entries import OwnEntries, read_own_entries
-from holodeck.config.mcp_json.transport import transport_of
+from holodeck.config.mcp_json.transport import is_url, transport_of
 from holodeck.config.server_names import name_for
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.escape import escape_unprintable, one_line

@@ -1,4 +1,4 @@
-"""Records a track: the entries in the order in which requests were sent and messages came.
+"""Recording of a track: the entries in the order in which requests were sent and messages came.
 
 An entry gets its answer in place if nothing came between; otherwise the answer is an entry of its own. Entries are
 redacted as a whole at the end, when all secrets are known: `take_track`.
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from holodeck.cassettes.cassette import Entry, TrackData
 from holodeck.cassettes.model_data import drop_wrong_pieces, encode_events, encode_model_error, encode_request
-from holodeck.cassettes.recording.redactor import Redactor
 from holodeck.cassettes.server_data import (
     UNORDERED_METHODS,
     copy_plain,
@@ -23,8 +22,7 @@ from holodeck.cassettes.server_data import (
     to_answer,
     to_params,
 )
-from holodeck.cassettes.track_base import TrackBase
-from holodeck.cassettes.workspace import Workspace
+from holodeck.cassettes.track import Redactor, TrackBase, Workspace
 from holodeck.lib.errors import MCPConnectionError, MCPError, ModelError
 from holodeck.models.model_io import ModelEvent, ModelRequest
 from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches

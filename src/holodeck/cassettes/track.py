@@ -1,14 +1,20 @@
-"""Keeps secrets out of a cassette: known values in any encoding, and values that are secrets by their name or form.
+"""The common part of a track in a recording and in a replay: ids, the agent's folder, and the secrets to mask.
 
-Known values are those that files and variables gave to keys, headers, tokens and the environment of servers, and the
-tokens that servers were sent. A recording is redacted when it is written; a replay redacts both sides before it
+A cassette is independent of the folder that it was recorded in: the folder is written as `${workspaceFolder}`.
+
+The redactor keeps secrets out of a cassette: known values in any encoding, and values that are secrets by their name or
+form. Known values are those that files and variables gave to keys, headers, tokens and the environment of servers, and
+the tokens that servers were sent. A recording is redacted when it is written; a replay redacts both sides before it
 compares them, so that neither needs the secrets of the other.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from holodeck.lib.redaction import (
@@ -24,6 +30,11 @@ from holodeck.lib.redaction import (
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.errors import ErrorFactory
 
+_FOLDER_NAME = "${workspaceFolder}"
+_LITERAL = "$${workspaceFolder}"
+_EXPANDED = re.compile(r"\$?\$\{workspaceFolder\}")
+# Characters of a folder that is replaced: a shorter one, such as `/`, is in every text.
+_MIN_FOLDER_CHARS = 4
 # Characters of a value that is a secret by its name: a shorter one occurs in ordinary text.
 MIN_NAMED_CHARS = 4
 # Characters of a secret in base64, without those at its ends, which also depend on the neighbours.
@@ -47,6 +58,54 @@ _QUERY_TEXT = re.compile(rf"([?&](?:{_NAME}|key|token|sig|signature)=)[^&\s\"'#\
 _BEARER_TEXT = re.compile(r"(\bbearer\s+)[A-Za-z0-9._~+/-]{8,}=*", re.IGNORECASE)
 _USERINFO_TEXT = re.compile(r"(://[^/\s:@\"']+:)[^/\s@\"']+(?=@)")
 _TEXT_RULES = (_MEMBER_TEXT, _HEADER_TEXT, _ASSIGNED_TEXT, _QUERY_TEXT, _BEARER_TEXT, _USERINFO_TEXT)
+# Hexadecimal digits of an id, as many as a random one has.
+_ID_DIGITS = 32
+
+
+class Workspace:
+    """Replaces one folder in texts, and puts it back. Until `folder` is set, texts stay as they are."""
+
+    def __init__(self) -> None:
+        self._forms: tuple[str, ...] = ()
+        self._folder = _FOLDER_NAME
+
+    def set_folder(self, folder: Path) -> None:
+        """Use this folder. Only the first one counts: a cassette has one."""
+        if self._folder == _FOLDER_NAME:
+            self._folder = str(folder.absolute())
+            forms = {self._folder, str(folder.resolve())}
+            forms |= {Path(form).as_uri().removeprefix("file://") for form in forms}
+            long_enough = (form for form in forms if len(form) >= _MIN_FOLDER_CHARS)
+            self._forms = tuple(sorted(long_enough, key=len, reverse=True))
+
+    def to_portable(self, value: Any) -> Any:
+        """Return plain data without the folder."""
+        return map_texts(value, self._replace_folder)
+
+    def to_local(self, value: Any) -> Any:
+        """Return plain data of a cassette with the folder of this run."""
+        return map_texts(value, self._insert_folder)
+
+    def _replace_folder(self, text: str) -> str:
+        text = text.replace(_FOLDER_NAME, _LITERAL)
+        for form in self._forms:
+            # Not the beginning of the name of another folder.
+            text = re.sub(re.escape(form) + r"(?![\w.-])", lambda _: _FOLDER_NAME, text)
+        return text
+
+    def _insert_folder(self, text: str) -> str:
+        return _EXPANDED.sub(lambda found: _FOLDER_NAME if found[0] == _LITERAL else self._folder, text)
+
+
+def map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return plain data with each text changed, the names of members included."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(key): map_texts(item, change) for key, item in value.items()}
+    if isinstance(value, list):
+        return [map_texts(item, change) for item in value]
+    return value
 
 
 class Redactor:
@@ -122,3 +181,24 @@ def _encode_base64(value: str) -> set[str]:
         if len(middle) >= _MIN_BASE64_CHARS:
             found |= {middle, middle.replace("+", "-").replace("/", "_")}
     return found
+
+
+class TrackBase:
+    """One track of an opened cassette."""
+
+    def __init__(self, name: str, redactor: Redactor, workspace: Workspace) -> None:
+        self.name = name
+        self._redactor = redactor
+        self._workspace = workspace
+        self._ids = 0
+        self.agent = ""
+        """Name of the agent file that was used first."""
+
+    def set_agent(self, path: Path) -> None:
+        self.agent = self.agent or path.name
+        self._workspace.set_folder(path.parent)
+
+    def make_id(self, prefix: str) -> str:
+        self._ids += 1
+        digest = hashlib.sha256(f"{self.name}/{self._ids}".encode()).hexdigest()
+        return f"{prefix}_{digest[:_ID_DIGITS]}"

@@ -1,4 +1,4 @@
-"""Replays a track: finds the entry of each request by what it asks, and answers in the recorded order.
+"""Replay of a track: the entry of each request is found by what it asks, and answers come in the recorded order.
 
 Requests are compared with the entries of the same model or server that are not used yet, first to last, so that
 concurrent requests may come in another order than they were recorded in. Answers, notifications and requests of servers
@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from holodeck.cassettes.cassette import ANSWERS, Entry, TrackData
 from holodeck.cassettes.cassette_file import format_yaml
 from holodeck.cassettes.model_data import decode_events, decode_model_error, encode_request
-from holodeck.cassettes.recording.redactor import Redactor
 from holodeck.cassettes.server_data import (
     COURTESY_METHODS,
     HANDSHAKE_METHODS,
@@ -31,8 +30,7 @@ from holodeck.cassettes.server_data import (
     REPEATABLE_METHODS,
     UNORDERED_METHODS,
 )
-from holodeck.cassettes.track_base import TrackBase
-from holodeck.cassettes.workspace import Workspace
+from holodeck.cassettes.track import Redactor, TrackBase, Workspace
 from holodeck.lib.errors import CassetteMismatchError
 from holodeck.lib.redaction import MASK
 from holodeck.models.model_io import ModelRequest
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
     from holodeck.cassettes.replay.replayed_transport import ReplayedTransport
     from holodeck.providers.base import ModelProvider
     from holodeck.tools.mcp.transports.base import OnMessage, Transport, TransportSetup
-
 
 # Lines of a difference that are shown: the first ones say what has changed.
 MAX_DIFF_LINES = 120
