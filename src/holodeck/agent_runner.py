@@ -1,4 +1,4 @@
-"""Runs an agent: its model with its tools, wired by `runtime`.
+"""An agent that runs: its model with its tools, wired by `runtime`.
 
 An `AgentRunner` owns its model provider, its MCP servers and its argument checker, and closes them in `close`. Servers
 start when they are first needed. Each call of `run`, `stream` or `build_run` is a run of its own with its own toolbox.

@@ -1,4 +1,4 @@
-"""Writes an agent that a program has made as an agent file, which `Agent.from_file` reads.
+"""The agent file of an agent that a program has made, which `Agent.from_file` reads.
 
 Values of variables, headers, tokens and keys are written as references such as `${API_KEY}`. What an agent file cannot
 say is collected, and raised as one `ConfigError`.

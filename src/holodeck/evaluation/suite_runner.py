@@ -1,4 +1,4 @@
-"""Runs the cases of suites, some at a time.
+"""The runner of the cases of suites, some at a time.
 
 When the task that awaits `run_cases` is cancelled, all jobs close what they own before it ends. The verdicts that the
 listener got until then are valid.

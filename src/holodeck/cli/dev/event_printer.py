@@ -1,4 +1,4 @@
-"""Prints the events of `holodeck mcp dev` on standard output, as lines or as JSON, in the order in which they happen.
+"""Output of the events of `holodeck mcp dev`, as lines or as JSON, in the order in which they happen.
 
 Events come from callbacks of the event loop, where an error of standard output could not be raised: `show` only queues
 them, and the task of `run` prints them. Output pauses while a question to the user is open. The queue is bounded:

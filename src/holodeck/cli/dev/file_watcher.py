@@ -1,4 +1,4 @@
-"""Watches source files by polling their modification times.
+"""A watcher of source files, which polls their modification times.
 
 `FileWatcher.run` scans in a thread, so that a slow file system does not block the event loop, and calls `on_change` in
 the event loop. Several files that are saved together are one change: it is reported when one scan after it has found

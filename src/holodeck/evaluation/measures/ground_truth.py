@@ -1,4 +1,4 @@
-"""Compares an answer with the ground truth of its case, by the measure that suits the form of the truth.
+"""Comparison of an answer with the ground truth of its case, by the measure that suits the form of the truth.
 
 Numbers are found in texts as people write them: with thousands separators, signs, units and currencies. One is not
 found inside a longer one, nor inside a date, a time, a version, a range or an identifier.

@@ -1,4 +1,4 @@
-"""Recognises failures caused by a lack of file descriptors or memory on this machine, and logs them.
+"""Failures caused by a lack of file descriptors or memory on this machine: how they are recognised and logged.
 
 Such a failure must not be attributed to the peer that was being reached. The log has one event for all failures within
 `SHORTAGE_LOG_PAUSE` seconds.

@@ -1,4 +1,4 @@
-"""Restricts a process with Landlock and seccomp, and then runs a program in it. Linux only.
+"""A process restricted with Landlock and seccomp, in which a program then runs. Linux only.
 
 Run as a program, with the standard library only: `python -I -S landlock.py RULES PATH ARGV...`. RULES is JSON:
 `browse` (folders), `read` and `write` are lists of files and folders, `network` is a boolean. It exits with `FAILURE`

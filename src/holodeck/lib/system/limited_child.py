@@ -1,4 +1,4 @@
-"""Runs work in a forked child with limits on CPU time and memory, so that nothing it reads can stop this process."""
+"""Work in a forked child with limits on CPU time and memory, so that nothing it reads can stop this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts and ends child processes.
+"""Child processes: how they are started and ended.
 
 `spawn_process` starts a program in a session and process group of its own, with exactly the environment that it is
 passed. The caller owns the returned `Process` and closes it. Standard output goes to the caller's protocol; standard

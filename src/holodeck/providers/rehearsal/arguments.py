@@ -1,4 +1,4 @@
-"""Fills the arguments of a tool from the text of a request. Values are taken from the text, never invented.
+"""The arguments of a tool from the text of a request. Values are taken from the text, never invented.
 
 `fill_arguments` matches entities of the request with the fields of the tool, by their form (`_LOOKS`), by words beside
 them that name a field, and by direction (from, to). Then it fills booleans, enumerations and free text.

@@ -1,4 +1,4 @@
-"""Finds entities in a request that could be arguments: URLs, paths, dates, numbers, time zones, quoted text, names.
+"""Entities of a request that could be arguments: URLs, paths, dates, numbers, time zones, quoted text, names.
 
 Each part of the text belongs to at most one entity, of one kind.
 """

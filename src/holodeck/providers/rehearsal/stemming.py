@@ -1,4 +1,4 @@
-"""Normalises words for comparison: splits at case and punctuation, removes filler, stems, and knows synonyms."""
+"""Words in a form for comparison: split at case and punctuation, without filler, stemmed, with synonyms."""
 
 from __future__ import annotations
 

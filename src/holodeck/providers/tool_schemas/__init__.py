@@ -1,1 +1,1 @@
-"""Adapts tool schemas to what each provider accepts, and restores the arguments of calls to the original schema."""
+"""Tool schemas as each provider accepts them, and the arguments of calls restored to the original schema."""

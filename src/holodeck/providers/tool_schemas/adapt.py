@@ -1,4 +1,4 @@
-"""Adapts the schema of one tool to a provider: inlines references, reshapes, and wraps the root if necessary.
+"""The schema of one tool adapted to a provider: references inlined, reshaped, and the root wrapped if necessary.
 
 The result has the new schema, the list of changes, and a function that restores arguments to the original schema. Only
 local references are followed, without network access; recursion is cut.

@@ -1,4 +1,4 @@
-"""Converts a schema to OpenAI's strict mode: all properties required, no others allowed, and a type everywhere."""
+"""A schema in OpenAI's strict mode: all properties required, no others allowed, and a type everywhere."""
 
 from __future__ import annotations
 
