@@ -20,7 +20,7 @@ from async_tests import async_test
 from cli.running_command import list_runs, wait_model_requests
 
 from holodeck import Agent, RunContext, Session, runs
-from holodeck.durable_runs.local_state import find_local_state
+from holodeck.durable_runs.records import find_local_state
 from holodeck.lib.errors import ExecutionError
 from holodeck.models.items import Message
 from holodeck.testing import ScriptedModel, call, say, wait

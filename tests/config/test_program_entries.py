@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holodeck.config.edit.formats import FORMATS
 from holodeck.config.mcp_json.entry_writer import WrittenEntry, write_entry
-from holodeck.config.mcp_json.own_entries import read_own_entries
+from holodeck.config.mcp_json.loader import read_own_entries
 from holodeck.config.mcp_json.programs import (
     CLAUDE_CODE,
     CLAUDE_DESKTOP,

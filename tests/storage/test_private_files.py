@@ -19,7 +19,7 @@ from holodeck.agents.sessions import Answerer, SessionStore
 from holodeck.cassettes.cassette import Cassette
 from holodeck.cassettes.cassette_file import write_cassette
 from holodeck.cli.chat.line_reader import _open_history
-from holodeck.durable_runs.local_state import LocalState
+from holodeck.durable_runs.records import LocalState
 from holodeck.gateway.audit.chained_file import ChainedFile
 from holodeck.gateway.sealing import _create_key_file
 from holodeck.storage.sqlite.connection import connect_sqlite

@@ -17,7 +17,7 @@ from holodeck.models.events import Event, RunFinished
 from holodeck.models.items import Item
 
 if TYPE_CHECKING:
-    from holodeck.durable_runs.local_state import LocalState
+    from holodeck.durable_runs.records import LocalState
 
 _cleaned: set[Path] = set()
 """Folders whose old runs this process has deleted: once is enough, since they are stored for days."""
@@ -44,8 +44,7 @@ async def stream_durably(
     that another process has cancelled ends with the status `cancelled`.
     """
     # Here, because the engine is in an extra, and takes long to import.
-    from holodeck.durable_runs.local_state import find_local_state
-    from holodeck.durable_runs.records import RunInput
+    from holodeck.durable_runs.records import RunInput, find_local_state
     from holodeck.durable_runs.run import DurableRun
 
     run_input = RunInput(

@@ -20,8 +20,7 @@ from holodeck.agents.agent_spec import RunOptions
 from holodeck.agents.durable import RunQuestion
 from holodeck.agents.event_loops import run_in_background
 from holodeck.agents.hooks import DepsT
-from holodeck.durable_runs.local_state import find_local_state
-from holodeck.durable_runs.records import RunRecord, RunStatus, RunStep, RunStore, build_run_steps
+from holodeck.durable_runs.records import RunRecord, RunStatus, RunStep, RunStore, build_run_steps, find_local_state
 from holodeck.lib import log
 from holodeck.lib.errors import ExecutionError
 from holodeck.lib.limits import MAX_RUNS_LISTED

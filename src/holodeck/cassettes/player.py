@@ -29,6 +29,7 @@ from holodeck.cassettes.server_data import (
     LISTEN_METHOD,
     REPEATABLE_METHODS,
     UNORDERED_METHODS,
+    ReplayedTransport,
 )
 from holodeck.cassettes.track import Redactor, TrackBase, Workspace
 from holodeck.lib.errors import CassetteMismatchError
@@ -37,8 +38,6 @@ from holodeck.models.model_io import ModelRequest
 from holodeck.providers.base import Batches, ModelProvider, ModelWrapper
 
 if TYPE_CHECKING:
-    from holodeck.cassettes.replay.replayed_transport import ReplayedTransport
-    from holodeck.providers.base import ModelProvider
     from holodeck.tools.mcp.transports.base import OnMessage, Transport, TransportSetup
 
 # Lines of a difference that are shown: the first ones say what has changed.
@@ -160,8 +159,6 @@ class ReplayedTrack(TrackBase):
         return ReplayedModel(model, self)
 
     def build_transport(self, setup: TransportSetup, on_message: OnMessage) -> Transport:
-        from holodeck.cassettes.replay.replayed_transport import ReplayedTransport
-
         self._redactor.add_server(setup.tool, setup.errors)
         return ReplayedTransport(setup, on_message, self)
 

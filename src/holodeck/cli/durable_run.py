@@ -17,8 +17,7 @@ from holodeck.cli.output.follow_run import OutputFormat, print_run
 from holodeck.cli.output.terminal import Terminal
 from holodeck.cli.terminal_agent import open_agent
 from holodeck.config.agent_loader import LoadedAgent
-from holodeck.durable_runs.local_state import LocalState, find_local_state
-from holodeck.durable_runs.records import RunInput, RunRecord, RunStore, file_digest
+from holodeck.durable_runs.records import LocalState, RunInput, RunRecord, RunStore, file_digest, find_local_state
 from holodeck.durable_runs.run import DurableRun
 from holodeck.lib.errors import ExecutionError
 from holodeck.lib.ids import new_id

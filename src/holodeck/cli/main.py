@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar
 
 import click
 
 from holodeck import __version__
 from holodeck.cli.ctrl_c import EXIT_INTERRUPTED, exit_on_interrupt, exit_on_next_interrupt
 
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 CommandTable = Mapping[str, tuple[str, str]]
 """Maps the name of a command to its place and to its line of help.
 
@@ -68,6 +69,11 @@ class LazyGroup(CommandGroup):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in self._table.items()])
+
+
+def json_option(text: str = "Print the result as JSON.") -> Callable[[_Command], _Command]:
+    """Add `--json` to a command, which receives it as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help=text)
 
 
 _COMMANDS: dict[str, tuple[str, str]] = {

@@ -18,7 +18,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
 
 from holodeck.config.agent_loader import LoadedAgent, LoadedTool
-from holodeck.config.checks.test_cases import list_test_models
+from holodeck.config.checks import list_test_models
 from holodeck.config.problems import value_at
 from holodeck.config.server_loader import LoadedServers
 from holodeck.config.source import FileRead

@@ -16,8 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from holodeck.config.checks.start import agent_problems
-from holodeck.config.checks.test_cases import find_case_problems
+from holodeck.config.checks import agent_problems, find_case_problems
 from holodeck.config.files import read_text, record_path
 from holodeck.config.launch_files import hash_code_files
 from holodeck.config.lint import model_warnings

@@ -16,7 +16,7 @@ from secrets import token_hex
 from typing import Any
 
 from holodeck.config.agent_loader import DEFAULT_GATEWAY_FILE, LoadedAgent, load_agent_file
-from holodeck.config.checks.start import gateway_problems
+from holodeck.config.checks import gateway_problems
 from holodeck.config.env_overrides import apply_overrides
 from holodeck.config.lint import environment_key_problems, find_unmatched_patterns, find_unpriced_models
 from holodeck.config.problems import problem_at

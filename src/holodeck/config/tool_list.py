@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pydantic
 
-from holodeck.config.checks.start import server_problems
+from holodeck.config.checks import server_problems
 from holodeck.config.launch_files import LaunchFiles, hash_launch_files
 from holodeck.config.lint import tool_warnings
 from holodeck.config.problems import problem_at

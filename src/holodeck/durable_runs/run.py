@@ -24,8 +24,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 
 from holodeck.durable.base import Checkpoints, JSONObject, Work, WorkEngine, WorkTakenOverError, executor_name
-from holodeck.durable_runs.local_state import LocalState, is_executor_alive
-from holodeck.durable_runs.records import RunInput, outcome_to_json, resume_hint
+from holodeck.durable_runs.records import LocalState, RunInput, is_executor_alive, outcome_to_json, resume_hint
 from holodeck.engine.checkpointed_steps import CheckpointedSteps
 from holodeck.engine.steps import Steps
 from holodeck.lib.errors import ExecutionError, StorageError

@@ -13,7 +13,7 @@ import click
 
 from holodeck.cli.default_file import require_gateway_file
 from holodeck.cli.interruptible import run_interruptible
-from holodeck.cli.main import CommandGroup
+from holodeck.cli.main import CommandGroup, json_option
 from holodeck.cli.output.events_json import json_text
 from holodeck.cli.output.terminal import Terminal
 from holodeck.lib.errors import ExecutionError, StorageError
@@ -87,7 +87,7 @@ def command() -> None:
     type=click.IntRange(min=1),
     help="Number that the last line must have at least.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@json_option()
 def verify_command(
     files: tuple[str, ...],
     gateway_file: str | None,
@@ -223,7 +223,7 @@ def _show_progress(entries: int) -> None:
 @click.option(
     "-n", "--limit", type=click.IntRange(min=1), default=DEFAULT_LIMIT, show_default=True, help="Newest entries shown."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the entries as JSON, one per line.")
+@json_option("Print the entries as JSON, one per line.")
 def show_command(
     files: tuple[str, ...],
     caller: str | None,

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from holodeck.cli.default_file import require_gateway_file
+from holodeck.cli.main import json_option
 from holodeck.cli.output.terminal import Terminal
 from holodeck.config.agent_loader import DEFAULT_GATEWAY_FILE
 from holodeck.config.edit.caller_keys import CallerKeyFile, build_entry, check_entry, describe_entry
@@ -158,7 +159,7 @@ def command() -> None:
 @click.option("-f", "--file", type=click.Path(), help="Add the entry to this gateway file. Left out: print it.")
 @click.option("--admin", is_flag=True, help=_ADMIN_HELP)
 @_add_settings_options
-@click.option("--json", "as_json", is_flag=True, help="Print the key and its entry as JSON.")
+@json_option("Print the key and its entry as JSON.")
 def create(
     name: str,
     file: str | None,
@@ -188,7 +189,7 @@ def create(
 
 @command.command("list", epilog=_LIST_EPILOG)
 @_file_option
-@click.option("--json", "as_json", is_flag=True, help="Print the callers as JSON.")
+@json_option("Print the callers as JSON.")
 def list_keys(file: str | None, as_json: bool) -> None:
     """List the callers that have a key, and what they may use."""
     key_file = _require_key_file(file)
@@ -204,7 +205,7 @@ def list_keys(file: str | None, as_json: bool) -> None:
 @command.command("revoke", epilog=_REVOKE_EPILOG)
 @click.argument("name")
 @_file_option
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@json_option()
 def revoke(name: str, file: str | None, as_json: bool) -> None:
     """Remove the caller NAME from the gateway file: its keys are refused."""
     key_file = _require_key_file(file)
@@ -225,7 +226,7 @@ def revoke(name: str, file: str | None, as_json: bool) -> None:
     callback=_parse_duration,
     help="How long the key before is accepted as well. Left out: not at all.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the key as JSON.")
+@json_option("Print the key as JSON.")
 def rotate(name: str, file: str | None, grace: timedelta | None, as_json: bool) -> None:
     """Give the caller NAME a new key and show it once. What it has stored stays its own."""
     key_file = _require_key_file(file)
@@ -244,7 +245,7 @@ def rotate(name: str, file: str | None, grace: timedelta | None, as_json: bool) 
 @click.option("--allow-all", is_flag=True, help="Remove the patterns that the caller has.")
 @click.option("--no-limits", is_flag=True, help="Remove its limits: those for all callers hold.")
 @click.option("--no-budget", is_flag=True, help="Remove its budget: that for all callers holds.")
-@click.option("--json", "as_json", is_flag=True, help="Print the entry as JSON.")
+@json_option("Print the entry as JSON.")
 def update(
     name: str,
     *,

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from holodeck.cli.ctrl_c import let_asyncio_handle_interrupts
+from holodeck.cli.main import json_option
 from holodeck.lib.escape import escape_unprintable
 from holodeck.providers.local.weights import (
     DEFAULT_WEIGHTS,
@@ -60,7 +61,7 @@ def command() -> None:
     default=DEFAULT_WEIGHTS.name,
 )
 @click.option("--from", "source", metavar="FILE", help="Take the weights from a file, or from the URL of a mirror.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@json_option()
 def pull_command(name: str, source: str | None, as_json: bool) -> None:
     """Download the weights of a model and check their sha256. An interrupted download is resumed.
 
@@ -81,7 +82,7 @@ def pull_command(name: str, source: str | None, as_json: bool) -> None:
 
 
 @command.command("list", epilog=_LIST_EPILOG)
-@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+@json_option("Print the list as JSON.")
 def list_command(as_json: bool) -> None:
     """List the models that can be pulled, and which of them are here."""
     if as_json:

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from holodeck.cli.interruptible import run_interruptible
+from holodeck.cli.main import json_option
 from holodeck.cli.output.follow_run import EXIT_CODES, OutputFormat, parse_output_format, print_run
 from holodeck.cli.output.terminal import Terminal
 from holodeck.cli.output.trust_question import trust_option
@@ -52,7 +53,7 @@ class _RunOptions:
 
 @click.command("run", epilog=_EPILOG)
 @click.argument("words", nargs=-1, metavar='[FILE] "QUESTION"')
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead of the answer.")
+@json_option("Print the result as JSON instead of the answer.")
 @click.option("--events", "as_events", is_flag=True, help="Print each event as a JSON line, as it happens.")
 @click.option("--image", "images", multiple=True, type=click.Path(path_type=Path), help="Attach an image (repeatable).")
 @click.option("--max-turns", type=click.IntRange(1, MAX_MAX_TURNS), help="How many times the model may be asked.")

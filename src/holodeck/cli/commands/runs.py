@@ -9,14 +9,21 @@ from typing import Any
 
 import click
 
-from holodeck.cli.main import CommandGroup
+from holodeck.cli.main import CommandGroup, json_option
 from holodeck.cli.output.events_json import json_text
 from holodeck.cli.output.follow_run import EXIT_CODES, parse_output_format
 from holodeck.cli.output.run_lines import format_duration, format_local_time, format_time
 from holodeck.cli.output.terminal import Terminal
 from holodeck.cli.output.trust_question import trust_option
-from holodeck.durable_runs.local_state import find_local_state
-from holodeck.durable_runs.records import NO_RUNS, RunRecord, RunStep, RunStore, build_run_steps, resume_hint
+from holodeck.durable_runs.records import (
+    NO_RUNS,
+    RunRecord,
+    RunStep,
+    RunStore,
+    build_run_steps,
+    find_local_state,
+    resume_hint,
+)
 from holodeck.lib.errors import ExecutionError
 from holodeck.lib.escape import escape_unprintable, one_line
 from holodeck.lib.limits import MAX_ANSWER_SHOWN, MAX_ARGUMENTS_SHOWN, MAX_OUTCOME_SHOWN, MAX_RUNS_LISTED
@@ -85,7 +92,7 @@ def _run_data(run: RunRecord) -> dict[str, Any]:
 
 
 @command.command("list", short_help="List the newest durable runs of all agents.", epilog=_LIST_EPILOG)
-@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+@json_option("Print the list as JSON.")
 @click.option(
     "-n",
     "--limit",
@@ -119,7 +126,7 @@ def _run_row(run: RunRecord) -> tuple[str, ...]:
     "show", short_help="Show one run: its question, each step, its answer or why it stopped.", epilog=_SHOW_EPILOG
 )
 @click.argument("run_id", metavar="RUN")
-@click.option("--json", "as_json", is_flag=True, help="Print the run as JSON.")
+@json_option("Print the run as JSON.")
 def show_command(run_id: str, as_json: bool) -> None:
     """Show a RUN: its question, each step with its time, its answer or why it stopped."""
     with RunStore(find_local_state(os.environ)) as store:
@@ -197,7 +204,7 @@ def _shorten_text(text: str) -> str:
 )
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--last", is_flag=True, help="Resume the run that was interrupted last.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead of the answer.")
+@json_option("Print the result as JSON instead of the answer.")
 @click.option("--events", "as_events", is_flag=True, help="Print each event as a JSON line, as it happens.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the answer and errors.")
 @trust_option

@@ -10,7 +10,7 @@ import click
 
 from holodeck.agents.sessions import SessionInfo, find_store
 from holodeck.cli.chat.history import format_transcript
-from holodeck.cli.main import CommandGroup
+from holodeck.cli.main import CommandGroup, json_option
 from holodeck.cli.output.events_json import json_text
 from holodeck.cli.output.run_lines import format_local_time, format_time
 from holodeck.cli.output.terminal import Terminal
@@ -53,7 +53,7 @@ def command() -> None:
 
 
 @command.command("list", short_help="List the stored conversations, the latest first.", epilog=_LIST_EPILOG)
-@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+@json_option("Print the list as JSON.")
 def list_command(as_json: bool) -> None:
     """Show the stored sessions, the one that was used last first."""
     found = find_store().list_sessions()
@@ -77,7 +77,7 @@ def _session_row(info: SessionInfo) -> tuple[str, ...]:
 
 @command.command("show", short_help="Print a stored conversation as Markdown.", epilog=_SHOW_EPILOG)
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print the items as JSON.")
+@json_option("Print the items as JSON.")
 def show_command(name: str, as_json: bool) -> None:
     """Print the session NAME: its questions, answers, tool calls and their results."""
     store = find_store()

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from holodeck.cli.default_file import resolve_file
+from holodeck.cli.main import json_option
 from holodeck.cli.output.stdin import can_ask
 from holodeck.cli.output.trust_question import ask_trust, print_not_covered, show_actions
 from holodeck.config.actions import Actions, list_actions
@@ -68,7 +69,7 @@ def command() -> None:
 @command.command("file", hidden=True)
 @click.argument("file", required=False, type=click.Path())
 @click.option("-y", "--yes", is_flag=True, help="Trust the file without the question.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@json_option()
 def trust_file(file: str | None, yes: bool, as_json: bool) -> int:
     """Show what FILE would do, and ask whether you trust it."""
     path = resolve_file(file, _DEFAULT_FILES)
@@ -91,7 +92,7 @@ def trust_file(file: str | None, yes: bool, as_json: bool) -> int:
 
 
 @command.command("list", epilog=_LIST_EPILOG)
-@click.option("--json", "as_json", is_flag=True, help="Print the files as JSON.")
+@json_option("Print the files as JSON.")
 def list_files(as_json: bool) -> None:
     """List the files that you trust."""
     records = open_trust_store().list_records()
@@ -109,7 +110,7 @@ def list_files(as_json: bool) -> None:
 
 @command.command("revoke", epilog=_REVOKE_EPILOG)
 @click.argument("file", type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@json_option()
 def revoke_file(file: str, as_json: bool) -> int:
     """Take back the trust in FILE: you are asked again before it does anything."""
     path = resolve_file(file, _DEFAULT_FILES) if Path(file).is_dir() else Path(file)

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 import click
 
 from holodeck.cli.default_file import resolve_file
+from holodeck.cli.main import json_option
 from holodeck.cli.output.config_problems import (
     count_problems,
     findings_data,
@@ -60,7 +61,7 @@ _LIMIT_FIX = "Look for files in its folder that do not belong there."
 
 @click.command("validate", epilog=_EPILOG)
 @click.argument("file", required=False, type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@json_option()
 @click.option("--strict", is_flag=True, help="Treat warnings as errors, and errors of lint as well.")
 def command(file: str | None, as_json: bool, strict: bool) -> int:
     """Check an agent or gateway FILE (default: agent.yaml, or else gateway.yaml) and show what it would start or dial.

@@ -28,6 +28,7 @@ from holodeck.cli.dev.event_printer import EventPrinter
 from holodeck.cli.dev.events import Notice, Watching
 from holodeck.cli.dev.file_watcher import FileWatcher, WatchedPath
 from holodeck.cli.dev.program import Program, plan_program
+from holodeck.cli.main import json_option
 from holodeck.cli.output import stdin
 from holodeck.cli.output.ask_user import UserPrompter
 from holodeck.config.agent_loader import LoadedTool
@@ -66,7 +67,7 @@ Exit codes: 0 good, 1 the server did not start or a call of standard input faile
 @click.option("--once", is_flag=True, help="Start the server, show what it offers, and end.")
 @click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="Environment variable for the server (repeatable).")
 @start_timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
+@json_option("Print one JSON object per event.")
 def command(
     words: tuple[str, ...],
     watched: tuple[Path, ...],

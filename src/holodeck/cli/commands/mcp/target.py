@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from holodeck.cli.default_file import resolve_file
+from holodeck.cli.main import json_option
 from holodeck.cli.output.config_problems import count_problems, print_problems, problem_data
 from holodeck.cli.output.trust_question import require_trust, trust_option
 from holodeck.config.actions import Actions, list_actions
@@ -114,7 +115,7 @@ def target_options(function: _Command) -> Callable[..., Any]:
         click.option(
             "--env", multiple=True, metavar="NAME[=VALUE]", help="Environment variable for --command (repeatable)."
         ),
-        click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+        json_option(),
         click.option("-v", "--verbose", is_flag=True, help="Show details and the log, including that of servers."),
         trust_option,
     ]

@@ -24,6 +24,7 @@ from holodeck.cli.commands.test.suites import CassetteOptions, find_agent_files,
 from holodeck.cli.commands.test.verdict_lines import print_summary, print_verdict
 from holodeck.cli.dev.file_watcher import FileWatcher, WatchedPath
 from holodeck.cli.interruptible import run_interruptible
+from holodeck.cli.main import json_option
 from holodeck.cli.output.ask_user import build_people
 from holodeck.cli.output.config_problems import print_problems
 from holodeck.cli.output.follow_run import unstarted_servers
@@ -260,7 +261,7 @@ class _Options:
     type=click.Path(path_type=Path),
     help="Also write a report: .html, .md, .json or .xml for JUnit (repeatable).",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON; progress goes to standard error.")
+@json_option("Print the report as JSON; progress goes to standard error.")
 @click.option("--watch", is_flag=True, help="Run again when an agent file, or a file that it uses, changes.")
 @click.option("--record", "is_record", is_flag=True, help="Record the model and the servers into a cassette.")
 @click.option("--replay", "is_replay", is_flag=True, help="Replay the cassette: no model is asked, no server started.")

@@ -16,10 +16,11 @@ import click
 from holodeck.cli.commands.mcp.entries.own_file import FILES, OwnFile, open_own_file
 from holodeck.cli.commands.mcp.entries.search import choose_registry, registry_option, run_request
 from holodeck.cli.commands.mcp.target import print_errors_as_json, unknown_server_error
+from holodeck.cli.main import json_option
 from holodeck.cli.output.config_problems import print_problems, problem_data
 from holodeck.config.mcp_json.entry_writer import describe_entry
 from holodeck.config.mcp_json.literal_secrets import ReplacedSecret, replace_secrets
-from holodeck.config.mcp_json.own_entries import OwnEntries, read_own_entries
+from holodeck.config.mcp_json.loader import OwnEntries, read_own_entries
 from holodeck.config.mcp_json.transport import is_url, transport_of
 from holodeck.config.server_names import name_for
 from holodeck.lib.errors import ConfigError, Problem
@@ -94,7 +95,7 @@ class _AddCommand(click.Command):
 @click.option("--use", type=click.Choice(_KINDS), help="Which package or address of the registry (default: the best).")
 @click.option("--as", "own_name", help="Name for a server of the registry (default: made from its name).")
 @click.option("-y", "--yes", is_flag=True, help="Add a server of the registry without the question.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@json_option()
 @print_errors_as_json
 @click.pass_context
 def command(ctx: click.Context, /, *, name: str, words: tuple[str, ...], as_json: bool, **options: Any) -> int:
@@ -239,7 +240,7 @@ def _show_launch(server: RegistryServer, addition: _Addition, own: OwnFile) -> N
 @click.command("remove", epilog=_REMOVE_EPILOG)
 @click.argument("name")
 @click.option("-f", "--file", help=f"Your file (default: the first of {', '.join(FILES)}).")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@json_option()
 @print_errors_as_json
 def remove_command(*, name: str, file: str | None, as_json: bool) -> int:
     """Remove a server from your file. Everything else in the file stays as it is, comments included."""
@@ -256,7 +257,7 @@ def remove_command(*, name: str, file: str | None, as_json: bool) -> int:
 @click.argument("source", metavar="FILE", type=click.Path(path_type=Path))
 @click.argument("servers", nargs=-1)
 @click.option("--into", help=f"Your file (default: the first of {', '.join(FILES)}).")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@json_option()
 @print_errors_as_json
 def import_command(*, source: Path, servers: tuple[str, ...], into: str | None, as_json: bool) -> int:
     """Copy the servers of FILE, which another program wrote, into your file. FILE stays as it is."""

@@ -13,6 +13,7 @@ import click
 from holodeck.cli.commands.mcp.entries.own_file import is_trusted, show_and_apply
 from holodeck.cli.commands.mcp.target import print_errors_as_json, select_servers_by_names
 from holodeck.cli.default_file import resolve_file
+from holodeck.cli.main import json_option
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE
 from holodeck.config.edit.file_edit import EditResult, FileEdit
 from holodeck.config.edit.formats import FORMATS, EntryFormat
@@ -75,7 +76,7 @@ class _Export:
 @click.option("--uninstall", is_flag=True, help="Remove it from the program's own file, after a question.")
 @click.option("--to", type=click.Path(path_type=Path), help="Another file of the program, such as .cursor/mcp.json.")
 @click.option("-y", "--yes", is_flag=True, help="Write without the question.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@json_option()
 @print_errors_as_json
 def command(
     *,

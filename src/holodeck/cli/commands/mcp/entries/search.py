@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holodeck.cli.commands.mcp.target import print_errors_as_json
+from holodeck.cli.main import json_option
 from holodeck.cli.output.terminal import Terminal
 from holodeck.config.agent_loader import read_user_registry
 from holodeck.lib.escape import escape_json, one_line
@@ -41,7 +42,7 @@ registry_option = click.option(
 @click.argument("words", nargs=-1, required=True)
 @click.option("--limit", type=click.IntRange(1, MAX_LIMIT), default=DEFAULT_LIMIT, help="Servers to show.")
 @registry_option
-@click.option("--json", "as_json", is_flag=True, help="Print the servers as JSON.")
+@json_option("Print the servers as JSON.")
 @print_errors_as_json
 def command(*, words: tuple[str, ...], limit: int, registry: str | None, as_json: bool) -> int:
     """Search the MCP registry for servers whose names and descriptions have all WORDS."""
